@@ -1,0 +1,106 @@
+"""What the engine hands the wire: prepared statements, parameters of a request, and results with rows encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import attrs
+
+from .types import CqlType
+
+__all__ = [
+    "UNSET",
+    "ColumnSpec",
+    "Prepared",
+    "QueryParams",
+    "Result",
+    "RowsResult",
+    "SchemaChange",
+    "SetKeyspaceResult",
+    "VoidResult",
+]
+
+
+class _Unset:
+    """A bind value that was sent as "not set" (length -2)."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset()
+
+BindValue = bytes | None | _Unset
+
+
+@attrs.frozen
+class ColumnSpec:
+    """Where a result column or bind variable comes from, its name and its type."""
+
+    keyspace: str
+    table: str
+    name: str
+    type: CqlType
+
+
+@attrs.frozen
+class QueryParams:
+    """Per-request settings of QUERY, EXECUTE and BATCH.
+
+    ``default_timestamp`` is the client's timestamp in microseconds or None. ``node`` is the index of the node that
+    coordinates the request (its clock stamps writes without a client timestamp, and it answers ``system.local``).
+    """
+
+    consistency: int = 1
+    serial_consistency: int | None = None
+    page_size: int | None = None
+    paging_state: bytes | None = None
+    default_timestamp: int | None = None
+    keyspace: str | None = None
+    node: int = 0
+
+
+@attrs.frozen
+class Prepared:
+    """A statement with its bind variables. ``pk_indexes``: positions of the partition key among the variables."""
+
+    id: bytes
+    text: str
+    keyspace: str | None
+    statement: Any
+    variables: tuple[ColumnSpec, ...]
+    pk_indexes: tuple[int, ...]
+    columns: tuple[ColumnSpec, ...] | None
+
+
+@attrs.frozen
+class VoidResult:
+    pass
+
+
+@attrs.frozen
+class SetKeyspaceResult:
+    keyspace: str
+
+
+@attrs.frozen
+class SchemaChange:
+    """``target``: KEYSPACE, TABLE or TYPE; ``name`` is empty for a keyspace."""
+
+    change: Literal["CREATED", "UPDATED", "DROPPED"]
+    target: Literal["KEYSPACE", "TABLE", "TYPE"]
+    keyspace: str
+    name: str = ""
+
+
+@attrs.frozen
+class RowsResult:
+    """One page. ``rows`` holds one bytes object a row: each cell as int32 length (-1 for null) and content, joined."""
+
+    columns: tuple[ColumnSpec, ...]
+    rows: Sequence[bytes]
+    paging_state: bytes | None = None
+
+
+Result = VoidResult | SetKeyspaceResult | SchemaChange | RowsResult
