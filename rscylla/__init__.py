@@ -1,0 +1,1 @@
+"""Change data capture for ScyllaDB, as cursor streams of events."""

@@ -1,0 +1,159 @@
+"""The contracts between the rooms of rscylla, as Protocols.
+
+Each method says when it is called, from which threads, what "nothing" is, and what an error does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+
+from .clock import Stop
+from .event import Event, Progress
+from .options import StreamOption
+
+__all__ = [
+    "ChangeLike",
+    "Consumer",
+    "CursorAdmin",
+    "CursorRecord",
+    "CursorStore",
+    "Fate",
+    "Resetter",
+    "Stopper",
+    "StreamClient",
+    "StreamFunc",
+    "Watermarked",
+]
+
+
+class ChangeLike(Protocol):
+    """What a change of a base row offers to consumers. Values are natural Python values, None for null."""
+
+    @property
+    def operation(self) -> int: ...
+    @property
+    def key(self) -> Mapping[str, Any]: ...
+    @property
+    def before(self) -> Mapping[str, Any] | None:
+        """The preimage's values by column; None when the table logs none or the row did not exist."""
+
+    @property
+    def after(self) -> Mapping[str, Any] | None:
+        """The postimage's values if there is one, else the values this change wrote; None for deletes."""
+
+    @property
+    def ttl(self) -> int | None: ...
+
+
+class StreamClient(Protocol):
+    """An open stream. Used by one thread at a time; ``close`` may come from any."""
+
+    def recv(self) -> Event | Progress:
+        """Return the next event, or the news that the cursor may move without one. Blocks until there is something.
+
+        Raises:
+            HeadReached: everything asked for was delivered.
+            Stopped: the stop signal was set.
+            RscyllaError: anything else; the stream is then of no more use, each further call raises the same.
+        """
+
+    def close(self) -> None:
+        """Release threads and queries. Called once at the end of each run, also after an error; safe to repeat."""
+
+
+@runtime_checkable
+class Watermarked(Protocol):
+    """A stream client that knows how far its source is complete."""
+
+    @property
+    def watermark_us(self) -> int:
+        """Time up to which everything was handed out, microseconds since the epoch; 0 if not known yet. Any thread."""
+
+
+class StreamFunc(Protocol):
+    """Opens streams. A source that applies ``StreamLag`` itself has a true attribute ``supports_lag``."""
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+        """Open a stream that continues right after the cursor *after*; "" starts at the oldest event.
+
+        Called once at the start of each run. *stop* ends blocking calls of the client with ``Stopped``.
+        """
+
+
+class CursorStore(Protocol):
+    """Keeps one cursor a consumer. All methods may be called from several threads."""
+
+    def get_cursor(self, consumer: str) -> str:
+        """Return the consumer's cursor, with writes that are still buffered counted; "" if there is none."""
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        """Save *cursor*. Called after each consumed event; may buffer until ``flush``. The same again is a no-op.
+
+        Raises:
+            CursorRegression: *cursor* is lower than the saved one, which stays.
+        """
+
+    def flush(self) -> None:
+        """Make all that was set durable. What fails stays buffered, and others' cursors are written all the same."""
+
+    def close(self) -> None:
+        """Flush and stop background work. The session belongs to the caller and stays open. Safe to repeat."""
+
+
+@attrs.frozen
+class CursorRecord:
+    """A saved cursor as ``CursorAdmin.list_cursors`` shows it. ``updated_at`` is aware UTC, or None if not known."""
+
+    consumer: str
+    cursor: str
+    epoch: int = 0
+    updated_at: datetime | None = None
+    reason: str = ""
+
+
+class CursorAdmin(Protocol):
+    """What operators do with cursors, and consumers do not."""
+
+    def list_cursors(self) -> Iterable[CursorRecord]:
+        """Return all cursors, sorted by consumer."""
+
+    def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
+        """Set *cursor* whatever is saved, also backwards or to "", and keep *reason* as an audit trail."""
+
+
+class Fate(Protocol):
+    """Raises ``FateError`` now and then, so that code which is not idempotent shows before production does."""
+
+    def tempt(self, point: str = "") -> None:
+        """Maybe raise ``FateError``. *point* names the place, for the message and for settings by point."""
+
+
+class Consumer(Protocol):
+    """Business logic with a name. Must be idempotent: after an error or a restart events come again."""
+
+    @property
+    def name(self) -> str:
+        """Key of the cursor and label of the metrics. Stable over releases."""
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        """Handle one event. Called by one thread, in order. An error ends the run and the event comes again."""
+
+
+@runtime_checkable
+class Resetter(Protocol):
+    """A consumer that wants to be told that a run starts."""
+
+    def reset(self) -> None:
+        """Drop or finish what an earlier run left. Called before the cursor is read."""
+
+
+@runtime_checkable
+class Stopper(Protocol):
+    """A consumer with work in the background."""
+
+    def stop(self) -> None:
+        """Finish or drop background work and wait for it. Called at the end of each run, before the final flush."""

@@ -1,0 +1,228 @@
+"""Every error of rscylla, in one tree.
+
+    RscyllaError
+    ├── ConfigError (ValueError)      a wrong argument or option
+    │   └── MissingLag                a stream was opened without StreamLag
+    ├── MetadataError                 the table or its streams are not as they must be
+    │   ├── TableNotFound
+    │   ├── CDCDisabled
+    │   ├── TableChanged              dropped and created again under the reader
+    │   └── NoStreams                 a generation without streams, or none at all (resumable)
+    ├── CursorError
+    │   ├── InvalidCursor
+    │   ├── CursorExpired
+    │   ├── CursorRegression
+    │   └── CursorConflict            the cursor was reset under a running consumer
+    ├── SourceError                   reading from the cluster failed
+    │   ├── ConnectionFailed (resumable)
+    │   ├── AuthenticationFailed
+    │   ├── QueryFailed
+    │   └── QueryTimeout (resumable)
+    ├── Stopped                       the stop signal was set; expected
+    ├── HeadReached                   everything up to the head, or the asked end, was delivered
+    ├── FateError (resumable)         injected on purpose
+    └── RunError                      what ended a run, and at which stage
+
+``resumable`` answers one question: is it worth trying again from the saved cursor? All of them can be pickled, and none
+carries row values in its message.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+__all__ = [
+    "AuthenticationFailed",
+    "CDCDisabled",
+    "ConfigError",
+    "ConnectionFailed",
+    "CursorConflict",
+    "CursorError",
+    "CursorExpired",
+    "CursorRegression",
+    "FateError",
+    "HeadReached",
+    "InvalidCursor",
+    "MetadataError",
+    "MissingLag",
+    "NoStreams",
+    "QueryFailed",
+    "QueryTimeout",
+    "RscyllaError",
+    "RunError",
+    "SourceError",
+    "Stopped",
+    "TableChanged",
+    "TableNotFound",
+    "is_expected",
+    "is_resumable",
+]
+
+
+def _rebuild(cls: type[RscyllaError], args: tuple[Any, ...], state: dict[str, Any]) -> RscyllaError:
+    """Make an error again from its pickled parts, without calling its own constructor."""
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class RscyllaError(Exception):
+    """Base of all errors of this library. ``resumable``: trying again from the saved cursor may help."""
+
+    resumable: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class ConfigError(RscyllaError, ValueError):
+    """An argument or option is wrong. Retrying does not help."""
+
+
+class MissingLag(ConfigError):
+    """A stream was opened without a lag, which rscylla does not guess."""
+
+    def __init__(self, what: str = "the stream") -> None:
+        super().__init__(
+            f"{what} has no StreamLag; pass StreamLag(seconds=30) or more, because rows with timestamps from other "
+            "clocks arrive late and a window read too early misses them"
+        )
+
+
+class MetadataError(RscyllaError):
+    """The table or its CDC streams are not as they must be."""
+
+
+class TableNotFound(MetadataError):
+    """The base table, or its keyspace, does not exist."""
+
+
+class CDCDisabled(MetadataError):
+    """The base table has no CDC log."""
+
+
+class TableChanged(MetadataError):
+    """The log table was dropped and created again while it was being read."""
+
+
+class NoStreams(MetadataError):
+    """No generation, or one without streams, was found; after a change of topology it may still be on its way."""
+
+    resumable = True
+
+
+class CursorError(RscyllaError):
+    """Something is wrong with a cursor. Saved cursors are left as they are."""
+
+
+class InvalidCursor(CursorError, ValueError):
+    """The text is not a cursor of this library."""
+
+
+class CursorExpired(CursorError):
+    """Rows after the cursor may have expired. ``gap_from`` to ``gap_to`` (aware UTC) can no longer be read."""
+
+    def __init__(self, message: str, *, gap_from: datetime, gap_to: datetime) -> None:
+        super().__init__(message)
+        self.gap_from = gap_from
+        self.gap_to = gap_to
+
+
+class CursorRegression(CursorError):
+    """A cursor lower than the saved one was to be saved. ``stored`` and ``given`` are the two cursors."""
+
+    def __init__(self, message: str, *, consumer: str, stored: str, given: str) -> None:
+        super().__init__(message)
+        self.consumer = consumer
+        self.stored = stored
+        self.given = given
+
+
+class CursorConflict(CursorError):
+    """The saved cursor was reset by somebody else while this process was using it; read it again."""
+
+    resumable = True
+
+
+class SourceError(RscyllaError):
+    """Reading from the cluster failed."""
+
+
+class ConnectionFailed(SourceError):
+    """No node could be reached, or the connection was lost."""
+
+    resumable = True
+
+
+class AuthenticationFailed(SourceError):
+    """The cluster refused the user name or password."""
+
+
+class QueryFailed(SourceError):
+    """The cluster refused a query for good."""
+
+
+class QueryTimeout(SourceError):
+    """A query did not succeed in time, after all its retries."""
+
+    resumable = True
+
+
+class Stopped(RscyllaError):
+    """The stop signal was set. Expected: nothing went wrong."""
+
+    resumable = True
+
+    def __init__(self, message: str = "stopped") -> None:
+        super().__init__(message)
+
+
+class HeadReached(RscyllaError):
+    """All events up to the head, or to the asked end, were delivered. ``cursor`` is where to continue."""
+
+    def __init__(self, message: str = "head reached", *, cursor: str = "") -> None:
+        super().__init__(message)
+        self.cursor = cursor
+
+
+class FateError(RscyllaError):
+    """An error that ``Fate`` injected to see whether the application is idempotent."""
+
+    resumable = True
+
+
+class RunError(RscyllaError):
+    """What ended a run. The cause is chained.
+
+    ``stage`` is one of reset, get_cursor, stream, recv, delay, consume, set_cursor, stop, close, flush; ``event_id``
+    and ``event_fid`` are empty outside consume and set_cursor.
+    """
+
+    def __init__(
+        self, message: str, *, stage: str, consumer: str, event_id: str = "", event_fid: str = "", resumable: bool
+    ) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.consumer = consumer
+        self.event_id = event_id
+        self.event_fid = event_fid
+        self.resumable = resumable
+
+
+def is_expected(error: BaseException) -> bool:
+    """Return whether *error* only says that the stop signal was set, itself or as the cause of a ``RunError``.
+
+    A time-out is never expected, and neither is a reached head.
+    """
+    if isinstance(error, RunError):
+        return error.__cause__ is not None and is_expected(error.__cause__)
+    return isinstance(error, Stopped)
+
+
+def is_resumable(error: BaseException) -> bool:
+    """Return whether trying again from the saved cursor may help; for errors that are not ours (a consumer's), yes."""
+    if isinstance(error, RscyllaError):
+        return error.resumable
+    return isinstance(error, Exception)

@@ -1,0 +1,235 @@
+"""Events, their identity, and cursors.
+
+An event id is also a cursor: JSON with a fixed key order that names the log row, its generation and the aligned window
+that holds it. It depends on the row alone, so it is the same for every lag, window width, restart and reader.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import attrs
+
+from . import _timeuuid as tu
+from .errors import InvalidCursor
+
+if TYPE_CHECKING:
+    from .abc import ChangeLike
+
+__all__ = ["Event", "EventID", "Operation", "Progress", "SimpleEvent", "cursor_key"]
+
+GRID_US = 1_000_000
+"""Width of the aligned windows that event ids name: one second, on the grid of the epoch."""
+
+
+class Operation(enum.IntEnum):
+    """What a log row says: ``cdc$operation``. A number that is not known here becomes a member of its own."""
+
+    SERVICE_PARTITION_DELETE = -4
+    SERVICE_ROW_DELETE = -3
+    PREIMAGE = 0
+    UPDATE = 1
+    INSERT = 2
+    ROW_DELETE = 3
+    PARTITION_DELETE = 4
+    RANGE_START_INCLUSIVE = 5
+    RANGE_START_EXCLUSIVE = 6
+    RANGE_END_INCLUSIVE = 7
+    RANGE_END_EXCLUSIVE = 8
+    POSTIMAGE = 9
+
+    @classmethod
+    def _missing_(cls, value: object) -> Operation | None:
+        if not isinstance(value, int):
+            return None
+        member = int.__new__(cls, value)
+        member._name_ = f"UNKNOWN_{value}"
+        member._value_ = value
+        return member
+
+
+@attrs.frozen(order=False)
+class EventID:
+    """A row of a CDC log, or (``stream_id`` empty) the point before which everything is done.
+
+    ``generation`` is in milliseconds since the epoch, ``time`` in microseconds: the start of the aligned window, or
+    the exact point. ``stream_time`` holds the raw bytes of ``cdc$time``, ``seq`` is ``cdc$batch_seq_no``.
+    """
+
+    generation: int
+    time: int
+    stream_id: bytes = b""
+    stream_time: bytes = b""
+    seq: int = 0
+
+    @classmethod
+    def row(cls, generation: int, stream_id: bytes, stream_time: bytes, seq: int) -> Self:
+        """Return the id of one log row."""
+        us = tu.ticks_to_us(tu.ticks_of(stream_time))
+        return cls(generation, us - us % GRID_US, stream_id, stream_time, seq)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the id that *text* holds.
+
+        Ids without ``"v"`` were written by Go rscylla, whose cursor means "replay the window": their row part is
+        dropped.
+
+        Raises:
+            InvalidCursor: *text* is no such id.
+        """
+        try:
+            fields = json.loads(text)
+            generation_us = tu.parse_time(fields["cursor_gen"])
+            time_us = tu.parse_time(fields["cursor_time"])
+            version = fields.get("v", 1)
+            stream_id = bytes.fromhex(fields["stream_id"])
+            stream_time = bytes.fromhex(fields["stream_time"].replace("-", ""))
+            seq = fields["stream_seq"]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+            raise InvalidCursor(
+                "the text is not a cursor of rscylla; expected JSON with cursor_gen, cursor_time, stream_id, "
+                "stream_time, stream_seq, as an event id has it"
+            ) from e
+        if version not in (1, 2) or isinstance(version, bool):
+            raise InvalidCursor(f"the cursor has version {version!r}, this rscylla reads 1 and 2; upgrade rscylla")
+        if version == 1:
+            return cls(generation_us // 1000, time_us)
+        if not stream_id and not stream_time and seq == 0:
+            return cls(generation_us // 1000, time_us)
+        if len(stream_id) != 16 or len(stream_time) != 16 or not isinstance(seq, int) or not 0 <= seq < 2**31:
+            raise InvalidCursor("the cursor names only part of a row; stream_id and stream_time are 16 bytes each")
+        return cls(generation_us // 1000, time_us, stream_id, stream_time, seq)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether this names a row; if not, it is the point before which everything is done."""
+        return bool(self.stream_id)
+
+    @property
+    def exact_us(self) -> int:
+        """The time of the row, or of the point, in microseconds since the epoch."""
+        return tu.ticks_to_us(tu.ticks_of(self.stream_time)) if self.stream_id else self.time
+
+    @property
+    def position(self) -> bytes:
+        """Bytes whose plain comparison is the order of delivery inside one generation.
+
+        Order: ticks, low half of the timeuuid as signed bytes, stream id, sequence number.
+        """
+        if not self.stream_id:
+            return tu.us_to_ticks(self.time).to_bytes(8, "big")
+        return tu.order_key(self.stream_time) + self.stream_id + self.seq.to_bytes(4, "big")
+
+    @property
+    def key(self) -> tuple[int, bytes]:
+        """A key that orders ids of all generations."""
+        return self.generation, self.position
+
+    def __str__(self) -> str:
+        """Return the compact JSON."""
+        if not self.stream_id:
+            sid, stime = "", ""
+        else:
+            sid, raw = self.stream_id.hex(), self.stream_time.hex()
+            stime = f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
+        return (
+            f'{{"cursor_gen":"{tu.format_time(self.generation * 1000)}","cursor_time":"{tu.format_time(self.time)}",'
+            f'"stream_id":"{sid}","stream_time":"{stime}","stream_seq":{self.seq},"v":2}}'
+        )
+
+
+def cursor_key(cursor: str) -> tuple[int, bytes]:
+    """Return a key that orders cursors; the empty cursor is below all others.
+
+    Raises:
+        InvalidCursor: *cursor* is neither empty nor an event id.
+    """
+    return EventID.parse(cursor).key if cursor else (-(2**63), b"")
+
+
+class Event(ABC):
+    """Something that happened, at one place of an ordered stream.
+
+    Events are immutable and may be handed to other threads. What is costly to make is made when it is asked for.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """The event's identity and at the same time the cursor to continue right after it."""
+
+    @property
+    @abstractmethod
+    def type(self) -> int:
+        """An ``Operation``, or what the stream's ``event_type=`` function returned."""
+
+    @property
+    @abstractmethod
+    def foreign_id(self) -> str:
+        """JSON of the primary key of the base row, keys sorted. Parts that the change does not have are absent."""
+
+    @property
+    @abstractmethod
+    def timestamp(self) -> datetime:
+        """When it was written: aware UTC, microseconds."""
+
+    @property
+    def timestamp_us(self) -> int:
+        """When it was written, in microseconds since the epoch."""
+        return tu.us_of(self.timestamp)
+
+    @property
+    def metadata(self) -> bytes:
+        """The change as JSON bytes; empty when the stream has none."""
+        return b""
+
+    @property
+    def trace(self) -> bytes:
+        """Trace context of the writer; empty when there is none."""
+        return b""
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        """Typed values of the primary key, by column name, in key order."""
+        return cast("Mapping[str, Any]", json.loads(self.foreign_id)) if self.foreign_id else {}
+
+    @property
+    def change(self) -> ChangeLike | None:
+        """The whole change, for events of a CDC log; None for other streams."""
+        return None
+
+    @property
+    def late(self) -> bool:
+        """Whether a sweep found it after its window had been read."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+
+@attrs.frozen(repr=False)
+class SimpleEvent(Event):
+    """An event whose parts are all given: for streams other than CDC, and for tests."""
+
+    id: str
+    type: int = 0
+    foreign_id: str = ""
+    timestamp: datetime = attrs.field(factory=lambda: tu.datetime_of(0))
+    metadata: bytes = b""
+    trace: bytes = b""
+
+
+@attrs.frozen
+class Progress:
+    """All before ``cursor`` is done, although no event says so. ``time_us`` is the watermark."""
+
+    cursor: str
+    time_us: int

@@ -1,0 +1,123 @@
+"""How a stream is opened: small values that each set one field of a frozen ``StreamOptions``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import attrs
+
+from ._timeuuid import us_of
+from .errors import ConfigError
+
+__all__ = [
+    "SAFE_LAG",
+    "StreamFromHead",
+    "StreamLag",
+    "StreamOption",
+    "StreamOptions",
+    "StreamToHead",
+    "StreamUntil",
+    "resolve",
+]
+
+SAFE_LAG = timedelta(seconds=30)
+"""Below this, rows that other clocks, hints or slow replicas delay may arrive behind the reader and be missed."""
+
+
+@attrs.frozen
+class StreamOptions:
+    """All options of one stream.
+
+    ``lag``: age a row must have before it is delivered; None if it was not given, which a CDC stream refuses.
+    ``from_head``: ignore the cursor and start at the head. ``to_head``: raise ``HeadReached`` there instead of waiting.
+    ``until``: raise ``HeadReached`` once everything before this aware time was delivered.
+    """
+
+    lag: timedelta | None = None
+    from_head: bool = False
+    to_head: bool = False
+    until: datetime | None = None
+
+
+class StreamOption(Protocol):
+    """Anything that sets a field of ``StreamOptions``."""
+
+    def apply(self, options: StreamOptions) -> StreamOptions:
+        """Return *options* with this one's field set."""
+
+
+@attrs.frozen(init=False)
+class StreamLag:
+    """Deliver a row only once it is this old. Required by CDC streams; 30 seconds or more is safe.
+
+    >>> StreamLag(seconds=30) == StreamLag(timedelta(seconds=30))
+    True
+    """
+
+    lag: timedelta
+
+    def __init__(
+        self,
+        lag: timedelta | None = None,
+        *,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+    ) -> None:
+        if lag is not None and not isinstance(lag, timedelta):
+            raise ConfigError("StreamLag takes a timedelta, or seconds=..., minutes=..., milliseconds=...")
+        total = (lag or timedelta()) + timedelta(minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+        if total < timedelta():
+            raise ConfigError("StreamLag must not be negative")
+        if lag is None and not (minutes or seconds or milliseconds):
+            raise ConfigError("StreamLag needs a length, such as StreamLag(seconds=30)")
+        self.__attrs_init__(total)
+
+    def apply(self, options: StreamOptions) -> StreamOptions:
+        return attrs.evolve(options, lag=self.lag)
+
+
+@attrs.frozen
+class StreamFromHead:
+    """Start at the head (now minus the lag) whatever the cursor says."""
+
+    def apply(self, options: StreamOptions) -> StreamOptions:
+        return attrs.evolve(options, from_head=True)
+
+
+@attrs.frozen
+class StreamToHead:
+    """Raise ``HeadReached`` when everything up to now minus the lag was delivered, instead of waiting for more."""
+
+    def apply(self, options: StreamOptions) -> StreamOptions:
+        return attrs.evolve(options, to_head=True)
+
+
+@attrs.frozen
+class StreamUntil:
+    """Raise ``HeadReached`` when everything before *time* (aware) was delivered."""
+
+    time: datetime
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            us_of(self.time)
+        except ValueError as e:
+            raise ConfigError(f"StreamUntil: {e}") from e
+
+    def apply(self, options: StreamOptions) -> StreamOptions:
+        return attrs.evolve(options, until=self.time)
+
+
+def resolve(options: Iterable[StreamOption]) -> StreamOptions:
+    """Return the options folded from left to right; a later one of a kind wins."""
+    folded = StreamOptions()
+    for option in options:
+        if not callable(getattr(option, "apply", None)):
+            raise ConfigError(
+                f"{option!r} is not a stream option; use StreamLag, StreamFromHead, StreamToHead, StreamUntil"
+            )
+        folded = option.apply(folded)
+    return folded
