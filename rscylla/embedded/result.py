@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import attrs
 
-from .types import CqlType
+from .types import UNSET, CqlType, Unset
 
 __all__ = [
     "UNSET",
+    "BindValue",
     "ColumnSpec",
     "Prepared",
     "QueryParams",
@@ -18,20 +19,12 @@ __all__ = [
     "RowsResult",
     "SchemaChange",
     "SetKeyspaceResult",
+    "Unset",
     "VoidResult",
 ]
 
 
-class _Unset:
-    """A bind value that was sent as "not set" (length -2)."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Final = _Unset()
-
-BindValue = bytes | None | _Unset
+BindValue = bytes | Unset | None
 
 
 @attrs.frozen

@@ -1,0 +1,27 @@
+"""Names as CQL text: which words are reserved, and when a name needs its double quotes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["RESERVED_WORDS", "quote_name"]
+
+_RESERVED: Final = """
+    add allow alter and apply asc authorize batch begin by columnfamily create delete desc describe drop entries
+    execute from full grant if in index infinity insert into is keyspace limit materialized modify nan norecursive
+    not null of on or order primary rename replace revoke schema scylla_clustering_bound scylla_counter_shard_list
+    scylla_timeuuid_list_index select set table to token truncate unlogged update use using view where with
+"""
+
+RESERVED_WORDS: Final = frozenset(_RESERVED.split())
+"""Words that cannot be names without quotes. The parser refuses them where a name must stand."""
+
+_PLAIN: Final = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def quote_name(name: str) -> str:
+    """Return *name* as CQL text: bare if it is a plain lower-case word that is not reserved, else in double quotes."""
+    if _PLAIN.fullmatch(name) and name not in RESERVED_WORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,73 @@
+"""CQL types and values in one place: the types themselves, type text, and terms made into encoded values."""
+
+from __future__ import annotations
+
+from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .names import quote_name
+from .natives import (
+    ASCII,
+    BIGINT,
+    BLOB,
+    BOOLEAN,
+    COUNTER,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    DURATION,
+    FLOAT,
+    INET,
+    INT,
+    NATIVE_TYPES,
+    SMALLINT,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMEUUID,
+    TINYINT,
+    UUID,
+    VARINT,
+    Duration,
+    NativeType,
+)
+from .terms import UNSET, Unset, default_type, resolve, term_bytes
+from .typetext import parse_type
+
+__all__ = [
+    "ASCII",
+    "BIGINT",
+    "BLOB",
+    "BOOLEAN",
+    "COUNTER",
+    "DATE",
+    "DECIMAL",
+    "DOUBLE",
+    "DURATION",
+    "FLOAT",
+    "INET",
+    "INT",
+    "NATIVE_TYPES",
+    "SMALLINT",
+    "TEXT",
+    "TIME",
+    "TIMESTAMP",
+    "TIMEUUID",
+    "TINYINT",
+    "UNSET",
+    "UUID",
+    "VARINT",
+    "CqlType",
+    "Duration",
+    "ListType",
+    "MapType",
+    "NativeType",
+    "SetType",
+    "TupleType",
+    "UdtType",
+    "Unset",
+    "VectorType",
+    "default_type",
+    "parse_type",
+    "quote_name",
+    "resolve",
+    "term_bytes",
+]
