@@ -1,0 +1,280 @@
+"""Nodes, their tokens, and the CDC generations that follow when nodes come.
+
+Owned by the server's loop thread; nothing here locks.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+import attrs
+
+from .clock import Clock, NodeClock, SystemClock
+from .errors import InvalidRequest, ServerError
+from .generation import Generation, StreamRange, make_generation, shard_of
+from .murmur3 import MIN_TOKEN, murmur3_token, partition_key_bytes
+from .schema import Table
+
+__all__ = [
+    "GENERATION_LEEWAY_US",
+    "Cluster",
+    "Generation",
+    "Node",
+    "StreamRange",
+    "TopologyEvent",
+    "murmur3_token",
+    "partition_key_bytes",
+    "shard_of",
+]
+
+GENERATION_LEEWAY_US: Final = 5_000_000  # how far a write's timestamp may be off the server's clock
+
+_DEFAULT_IGNORE_MSB: Final = 12
+_MAX_NODES: Final = 254  # addresses 127.0.0.1 to 127.0.0.254
+
+
+@attrs.frozen(eq=False)
+class Node:
+    """A member of the cluster. ``index`` counts from 0 in order of joining and is never used again."""
+
+    index: int
+    host_id: uuid.UUID
+    address: str
+    dc: str
+    rack: str
+    tokens: tuple[int, ...]
+    shards: int
+    clock: NodeClock
+    ignore_msb: int = _DEFAULT_IGNORE_MSB
+
+
+@attrs.frozen
+class TopologyEvent:
+    """``node`` for NEW_NODE and REMOVED_NODE, ``generation`` for GENERATION."""
+
+    change: Literal["NEW_NODE", "REMOVED_NODE", "GENERATION"]
+    node: Node | None = None
+    generation: Generation | None = None
+
+
+class Cluster:
+    """The ring and its generations.
+
+    Args:
+        nodes: How many nodes it starts with, 1 or more.
+        shards: Shards (and so CDC streams for each vnode) of a node.
+        vnodes: Tokens of a node.
+        seed: Makes host ids, tokens and stream ids repeatable; None draws them fresh.
+        clock: What nodes tell the time from.
+        ring_delay_ms: A new generation starts twice this and five seconds after it is made.
+        first_generation_ms: When the first generation starts (ms since the epoch); None is now.
+
+    ``nodes`` are the present members in order of joining; ``generations`` ascend by time. ``listeners`` are called
+    after each change, in this thread.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        shards: int = 2,
+        vnodes: int = 8,
+        seed: int | None = None,
+        clock: Clock | None = None,
+        ring_delay_ms: int = 30_000,
+        dc: str = "datacenter1",
+        rack: str = "rack1",
+        name: str = "embedded",
+        first_generation_ms: int | None = None,
+    ) -> None:
+        for what, value in (("nodes", nodes), ("shards", shards), ("vnodes", vnodes)):
+            if value < 1:
+                raise ValueError(f"{what} must be 1 or more, not {value}")
+        if ring_delay_ms < 0:
+            raise ValueError(f"ring_delay_ms must not be negative, but is {ring_delay_ms}")
+        self.name = name
+        self.clock: Clock = clock or SystemClock()
+        self.shards = shards
+        self.vnodes = vnodes
+        self.ring_delay_ms = ring_delay_ms
+        self.dc = dc
+        self.rack = rack
+        self.nodes: list[Node] = []
+        self.generations: list[Generation] = []
+        self.listeners: list[Callable[[TopologyEvent], None]] = []
+        self._random = random.Random(seed)
+        self._joined = 0
+        self._tokens: set[int] = set()
+        for _ in range(nodes):
+            self._join(shards)
+        if first_generation_ms is None:
+            first_generation_ms = self.clock.now_us() // 1000
+        self._publish(first_generation_ms)
+
+    def node(self, index: int) -> Node:
+        """Return the member with this index. KeyError when it never was or has left."""
+        for node in self.nodes:
+            if node.index == index:
+                return node
+        raise KeyError(f"there is no node {index} in the cluster")
+
+    def owner(self, token: int) -> Node:
+        """Return the node that owns ``token``."""
+        ring = sorted((end, node.index) for node in self.nodes for end in node.tokens)
+        at = bisect_right(ring, (token, -1))
+        return self.node(ring[at % len(ring)][1])
+
+    def add_node(self, delay_ms: int | None = None, *, shards: int | None = None) -> Node:
+        """Let a node join now, and make the generation that contains it; return the node.
+
+        Args:
+            delay_ms: When the generation starts, from now; None is Scylla's ``2 * ring_delay + 5 s``. With less than
+                5000, writes that were stamped ahead of the server's clock may already lie behind the new start.
+            shards: Shards of this node; None is the cluster's number.
+
+        Raises:
+            ValueError: The generation would not start after all others. The cluster is then unchanged.
+        """
+        time_ms = self._start_of_next(delay_ms)
+        node = self._join(self.shards if shards is None else shards)
+        self._tell(TopologyEvent("NEW_NODE", node=node))
+        self._publish(time_ms)
+        return node
+
+    def remove_node(self, index: int) -> Node:
+        """Let a node leave now; return it. As in Scylla, its streams stay in use: no generation is made.
+
+        Raises KeyError for an unknown node and ValueError for the last one.
+        """
+        node = self.node(index)
+        if len(self.nodes) == 1:
+            raise ValueError("the last node of a cluster cannot be removed")
+        self.nodes.remove(node)
+        self._tokens.difference_update(node.tokens)
+        self._tell(TopologyEvent("REMOVED_NODE", node=node))
+        return node
+
+    def new_generation(self, delay_ms: int | None = None) -> Generation:
+        """Make a generation for the present ring, as ``nodetool checkAndRepairCdcStreams`` does; see ``add_node``."""
+        return self._publish(self._start_of_next(delay_ms))
+
+    def generation_at(self, timestamp_us: int) -> Generation | None:
+        """Return the generation in use at a write timestamp, None before the first."""
+        at = self._index_at(timestamp_us)
+        return self.generations[at] if at >= 0 else None
+
+    def stream_for(self, table: Table | None, token: int, timestamp_us: int, now_us: int) -> bytes:
+        """Return the stream id for a write to a base partition.
+
+        Args:
+            table: The base table. All tables of vnode keyspaces share their streams.
+            token: Token of the base partition key.
+            timestamp_us: The record's timestamp.
+            now_us: The coordinating node's clock.
+
+        Raises:
+            InvalidRequest: The timestamp is more than 5 s ahead, or in a past that CDC does not accept any more.
+            ServerError: No generation covers the timestamp.
+
+        Source: Scylla ``cdc/metadata.cc`` get_vnode_stream.
+        """
+        if timestamp_us > now_us + GENERATION_LEEWAY_US:
+            raise InvalidRequest(_window_message("future", timestamp_us, now_us))
+        settled_us = now_us - GENERATION_LEEWAY_US
+        generations = self.generations
+        settled = self._index_at(settled_us)
+        if timestamp_us <= settled_us:
+            if settled < 0 or timestamp_us < generations[settled].time_us:
+                raise InvalidRequest(_window_message("past", timestamp_us, now_us))
+            if settled + 1 < len(generations) and generations[settled + 1].time_us <= now_us:
+                raise InvalidRequest(_window_message("past", timestamp_us, now_us))
+            return generations[settled].stream_of(token)
+        used = self._index_at(timestamp_us)
+        if used < max(settled, 0):
+            raise ServerError(
+                "cdc::metadata::get_stream: could not find any CDC stream for timestamp "
+                f"{_text(timestamp_us)}. Are we in the middle of a cluster upgrade?"
+            )
+        return generations[used].stream_of(token)
+
+    def _index_at(self, timestamp_us: int) -> int:
+        """Return the position of the generation in use at ``timestamp_us``, -1 before the first."""
+        at = len(self.generations) - 1
+        # From the end: nearly every write belongs to the newest generation or the one before.
+        while at >= 0 and self.generations[at].time_us > timestamp_us:
+            at -= 1
+        return at
+
+    def _start_of_next(self, delay_ms: int | None) -> int:
+        now_ms = self.clock.now_us() // 1000
+        last_ms = self.generations[-1].time_ms
+        if delay_ms is None:
+            return max(now_ms + 2 * self.ring_delay_ms + GENERATION_LEEWAY_US // 1000, last_ms + 1)
+        if delay_ms < 0:
+            raise ValueError(f"a generation cannot start in the past; the delay is {delay_ms} ms")
+        # At least the next millisecond: records of the present one are already in the old streams.
+        start_ms = max(now_ms + delay_ms, now_ms + 1)
+        if start_ms <= last_ms:
+            raise ValueError(
+                f"a generation that starts in {delay_ms} ms would come before the one that starts in "
+                f"{last_ms - now_ms} ms; give a longer delay"
+            )
+        return start_ms
+
+    def _publish(self, time_ms: int) -> Generation:
+        ring = [(token, node) for node in self.nodes for token in node.tokens]
+        generation = make_generation(time_ms, ring, lambda: self._random.getrandbits(64))
+        self.generations.append(generation)
+        self._tell(TopologyEvent("GENERATION", generation=generation))
+        return generation
+
+    def _join(self, shards: int) -> Node:
+        if shards < 1:
+            raise ValueError(f"shards must be 1 or more, not {shards}")
+        if self._joined >= _MAX_NODES:
+            raise ValueError(f"an embedded cluster has at most {_MAX_NODES} nodes over its life")
+        node = Node(
+            index=self._joined,
+            host_id=uuid.UUID(int=self._random.getrandbits(128), version=4),
+            address=f"127.0.0.{self._joined + 1}",
+            dc=self.dc,
+            rack=self.rack,
+            tokens=tuple(sorted(self._new_token() for _ in range(self.vnodes))),
+            shards=shards,
+            clock=NodeClock(self.clock),
+        )
+        self._joined += 1
+        self.nodes.append(node)
+        return node
+
+    def _new_token(self) -> int:
+        while True:
+            token = self._random.getrandbits(64) + MIN_TOKEN
+            if token != MIN_TOKEN and token not in self._tokens:
+                self._tokens.add(token)
+                return token
+
+    def _tell(self, event: TopologyEvent) -> None:
+        for listener in tuple(self.listeners):
+            listener(event)
+
+
+def _window_message(side: str, timestamp_us: int, now_us: int) -> str:
+    return (
+        f'cdc: attempted to get a stream "from the {side}" ({_text(timestamp_us)}; current server time: '
+        f"{_text(now_us)}). Writes to a table with CDC take timestamps close to the server's clock: leave out "
+        "USING TIMESTAMP, or bring the client's clock in step."
+    )
+
+
+def _text(timestamp_us: int) -> str:
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=timestamp_us)
+    except OverflowError:
+        return f"{timestamp_us} us"
+    return f"{when:%Y/%m/%d %H:%M:%S}"
