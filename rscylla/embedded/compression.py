@@ -5,6 +5,7 @@ Source: CQL binary protocol v4, section 5. Off by default: on loopback it only c
 
 from __future__ import annotations
 
+import importlib
 import struct
 from typing import Any
 
@@ -24,10 +25,9 @@ class Compressor:
 
     def __init__(self, max_body: int) -> None:
         try:
-            import lz4.block
+            self._block: Any = importlib.import_module("lz4.block")
         except ImportError as error:
             raise ImportError("compression needs the package lz4: pip install lz4") from error
-        self._block: Any = lz4.block
         self._max_body = max_body
 
     def decompress(self, body: bytes) -> bytes:
@@ -51,5 +51,5 @@ class Compressor:
         """Return the same frame with its body compressed and flagged so."""
         version, flags, stream, opcode, size = HEADER.unpack_from(frame)
         packed = self._block.compress(frame[HEADER_SIZE:], store_size=False)
-        body = _LENGTH.pack(size) + packed
+        body: bytes = _LENGTH.pack(size) + packed
         return HEADER.pack(version, flags | Flag.COMPRESSED, stream, opcode, len(body)) + body

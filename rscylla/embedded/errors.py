@@ -9,6 +9,7 @@ __all__ = [
     "BadCredentials",
     "ConfigError",
     "CqlError",
+    "EmbeddedScyllaError",
     "InvalidRequest",
     "ProtocolError",
     "ServerError",
@@ -75,3 +76,7 @@ class Unprepared(CqlError):
     def __init__(self, statement_id: bytes) -> None:
         super().__init__(f"No prepared statement with ID {statement_id.hex()} found.")
         self.statement_id = statement_id
+
+
+class EmbeddedScyllaError(RuntimeError):
+    """The embedded server cannot do what its owner asks: start, stop, change the topology. Not a CQL error."""

@@ -305,7 +305,8 @@ class Connection(asyncio.Protocol):
             raise _Refused(0, ProtocolError(f"Invalid or unsupported protocol version: {version}"))
         if available < HEADER_SIZE:
             return 0
-        version, flags, stream, opcode, size = HEADER.unpack_from(data, position)
+        header: tuple[int, int, int, int, int] = HEADER.unpack_from(data, position)
+        version, flags, stream, opcode, size = header
         limit = self._server.options.max_frame
         if not 0 <= size <= limit:
             raise _Refused(stream, ProtocolError(f"request size too large (frame body {size}; limit {limit})"))

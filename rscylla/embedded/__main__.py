@@ -1,0 +1,95 @@
+"""``python -m rscylla.embedded``: one embedded cluster until SIGINT or SIGTERM, or under `EmbeddedScyllaProcess`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from .errors import EmbeddedScyllaError
+from .facade import EmbeddedScylla
+from .process import USERS_VARIABLE
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to stop. Prints one JSON line when listening. Returns the exit code: 0, or 1 on failure."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    users = json.loads(os.environ[USERS_VARIABLE]) if USERS_VARIABLE in os.environ else None
+    scylla = EmbeddedScylla(
+        options.nodes,
+        port=options.port,
+        shards=options.shards,
+        vnodes=options.vnodes,
+        seed=options.seed,
+        ring_delay=timedelta(milliseconds=options.ring_delay_ms),
+        users=users,
+    )
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        scylla.start()
+    except EmbeddedScyllaError as error:
+        _say({"error": str(error)})
+        return 1
+    with scylla:
+        _say({"contact_points": scylla.contact_points, "port": scylla.port, "pid": os.getpid()})
+        if options.control:
+            threading.Thread(target=_obey, args=(scylla, stop), daemon=True).start()
+        stop.wait()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rscylla.embedded", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--port", type=int, default=9042, help="0 lets the system choose")
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--vnodes", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--ring-delay-ms", type=int, default=30_000)
+    parser.add_argument("--control", action="store_true", help="take commands on standard input, stop when it ends")
+    return parser
+
+
+def _obey(scylla: EmbeddedScylla, stop: threading.Event) -> None:
+    """Carry out the commands of the parent process until it closes the pipe."""
+    for line in sys.stdin:
+        try:
+            answer = _carry_out(scylla, json.loads(line))
+        except (EmbeddedScyllaError, LookupError, ValueError) as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        _say(answer | {"contact_points": scylla.contact_points})
+    stop.set()
+
+
+def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, Any]:
+    delay = timedelta(milliseconds=command["delay_ms"]) if "delay_ms" in command else None
+    match command["command"]:
+        case "add_node":
+            return {"address": scylla.add_node(delay)}
+        case "remove_node":
+            scylla.remove_node(command["address"])
+        case "new_generation":
+            scylla.new_generation(delay)
+        case unknown:
+            return {"error": f"unknown command {unknown!r}"}
+    return {}
+
+
+def _say(answer: Mapping[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,352 @@
+"""`EmbeddedScylla`: an embedded cluster in a thread, for its owner to start, use, change and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import errno
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from .clock import Clock, SystemClock
+from .engine import Engine
+from .errors import EmbeddedScyllaError
+from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
+from .server import Server, ServerOptions
+from .sessions import Sessions
+from .topology import Cluster, Node
+
+if TYPE_CHECKING:
+    from cassandra.cluster import Session
+
+__all__ = ["EmbeddedScylla"]
+
+log = logging.getLogger("rscylla.embedded")
+
+T = TypeVar("T")
+
+_PORT_ATTEMPTS: Final = 16  # a port that is free on the first address can be taken on the next one
+_STOP_TIMEOUT_S: Final = 10.0
+
+
+class EmbeddedScylla:
+    """
+    A ScyllaDB look-alike on loopback, for development and tests: native protocol, CQL, CDC logs and generations.
+
+    Each node listens on an address of its own, 127.0.0.1, 127.0.0.2 and so on, on one common port. All data is in
+    memory and gone with `stop`. Every method is thread-safe. What it does not support, it refuses by name.
+
+    Args:
+        nodes: How many nodes the cluster starts with.
+        port: Port of every node; 0 lets the system choose.
+        shards: Shards of a node, and so CDC streams of a vnode.
+        vnodes: Tokens of a node.
+        clock: What the nodes tell the time from; None is the machine's clock.
+        users: Names with passwords; None lets everyone in.
+        seed: Makes host ids, tokens and stream ids repeatable.
+        ring_delay: A new generation starts twice this and five seconds after it was made.
+        tablets: Not supported yet: True raises NotImplementedError.
+        shard_aware: Tell clients about shards, as Scylla does; they then open one connection for each.
+        compression: Offer lz4. Needs the package ``lz4``; on loopback it only costs time.
+        max_frame: The largest request accepted, in bytes.
+        max_connections: Clients beyond this are turned away.
+
+    >>> with EmbeddedScylla() as scylla:
+    ...     scylla.execute("SELECT cluster_name FROM system.local WHERE key = 'local'")
+    [{'cluster_name': 'embedded'}]
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        port: int = 0,
+        shards: int = 2,
+        vnodes: int = 8,
+        clock: Clock | None = None,
+        users: Mapping[str, str] | None = None,
+        seed: int | None = None,
+        ring_delay: timedelta = timedelta(seconds=30),
+        tablets: bool = False,
+        shard_aware: bool = True,
+        compression: bool = False,
+        max_frame: int = 256 * 1024 * 1024,
+        max_connections: int = 8192,
+    ) -> None:
+        if tablets:
+            raise NotImplementedError("the embedded server has no tablets yet; use tablets=False for vnode keyspaces")
+        if users is not None and not users:
+            raise ValueError("users is empty, so nobody could log in; leave it out to let everyone in")
+        self.clock: Clock = clock or SystemClock()
+        self._users = dict(users) if users is not None else None
+        self._cluster = Cluster(
+            nodes,
+            shards=shards,
+            vnodes=vnodes,
+            seed=seed,
+            clock=self.clock,
+            ring_delay_ms=_milliseconds(ring_delay),
+        )
+        self._options = ServerOptions(
+            users=self._users,
+            shard_aware=shard_aware,
+            compression=compression,
+            max_frame=max_frame,
+            max_connections=max_connections,
+        )
+        self._wanted_port = port
+        self._port = 0
+        self._engine = Engine(self._cluster, self.clock)
+        self._server = Server(self._engine, self._options)
+        self._sessions = Sessions()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> Self:
+        """Listen, and return when clients can connect.
+
+        A server that was stopped starts again with its data, on the port it had if that was given.
+
+        Raises:
+            EmbeddedScyllaError: It is running already, or an address or port cannot be had.
+        """
+        with self._lock:
+            if self._loop is not None:
+                raise EmbeddedScyllaError("the embedded server is running already")
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_run_loop, args=(self._loop,), name="rscylla-embedded-scylla", daemon=True
+            )
+            self._thread.start()
+        try:
+            self._wait(self._open())
+        except BaseException:
+            self.stop()
+            raise
+        log.info(
+            "embedded Scylla for development and tests (data in memory, no durability) listens on %s, port %d",
+            ", ".join(self.contact_points),
+            self._port,
+        )
+        return self
+
+    def stop(self) -> None:
+        """Close the sessions opened by `connect`, cut all clients and end the thread. Harmless when not running."""
+        self._sessions.close()
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        loop.call_soon_threadsafe(self._server.close)
+        # One more turn of the loop lets the closed connections say goodbye before it ends.
+        loop.call_soon_threadsafe(loop.call_soon, loop.stop)
+        thread.join(_STOP_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        """Start, unless it is running."""
+        return self if self._loop is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def _open(self) -> None:
+        attempts = 1 if self._wanted_port else _PORT_ATTEMPTS
+        for left in reversed(range(attempts)):
+            try:
+                await self._listen_all()
+            except OSError as error:
+                self._server.close()
+                if error.errno != errno.EADDRINUSE or not left:
+                    raise EmbeddedScyllaError(
+                        f"the embedded server cannot listen on {self._cluster.nodes[0].address} port "
+                        f"{self._wanted_port} with {len(self._cluster.nodes)} node(s): {error.strerror}; "
+                        "choose another port, or port=0 for any"
+                    ) from error
+            else:
+                return
+
+    async def _listen_all(self) -> None:
+        port = self._wanted_port
+        for node in self._cluster.nodes:
+            port = await self._server.listen(node, port)
+        self._port = port
+
+    # ------------------------------------------------------------ use
+
+    @property
+    def contact_points(self) -> list[str]:
+        """Addresses of the present nodes."""
+        return [node.address for node in tuple(self._cluster.nodes)]
+
+    @property
+    def port(self) -> int:
+        """The port that all nodes listen on. EmbeddedScyllaError before the first start."""
+        if not self._port:
+            raise EmbeddedScyllaError("the embedded server has no port before it is started; call start()")
+        return self._port
+
+    def connect(self, keyspace: str | None = None, **options: Any) -> Session:
+        """Return a new scylla-driver session; `stop` closes it.
+
+        ``options`` go to ``cassandra.cluster.Cluster`` and win over what is set here. With ``users``, the first of
+        them logs in unless an ``auth_provider`` is given. Raises what the driver raises.
+        """
+        self._running()
+        return self._sessions.connect(self.contact_points, self.port, self._users, keyspace, options)
+
+    def execute(self, cql: str, values: Sequence[Any] = (), *, keyspace: str | None = None) -> list[dict[str, Any]]:
+        """Run one statement inside the server, past the protocol; return all its rows by column name.
+
+        Values are natural Python values, of the kinds that ``CqlType.encode`` takes; ``UNSET`` leaves a marker unset.
+        Raises `CqlError` as a client would be told.
+        """
+        return self._run(lambda: self._execute(cql, values, keyspace))
+
+    def _execute(self, cql: str, values: Sequence[Any], keyspace: str | None) -> list[dict[str, Any]]:
+        prepared = self._engine.prepare(cql, keyspace)
+        if len(values) != len(prepared.variables):
+            raise ValueError(f"the statement has {len(prepared.variables)} bind markers, but {len(values)} values came")
+        bound = [_encode(spec, value) for spec, value in zip(prepared.variables, values, strict=True)]
+        params = QueryParams(keyspace=keyspace, node=self._cluster.nodes[0].index)
+        result = self._engine.execute(prepared, bound, params)
+        return _decode_rows(result) if isinstance(result, RowsResult) else []
+
+    # ------------------------------------------------------------ topology
+
+    def add_node(self, delay: timedelta | None = None) -> str:
+        """Let a node join: it listens, clients are told, and a new CDC generation is made. Return its address.
+
+        Args:
+            delay: When the generation starts, from now; None is Scylla's rule, twice the ring delay and five seconds.
+
+        Raises:
+            EmbeddedScyllaError: Its address or port cannot be had, or the generation would not come last.
+        """
+        return self._wait(self._add_node(None if delay is None else _milliseconds(delay)))
+
+    async def _add_node(self, delay_ms: int | None) -> str:
+        try:
+            node = self._cluster.add_node(delay_ms)
+        except ValueError as error:
+            raise EmbeddedScyllaError(str(error)) from error
+        try:
+            await self._server.listen(node, self._port)
+        except OSError as error:
+            self._cluster.remove_node(node.index)
+            raise EmbeddedScyllaError(
+                f"a new node cannot listen on {node.address} port {self._port}: {error.strerror}; free that port"
+            ) from error
+        self._server.announce_topology("NEW_NODE", node, self._port)
+        self._server.announce_status("UP", node, self._port)
+        return node.address
+
+    def remove_node(self, address: str) -> None:
+        """Let a node leave: clients are told, then its connections are cut.
+
+        Raises EmbeddedScyllaError for an address that is no node's, and for the last node.
+        """
+        self._run(lambda: self._remove_node(address))
+
+    def _remove_node(self, address: str) -> None:
+        node = self._node_at(address)
+        try:
+            self._cluster.remove_node(node.index)
+        except ValueError as error:
+            raise EmbeddedScyllaError(str(error)) from error
+        self._server.hang_up(node.index)
+        self._server.announce_status("DOWN", node, self._port)
+        self._server.announce_topology("REMOVED_NODE", node, self._port)
+
+    def _node_at(self, address: str) -> Node:
+        for node in self._cluster.nodes:
+            if node.address == address:
+                return node
+        raise EmbeddedScyllaError(f"no node has the address {address}; contact_points lists them")
+
+    def new_generation(self, delay: timedelta | None = None) -> None:
+        """Make a new CDC generation for the present nodes, as ``nodetool checkAndRepairCdcStreams`` does.
+
+        Raises EmbeddedScyllaError when it would not start after all others.
+        """
+        delay_ms = None if delay is None else _milliseconds(delay)
+        try:
+            self._run(lambda: self._cluster.new_generation(delay_ms))
+        except ValueError as error:
+            raise EmbeddedScyllaError(str(error)) from error
+
+    # ------------------------------------------------------------ the loop's thread
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop
+        if loop is None:
+            raise EmbeddedScyllaError("the embedded server is not running; call start()")
+        return loop
+
+    def _run(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on the loop's thread and return what it returns."""
+
+        async def run() -> T:
+            return work()
+
+        return self._wait(run())
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            loop = self._running()
+            if threading.current_thread() is self._thread:
+                raise EmbeddedScyllaError("an embedded server cannot wait for itself; call it from another thread")
+        except EmbeddedScyllaError:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise EmbeddedScyllaError("the embedded server was stopped meanwhile") from None
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run until stopped, then cancel what is left so that no caller waits for ever."""
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    finally:
+        loop.close()
+
+
+def _encode(spec: ColumnSpec, value: Any) -> BindValue:
+    return value if value is None or value is UNSET else spec.type.encode(value)
+
+
+def _decode_rows(result: RowsResult) -> list[dict[str, Any]]:
+    """Return the rows with their values decoded; each is a run of cells with a 4-byte length, -1 for null."""
+    return [_decode_row(result.columns, row) for row in result.rows]
+
+
+def _decode_row(columns: Sequence[ColumnSpec], row: bytes) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    position = 0
+    for column in columns:
+        size = int.from_bytes(row[position : position + 4], "big", signed=True)
+        position += 4
+        values[column.name] = None if size < 0 else column.type.decode(row[position : position + size])
+        position += max(size, 0)
+    return values
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
