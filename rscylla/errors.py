@@ -21,6 +21,8 @@
     ├── Stopped                       the stop signal was set; expected
     ├── HeadReached                   everything up to the head, or the asked end, was delivered
     ├── FateError (resumable)         injected on purpose
+    ├── FilterError (resumable)       a consumer's filter failed
+    │   └── DeserializationError      it could not decode the event's metadata
     └── RunError                      what ended a run, and at which stage
 
 ``resumable`` answers one question: is it worth trying again from the saved cursor? All of them can be pickled, and none
@@ -41,7 +43,9 @@ __all__ = [
     "CursorError",
     "CursorExpired",
     "CursorRegression",
+    "DeserializationError",
     "FateError",
+    "FilterError",
     "HeadReached",
     "InvalidCursor",
     "MetadataError",
@@ -191,6 +195,16 @@ class FateError(RscyllaError):
     """An error that ``Fate`` injected to see whether the application is idempotent."""
 
     resumable = True
+
+
+class FilterError(RscyllaError):
+    """A consumer's event filter failed, so it is not known whether the event is wanted. The cause is chained."""
+
+    resumable = True
+
+
+class DeserializationError(FilterError):
+    """A filter could not decode the event's metadata. The cause is chained."""
 
 
 class RunError(RscyllaError):

@@ -1,0 +1,231 @@
+"""``Spec`` and ``run``: one attempt to drive a consumer with a stream, from its saved cursor on.
+
+At least once: the cursor moves only after the consumer returned. Knows nothing of CDC.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from functools import partial
+from typing import NoReturn
+
+import attrs
+from prometheus_client import CollectorRegistry
+
+from ..abc import Consumer, CursorStore, Fate, Resetter, Stopper, StreamClient, StreamFunc
+from ..clock import Clock, Stop, SystemClock
+from ..errors import ConfigError, HeadReached, RscyllaError, RunError, Stopped, is_resumable
+from ..event import Event, Progress
+from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
+from .fate import NO_FATE
+from .metrics import ConsumerSeries, metrics_for
+
+__all__ = ["Spec", "run"]
+
+
+@attrs.frozen(init=False)
+class Spec:
+    """What ``run`` needs: a stream, a cursor store, a consumer, the options the stream is opened with.
+
+    ``fate`` is handed to the consumer and tempted at the points after_recv, after_consume, before_set_cursor and
+    before_flush. ``flush_timeout`` bounds the flush at the end of a run. Metrics go to the consumer's own ``series``
+    unless ``registry`` names another place.
+    """
+
+    stream: StreamFunc
+    store: CursorStore
+    consumer: Consumer
+    options: tuple[StreamOption, ...] = ()
+    fate: Fate = NO_FATE
+    clock: Clock = attrs.field(factory=SystemClock)
+    flush_timeout: timedelta = timedelta(seconds=10)
+    series: ConsumerSeries = attrs.field(kw_only=True, eq=False, repr=False)
+
+    def __init__(
+        self,
+        stream: StreamFunc,
+        store: CursorStore,
+        consumer: Consumer,
+        *options: StreamOption,
+        fate: Fate | None = None,
+        clock: Clock | None = None,
+        flush_timeout: timedelta = timedelta(seconds=10),
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        resolve(options)
+        if flush_timeout <= timedelta():
+            raise ConfigError("Spec: flush_timeout must be more than zero")
+        series = getattr(consumer, "series", None) if registry is None else None
+        if not isinstance(series, ConsumerSeries):
+            series = metrics_for(registry).consumer(consumer.name)
+        self.__attrs_init__(
+            stream, store, consumer, options, fate or NO_FATE, clock or SystemClock(), flush_timeout, series=series
+        )
+
+    @property
+    def name(self) -> str:
+        """The consumer's name."""
+        return self.consumer.name
+
+    @property
+    def stream_options(self) -> StreamOptions:
+        """The options, folded."""
+        return resolve(self.options)
+
+    def stop(self) -> None:
+        """Stop the consumer's background work, if it has any."""
+        if isinstance(self.consumer, Stopper):
+            self.consumer.stop()
+
+
+def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
+    """Drive the consumer until something ends it; always raises. *stop* is looked at between events.
+
+    Raises:
+        HeadReached: the stream delivered all it was asked for, and everything is saved.
+        Stopped: *stop* was set, and everything is saved.
+        RunError: anything else that is an ``Exception``: the stage, consumer and event are named, the cause chained.
+            What fails while the run is put away is attached to the first error as a note.
+    """
+    stop = stop or Stop()
+    name, store, consumer, fate, series = spec.name, spec.store, spec.consumer, spec.fate, spec.series
+    client: StreamClient | None = None
+    event: Event | None = None
+    stage = "reset"
+    try:
+        if isinstance(consumer, Resetter):
+            consumer.reset()
+        stage = "get_cursor"
+        cursor = store.get_cursor(name)
+        stage = "stream"
+        options = spec.stream_options
+        client = spec.stream(cursor, *spec.options, stop=stop)
+        series.opened(client, unsafe_lag=options.lag < SAFE_LAG if options.lag is not None else None)
+        # A stream that supports the lag reads later; any other only hands out later, and is made to wait here.
+        hold = None if getattr(spec.stream, "supports_lag", False) else options.lag
+        while True:
+            stage, event = "recv", None
+            stop.check()
+            item = client.recv()
+            fate.tempt("after_recv")
+            if isinstance(item, Progress):
+                stage = "set_cursor"
+                fate.tempt("before_set_cursor")
+                store.set_cursor(name, item.cursor)
+                series.count("progress")
+                continue
+            event = _checked(item)
+            if hold:
+                stage = "delay"
+                _hold_back(event, hold, spec.clock, stop)
+            stage = "consume"
+            consumer.consume(event, fate)
+            fate.tempt("after_consume")
+            stage = "set_cursor"
+            fate.tempt("before_set_cursor")
+            store.set_cursor(name, event.id)
+    except BaseException as error:
+        left = _put_away(spec, client)
+        failure = _failure(spec, stage, event, error)
+        if left and isinstance(failure, HeadReached | Stopped):
+            # Not all is saved, so the run has not ended well after all.
+            stage, cause = left.pop(0)
+            failure = _failure(spec, stage, None, cause)
+            failure.add_note(f"the run itself ended with {type(error).__name__}")
+        for stage, cause in left:
+            failure.add_note(f"then {stage} failed too: {_in_short(cause)}")
+        if isinstance(failure, RunError):
+            series.run_failed(failure.stage)
+        if failure is error:
+            raise
+        raise failure from failure.__cause__
+
+
+def _checked(item: object) -> Event:
+    if not isinstance(item, Event):
+        raise RscyllaError(
+            f"the stream returned {type(item).__name__}; recv must return an Event, a Progress, or raise"
+        )
+    return item
+
+
+def _hold_back(event: Event, lag: timedelta, clock: Clock, stop: Stop) -> None:
+    """Wait until *event* is as old as *lag*."""
+    early_us = event.timestamp_us + lag // timedelta(microseconds=1) - clock.now_us()
+    if early_us > 0 and clock.wait(stop, early_us / 1e6):
+        raise Stopped
+
+
+def _failure(spec: Spec, stage: str, event: Event | None, error: BaseException) -> BaseException:
+    """Return what the run raises: *error* itself if it is no failure, else a ``RunError`` that it caused."""
+    # A consumer or a store that says HeadReached has reached some other head than this stream's.
+    if isinstance(error, Stopped) or (isinstance(error, HeadReached) and stage in ("stream", "recv")):
+        return error
+    if not isinstance(error, Exception):
+        return error
+    event_id = event_fid = ""
+    with suppress(Exception):  # an event that cannot even be named must not hide what happened
+        if event is not None:
+            event_id = event.id
+            event_fid = event.foreign_id
+    failure = RunError(
+        f'consumer "{spec.name}": {stage} failed{" at event " if event_id else ""}{event_id}: {_in_short(error)}',
+        stage=stage,
+        consumer=spec.name,
+        event_id=event_id,
+        event_fid=event_fid,
+        resumable=is_resumable(error),
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _in_short(error: BaseException) -> str:
+    """Return the message of our own errors, and of others only the type: their text may hold row values."""
+    return str(error) if isinstance(error, RscyllaError) else type(error).__name__
+
+
+def _put_away(spec: Spec, client: StreamClient | None) -> list[tuple[str, Exception]]:
+    """Stop the consumer, close the stream, flush the store, each whatever the others do; return what failed."""
+    failed: list[tuple[str, Exception]] = []
+
+    def attempt(stage: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - reported by the run, next to its first error
+            failed.append((stage, error))
+            if stage == "flush":
+                spec.series.count("flush_failures")
+
+    with ExitStack() as last_first:  # so that an interrupt in one step does not keep the others from running either
+        last_first.callback(attempt, "flush", partial(_flush, spec))
+        if client is not None:
+            last_first.callback(attempt, "close", client.close)
+            last_first.callback(spec.series.closed)
+        last_first.callback(attempt, "stop", spec.stop)
+    return failed
+
+
+def _flush(spec: Spec) -> None:
+    """Flush the store in a thread of its own, because a store that hangs cannot be told to stop."""
+    spec.fate.tempt("before_flush")
+    done = Stop()
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            spec.store.flush()
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            failed.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name=f"rscylla-flush-{spec.name}", daemon=True).start()
+    seconds = spec.flush_timeout.total_seconds()
+    if not done.wait(seconds):
+        raise TimeoutError(f"the cursor store did not flush within {seconds:g} s")
+    if failed:
+        raise failed[0]

@@ -1,0 +1,152 @@
+"""``Consumer``: a function with a name, filters, recovery and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from ..abc import Fate
+from ..clock import Clock, SystemClock
+from ..errors import ConfigError, FilterError, is_expected
+from ..event import Event
+from .filters import EventFilter
+from .metrics import metrics_for
+
+__all__ = ["ConsumeFunc", "Consumer", "RecoverFunc"]
+
+ConsumeFunc = Callable[[Event, Fate], None]
+"""The business logic: handles one event, or raises. Must be idempotent."""
+
+RecoverFunc = Callable[[Event, "Consumer", Exception], Exception | None]
+"""Gets the event, the consumer and the error; returns None to swallow it, or the error to go on with."""
+
+
+class LabelledGauge(Protocol):
+    """What ``lag_alert_gauge`` needs of a prometheus gauge."""
+
+    def set_function(self, f: Callable[[], float]) -> None: ...
+
+
+class Consumer:
+    """Business logic with a name, as ``run`` drives it. Used by one thread at a time.
+
+    Args:
+        name: Key of the cursor and label of the metrics. Stable over releases.
+        fn: Called with the event and the run's fate.
+        lag_alert: Lag above which ``reflex_consumer_lag_alert`` is 1, worked out when it is read; None: never.
+        lag_alert_gauge: A gauge of your own that shows the alert too.
+        activity_ttl: How long after an event ``reflex_consumer_active`` stays 1, or a function that gives it, called
+            once here; None: the series does not exist.
+        filter_types: Types of events to consume; empty: all.
+        event_filter: Which of those to consume; None: all. Events left out are skipped: the cursor moves over them.
+        recover: Called with each error of *fn* that is not expected; never with errors of filters.
+        registry: Where metrics are registered; the default registry if not given.
+        clock: Where ages and latencies come from.
+
+    Raises:
+        ConfigError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fn: ConsumeFunc,
+        *,
+        lag_alert: timedelta | None = timedelta(minutes=30),
+        lag_alert_gauge: LabelledGauge | None = None,
+        activity_ttl: timedelta | Callable[[], timedelta] | None = timedelta(hours=24),
+        filter_types: Iterable[int] = (),
+        event_filter: EventFilter | None = None,
+        recover: RecoverFunc | None = None,
+        registry: CollectorRegistry | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"the consumer's name is {name!r}; it must be a text that is not empty")
+        for role, function in (("fn", fn), ("event_filter", event_filter), ("recover", recover)):
+            if not callable(function) and (function is not None or role == "fn"):
+                raise ConfigError(f'consumer "{name}": {role} is not callable; pass a function')
+        ttl = activity_ttl() if callable(activity_ttl) else activity_ttl
+        for role, span in (("lag_alert", lag_alert), ("activity_ttl", ttl)):
+            if span is not None and span <= timedelta():
+                raise ConfigError(f'consumer "{name}": {role} must be more than zero; None switches it off')
+        self._name = name
+        self._fn = fn
+        self._types = frozenset(int(one) for one in filter_types)
+        self._filter = event_filter
+        self._recover = recover
+        self._clock = clock or SystemClock()
+        self.series = metrics_for(registry).consumer(name)
+        """The numbers of this name; ``run`` adds its own to them."""
+        self.series.configure(clock=self._clock, lag_alert=lag_alert, activity_ttl=ttl)
+        if lag_alert_gauge is not None:
+            lag_alert_gauge.set_function(self.series.lag_alert)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def reset(self) -> None:
+        """Bring the series of lag back. Called by ``run`` before the cursor is read."""
+        self.series.started()
+
+    def stop(self) -> None:
+        """Called by ``run`` at its end. Nothing runs in the background; the lag is still shown, and goes on growing."""
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        """Filter, call the function, recover, count.
+
+        Raises:
+            FilterError: a filter failed; recovery was not asked.
+            Exception: what the function raised, or what recovery made of it.
+        """
+        series = self.series
+        started = self._clock.monotonic()
+        series.arrived(event.timestamp_us)
+        if event.late:
+            series.count("late")
+        outcome: str | None = None  # stays so for a stop and for interrupts, which are nobody's error
+        try:
+            outcome = self._call(event, fate) if self._wants(event) else "skipped"
+        except Exception as error:
+            if not is_expected(error):
+                outcome = "errors"
+            raise
+        finally:
+            series.count(outcome, self._clock.monotonic() - started)
+
+    def _wants(self, event: Event) -> bool:
+        if self._types and int(event.type) not in self._types:
+            return False
+        if self._filter is None:
+            return True
+        try:
+            return bool(self._filter(event))
+        except FilterError:
+            raise
+        except Exception as error:
+            raise FilterError(
+                f'consumer "{self._name}": the event filter failed on event {event.id} ({type(error).__name__}); '
+                "filters must not raise for events that may come"
+            ) from error
+
+    def _call(self, event: Event, fate: Fate) -> str:
+        """Call the function, and recovery if need be; return the counter to add to."""
+        try:
+            self._fn(event, fate)
+        except Exception as error:
+            if self._recover is None or is_expected(error):
+                raise
+            remaining = self._recover(event, self, error)
+            if remaining is error:
+                raise
+            if remaining is not None:
+                raise remaining from error
+            return "recovered"
+        return "consumed"
+
+    def __repr__(self) -> str:
+        return f"Consumer({self._name!r})"

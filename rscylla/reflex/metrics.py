@@ -1,0 +1,278 @@
+"""Prometheus metrics of consumers and runs: plain counters behind one collector, read at scrape time.
+
+Names that start with ``reflex_`` are those of the Go reflex library, so its dashboards and alerts go on working; its
+counters lack the ``_total`` that the Python client demands of type counter, so they are exposed without a type.
+Nothing is registered on import: ``metrics_for`` registers one collector on a registry when it is first asked.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from itertools import accumulate
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    UnknownMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from ..abc import StreamClient, Watermarked
+from ..clock import Clock, SystemClock
+
+__all__ = ["ConsumerSeries", "Metrics", "metrics_for"]
+
+AGE_BUCKETS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1e3, 1e4, 5e4, 1e5)
+LATENCY_BUCKETS = (0.01, 0.1, 1.0, 5.0, 10.0, 60.0, 300.0)
+
+
+class _Histogram:
+    """Counts by bucket. Guarded by the lock of its owner."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def samples(self) -> tuple[list[tuple[str, float]], float]:
+        names = [*(str(bound) for bound in self.bounds), "+Inf"]
+        return [(name, float(count)) for name, count in zip(names, accumulate(self.counts), strict=True)], self.total
+
+
+class ConsumerSeries:
+    """All numbers of one consumer name. Written by the run, read by scrapes from any thread.
+
+    ``lag_alert`` and ``activity_ttl`` are in seconds, or None for off; set by ``configure``, the last one wins.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consumed = self.skipped = self.errors = self.recovered = 0
+        self.dead_lettered = self.late = self.progress = self.flush_failures = 0
+        self.run_errors: dict[str, int] = {}
+        self.age = _Histogram(AGE_BUCKETS)
+        self.latency = _Histogram(LATENCY_BUCKETS)
+        self._clock: Clock = SystemClock()
+        self._lag_alert: float | None = None
+        self._activity_ttl: float | None = None
+        self._unsafe_lag: bool | None = None
+        self._source: Watermarked | None = None
+        self._watermark_us = 0
+        self._last_event_us: int | None = None
+        self._last_age_us = 0
+        self._active_at: float | None = None
+        self._finished = False
+        self._lock = threading.Lock()
+
+    def configure(self, *, clock: Clock, lag_alert: timedelta | None, activity_ttl: timedelta | None) -> None:
+        """Set what the gauges need. Called when a ``Consumer`` is made."""
+        with self._lock:
+            self._clock = clock
+            self._lag_alert = lag_alert.total_seconds() if lag_alert is not None else None
+            self._activity_ttl = activity_ttl.total_seconds() if activity_ttl is not None else None
+
+    def opened(self, client: StreamClient, *, unsafe_lag: bool | None) -> None:
+        """Take the watermark from *client* from now on. *unsafe_lag* is None for streams without a lag."""
+        with self._lock:
+            self._source = client if isinstance(client, Watermarked) else None
+            self._unsafe_lag = unsafe_lag
+            self._finished = False
+
+    def closed(self) -> None:
+        """Let go of the stream, and keep its last watermark: the lag goes on growing until a run catches up."""
+        with self._lock:
+            self._watermark_us = self._watermark()
+            self._source = None
+
+    def finished(self) -> None:
+        """Drop the gauges of lag: this consumer is meant to be down, so its lag is no news."""
+        with self._lock:
+            self._finished = True
+
+    def started(self) -> None:
+        """Bring the gauges of lag back."""
+        with self._lock:
+            self._finished = False
+
+    def arrived(self, event_us: int) -> None:
+        """Count an event of this time, in microseconds since the epoch, as handed to the consumer now."""
+        with self._lock:
+            self._last_event_us = event_us
+            self._last_age_us = self._clock.now_us() - event_us
+            self._active_at = self._clock.monotonic()
+            self.age.observe(self._last_age_us / 1e6)
+
+    def count(self, what: str | None, latency_s: float | None = None) -> None:
+        """Add one to the counter *what*, an attribute of this object, and observe the latency if there is one."""
+        with self._lock:
+            if what is not None:
+                setattr(self, what, getattr(self, what) + 1)
+            if latency_s is not None:
+                self.latency.observe(latency_s)
+
+    def run_failed(self, stage: str) -> None:
+        """Count a run that ended with an error at *stage*."""
+        with self._lock:
+            self.run_errors[stage] = self.run_errors.get(stage, 0) + 1
+
+    def watermark_lag(self) -> float | None:
+        """Return how many seconds the stream is behind the clock, or None if it does not say."""
+        with self._lock:
+            watermark = self._watermark()
+            return (self._clock.now_us() - watermark) / 1e6 if watermark and not self._finished else None
+
+    def lag(self) -> float | None:
+        """Return the lag in seconds: of the watermark, else of the last event as it arrived, else None."""
+        by_watermark = self.watermark_lag()
+        if by_watermark is not None or self._last_event_us is None or self._finished:
+            return by_watermark
+        return self._last_age_us / 1e6
+
+    def lag_alert(self) -> float:
+        """Return 1 if the lag is above the alert's threshold now, else 0."""
+        lag, threshold = self.lag(), self._lag_alert
+        return float(lag is not None and threshold is not None and lag > threshold > 0)
+
+    def last_event_age(self) -> float | None:
+        """Return the age in seconds of the last event that arrived, growing while none does; None before the first."""
+        return (self._clock.now_us() - self._last_event_us) / 1e6 if self._last_event_us is not None else None
+
+    def active(self) -> float | None:
+        """Return 1 if an event arrived within the activity TTL, else 0; None if that is switched off."""
+        ttl, at = self._activity_ttl, self._active_at
+        if ttl is None:
+            return None
+        return float(at is not None and self._clock.monotonic() - at <= ttl)
+
+    def unsafe_lag(self) -> float | None:
+        """Return 1 if the stream runs with a lag that may miss late rows, else 0; None if it has no lag."""
+        return None if self._unsafe_lag is None else float(self._unsafe_lag)
+
+    def _watermark(self) -> int:
+        current = self._source.watermark_us if self._source is not None else 0
+        # A stream that was just opened does not know its watermark yet; what the last one reached still holds.
+        return current or self._watermark_us
+
+
+class Metrics(Collector):
+    """The collector of all consumers on one registry. Use ``metrics_for`` to get it."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, ConsumerSeries] = {}
+        self._lock = threading.Lock()
+
+    def consumer(self, name: str) -> ConsumerSeries:
+        """Return the series of consumer *name*, made when first asked for; consumers of one name share them."""
+        with self._lock:
+            return self._series.setdefault(name, ConsumerSeries(name))
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the families without samples, so that a registry notices names that are taken."""
+        return _families([])
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all families as they are now."""
+        with self._lock:
+            series = list(self._series.values())
+        return _families(series)
+
+
+_LABEL = ("consumer_name",)
+
+_Value = Callable[[ConsumerSeries], float | None]
+
+_GAUGES: tuple[tuple[str, str, _Value], ...] = (
+    ("reflex_consumer_lag_seconds", "how far the consumer is behind, from the stream's watermark", ConsumerSeries.lag),
+    ("reflex_consumer_lag_alert", "1 if the lag is above the consumer's threshold", ConsumerSeries.lag_alert),
+    ("reflex_consumer_active", "1 if the consumer got an event within its activity ttl", ConsumerSeries.active),
+    ("rscylla_watermark_lag_seconds", "clock minus the stream's watermark", ConsumerSeries.watermark_lag),
+    ("rscylla_last_event_age_seconds", "age of the last event the consumer got", ConsumerSeries.last_event_age),
+    ("rscylla_unsafe_lag", "1 if StreamLag is so short that late rows may be missed", ConsumerSeries.unsafe_lag),
+)
+
+_REFLEX_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
+    ("reflex_consumer_error_count", "events whose consumer failed", lambda s: s.errors),
+    ("reflex_consumer_skipped_events_count", "events that the filters left out", lambda s: s.skipped),
+    ("reflex_consumer_dead_lettered_events_count", "events put aside as dead letters", lambda s: s.dead_lettered),
+)
+
+_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
+    ("rscylla_consumed_events", "events consumed without an error", lambda s: s.consumed),
+    ("rscylla_recovered_events", "events whose error the recover function swallowed", lambda s: s.recovered),
+    ("rscylla_late_events", "events that a sweep found after their window had been read", lambda s: s.late),
+    ("rscylla_progress", "cursors saved without an event", lambda s: s.progress),
+    ("rscylla_flush_failures", "flushes at the end of a run that failed or took too long", lambda s: s.flush_failures),
+)
+
+
+def _families(series: list[ConsumerSeries]) -> list[Metric]:
+    families: list[Metric] = []
+    for kind, table in (
+        (GaugeMetricFamily, _GAUGES),
+        (UnknownMetricFamily, _REFLEX_COUNTERS),
+        (CounterMetricFamily, _COUNTERS),
+    ):
+        for name, text, value_of in table:
+            family = kind(name, text, labels=_LABEL)
+            for one in series:
+                value = value_of(one)
+                if value is not None:
+                    family.add_metric([one.name], value)
+            families.append(family)
+    families.append(_run_errors(series))
+    families.append(_histogram("reflex_consumer_event_age_seconds", "age of events on arrival", series, "age"))
+    families.append(_histogram("reflex_consumer_latency_seconds", "time spent consuming", series, "latency"))
+    return families
+
+
+def _run_errors(series: list[ConsumerSeries]) -> Metric:
+    family = CounterMetricFamily(
+        "rscylla_run_errors", "runs that ended with an error, by stage", labels=(*_LABEL, "stage")
+    )
+    for one in series:
+        with one._lock:  # noqa: SLF001 - the series of this module
+            by_stage = sorted(one.run_errors.items())
+        for stage, count in by_stage:
+            family.add_metric([one.name, stage], count)
+    return family
+
+
+def _histogram(name: str, text: str, series: list[ConsumerSeries], attribute: str) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=_LABEL)
+    for one in series:
+        with one._lock:  # noqa: SLF001 - the series of this module
+            buckets, total = getattr(one, attribute).samples()
+        family.add_metric([one.name], buckets, total)
+    return family
+
+
+_collectors: weakref.WeakKeyDictionary[CollectorRegistry, Metrics] = weakref.WeakKeyDictionary()
+_collectors_lock = threading.Lock()
+
+
+def metrics_for(registry: CollectorRegistry | None = None) -> Metrics:
+    """Return the collector on *registry*, or on the default one; registered when it is first asked for.
+
+    Metrics live in this process only; the client library's multi-process mode does not see them.
+    """
+    registry = registry if registry is not None else REGISTRY
+    with _collectors_lock:
+        metrics = _collectors.get(registry)
+        if metrics is None:
+            metrics = Metrics()
+            registry.register(metrics)
+            _collectors[registry] = metrics
+        return metrics

@@ -1,0 +1,71 @@
+"""``run_forever``: run a spec again and again, with pauses that grow while it keeps failing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...clock import Stop
+from ...errors import HeadReached, Stopped, is_expected, is_resumable
+from .._retry import Backoff, retry_forever
+from .._run import Spec, run
+
+__all__ = ["Backoff", "run_forever"]
+
+logger = logging.getLogger("rscylla.reflex")
+
+
+def run_forever(
+    spec: Spec,
+    *,
+    stop: Stop | None = None,
+    backoff: Backoff | None = None,
+    on_error: Callable[[Exception], None] | None = None,
+) -> None:
+    """Run *spec* until *stop* is set or the head it was asked for is reached; then return.
+
+    Errors from which trying again may help are logged, handed to *on_error*, and followed by a pause on the spec's
+    clock, which *stop* ends at once. Signals are the caller's: set *stop* in a handler, or let ``KeyboardInterrupt``
+    pass through; the cursor is saved either way.
+
+    Args:
+        spec: What to run.
+        stop: Ends the loop, also in the middle of a pause or of waiting for events.
+        backoff: How long the pauses are.
+        on_error: Called with each error before the pause; what it raises ends the loop.
+
+    Raises:
+        RunError: an error that trying again cannot mend, such as a missing option or an expired cursor.
+    """
+    signal = stop or Stop()
+
+    def attempt() -> None:
+        try:
+            run(spec, stop=signal)
+        except HeadReached:
+            return
+        except Stopped:
+            if not signal.is_set():
+                raise  # somebody else stopped, a server on its way down perhaps: come back later
+        except Exception as error:
+            if not signal.is_set() or not is_resumable(error):
+                raise
+            if not is_expected(error):
+                logger.warning("%s; stopped, events since the saved cursor will come again", error)
+                if on_error is not None:
+                    on_error(error)
+
+    def waiting(error: BaseException, seconds: float) -> None:
+        logger.warning('%s; consumer "%s" runs again in %.3g s', error, spec.name, seconds)
+        if on_error is not None and isinstance(error, Exception):
+            on_error(error)
+
+    retry_forever(
+        attempt,
+        backoff=backoff or Backoff(),
+        clock=spec.clock,
+        stop=signal,
+        again=lambda error: isinstance(error, Exception) and is_resumable(error),
+        waiting=waiting,
+    )
+    spec.series.finished()
