@@ -1,0 +1,21 @@
+"""For tests of applications: fakes of each part, and contract suites in ``rscylla.testing.contracts``."""
+
+from .fakes import (
+    FakeCursorStore,
+    FakeStream,
+    FakeStreamClient,
+    ManualClock,
+    RecordingConsumer,
+    ScriptedFate,
+    await_cursor,
+)
+
+__all__ = [
+    "FakeCursorStore",
+    "FakeStream",
+    "FakeStreamClient",
+    "ManualClock",
+    "RecordingConsumer",
+    "ScriptedFate",
+    "await_cursor",
+]

@@ -1,0 +1,425 @@
+"""Fakes for tests of consumers and of the engine: a stream, a clock, a consumer, a store, a fate, and a way to wait.
+
+They check what they are given, so that a test does not pass on a call that a real part would refuse.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import attrs
+
+from .._timeuuid import us_of
+from ..abc import CursorStore, Fate
+from ..clock import Clock, Stop, SystemClock
+from ..errors import ConfigError, CursorRegression, HeadReached, InvalidCursor, MissingLag, Stopped
+from ..event import Event, Progress, cursor_key
+from ..options import StreamOption, StreamOptions, resolve
+
+__all__ = [
+    "FakeCursorStore",
+    "FakeStream",
+    "FakeStreamClient",
+    "ManualClock",
+    "RecordingConsumer",
+    "ScriptedFate",
+    "await_cursor",
+]
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move, or until somebody waits: a wait moves it by its length.
+
+    Thread-safe. ``waits`` lists the seconds of all waits. ``on_wait``, if set, is called with the seconds before the
+    clock moves; it may set the stop signal, which cuts the wait to nothing.
+    """
+
+    def __init__(self, start: datetime | int = 1_763_719_200_000_000) -> None:
+        self._us = us_of(start) if isinstance(start, datetime) else start
+        self._origin_us = self._us
+        self._lock = threading.Lock()
+        self.waits: list[float] = []
+        self.on_wait: Callable[[float], None] | None = None
+
+    def now_us(self) -> int:
+        with self._lock:
+            return self._us
+
+    def monotonic(self) -> float:
+        with self._lock:
+            return (self._us - self._origin_us) / 1e6
+
+    def advance(self, span: timedelta | float) -> None:
+        """Move forward by a timedelta, or by seconds."""
+        seconds = span.total_seconds() if isinstance(span, timedelta) else span
+        if seconds < 0:
+            raise ConfigError("ManualClock only moves forward")
+        with self._lock:
+            self._us += round(seconds * 1e6)
+
+    def wait(self, stop: Stop, seconds: float) -> bool:
+        if stop.is_set():
+            return True
+        self.waits.append(seconds)
+        if self.on_wait is not None:
+            self.on_wait(seconds)
+        if stop.is_set():
+            return True
+        self.advance(max(0.0, seconds))
+        return False
+
+
+@attrs.define
+class _Fault:
+    step: str
+    error: BaseException
+    index: int | None
+    times: int
+
+
+class FakeStream:
+    """A stream over a list of events and ``Progress`` items, with all options, and faults where they are wanted.
+
+    Cursors are the items' own ids, of any form; the stream goes on right after the item of that id. At the end of the
+    list it raises *end* if that is given, reports the head if asked to, and else waits for ``append`` or the stop
+    signal. With ``supports_lag`` it holds events back itself and demands a ``StreamLag``, as CDC streams do.
+
+    ``opened`` lists the cursor and the options of each call, ``closed`` counts closed clients.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Event | Progress] = (),
+        *,
+        end: BaseException | None = None,
+        supports_lag: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.items: list[Event | Progress] = list(items)
+        self.end = end
+        self.supports_lag = supports_lag
+        self.clock: Clock = clock or SystemClock()
+        self.opened: list[tuple[str, StreamOptions]] = []
+        self.closed = 0
+        self.changed = threading.Condition()
+        self._faults: list[_Fault] = []
+
+    def append(self, *items: Event | Progress) -> None:
+        """Add items at the end; clients that wait wake up."""
+        with self.changed:
+            self.items.extend(items)
+            self.changed.notify_all()
+
+    def fail(self, step: str, error: BaseException, *, index: int | None = None, times: int = 1) -> None:
+        """Raise *error* at *step*: open, recv or close. *index*: only before the item of that place is handed out."""
+        if step not in ("open", "recv", "close"):
+            raise ConfigError(f"a FakeStream cannot fail at {step!r}; use open, recv or close")
+        self._faults.append(_Fault(step, error, index, times))
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> FakeStreamClient:
+        if not isinstance(after, str):
+            raise TypeError(f"the cursor is {type(after).__name__}, not str")
+        folded = resolve(options)
+        self.opened.append((after, folded))
+        self.strike("open")
+        if self.supports_lag and folded.lag is None:
+            raise MissingLag("the fake stream")
+        return FakeStreamClient(self, self._start(after, folded), folded, stop or Stop())
+
+    def _start(self, after: str, options: StreamOptions) -> int:
+        if options.from_head:
+            return len(self.items)
+        if not after:
+            return 0
+        for place, item in enumerate(self.items):
+            if cursor_of(item) == after:
+                return place + 1
+        raise InvalidCursor("the fake stream has no item with this cursor")
+
+    def strike(self, step: str, index: int | None = None) -> None:
+        """Raise the fault that is due at *step*, if there is one."""
+        for fault in self._faults:
+            if fault.step == step and fault.times > 0 and fault.index in (None, index):
+                fault.times -= 1
+                raise fault.error
+
+
+def cursor_of(item: Event | Progress) -> str:
+    """Return the cursor that stands for being done with *item*."""
+    return item.cursor if isinstance(item, Progress) else item.id
+
+
+class FakeStreamClient:
+    """An open ``FakeStream``. Refuses to be used by two threads at once, and after it was closed."""
+
+    def __init__(self, stream: FakeStream, place: int, options: StreamOptions, stop: Stop) -> None:
+        self._stream = stream
+        self._place = place
+        self._options = options
+        self._stop = stop
+        self._busy = threading.Lock()
+        self._broken: BaseException | None = None
+        self._closed = False
+        self._watermark_us = 0
+
+    @property
+    def watermark_us(self) -> int:
+        return self._watermark_us
+
+    def recv(self) -> Event | Progress:
+        if not self._busy.acquire(blocking=False):
+            raise AssertionError("recv is called by two threads at once")
+        try:
+            if self._closed:
+                raise AssertionError("recv is called after close")
+            if self._broken is not None:
+                raise self._broken
+            return self._next()
+        except BaseException as error:
+            self._broken = error
+            raise
+        finally:
+            self._busy.release()
+
+    def _next(self) -> Event | Progress:
+        self._stop.check()
+        self._stream.strike("recv", self._place)
+        item = self._peek()
+        if item is None:
+            item = self._at_the_end()
+        time_us = item.time_us if isinstance(item, Progress) else item.timestamp_us
+        until = self._options.until
+        if until is not None and time_us >= us_of(until):
+            raise HeadReached
+        if self._stream.supports_lag and self._options.lag is not None and isinstance(item, Event):
+            self._hold(time_us + self._options.lag // timedelta(microseconds=1))
+        self._place += 1
+        self._watermark_us = max(self._watermark_us, time_us)
+        return item
+
+    def _peek(self) -> Event | Progress | None:
+        items = self._stream.items
+        return items[self._place] if self._place < len(items) else None
+
+    def _at_the_end(self) -> Event | Progress:
+        """Raise what the end of the list means, or wait for another item."""
+        if self._stream.end is not None:
+            raise self._stream.end
+        if self._options.to_head:
+            raise HeadReached
+        changed = self._stream.changed
+        take_back = self._stop.on_set(lambda: _notify(changed))
+        try:
+            with changed:
+                while (item := self._peek()) is None:
+                    if self._stop.is_set():
+                        raise Stopped
+                    changed.wait()
+                return item
+        finally:
+            take_back()
+
+    def _hold(self, due_us: int) -> None:
+        early_us = due_us - self._stream.clock.now_us()
+        if early_us <= 0:
+            return
+        if self._options.to_head:
+            raise HeadReached
+        if self._stream.clock.wait(self._stop, early_us / 1e6):
+            raise Stopped
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stream.closed += 1
+        self._stream.strike("close")
+
+
+def _notify(changed: threading.Condition) -> None:
+    with changed:
+        changed.notify_all()
+
+
+class RecordingConsumer:
+    """A consumer that keeps what it got, and fails where it is told to.
+
+    ``events`` are those consumed without an error, ``seen`` all ids it was called with. *fail* maps event ids to the
+    error to raise; *times* is how often each is raised.
+    """
+
+    def __init__(
+        self, name: str = "recording", *, fail: Mapping[str, BaseException] | None = None, times: int = 1
+    ) -> None:
+        self._name = name
+        self._fail = {event_id: [error] * times for event_id, error in (fail or {}).items()}
+        self.events: list[Event] = []
+        self.seen: list[str] = []
+        self.resets = 0
+        self.stops = 0
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the consumed events."""
+        return [event.id for event in self.events]
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def stop(self) -> None:
+        self.stops += 1
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        self.seen.append(event.id)
+        if self._fail.get(event.id):
+            raise self._fail[event.id].pop()
+        fate.tempt("consume")
+        self.events.append(event)
+
+
+class FakeCursorStore:
+    """A cursor store whose buffered and durable cursors can be told apart, and which fails where it is told to.
+
+    With ``buffered`` a cursor becomes durable by ``flush``; ``crash`` throws away what is not. ``order`` gives the key
+    that orders cursors, for the check against going backwards; without it only going back to a cursor that was saved
+    before is refused.
+    """
+
+    def __init__(
+        self,
+        cursors: Mapping[str, str] | None = None,
+        *,
+        buffered: bool = False,
+        order: Callable[[str], Any] | None = None,
+    ) -> None:
+        self.durable: dict[str, str] = dict(cursors or {})
+        self.buffer: dict[str, str] = {}
+        self.buffered = buffered
+        self.writes: list[tuple[str, str]] = []
+        self.flushes = 0
+        self._order = order
+        self._faults: list[tuple[str, BaseException]] = []
+        self._lock = threading.Lock()
+
+    def fail(self, step: str, error: BaseException, *, times: int = 1) -> None:
+        """Raise *error* from the next calls of *step*: get_cursor, set_cursor or flush."""
+        if step not in ("get_cursor", "set_cursor", "flush"):
+            raise ConfigError(f"a FakeCursorStore cannot fail at {step!r}; use get_cursor, set_cursor or flush")
+        self._faults.extend([(step, error)] * times)
+
+    def _strike(self, step: str) -> None:
+        for place, (at, error) in enumerate(self._faults):
+            if at == step:
+                del self._faults[place]
+                raise error
+
+    def get_cursor(self, consumer: str) -> str:
+        with self._lock:
+            self._strike("get_cursor")
+            return self.buffer.get(consumer) or self.durable.get(consumer, "")
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        if not isinstance(cursor, str) or not cursor:
+            raise TypeError("a cursor is a text that is not empty")
+        with self._lock:
+            self._strike("set_cursor")
+            stored = self.buffer.get(consumer) or self.durable.get(consumer, "")
+            if stored == cursor:
+                return
+            if stored and self._is_lower(consumer, cursor, stored):
+                raise CursorRegression(
+                    f'consumer "{consumer}": the cursor would go backwards; reset it on purpose instead',
+                    consumer=consumer,
+                    stored=stored,
+                    given=cursor,
+                )
+            self.writes.append((consumer, cursor))
+            (self.buffer if self.buffered else self.durable)[consumer] = cursor
+
+    def _is_lower(self, consumer: str, cursor: str, stored: str) -> bool:
+        if self._order is not None:
+            return bool(self._order(cursor) < self._order(stored))
+        return (consumer, cursor) in self.writes
+
+    def flush(self) -> None:
+        with self._lock:
+            self.flushes += 1
+            self._strike("flush")
+            self.durable.update(self.buffer)
+            self.buffer.clear()
+
+    def close(self) -> None:
+        self.flush()
+
+    def crash(self) -> None:
+        """Lose what is not durable, as a process does that is killed."""
+        with self._lock:
+            self.buffer.clear()
+
+
+class ScriptedFate:
+    """A fate whose decisions are given: an error or None for each call in order, then *default* for ever. Thread-safe.
+
+    ``points`` lists the names it was tempted with. Errors given by point are raised once each, and come first.
+    """
+
+    def __init__(
+        self,
+        *outcomes: BaseException | None,
+        default: BaseException | None = None,
+        at: Mapping[str, BaseException] | None = None,
+    ) -> None:
+        self.points: list[str] = []
+        self._outcomes = list(outcomes)
+        self._default = default
+        self._at = dict(at or {})
+        self._lock = threading.Lock()
+
+    def tempt(self, point: str = "") -> None:
+        with self._lock:
+            self.points.append(point)
+            error = self._at.pop(point, None)
+            if error is None:
+                error = self._outcomes.pop(0) if self._outcomes else self._default
+        if error is not None:
+            raise error
+
+
+def await_cursor(
+    store: CursorStore,
+    consumer: str,
+    cursor: str,
+    *,
+    timeout: timedelta = timedelta(seconds=10),
+    clock: Clock | None = None,
+) -> None:
+    """Wait until the consumer's saved cursor is *cursor*, or one behind it where both are ids of events.
+
+    Raises:
+        AssertionError: that did not happen in time. The message names what was saved.
+    """
+    clock = clock or SystemClock()
+    never = Stop()
+    deadline = clock.monotonic() + timeout.total_seconds()
+    while not _reached(saved := store.get_cursor(consumer), cursor):
+        if clock.monotonic() >= deadline:
+            raise AssertionError(
+                f'consumer "{consumer}" did not reach the cursor within {timeout.total_seconds():g} s; '
+                f"wanted {cursor}, saved is {saved or 'nothing'}"
+            )
+        clock.wait(never, 0.005)
+
+
+def _reached(saved: str, wanted: str) -> bool:
+    if saved == wanted:
+        return True
+    try:
+        return bool(saved) and cursor_key(saved) >= cursor_key(wanted)
+    except InvalidCursor:
+        return False
