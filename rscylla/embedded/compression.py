@@ -1,13 +1,13 @@
 """LZ4 bodies of the native protocol: four bytes of length, then one LZ4 block. Needs the ``lz4`` package.
 
-Source: CQL binary protocol v4, section 5. Off by default: on loopback it only costs time.
+Source: CQL binary protocol v4, section 5.
 """
 
 from __future__ import annotations
 
 import importlib
 import struct
-from typing import Any
+from typing import Any, Self
 
 from .errors import ProtocolError
 from .frame import HEADER, HEADER_SIZE, Flag
@@ -29,6 +29,14 @@ class Compressor:
         except ImportError as error:
             raise ImportError("compression needs the package lz4: pip install lz4") from error
         self._max_body = max_body
+
+    @classmethod
+    def if_installed(cls, max_body: int) -> Self | None:
+        """Return one, or None without the ``lz4`` package."""
+        try:
+            return cls(max_body)
+        except ImportError:
+            return None
 
     def decompress(self, body: bytes) -> bytes:
         """Return the plain body. Raises `ProtocolError` if it is damaged or would be larger than a frame may be."""

@@ -51,7 +51,7 @@ class EmbeddedScylla:
         ring_delay: A new generation starts twice this and five seconds after it was made.
         tablets: Not supported yet: True raises NotImplementedError.
         shard_aware: Tell clients about shards, as Scylla does; they then open one connection for each.
-        compression: Offer lz4. Needs the package ``lz4``; on loopback it only costs time.
+        compression: Compress answers for clients that ask for it. Needs ``lz4``; on loopback it only costs time.
         max_frame: The largest request accepted, in bytes.
         max_connections: Clients beyond this are turned away.
 

@@ -91,7 +91,9 @@ class ServerOptions:
     """How the wire behaves.
 
     ``users``: name to password; None lets everyone in. ``max_frame``: bytes of a request body. ``shard_aware``: tell
-    clients about shards, as Scylla does. ``metadata_id``: offer SCYLLA_USE_METADATA_ID. ``compression``: offer lz4.
+    clients about shards, as Scylla does. ``metadata_id``: offer SCYLLA_USE_METADATA_ID. ``compression``: compress
+    answers to clients that agreed on it. Their requests may be compressed either way, where lz4 is installed: drivers
+    complain about a server that offers nothing.
     """
 
     users: Mapping[str, str] | None = attrs.field(default=None, repr=False)
@@ -119,7 +121,8 @@ class Server:
     def __init__(self, engine: EngineLike, options: ServerOptions) -> None:
         self.engine = engine
         self.options = options
-        self.compressor = Compressor(options.max_frame) if options.compression else None
+        frames = options.max_frame
+        self.compressor = Compressor(frames) if options.compression else Compressor.if_installed(frames)
         self.metadata = MetadataCache()
         self._listeners: dict[int, _Listener] = {}
         engine.schema_listeners.append(self._on_schema_change)
@@ -352,7 +355,7 @@ class Connection(asyncio.Protocol):
 
     def _send(self, head: bytes, rows: bytes = b"") -> None:
         """Queue an answer. Small ones leave together; a large page goes to the socket by itself, without a copy."""
-        if self._compressor is not None:
+        if self._compressor is not None and self._server.options.compression:
             head, rows = self._compressor.compress_frame(head + rows), b""
         self._out.append(head)
         if len(rows) >= _DIRECT_WRITE:
@@ -386,7 +389,7 @@ class Connection(asyncio.Protocol):
         node, options = self._listener.node, self._server.options
         supported = {
             "CQL_VERSION": [CQL_VERSION],
-            "COMPRESSION": ["lz4"] if options.compression else [],
+            "COMPRESSION": ["lz4"] if self._server.compressor else [],
             "CLIENT_OPTIONS": [""],
             "SCYLLA_HOST_ID": [str(node.host_id)],
         }

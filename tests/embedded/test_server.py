@@ -6,6 +6,7 @@ The engine is a small fake that answers by the text of the statement; it checks 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import socket
 import struct
 import threading
@@ -84,7 +85,7 @@ class FakeEngine:
 class FakeNode:
     index: int = 0
     address: str = "127.0.0.1"
-    host_id: uuid.UUID = uuid.UUID(int=5)
+    host_id: uuid.UUID = attrs.field(default=uuid.UUID(int=5))
     shards: int = 2
     ignore_msb: int = 12
 
@@ -219,7 +220,7 @@ def test_options_are_answered_before_startup(server: Fixture) -> None:
     assert opcode == Opcode.SUPPORTED
     supported = multimap(body)
     assert supported["CQL_VERSION"] == ["3.3.1"]
-    assert supported["COMPRESSION"] == []
+    assert supported["COMPRESSION"] == (["lz4"] if importlib.util.find_spec("lz4") else [])
     assert supported["SCYLLA_NR_SHARDS"] == ["2"]
     assert supported["SCYLLA_HOST_ID"] == [str(uuid.UUID(int=5))]
 
@@ -271,8 +272,8 @@ def test_startup_needs_a_cql_version(server: Fixture) -> None:
 
 
 def test_compression_that_is_not_offered_is_refused(server: Fixture) -> None:
-    answer = server.client(started=False).ask(Opcode.STARTUP, startup(COMPRESSION="lz4"))
-    assert error_of(answer) == (0x000A, "Unknown or disabled compression algorithm: lz4")
+    answer = server.client(started=False).ask(Opcode.STARTUP, startup(COMPRESSION="snappy"))
+    assert error_of(answer) == (0x000A, "Unknown or disabled compression algorithm: snappy")
 
 
 # ---------------------------------------------------------------- authentication
@@ -497,6 +498,17 @@ def test_lz4_travels_both_ways(make: Callable[..., Fixture]) -> None:
     assert (opcode, client.flags) == (Opcode.RESULT, Flag.COMPRESSED)
     (size,) = struct.unpack_from(">i", answer)
     assert block.decompress(answer[4:], uncompressed_size=size).endswith(LARGE)
+
+
+def test_a_large_page_leaves_uncompressed_unless_told_otherwise(make: Callable[..., Fixture]) -> None:
+    block = pytest.importorskip("lz4.block")
+    client = make().client(started=False)
+    assert client.ask(Opcode.STARTUP, startup(COMPRESSION="lz4"))[0] == Opcode.READY
+    body = query("large")
+    packed = struct.pack(">i", len(body)) + block.compress(body, store_size=False)
+    opcode, answer = client.ask(Opcode.QUERY, packed, flags=Flag.COMPRESSED)
+    assert (opcode, client.flags) == (Opcode.RESULT, 0)
+    assert answer.endswith(LARGE)
 
 
 @pytest.mark.parametrize("packed", [b"", b"\0\0\0\x10garbage", b"\x7f\xff\xff\xff\0", b"\xff\xff\xff\xff\0"])
