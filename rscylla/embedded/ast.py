@@ -94,8 +94,9 @@ class Relation:
     """One term of a WHERE or IF clause.
 
     ``left``: ("column", name) | ("token", (names...)) | ("tuple", (names...)) | ("element", name, key term)
-    | ("field", column, field).
-    ``op``: = < <= > >= != IN CONTAINS "CONTAINS KEY" "IS NOT NULL" LIKE.
+    | ("field", column, field) | ("clustering_bound", (names...)) for ``(c1, c2) > SCYLLA_CLUSTERING_BOUND (1, 2)``,
+    which compares in clustering order.
+    ``op``: = < <= > >= != IN "NOT IN" CONTAINS "CONTAINS KEY" "IS NOT NULL" LIKE.
     ``right``: a Term; for IN a tuple of Terms, or one Marker for ``IN ?``; None for IS NOT NULL.
     """
 
@@ -168,6 +169,7 @@ class Select:
     bypass_cache: bool
     timeout: Any
     markers: int = 0
+    """Number of bind markers in the statement. In a Batch only the batch's own number counts them all."""
 
 
 # ---------------------------------------------------------------- writing
@@ -184,7 +186,7 @@ class Using:
 
 @attrs.frozen
 class Insert:
-    """``columns`` and ``values`` in step. ``json`` is a Term for INSERT JSON (then columns and values are empty)."""
+    """``columns`` and ``values`` have the same length. ``json`` is a Term for INSERT JSON (then columns and values are empty)."""
 
     table: TableName
     columns: tuple[str, ...]
@@ -202,6 +204,7 @@ class Assignment:
 
     ``kind`` "set": column = value. "add": column = column + value. "subtract": column = column - value.
     "prepend": column = value + column. "element": column[key] = value. "field": column.key = value (key a name).
+    ``l[SCYLLA_TIMEUUID_LIST_INDEX(u)] = v`` is an "element" whose key is a Call of scylla_timeuuid_list_index.
     """
 
     kind: Literal["set", "add", "subtract", "prepend", "element", "field"]

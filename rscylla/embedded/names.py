@@ -8,14 +8,15 @@ from typing import Final
 __all__ = ["RESERVED_WORDS", "quote_name"]
 
 _RESERVED: Final = """
-    add allow alter and apply asc authorize batch begin by columnfamily create delete desc describe drop entries
-    execute from full grant if in index infinity insert into is keyspace limit materialized modify nan norecursive
+    add allow alter and ann apply asc authorize batch begin by cast columnfamily concurrency create default delete drop
+    entries false from full grant if in index infinity insert into is keyspace limit materialized modify nan norecursive
     not null of on or order primary rename replace revoke schema scylla_clustering_bound scylla_counter_shard_list
-    scylla_timeuuid_list_index select set table to token truncate unlogged update use using view where with
+    scylla_timeuuid_list_index select set table to token true truncate unlogged unset update use using
+    vector_search_indexing view where with
 """
 
 RESERVED_WORDS: Final = frozenset(_RESERVED.split())
-"""Words that cannot be names without quotes. The parser refuses them where a name must stand."""
+"""Words that cannot be names without quotes. Source: Scylla ``cql3/Cql.g``, the keywords not listed as unreserved."""
 
 _PLAIN: Final = re.compile(r"[a-z][a-z0-9_]*")
 
