@@ -162,9 +162,9 @@ def _hold_back(event: Event, lag: timedelta, clock: Clock, stop: Stop) -> None:
 def _failure(spec: Spec, stage: str, event: Event | None, error: BaseException) -> BaseException:
     """Return what the run raises: *error* itself if it is no failure, else a ``RunError`` that it caused."""
     # A consumer or a store that says HeadReached has reached some other head than this stream's.
-    if isinstance(error, Stopped) or (isinstance(error, HeadReached) and stage in ("stream", "recv")):
-        return error
-    if not isinstance(error, Exception):
+    reached = isinstance(error, HeadReached) and stage in ("stream", "recv")
+    stopped = isinstance(error, Stopped) and stage not in ("stop", "close", "flush")
+    if reached or stopped or not isinstance(error, Exception):
         return error
     event_id = event_fid = ""
     with suppress(Exception):  # an event that cannot even be named must not hide what happened

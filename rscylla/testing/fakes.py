@@ -208,7 +208,10 @@ class FakeStreamClient:
         """Raise what the end of the list means, or wait for another item."""
         if self._stream.end is not None:
             raise self._stream.end
-        if self._options.to_head:
+        lag = self._options.lag or timedelta()
+        head_us = self._stream.clock.now_us() - lag // timedelta(microseconds=1)
+        until = self._options.until
+        if self._options.to_head or (until is not None and head_us >= us_of(until)):
             raise HeadReached
         changed = self._stream.changed
         take_back = self._stop.on_set(lambda: _notify(changed))
@@ -303,6 +306,7 @@ class FakeCursorStore:
         self.buffered = buffered
         self.writes: list[tuple[str, str]] = []
         self.flushes = 0
+        self._past: set[tuple[str, str]] = set()
         self._order = order
         self._faults: list[tuple[str, BaseException]] = []
         self._lock = threading.Lock()
@@ -340,12 +344,13 @@ class FakeCursorStore:
                     given=cursor,
                 )
             self.writes.append((consumer, cursor))
+            self._past.add((consumer, cursor))
             (self.buffer if self.buffered else self.durable)[consumer] = cursor
 
     def _is_lower(self, consumer: str, cursor: str, stored: str) -> bool:
         if self._order is not None:
             return bool(self._order(cursor) < self._order(stored))
-        return (consumer, cursor) in self.writes
+        return (consumer, cursor) in self._past
 
     def flush(self) -> None:
         with self._lock:
@@ -361,6 +366,7 @@ class FakeCursorStore:
         """Lose what is not durable, as a process does that is killed."""
         with self._lock:
             self.buffer.clear()
+            self._past.clear()
 
 
 class ScriptedFate:

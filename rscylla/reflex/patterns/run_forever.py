@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from ...clock import Stop
-from ...errors import HeadReached, Stopped, is_expected, is_resumable
+from ...errors import HeadReached, Stopped, is_resumable
 from .._retry import Backoff, retry_forever
 from .._run import Spec, run
 
@@ -50,10 +50,9 @@ def run_forever(
         except Exception as error:
             if not signal.is_set() or not is_resumable(error):
                 raise
-            if not is_expected(error):
-                logger.warning("%s; stopped, events since the saved cursor will come again", error)
-                if on_error is not None:
-                    on_error(error)
+            logger.warning("%s; stopped, events since the saved cursor will come again", error)
+            if on_error is not None:
+                on_error(error)
 
     def waiting(error: BaseException, seconds: float) -> None:
         logger.warning('%s; consumer "%s" runs again in %.3g s', error, spec.name, seconds)
