@@ -186,7 +186,7 @@ class Using:
 
 @attrs.frozen
 class Insert:
-    """``columns`` and ``values`` have the same length. ``json`` is a Term for INSERT JSON (then columns and values are empty)."""
+    """``columns`` and ``values`` have the same length; both are empty for INSERT JSON, whose Term is ``json``."""
 
     table: TableName
     columns: tuple[str, ...]

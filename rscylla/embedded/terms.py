@@ -37,7 +37,7 @@ from .natives import (
 )
 from .typetext import parse_type
 
-__all__ = ["UNSET", "Unset", "default_type", "resolve", "term_bytes"]
+__all__ = ["UNSET", "Unset", "default_type", "is_assignable", "resolve", "term_bytes"]
 
 
 class Unset:
@@ -110,6 +110,28 @@ def default_type(term: Any) -> CqlType | None:
         "duration": DURATION,
     }
     return kinds.get(term.kind)
+
+
+def is_assignable(term: Any, cql_type: CqlType) -> bool:
+    """Tell whether a term may stand where a value of *cql_type* is wanted, going by its outer form only."""
+    match term:
+        case ast.Constant():
+            if term.kind == "null":
+                return cql_type is not COUNTER
+            return isinstance(cql_type, NativeType) and cql_type in _ACCEPTED[term.kind]
+        case ast.Cast():
+            hinted = _hint(term.type_text, cql_type)
+            return hinted.freeze() == cql_type.freeze() or cql_type in _WIDER.get(hinted, ()) or cql_type is BLOB
+        case ast.Marker() | ast.Call():
+            return True
+    fitting: dict[type, tuple[type, ...]] = {
+        ast.ListTerm: (ListType, VectorType),
+        ast.SetTerm: (SetType,) if getattr(term, "items", ()) else (SetType, MapType),
+        ast.MapTerm: (MapType,),
+        ast.TupleTerm: (TupleType,),
+        ast.UdtTerm: (UdtType,),
+    }
+    return isinstance(cql_type, fitting.get(type(term), ()))
 
 
 def term_bytes(cql_type: CqlType, term: Any, *, receiver: str = "") -> bytes | None:
