@@ -1,0 +1,44 @@
+"""CQL values as JSON, without loss of precision.
+
+Numbers, text, booleans and null are themselves, NaN and the infinities the strings "NaN", "Infinity", "-Infinity".
+Blobs are "0x" and hex digits, as cqlsh prints them. Decimals are strings; timestamps RFC 3339 in UTC; uuid, inet, date,
+time and duration their usual text. Lists, sets and tuples are arrays (sets in their order); maps are objects where all
+keys are text, else arrays of pairs; UDTs are objects.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from typing import Any
+
+from ._timeuuid import format_time, us_of
+
+__all__ = ["dumps", "plain"]
+
+
+def plain(value: Any) -> Any:
+    """Return *value* in terms of JSON: dicts with text keys, lists, strings, numbers, booleans, None."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "0x" + bytes(value).hex()
+    if isinstance(value, datetime):
+        return format_time(us_of(value))
+    if isinstance(value, Mapping):
+        if all(isinstance(k, str) for k in value):
+            return {k: plain(v) for k, v in value.items()}
+        return [[plain(k), plain(v)] for k, v in value.items()]
+    if isinstance(value, list | tuple | AbstractSet):
+        return [plain(v) for v in value]
+    return str(value)
+
+
+def dumps(value: Any, *, sort_keys: bool = False) -> str:
+    """Return compact JSON text of a CQL value, or of a dict of such values. Text is not escaped to ASCII."""
+    return json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys, allow_nan=False)

@@ -1,0 +1,1 @@
+"""The source: reads CDC logs. topology -> plan -> query -> scan -> rows -> changes -> stream."""

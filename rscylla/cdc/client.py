@@ -1,0 +1,127 @@
+"""The open stream: hands out what a reader finds, read ahead by a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from queue import SimpleQueue
+
+from ..clock import Clock, Stop
+from ..errors import HeadReached, Stopped
+from ..event import Progress
+from .changes import ChangeEvent
+from .reader import Batch, Reader, Settings
+
+__all__ = ["Client"]
+
+
+class Client:
+    """An open stream of a CDC log; see ``rscylla.abc.StreamClient``. ``recv`` is for one thread, ``close`` for any.
+
+    Args:
+        stop: ends reading; set by ``close`` and when the client is dropped without it.
+        first: told before anything is read.
+    """
+
+    def __init__(self, reader: Reader, settings: Settings, clock: Clock, stop: Stop, first: Batch) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._stop = stop
+        self._progress_every_s = settings.progress_every.total_seconds()
+        self._batch = first
+        self._events: list[ChangeEvent] = []
+        self._next = 0
+        self._told = None if first.must_save else first.done
+        self._told_at = clock.monotonic()
+        self._error: BaseException | None = None
+        self._ready: SimpleQueue[Batch | BaseException] = SimpleQueue()
+        self._slots = threading.Semaphore(settings.prefetch)
+        self._thread: threading.Thread | None = None
+        self._finalizer = weakref.finalize(self, stop.set)
+        self._finalizer.atexit = False
+        if settings.prefetch:
+            self._thread = threading.Thread(
+                target=_read_ahead,  # not a method: a thread that held the client would keep it from being dropped
+                args=(reader, self._ready, self._slots, stop),
+                name="rscylla-reader",
+                daemon=True,
+            )
+            self._thread.start()
+
+    @property
+    def watermark_us(self) -> int:
+        """Time before which everything was handed out, microseconds since the epoch."""
+        return self._batch.done.time if self._next >= len(self._events) else self._events[self._next].timestamp_us
+
+    def recv(self) -> ChangeEvent | Progress:
+        """Return the next event or the next point worth saving; see ``StreamClient.recv``."""
+        while True:
+            if self._next < len(self._events):
+                event = self._events[self._next]
+                self._next += 1
+                return event
+            progress = self._progress()
+            if progress is not None:
+                return progress
+            self._advance()
+
+    def _progress(self) -> Progress | None:
+        """Return the end of the finished batch as a cursor, if it is time to save one."""
+        done, now = self._batch.done, self._clock.monotonic()
+        if self._events:
+            # Saving the last event moved the cursor nearly as far: start counting anew.
+            self._events, self._next, self._told, self._told_at = [], 0, None, now
+        if done == self._told:
+            return None
+        due = now - self._told_at >= self._progress_every_s
+        if not (due or self._batch.must_save or isinstance(self._error, HeadReached)):
+            return None
+        self._told, self._told_at = done, now
+        return Progress(str(done), done.time)
+
+    def _advance(self) -> None:
+        """Take the next batch, or raise what ended the reading; the head is first saved, then told."""
+        if self._error is not None:
+            raise self._error
+        self._stop.check()
+        try:
+            self._batch = self._take()
+        except BaseException as e:
+            self._error = e
+            if not isinstance(e, HeadReached):
+                raise
+        else:
+            self._events, self._next = self._batch.events, 0
+
+    def _take(self) -> Batch:
+        if self._thread is None:
+            return self._reader.step()
+        got = self._ready.get()
+        self._slots.release()
+        if isinstance(got, BaseException):
+            raise got
+        return got
+
+    def close(self) -> None:
+        """Stop reading and wait for the thread; safe to repeat."""
+        self._stop.set()
+        if self._error is None:
+            self._error = Stopped("the stream was closed")
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _read_ahead(
+    reader: Reader, ready: SimpleQueue[Batch | BaseException], slots: threading.Semaphore, stop: Stop
+) -> None:
+    """Read windows for as long as there are slots for them; an error is the last thing put."""
+    forget = stop.on_set(slots.release)
+    try:
+        while True:
+            slots.acquire()
+            stop.check()
+            ready.put(reader.step())
+    except BaseException as e:  # noqa: BLE001 - raised by recv, in the consumer's thread
+        ready.put(e)
+    finally:
+        forget()

@@ -1,0 +1,480 @@
+"""The only door to ``cassandra`` (scylla-driver): sessions, raw pages, and its errors in our terms.
+
+Log reads bypass the driver's row decoding: a page is handed on as the bytes that came over the wire, with the result
+metadata parsed once and then recognised by comparing bytes. That is chosen per request through the driver's public
+request-init hook, so a session shared with the application's own code is left as it was.
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+from cassandra import (
+    AuthenticationFailed as DriverAuthenticationFailed,
+)
+from cassandra import (
+    ConsistencyLevel,
+    InvalidRequest,
+    OperationTimedOut,
+    RateLimitReached,
+    ReadFailure,
+    ReadTimeout,
+    RequestExecutionException,
+    Unauthorized,
+    Unavailable,
+)
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import (
+    EXEC_PROFILE_DEFAULT,
+    Cluster,
+    ExecutionProfile,
+    NoHostAvailable,
+    Session,
+)
+from cassandra.connection import ConnectionException, ConnectionShutdown, DefaultEndPoint
+from cassandra.cqltypes import BytesType, UserType
+from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, RoundRobinPolicy, TokenAwarePolicy
+from cassandra.protocol import ErrorMessage, ProtocolHandler, ResultMessage, SyntaxException
+from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
+
+from ..errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionFailed,
+    QueryFailed,
+    QueryTimeout,
+    RscyllaError,
+    SourceError,
+)
+
+__all__ = [
+    "Column",
+    "LogSession",
+    "LogStatement",
+    "Page",
+    "Session",
+    "Type",
+    "connect",
+    "consistency_named",
+    "translate",
+]
+
+RECEIVE_BUFFER = 65_536
+"""Bytes asked of the socket at once. The driver's 4096 costs 160 calls for a page of 650 kB."""
+
+REQUEST_TIMEOUT_S = 30.0
+
+_INT = struct.Struct(">i")
+_HEADER = struct.Struct(">ii")
+_GLOBAL_TABLE_SPEC = 0x0001
+_HAS_MORE_PAGES = 0x0002
+_KNOWN_FLAGS = _GLOBAL_TABLE_SPEC | _HAS_MORE_PAGES
+
+
+def consistency_named(name: str) -> int:
+    """Return the driver's number of a consistency level such as ``"quorum"``, in any case.
+
+    Raises:
+        ConfigError: there is no such level.
+    """
+    value = ConsistencyLevel.name_to_value.get(name.upper())
+    if value is None:
+        raise ConfigError(
+            f"no consistency level is named {name!r}; use one of {', '.join(ConsistencyLevel.name_to_value)}"
+        )
+    return cast("int", value)
+
+
+def connect(
+    hosts: Sequence[str] = ("127.0.0.1",),
+    *,
+    port: int = 9042,
+    username: str | None = None,
+    password: str | None = None,
+    tls_ca: str | Path | None = None,
+    local_dc: str | None = None,
+    connect_timeout_s: float = 10.0,
+) -> Session:
+    """Return a new driver session, with settings that suit reading a CDC log. Shut it down with its ``cluster``.
+
+    Args:
+        hosts: contact points, each ``host``, ``host:port`` or ``[ipv6]:port``; *port* where none is given.
+        username: user to log in as; then *password* is required.
+        tls_ca: PEM file of the authority that signed the nodes' certificates; turns TLS on.
+        local_dc: data centre to prefer.
+
+    Raises:
+        ConnectionFailed: no node answered.
+        AuthenticationFailed: the user name or password was refused.
+        ConfigError: an argument is wrong.
+    """
+    if (username is None) != (password is None):
+        raise ConfigError("username and password go together; give both or neither")
+    if not hosts:
+        raise ConfigError("no host to connect to; give at least one, such as 127.0.0.1:9042")
+    points = [_endpoint(host, port) for host in hosts]
+    policy = DCAwareRoundRobinPolicy(local_dc) if local_dc else RoundRobinPolicy()
+    cluster = Cluster(
+        [DefaultEndPoint(address, p) for address, p in points],
+        port=points[0][1],
+        auth_provider=PlainTextAuthProvider(username, password) if username is not None else None,
+        ssl_context=_tls_context(tls_ca) if tls_ca is not None else None,
+        execution_profiles={
+            EXEC_PROFILE_DEFAULT: ExecutionProfile(
+                load_balancing_policy=TokenAwarePolicy(policy), request_timeout=REQUEST_TIMEOUT_S
+            )
+        },
+        protocol_version=4,
+        connect_timeout=connect_timeout_s,
+        connection_class=_wide(Cluster.connection_class),
+    )
+    try:
+        return cluster.connect()
+    except Exception as e:
+        cluster.shutdown()
+        raise translate(e, "connecting to " + ", ".join(hosts)) from e
+
+
+def _endpoint(host: str, port: int) -> tuple[str, int]:
+    """Split ``host:port``; a bare IPv6 address has several colons and no port."""
+    address, digits = host, ""
+    if host.startswith("["):
+        address, _, rest = host[1:].partition("]")
+        digits = rest.removeprefix(":")
+    elif host.count(":") == 1:
+        address, digits = host.split(":")
+    if not address or (digits and not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536)):
+        raise ConfigError(f"{host!r} is not a host; write name, name:port or [ipv6]:port")
+    return address, int(digits) if digits else port
+
+
+def _tls_context(ca: str | Path) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(ca))
+    except (OSError, ssl.SSLError) as e:
+        raise ConfigError(f"the TLS authority file {str(ca)!r} cannot be read: {e}") from e
+    context.check_hostname = False  # the driver connects by address; the chain is still verified
+    return context
+
+
+_wide_classes: dict[type, type] = {}
+
+
+def _wide(base: type) -> type:
+    """Return a connection class with a larger receive buffer; one class per base, as the driver keeps state on it."""
+    if base not in _wide_classes:
+        _wide_classes[base] = type("Wide" + base.__name__, (base,), {"in_buffer_size": RECEIVE_BUFFER})
+    return _wide_classes[base]
+
+
+# ---------------------------------------------------------------- errors
+
+
+def translate(error: BaseException, doing: str) -> RscyllaError:
+    """Return our error for one of the driver's. *doing* says what was tried, such as ``reading shop.orders``."""
+    if isinstance(error, RscyllaError):
+        return error
+    text = _one_line(error)
+    causes = (
+        list(error.errors.values()) if isinstance(error, NoHostAvailable) and isinstance(error.errors, dict) else []
+    )
+    for e in (error, *causes):
+        if isinstance(e, DriverAuthenticationFailed) or "Bad credentials" in str(e):
+            return AuthenticationFailed(f"{doing}: the cluster refused the user name or password; check both")
+    if isinstance(error, NoHostAvailable | ConnectionException | ConnectionShutdown | OSError):
+        told = "; ".join(sorted({_one_line(e) for e in causes})) or text
+        return ConnectionFailed(
+            f"{doing}: no node answered ({told}); check the address, the port, and that Scylla runs"
+        )
+    if isinstance(error, OperationTimedOut | ReadTimeout | Unavailable | ReadFailure | RateLimitReached):
+        return QueryTimeout(f"{doing}: {text}")
+    if isinstance(error, Unauthorized):
+        return QueryFailed(f"{doing}: the user may not do this ({text}); grant SELECT on the base table")
+    if isinstance(error, InvalidRequest | SyntaxException):
+        return QueryFailed(f"{doing}: {text}")
+    if isinstance(error, RequestExecutionException | ErrorMessage):
+        return QueryTimeout(f"{doing}: {text}")  # overloaded, bootstrapping, server error: worth another try
+    return SourceError(f"{doing}: {text}")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+# ---------------------------------------------------------------- raw pages
+
+
+@attrs.frozen
+class Type:
+    """A CQL type as a tree, without the driver's classes.
+
+    ``kind``: list, set, map, tuple, udt, or the name of a native type. ``read`` gives the driver's own value for bytes.
+    """
+
+    kind: str
+    text: str
+    read: Callable[[bytes], Any] = attrs.field(repr=False, eq=False)
+    args: tuple[Type, ...] = ()
+    fields: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Column:
+    """A column of a log page."""
+
+    name: str
+    type: Type
+
+
+def _type_of(cql_type: Any) -> Type:
+    args = tuple(_type_of(t) for t in cql_type.subtypes or ())
+    fields: tuple[str, ...] = ()
+    kind = cql_type.typename
+    if issubclass(cql_type, UserType):
+        kind, fields = "udt", tuple(cql_type.fieldnames)
+    return Type(kind, cql_type.cql_parameterized_type(), lambda raw: cql_type.from_binary(raw, 4), args, fields)
+
+
+@attrs.frozen(eq=False)
+class Page:
+    """One page as it came: ``rows`` start with a count (int32) at ``offset`` of ``body``. ``state`` asks for the next.
+
+    ``columns`` is the same tuple object for as long as the server's metadata stays the same.
+    """
+
+    columns: tuple[Column, ...]
+    body: bytes = attrs.field(repr=False)
+    offset: int
+    state: bytes | None
+
+    @property
+    def row_count(self) -> int:
+        return cast("int", _INT.unpack_from(self.body, self.offset)[0])
+
+    def cells(self) -> list[tuple[bytes | None, ...]]:
+        """Return the rows as tuples of undecoded cells, None for null."""
+        return _split_fast(self) if _FAST else split_rows(self.body, self.offset, len(self.columns))
+
+
+def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
+    """Return the rows of a page in plain Python: what the driver's compiled parser gives for blob columns."""
+    (count,) = _INT.unpack_from(body, offset)
+    offset += 4
+    unpack = _INT.unpack_from
+    rows = []
+    for _ in range(count):
+        row: list[bytes | None] = []
+        for _ in range(columns):
+            (size,) = unpack(body, offset)
+            offset += 4
+            if size < 0:
+                row.append(None)
+                continue
+            row.append(body[offset : offset + size])
+            offset += size
+        rows.append(tuple(row))
+    return rows
+
+
+def _split_fast(page: Page) -> list[tuple[bytes | None, ...]]:
+    width = len(page.columns)
+    desc = _descs.get(width)
+    if desc is None:
+        desc = _descs[width] = _blob_desc(width)
+    return cast(
+        "list[tuple[bytes | None, ...]]", _ListParser().parse_rows(_BytesIOReader(page.body[page.offset :]), desc)
+    )
+
+
+_descs: dict[int, Any] = {}
+
+
+def _blob_desc(width: int) -> Any:
+    """Return the driver's description of a result of blob columns: its parser then only cuts the bytes."""
+    types = [BytesType] * width
+    names = ["c"] * width
+    return _ParseDesc(names, types, None, [None] * width, _make_deserializers(types), 4)
+
+
+def _fast_parser_agrees() -> bool:
+    """Compare the driver's compiled parser, which is not a published interface, with ours on one page."""
+    cells: list[tuple[bytes | None, ...]] = [(b"a" * 16, None, b""), (b"", b"\x00\x01", None)]
+    body = _INT.pack(2) + b"".join(_INT.pack(-1) if c is None else _INT.pack(len(c)) + c for row in cells for c in row)
+    try:
+        parsed = _ListParser().parse_rows(_BytesIOReader(body), _blob_desc(3))
+    except Exception:  # noqa: BLE001 - whatever a changed private interface raises, the plain way works
+        return False
+    return list(parsed) == cells == split_rows(body, 0, 3)
+
+
+try:
+    from cassandra.bytesio import BytesIOReader as _BytesIOReader
+    from cassandra.deserializers import make_deserializers as _make_deserializers
+    from cassandra.obj_parser import ListParser as _ListParser
+    from cassandra.parsing import ParseDesc as _ParseDesc
+except ImportError:
+    _FAST = False
+else:
+    _FAST = _fast_parser_agrees()
+
+
+class _RawResult(ResultMessage):  # type: ignore[misc]
+    """A RESULT message whose rows stay bytes. Each handler class has its own, with its own cache of metadata."""
+
+    cache: tuple[bytes, int, tuple[Column, ...]] | None = None
+
+    def recv_results_rows(self, f: Any, protocol_version: int, user_type_map: Any, *_: Any) -> None:
+        body, start = f.getvalue(), f.tell()
+        flags, count = _HEADER.unpack_from(body, start)
+        at = start + _HEADER.size
+        state = None
+        if flags & _HAS_MORE_PAGES:
+            (size,) = _INT.unpack_from(body, at)
+            state = body[at + 4 : at + 4 + size]
+            at += 4 + size
+        cache = type(self).cache
+        if cache is not None and not flags & ~_KNOWN_FLAGS and cache[1] == count and body.startswith(cache[0], at):
+            columns, at = cache[2], at + len(cache[0])
+        else:
+            self.recv_results_metadata(f, user_type_map)
+            columns = tuple(Column(m[2], _type_of(m[3])) for m in self.column_metadata)
+            if not flags & ~_KNOWN_FLAGS:
+                type(self).cache = (body[at : f.tell()], count, columns)
+            at = f.tell()
+        self.paging_state = state
+        self.column_names = [c.name for c in columns]
+        self.parsed_rows = Page(columns, body, at, state)
+
+
+def _raw_handler() -> type:
+    result = type("RawResult", (_RawResult,), {"cache": None})
+    return type(
+        "RawProtocolHandler",
+        (ProtocolHandler,),
+        {"message_types_by_opcode": {**ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: result}},
+    )
+
+
+class _LogRead(BoundStatement):  # type: ignore[misc]
+    """A bound log read; the request-init hook knows it by its class."""
+
+    handler: type
+
+
+class _MetadataRead(SimpleStatement):  # type: ignore[misc]
+    """A small query of ours whose rows come as tuples, whatever the session's row factory is."""
+
+
+def _on_request(future: Any) -> None:
+    """Choose how the answer of one of our own requests is decoded; others pass untouched."""
+    query = future.query
+    if isinstance(query, _LogRead):
+        future._protocol_handler = query.handler  # noqa: SLF001 - what the hook exists for
+        future.row_factory = _as_it_is
+    elif isinstance(query, _MetadataRead):
+        future.row_factory = tuple_factory
+
+
+def _as_it_is(_names: Any, rows: Any) -> Any:
+    return rows
+
+
+_hooked: weakref.WeakSet[Session] = weakref.WeakSet()
+_hooked_lock = threading.Lock()
+
+
+@attrs.frozen(eq=False)
+class LogStatement:
+    """A prepared log read with the handler that keeps its pages raw."""
+
+    prepared: Any
+    handler: type
+    consistency: int
+    page_size: int
+
+
+class LogSession:
+    """What the source needs of a driver session. Thread-safe; the session stays the caller's.
+
+    Args:
+        session: a connected session.
+        consistency: the driver's number of the level for log reads.
+    """
+
+    def __init__(self, session: Session, *, consistency: int) -> None:
+        self.session = session
+        self.consistency = consistency
+        with _hooked_lock:
+            if session not in _hooked:
+                session.add_request_init_listener(_on_request)
+                _hooked.add(session)
+
+    def rows(
+        self, cql: str, values: Iterable[Any] = (), *, doing: str, consistency: int | None = None, host: Any = None
+    ) -> list[tuple[Any, ...]]:
+        """Return all rows of a small query as tuples. Blocks. Errors come in our terms, saying what was *doing*."""
+        statement = _MetadataRead(
+            cql,
+            consistency_level=self.metadata_consistency if consistency is None else consistency,
+            retry_policy=FallthroughRetryPolicy(),
+            is_idempotent=True,
+        )
+        try:
+            return list(self.session.execute(statement, tuple(values) or None, timeout=REQUEST_TIMEOUT_S, host=host))
+        except Exception as e:
+            raise translate(e, doing) from e
+
+    @property
+    def metadata_consistency(self) -> int:
+        """ONE on a single node, else QUORUM: the description tables have three replicas even where one node is.
+
+        Source: Scylla's CDC clients, facts on ``system_distributed``.
+        """
+        return cast("int", ConsistencyLevel.ONE if len(self.hosts()) < 2 else ConsistencyLevel.QUORUM)
+
+    def hosts(self) -> list[Any]:
+        """Return the nodes that the driver believes to be up."""
+        return [h for h in self.session.cluster.metadata.all_hosts() if h.is_up is not False]
+
+    def prepare(self, cql: str, *, page_size: int, doing: str) -> LogStatement:
+        """Prepare a log read. Blocks."""
+        try:
+            prepared = self.session.prepare(cql)
+        except Exception as e:
+            raise translate(e, doing) from e
+        return LogStatement(prepared, _raw_handler(), self.consistency, page_size)
+
+    def fetch(
+        self,
+        statement: LogStatement,
+        values: Sequence[Any],
+        state: bytes | None,
+        *,
+        on_page: Callable[[Page], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Ask for one page and return at once. Exactly one of the callbacks is called, on the driver's own thread.
+
+        Args:
+            state: where to continue, from an earlier ``Page.state``; None for the first page.
+            on_page: must not block.
+            on_error: gets the driver's error as it is; see ``translate``.
+        """
+        bound = _LogRead(statement.prepared, retry_policy=FallthroughRetryPolicy()).bind(values)
+        bound.handler = statement.handler
+        bound.consistency_level = statement.consistency
+        bound.fetch_size = statement.page_size
+        bound.is_idempotent = True
+        try:
+            future = self.session.execute_async(bound, timeout=REQUEST_TIMEOUT_S, paging_state=state)
+        except Exception as e:  # noqa: BLE001 - a refusal to send is an answer like any other
+            on_error(e)
+            return
+        future.add_callbacks(on_page, on_error)

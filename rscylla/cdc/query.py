@@ -1,0 +1,121 @@
+"""CQL of log reads: text and values, from plain data. Nothing here does I/O."""
+
+from __future__ import annotations
+
+import re
+
+from .._timeuuid import min_timeuuid
+from .plan import ScanTask
+
+__all__ = ["LOG_SUFFIX", "first_row_cql", "quote_name", "scan_cql", "scan_values"]
+
+LOG_SUFFIX = "_scylla_cdc_log"
+
+_PLAIN = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+
+_RESERVED = frozenset(  # Source: Scylla's CQL grammar, reserved keywords
+    [
+        "add",
+        "allow",
+        "alter",
+        "and",
+        "apply",
+        "asc",
+        "authorize",
+        "batch",
+        "begin",
+        "by",
+        "columnfamily",
+        "create",
+        "default",
+        "delete",
+        "desc",
+        "describe",
+        "drop",
+        "entries",
+        "execute",
+        "from",
+        "full",
+        "grant",
+        "if",
+        "in",
+        "index",
+        "infinity",
+        "insert",
+        "into",
+        "is",
+        "keyspace",
+        "limit",
+        "materialized",
+        "mbean",
+        "mbeans",
+        "modify",
+        "nan",
+        "norecursive",
+        "not",
+        "null",
+        "of",
+        "on",
+        "or",
+        "order",
+        "primary",
+        "rename",
+        "replace",
+        "revoke",
+        "schema",
+        "select",
+        "set",
+        "table",
+        "to",
+        "token",
+        "truncate",
+        "unlogged",
+        "unset",
+        "update",
+        "use",
+        "using",
+        "view",
+        "where",
+        "with",
+    ]
+)
+
+
+def quote_name(name: str) -> str:
+    """Return *name* as CQL needs it: quoted unless it is a plain lower-case word that is not reserved.
+
+    >>> quote_name("orders"), quote_name("Orders"), quote_name("order"), quote_name('a"b')
+    ('orders', '"Orders"', '"order"', '"a""b"')
+    """
+    if _PLAIN.fullmatch(name) and name not in _RESERVED:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def scan_cql(keyspace: str, table: str) -> str:
+    """Return the text that reads all rows of some streams in a half-open span of time; see ``scan_values``.
+
+    All columns by ``*``: the decoder follows the metadata of each page, so a column that is added or dropped while
+    reading cannot be mixed up with another.
+    """
+    return (
+        f"SELECT * FROM {_log(keyspace, table)} "
+        'WHERE "cdc$stream_id" IN ? AND "cdc$time" >= ? AND "cdc$time" < ? BYPASS CACHE'
+    )
+
+
+def first_row_cql(keyspace: str, table: str) -> str:
+    """Return the text that asks for the first row of each stream in a span; values as for ``scan_cql``."""
+    return (
+        f'SELECT "cdc$time" FROM {_log(keyspace, table)} '
+        'WHERE "cdc$stream_id" IN ? AND "cdc$time" >= ? AND "cdc$time" < ? PER PARTITION LIMIT 1 BYPASS CACHE'
+    )
+
+
+def scan_values(task: ScanTask) -> tuple[object, ...]:
+    """Return the values for ``scan_cql``. Bounds are the smallest timeuuids of their microseconds."""
+    return list(task.streams), min_timeuuid(task.start_us), min_timeuuid(task.end_us)
+
+
+def _log(keyspace: str, table: str) -> str:
+    return f"{quote_name(keyspace)}.{quote_name(table + LOG_SUFFIX)}"

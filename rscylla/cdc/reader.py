@@ -1,0 +1,257 @@
+"""Walks a log window by window: each step reads one and returns its changes in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Literal
+
+import attrs
+
+from .._timeuuid import datetime_of, ticks_of, ticks_to_us, us_of
+from ..clock import Stop
+from ..errors import CursorExpired, HeadReached, QueryTimeout
+from ..event import EventID
+from ..options import StreamOptions
+from .changes import Change, ChangeEvent, Context, changes_of, rows_as_events
+from .driver import Column, LogStatement, Page
+from .plan import Width, Window, group_streams, next_window, tasks_for
+from .query import first_row_cql, scan_cql
+from .rows import KeyedRow, Layout, keyed_rows
+from .scan import Limits, Scanner, TooMuch
+from .source import OnExpired, Source
+from .topology import Generation, generation_at
+
+__all__ = ["Batch", "Granularity", "Reader", "Settings"]
+
+log = logging.getLogger("rscylla")
+
+Granularity = Literal["change", "row"]
+
+PROBE_FROM_US = 10_000_000
+"""Empty time longer than this is not walked but jumped over, by asking each stream for its first row."""
+
+
+@attrs.frozen
+class Settings:
+    """How a stream reads, as ``NewStream`` was told."""
+
+    granularity: Granularity = "change"
+    event_type: Callable[[Change], int] | None = None
+    on_expired: OnExpired = "raise"
+    streams_per_query: int = 100
+    limits: Limits = attrs.field(factory=Limits)
+    poll: timedelta = timedelta(seconds=1)
+    progress_every: timedelta = timedelta(seconds=10)
+    prefetch: int = 1
+
+
+@attrs.frozen
+class Batch:
+    """The events of one window in order, and the point before which everything is then done.
+
+    ``must_save``: the point is worth saving even if the last one was saved just now.
+    """
+
+    events: list[ChangeEvent]
+    done: EventID
+    must_save: bool = False
+
+
+class Reader:
+    """Reads the next window each time it is asked. Used by one thread at a time.
+
+    Args:
+        start: where to begin; rows up to and including a row cursor are left out.
+        options: ``lag`` is set.
+    """
+
+    def __init__(self, source: Source, start: EventID, options: StreamOptions, settings: Settings, stop: Stop) -> None:
+        self._source = source
+        self._settings = settings
+        self._stop = stop
+        self._to_head = options.to_head
+        self._until_us = None if options.until is None else us_of(options.until)
+        lag = options.lag or timedelta()
+        self._lag_us = lag // timedelta(microseconds=1)
+        # A generation that starts before a window ends must be in the list by the time the window is read: the list
+        # may be this much older than the window is.
+        self._list_margin_us = min(self._lag_us // 2, 15_000_000)
+        self._poll_s = min(settings.poll.total_seconds(), max(0.05, lag.total_seconds() / 10))
+        self._scanner = Scanner(source.session, clock=source.clock, limits=settings.limits)
+        self._scan = self._prepare(scan_cql)
+        self._first_row = self._prepare(first_row_cql)
+        self._width = Width(cap=settings.limits.window_rows, target=settings.limits.window_rows // 5)
+        self._layouts: dict[tuple[Column, ...], Layout] = {}
+        self._at_us = start.exact_us
+        self._skip = start.position if start.is_row else b""
+        self._promised_us = start.exact_us if start.is_row else source.clock.now_us()
+        self._at_head = False
+        self._generation = Generation(start.generation)
+        self._enter(self._generation)
+
+    def _prepare(self, cql: Callable[[str, str], str]) -> LogStatement:
+        table = self._source.table
+        return self._source.session.prepare(
+            cql(table.keyspace, table.name),
+            page_size=self._settings.limits.page_size,
+            doing=f"preparing to read the log of {table.full_name}",
+        )
+
+    def _enter(self, generation: Generation) -> None:
+        self._generation = generation
+        self._context = Context(generation.time, self._settings.event_type)
+        self._groups = group_streams(self._source.streams(generation), limit=self._settings.streams_per_query)
+
+    @property
+    def done(self) -> EventID:
+        """The point before which everything was read."""
+        return EventID(self._generation.time, self._at_us)
+
+    def step(self) -> Batch:
+        """Return the events of the next window, possibly none. Waits at the head, up to one poll.
+
+        Raises:
+            HeadReached: the head, or the asked end, was reached.
+            Stopped: the stop signal was set.
+            CursorExpired: the reader fell behind what the log keeps.
+            SourceError, MetadataError: reading failed.
+        """
+        source = self._source
+        if self._at_head:
+            self._end_if_asked()
+            source.clock.wait(self._stop, self._poll_s)
+        self._stop.check()
+        watermark_us = source.watermark_us(self._lag_us)
+        reach_us = watermark_us if self._until_us is None else min(watermark_us, self._until_us)
+        self._keep_fresh(reach_us)
+        self._stay_within_ttl()
+        boundary = self._next_generation()
+        if boundary is not None and self._at_us >= boundary.start_us:
+            return self._switch_to(boundary)
+        window = next_window(
+            self._generation.time,
+            self._at_us,
+            watermark_us=reach_us,
+            boundary_us=None if boundary is None else boundary.start_us,
+            width_us=self._width.us,
+        )
+        if window is None:
+            self._at_head = True
+            return Batch([], self.done)
+        rows = self._read(window)
+        if rows is None:
+            return Batch([], self.done)  # too much at once: the next step takes a narrower window
+        self._at_us = window.end_us
+        if not rows:
+            self._jump(reach_us if boundary is None else min(reach_us, boundary.start_us))
+        self._at_head = self._at_us >= reach_us
+        return Batch(self._events(rows), self.done)
+
+    # ------------------------------------------------------------ where and how far
+
+    def _end_if_asked(self) -> None:
+        """Raise at the head if the stream was asked to end there. A head that moves on meanwhile is the next run's."""
+        if self._until_us is not None and self._at_us >= self._until_us:
+            raise HeadReached("everything before the asked time was delivered", cursor=str(self.done))
+        if self._to_head:
+            raise HeadReached(cursor=str(self.done))
+
+    def _keep_fresh(self, reach_us: int) -> None:
+        source = self._source
+        if min(self._at_us + self._width.us, reach_us) > source.known_at_us - self._list_margin_us:
+            source.refresh_generations()
+        source.refresh_metadata()
+
+    def _stay_within_ttl(self) -> None:
+        """Skip what has expired before anything was promised about it; raise if it was promised."""
+        oldest_us = self._source.oldest_us()
+        if self._at_us >= oldest_us:
+            return
+        if self._at_us >= self._promised_us and self._settings.on_expired == "raise":
+            raise CursorExpired(
+                f"the reader of {self._source.table.full_name} fell behind what the log keeps "
+                f"({self._source.table.ttl_s} s); changes may be lost, make the consumer faster or the TTL longer",
+                gap_from=datetime_of(self._at_us),
+                gap_to=datetime_of(oldest_us),
+            )
+        at = self._source.at(oldest_us)
+        self._at_us = at.time
+        if at.generation != self._generation.time:
+            self._enter(Generation(at.generation))
+
+    def _next_generation(self) -> Generation | None:
+        """Return the true successor of the current generation, None if it is the newest."""
+        generations = self._source.generations
+        i = generation_at(generations, self._generation.start_us)
+        return generations[i + 1] if i + 1 < len(generations) else None
+
+    def _switch_to(self, generation: Generation) -> Batch:
+        """Go on with the next generation, from its very start, however long ago that was."""
+        log.info("%s: CDC generation of %s", self._source.table.full_name, datetime_of(generation.start_us))
+        self._enter(generation)
+        self._at_us = generation.start_us
+        self._skip = b""
+        self._at_head = False
+        return Batch([], self.done, must_save=True)
+
+    # ------------------------------------------------------------ reading
+
+    def _read(self, window: Window) -> list[KeyedRow] | None:
+        """Return the rows of *window*, sorted by position; None when they were too many for one window."""
+        table = self._source.table
+        tasks = tasks_for(window, self._groups, keyspace=table.keyspace, table=table.name)
+        rows: list[KeyedRow] = []
+
+        def collect(page: Page) -> None:
+            rows.extend(keyed_rows(page, self._layout_of(page)))
+
+        try:
+            self._scanner.read(self._scan, tasks, self._stop, collect, may_give_up=self._width.can_narrow(window))
+        except TooMuch:
+            self._width = self._width.narrower(window)
+            return None
+        self._width = self._width.after(window, len(rows))
+        rows.sort(key=_position)
+        return rows
+
+    def _layout_of(self, page: Page) -> Layout:
+        layout = self._layouts.get(page.columns)
+        if layout is None:
+            # Columns that were never seen: the base table changed, or this is the first page.
+            table = self._source.reread_table() if self._layouts else self._source.table
+            layout = self._layouts[page.columns] = Layout.of(page.columns, table)
+        return layout
+
+    def _jump(self, limit_us: int) -> None:
+        """After an empty window: go to the first row before *limit_us*, or to there if there is none."""
+        if limit_us - self._at_us < max(PROBE_FROM_US, 2 * self._width.us):
+            return
+        table = self._source.table
+        window = Window(self._generation.time, self._at_us, limit_us)
+        tasks = tasks_for(window, self._groups, keyspace=table.keyspace, table=table.name)
+        first: list[int] = []
+
+        def collect(page: Page) -> None:
+            first.extend(ticks_of(time) for (time,) in page.cells() if time is not None)
+
+        try:
+            self._scanner.read(self._first_row, tasks, self._stop, collect, may_give_up=False)
+        except QueryTimeout as e:
+            log.info("%s; walking the empty time instead", e)
+            return
+        self._at_us = min(limit_us, max(self._at_us, ticks_to_us(min(first)))) if first else limit_us
+
+    def _events(self, rows: list[KeyedRow]) -> list[ChangeEvent]:
+        build = rows_as_events if self._settings.granularity == "row" else changes_of
+        events = build(rows, self._context)
+        if self._skip and events:
+            events = [e for e in events if e.position > self._skip]
+        if rows:
+            self._skip = b""
+        return events
+
+
+def _position(row: KeyedRow) -> bytes:
+    return row[0]

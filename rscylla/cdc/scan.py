@@ -1,0 +1,154 @@
+"""Runs scan tasks: queries in flight under one limit, page by page, each page tried again where that may help."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+import attrs
+
+from .._retry import Backoff
+from ..clock import Clock, Stop
+from ..errors import QueryTimeout
+from .driver import LogSession, LogStatement, Page, translate
+from .plan import ScanTask
+from .query import scan_values
+
+__all__ = ["Limits", "Scanner", "TooMuch"]
+
+log = logging.getLogger("rscylla")
+
+
+@attrs.frozen
+class Limits:
+    """What one stream may ask of the cluster and hold in memory.
+
+    ``in_flight``: queries at once. ``page_size``: rows a page. ``window_rows`` and ``window_bytes``: what a window may
+    hold before it is read in narrower ones. ``attempts``: tries of one page. ``backoff``: waits between them.
+    """
+
+    in_flight: int = 16
+    page_size: int = 5_000
+    window_rows: int = 100_000
+    window_bytes: int = 64 * 1024 * 1024
+    attempts: int = 8
+    backoff: Backoff = attrs.field(factory=lambda: Backoff(initial=0.1, maximum=10.0))
+
+
+class TooMuch(Exception):
+    """A window held more than the limits allow, or its queries timed out; a narrower one may do."""
+
+
+@attrs.define
+class _Fetch:
+    """The next page of one task. ``due`` is a time of the monotonic clock before which it is not sent."""
+
+    task: ScanTask
+    state: bytes | None = None
+    failures: int = 0
+    due: float = 0.0
+
+
+class Scanner:
+    """Reads all pages of some tasks. One thread at a time; the answers come on the driver's thread."""
+
+    def __init__(self, session: LogSession, *, clock: Clock, limits: Limits) -> None:
+        self._session = session
+        self._clock = clock
+        self._limits = limits
+        self.pages = 0
+        self.retries = 0
+
+    def read(
+        self,
+        statement: LogStatement,
+        tasks: Sequence[ScanTask],
+        stop: Stop,
+        on_page: Callable[[Page], None],
+        *,
+        may_give_up: bool = True,
+    ) -> None:
+        """Call *on_page* with each page of *tasks*, in no order between tasks, from this thread. Blocks.
+
+        The next page of a task travels while the one before is worked on.
+
+        Args:
+            may_give_up: raise ``TooMuch`` when the limits for a window are passed or a page times out repeatedly;
+                otherwise read on.
+
+        Raises:
+            Stopped: *stop* was set.
+            SourceError: a page failed for good, or at each of its attempts.
+            TooMuch: see *may_give_up*.
+        """
+        answers: SimpleQueue[tuple[_Fetch, Page | BaseException] | None] = SimpleQueue()
+        forget = stop.on_set(lambda: answers.put(None))
+        waiting = deque(_Fetch(t) for t in tasks)
+        delayed: list[_Fetch] = []
+        in_flight = rows = size = 0
+        try:
+            while waiting or delayed or in_flight:
+                stop.check()
+                while waiting and in_flight < self._limits.in_flight:
+                    self._send(statement, waiting.popleft(), answers)
+                    in_flight += 1
+                if not in_flight:
+                    self._wait(delayed, waiting, stop)
+                    continue
+                answer = answers.get()
+                if answer is None:
+                    continue
+                in_flight -= 1
+                fetch, got = answer
+                if isinstance(got, BaseException):
+                    delayed.append(self._after_failure(fetch, got, may_give_up=may_give_up))
+                    continue
+                if got.state is not None:
+                    self._send(statement, _Fetch(fetch.task, got.state), answers)
+                    in_flight += 1
+                self.pages += 1
+                rows += got.row_count
+                size += len(got.body)
+                if may_give_up and (rows > self._limits.window_rows or size > self._limits.window_bytes):
+                    raise TooMuch
+                on_page(got)
+        finally:
+            forget()
+
+    def _send(
+        self,
+        statement: LogStatement,
+        fetch: _Fetch,
+        answers: SimpleQueue[tuple[_Fetch, Page | BaseException] | None],
+    ) -> None:
+        self._session.fetch(
+            statement,
+            scan_values(fetch.task),
+            fetch.state,
+            on_page=lambda page: answers.put((fetch, page)),
+            on_error=lambda error: answers.put((fetch, error)),
+        )
+
+    def _wait(self, delayed: list[_Fetch], waiting: deque[_Fetch], stop: Stop) -> None:
+        """Wait until the first of the delayed pages is due, and move those that are to *waiting*."""
+        now = self._clock.monotonic()
+        self._clock.wait(stop, max(0.0, min(f.due for f in delayed) - now))
+        now = self._clock.monotonic()
+        waiting.extend(f for f in delayed if f.due <= now)
+        delayed[:] = [f for f in delayed if f.due > now]
+
+    def _after_failure(self, fetch: _Fetch, error: BaseException, *, may_give_up: bool) -> _Fetch:
+        """Return when to try again, or raise what ends the scan."""
+        task = fetch.task
+        ours = translate(error, f"reading the CDC log of {task.keyspace}.{task.table}")
+        failures = fetch.failures + 1
+        if not ours.resumable or failures >= self._limits.attempts:
+            raise ours from error
+        if may_give_up and isinstance(ours, QueryTimeout) and failures >= 3:
+            raise TooMuch from error
+        self.retries += 1
+        delay = self._limits.backoff.delay(failures)
+        log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)
+        return _Fetch(task, fetch.state, failures, self._clock.monotonic() + delay)

@@ -1,0 +1,172 @@
+"""One table as a source: its metadata, generations and clocks, kept fresh, and where a cursor lies in them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Literal, TypeVar
+
+from .._retry import Backoff
+from .._timeuuid import datetime_of, us_of
+from ..clock import Clock, Stop
+from ..errors import ConfigError, CursorExpired, InvalidCursor, NoStreams, TableChanged
+from ..event import EventID
+from .driver import LogSession
+from .topology import Generation, NodeClocks, TableInfo, Topology, generation_at, read_table, topology_for
+
+__all__ = ["OnExpired", "Source"]
+
+log = logging.getLogger("rscylla")
+
+T = TypeVar("T")
+
+OnExpired = Literal["raise", "oldest"]
+
+METADATA_EVERY_US = 15_000_000
+"""How often the table and the nodes' clocks are looked at again."""
+
+STREAMS_ATTEMPTS = 6
+
+
+class Source:
+    """What is known of a table's log. Used by one thread at a time. All methods may block on small queries.
+
+    Raises (constructor):
+        TableNotFound, CDCDisabled, NoStreams: see there.
+    """
+
+    def __init__(self, session: LogSession, keyspace: str, table: str, clock: Clock, stop: Stop) -> None:
+        self.session = session
+        self.clock = clock
+        self._stop = stop
+        self._backoff = Backoff(initial=0.2, maximum=5.0)
+        self.table: TableInfo = read_table(session, keyspace, table)
+        self.topology: Topology = topology_for(session, keyspace)
+        self.node_clocks = NodeClocks(session, clock)
+        self.generations: tuple[Generation, ...] = ()
+        self.known_at_us = 0
+        self._metadata_at_us = clock.now_us()
+        self.node_clocks.sample()
+        self.refresh_generations()
+
+    # ------------------------------------------------------------ freshness
+
+    def refresh_generations(self) -> None:
+        """Read the list of generations; ``known_at_us`` is when that began."""
+        at = self.clock.now_us()
+        found = self._patiently(self._read_generations)
+        self.generations = found
+        self.known_at_us = at
+
+    def _read_generations(self) -> tuple[Generation, ...]:
+        found = self.topology.generations()
+        if not found:
+            raise NoStreams("the cluster has no CDC generation yet; is it still starting?")
+        return found
+
+    def refresh_metadata(self) -> None:
+        """Look at the table and the clocks again if that was long ago.
+
+        Raises:
+            TableChanged: the log was dropped and created again, so cursors and streams no longer fit.
+        """
+        now = self.clock.now_us()
+        if now - self._metadata_at_us < METADATA_EVERY_US:
+            return
+        self._metadata_at_us = now
+        self.node_clocks.sample()
+        self.reread_table()
+
+    def reread_table(self) -> TableInfo:
+        """Read the table's columns and options again."""
+        fresh = read_table(self.session, self.table.keyspace, self.table.name)
+        if fresh.log_id != self.table.log_id:
+            raise TableChanged(
+                f"the CDC log of {fresh.full_name} was dropped and created again; changes in between are gone, "
+                "open a new stream and reset the cursor"
+            )
+        self.table = fresh
+        return fresh
+
+    def streams(self, generation: Generation) -> tuple[bytes, ...]:
+        """Return the streams of *generation*; an empty set is asked for again and then an error, never "no events"."""
+        return self._patiently(lambda: self.topology.streams(generation))
+
+    def _patiently(self, read: Callable[[], T]) -> T:
+        """Return what *read* gives, with some patience for what has not reached this replica yet."""
+        for attempt in range(1, STREAMS_ATTEMPTS):
+            try:
+                return read()
+            except NoStreams as e:
+                log.info("%s (attempt %d of %d)", e, attempt, STREAMS_ATTEMPTS)
+                self.clock.wait(self._stop, self._backoff.delay(attempt))
+                self._stop.check()
+        return read()
+
+    # ------------------------------------------------------------ places
+
+    def watermark_us(self, lag_us: int) -> int:
+        """Return the time before which all rows have arrived, as far as clocks and lag tell."""
+        return self.node_clocks.slowest_us(self.clock.now_us()) - lag_us
+
+    def oldest_us(self) -> int:
+        """Return the time from which the log may still hold rows."""
+        if not self.table.ttl_s:
+            return self.generations[0].start_us
+        return max(self.generations[0].start_us, self.clock.now_us() - self.table.ttl_s * 1_000_000)
+
+    def oldest(self) -> EventID:
+        return self.at(self.oldest_us())
+
+    def at(self, time_us: int) -> EventID:
+        """Return the point *time_us* as a cursor; the first generation's start if it is before that."""
+        i = generation_at(self.generations, time_us)
+        if i < 0:
+            first = self.generations[0]
+            return EventID(first.time, first.start_us)
+        return EventID(self.generations[i].time, time_us)
+
+    def at_time(self, time: datetime | None) -> EventID:
+        """Return the cursor that starts at *time* (aware), or at the oldest row that may be there."""
+        if time is None:
+            return self.oldest()
+        try:
+            return self.at(max(us_of(time), self.oldest_us()))
+        except ValueError as e:
+            raise ConfigError(f"cursor_at: {e}") from e
+
+    def resume(self, after: str, on_expired: OnExpired) -> EventID:
+        """Return where to continue for a saved cursor.
+
+        Raises:
+            InvalidCursor: it is not a cursor, or names a generation that this cluster never had.
+            CursorExpired: rows after it may be gone, and the policy is to raise.
+        """
+        if not after:
+            return self.oldest()
+        cursor = EventID.parse(after)
+        oldest_us = self.oldest_us()
+        if cursor.exact_us < oldest_us:
+            return self._expired(cursor, oldest_us, on_expired)
+        if cursor.generation not in {g.time for g in self.generations}:
+            raise InvalidCursor(
+                f"the cursor names the CDC generation of {cursor.generation} ms, which this cluster does not have; "
+                "is it a cursor of another cluster?"
+            )
+        return cursor
+
+    def _expired(self, cursor: EventID, oldest_us: int, on_expired: OnExpired) -> EventID:
+        text = (
+            f"the cursor of {self.table.full_name} is older than what the log keeps ({self.table.ttl_s} s): changes "
+            f"from {datetime_of(cursor.exact_us):%Y-%m-%d %H:%M:%S} to {datetime_of(oldest_us):%Y-%m-%d %H:%M:%S} UTC "
+            "may be lost"
+        )
+        if on_expired == "oldest":
+            log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
+            return self.at(oldest_us)
+        raise CursorExpired(
+            f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'",
+            gap_from=datetime_of(cursor.exact_us),
+            gap_to=datetime_of(oldest_us),
+        )

@@ -1,0 +1,323 @@
+"""Which generations and streams there are, what the table looks like, and what time the nodes think it is."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+import uuid
+from bisect import bisect_right
+from typing import Protocol
+
+import attrs
+
+from ..clock import Clock
+from ..errors import CDCDisabled, MetadataError, NoStreams, SourceError, TableNotFound
+from .driver import LogSession
+from .query import LOG_SUFFIX, quote_name
+
+__all__ = [
+    "BaseColumn",
+    "Generation",
+    "NodeClocks",
+    "TableInfo",
+    "Topology",
+    "VnodeTopology",
+    "read_table",
+    "topology_for",
+]
+
+log = logging.getLogger("rscylla")
+
+DEFAULT_TTL_S = 86_400
+
+_U32 = struct.Struct("<I")
+
+
+@attrs.frozen
+class Generation:
+    """A set of streams that is in use from ``time`` (ms since the epoch) until the next generation's."""
+
+    time: int
+
+    @property
+    def start_us(self) -> int:
+        return self.time * 1000
+
+
+class Topology(Protocol):
+    """The generations of one table. Implementations are thread-safe.
+
+    Generation times are read before stream sets: a set is complete once its time is visible.
+    """
+
+    def generations(self) -> tuple[Generation, ...]:
+        """Read all generations from the cluster, sorted by time. Blocks."""
+
+    def streams(self, generation: Generation) -> tuple[bytes, ...]:
+        """Return the generation's stream ids in ascending order of token. Read once, then kept. Blocks.
+
+        Raises:
+            NoStreams: the set is empty or not there.
+        """
+
+
+class VnodeTopology:
+    """Generations of a vnode keyspace, Scylla 4.4 and later: ``cdc_generation_timestamps`` and the streams by vnode.
+
+    Source: Scylla ``docs/dev/cdc.md``; tables of ``system_distributed``.
+    """
+
+    def __init__(self, session: LogSession) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._streams: dict[int, tuple[bytes, ...]] = {}
+
+    def generations(self) -> tuple[Generation, ...]:
+        rows = self._session.rows(
+            "SELECT toUnixTimestamp(time) FROM system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'",
+            doing="reading the CDC generations",
+        )
+        # Sorted here: the table is clustered newest first, and no order is to be relied on.
+        return tuple(Generation(t) for t in sorted({row[0] for row in rows}))
+
+    def streams(self, generation: Generation) -> tuple[bytes, ...]:
+        with self._lock:
+            known = self._streams.get(generation.time)
+        if known is not None:
+            return known
+        rows = self._session.rows(
+            "SELECT streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = %s",
+            (generation.time,),
+            doing="reading the streams of a CDC generation",
+        )
+        ids = {bytes(stream) for row in rows for stream in row[0] or ()}
+        if not ids:
+            raise NoStreams(
+                f"the CDC generation of {generation.time} ms has no streams; its description may not have reached this "
+                "replica yet, try again"
+            )
+        # Signed token order, which is the order of full scans and keeps the streams of a vnode together.
+        found = tuple(sorted(ids, key=lambda s: (int.from_bytes(s[:8], "big", signed=True), s)))
+        with self._lock:
+            self._streams[generation.time] = found
+        return found
+
+
+def topology_for(session: LogSession, keyspace: str) -> Topology:
+    """Return the topology that *keyspace* uses, by looking at its schema. Blocks.
+
+    Raises:
+        MetadataError: it is one that this version does not read.
+    """
+    tables = session.rows(
+        "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_schema'",
+        doing="looking at the schema tables",
+    )
+    if ("scylla_keyspaces",) in tables:
+        rows = session.rows(
+            "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = %s",
+            (keyspace,),
+            doing=f"looking at keyspace {keyspace}",
+        )
+        if rows and rows[0][0] is not None:
+            raise MetadataError(
+                f"keyspace {quote_name(keyspace)} uses tablets, whose streams this version does not read; create it "
+                "WITH tablets = {'enabled': false}"
+            )
+    described = session.rows(
+        "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_distributed'",
+        doing="looking for the CDC description tables",
+    )
+    if ("cdc_generation_timestamps",) not in described:
+        raise MetadataError(
+            "the cluster has no system_distributed.cdc_generation_timestamps; this version reads Scylla 4.4 and later"
+        )
+    return VnodeTopology(session)
+
+
+def generation_at(generations: tuple[Generation, ...], time_us: int) -> int:
+    """Return the index of the generation in use at *time_us*, or -1 when that is before the first."""
+    return bisect_right(generations, time_us, key=lambda g: g.start_us) - 1
+
+
+# ---------------------------------------------------------------- the table
+
+
+@attrs.frozen
+class BaseColumn:
+    """A column of the base table. ``kind``: partition_key, clustering, static or regular."""
+
+    name: str
+    kind: str
+    position: int
+    type_text: str
+
+
+@attrs.frozen
+class TableInfo:
+    """A base table with CDC.
+
+    ``log_id`` is the log table's id, which changes when it is dropped and created again. ``ttl_s`` is the TTL of log
+    rows written now, 0 for none. ``enabled``: whether new writes are logged.
+    """
+
+    keyspace: str
+    name: str
+    log_id: uuid.UUID
+    ttl_s: int
+    enabled: bool
+    preimage: str
+    postimage: str
+    columns: tuple[BaseColumn, ...]
+
+    @property
+    def partition_key(self) -> tuple[BaseColumn, ...]:
+        return self._keys("partition_key")
+
+    @property
+    def clustering_key(self) -> tuple[BaseColumn, ...]:
+        return self._keys("clustering")
+
+    @property
+    def full_name(self) -> str:
+        return f"{quote_name(self.keyspace)}.{quote_name(self.name)}"
+
+    def _keys(self, kind: str) -> tuple[BaseColumn, ...]:
+        return tuple(sorted((c for c in self.columns if c.kind == kind), key=lambda c: c.position))
+
+
+def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
+    """Read what the source needs to know of a base table. Blocks.
+
+    Raises:
+        TableNotFound: there is no such keyspace or table; similar names are pointed out.
+        CDCDisabled: it has no CDC log.
+    """
+    doing = f"looking up table {quote_name(keyspace)}.{quote_name(table)}"
+    found = {
+        row[0]: row[1:]
+        for row in session.rows(
+            "SELECT table_name, id, extensions FROM system_schema.tables WHERE keyspace_name = %s",
+            (keyspace,),
+            doing=doing,
+        )
+    }
+    if table not in found:
+        raise TableNotFound(_not_found(session, keyspace, table, set(found), doing))
+    options = _cdc_options((found[table][1] or {}).get("cdc"))
+    log_row = found.get(table + LOG_SUFFIX)
+    name = f"{quote_name(keyspace)}.{quote_name(table)}"
+    if log_row is None or options is None:
+        raise CDCDisabled(
+            f"table {name} has no CDC log; enable it with ALTER TABLE {name} WITH cdc = {{'enabled': true}}"
+        )
+    columns = session.rows(
+        "SELECT column_name, kind, position, type FROM system_schema.columns "
+        "WHERE keyspace_name = %s AND table_name = %s",
+        (keyspace, table),
+        doing=doing,
+    )
+    return TableInfo(
+        keyspace,
+        table,
+        log_id=log_row[0],
+        ttl_s=int(options.get("ttl", DEFAULT_TTL_S)),
+        enabled=options.get("enabled") == "true",
+        preimage=options.get("preimage", "false"),
+        postimage=options.get("postimage", "false"),
+        columns=tuple(BaseColumn(*row) for row in columns),
+    )
+
+
+def _not_found(session: LogSession, keyspace: str, table: str, tables: set[str], doing: str) -> str:
+    if tables:
+        near = [t for t in tables if t.lower() == table.lower()]
+        hint = f"did you mean {quote_name(keyspace)}.{quote_name(near[0])}?" if near else "check the name"
+        if table.endswith(LOG_SUFFIX) and table.removesuffix(LOG_SUFFIX) in tables:
+            hint = "name the base table, not its log"
+        return f"keyspace {quote_name(keyspace)} has no table {quote_name(table)}; {hint}"
+    keyspaces = {row[0] for row in session.rows("SELECT keyspace_name FROM system_schema.keyspaces", doing=doing)}
+    if keyspace in keyspaces:
+        return f"keyspace {quote_name(keyspace)} has no table {quote_name(table)}; it has no tables at all"
+    near = [k for k in keyspaces if k.lower() == keyspace.lower()]
+    hint = f"did you mean {quote_name(near[0])}?" if near else "check the name and the cluster"
+    return f"there is no keyspace {quote_name(keyspace)}; {hint}"
+
+
+def _cdc_options(packed: bytes | None) -> dict[str, str] | None:
+    """Decode ``extensions['cdc']``: uint32 LE count, then length-prefixed keys and values.
+
+    Source: Scylla ``serializer_impl.hh``, which writes maps so.
+    """
+    if packed is None:
+        return None
+    try:
+        (count,) = _U32.unpack_from(packed)
+        at, texts = 4, []
+        for _ in range(2 * count):
+            (size,) = _U32.unpack_from(packed, at)
+            texts.append(packed[at + 4 : at + 4 + size].decode())
+            at += 4 + size
+    except (struct.error, UnicodeDecodeError) as e:
+        raise MetadataError("the table's CDC options cannot be read; is this Scylla newer than rscylla knows?") from e
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+# ---------------------------------------------------------------- clocks
+
+
+class NodeClocks:
+    """How far the nodes' clocks are from the client's, sampled with ``now()`` on each node. Thread-safe.
+
+    A write without a client timestamp is stamped by its coordinator, so a node whose clock is behind writes rows that
+    look old when they arrive. The slowest clock therefore decides how far windows may go.
+    """
+
+    def __init__(self, session: LogSession, clock: Clock, *, bound_us: int = 1_000_000) -> None:
+        self._session = session
+        self._clock = clock
+        self._bound_us = bound_us
+        self._told: set[str] = set()
+        self.skew_us: dict[str, int] = {}
+        """By node address: node time minus client time, microseconds, as of the last sample."""
+
+    def sample(self) -> None:
+        """Ask each node for its time. A node that does not answer keeps its last value. Blocks."""
+        fresh: dict[str, int] = {}
+        for host in self._session.hosts():
+            address = str(host.endpoint)
+            asked = self._clock.now_us()
+            try:
+                rows = self._session.rows(
+                    "SELECT toUnixTimestamp(now()) FROM system.local",
+                    doing=f"asking node {address} for its time",
+                    host=host,
+                )
+            except SourceError as e:
+                log.debug("%s", e)
+                if address in self.skew_us:
+                    fresh[address] = self.skew_us[address]
+                continue
+            # The answer was read somewhere between asking and now, cut to the millisecond: between the two bounds is
+            # what the clocks may differ by. Zero counts whenever it is possible.
+            node_us = rows[0][0] * 1000
+            low, high = node_us - self._clock.now_us(), node_us + 999 - asked
+            fresh[address] = low if low > 0 else min(0, high)
+            self._report(address, fresh[address])
+        self.skew_us = fresh
+
+    def slowest_us(self, now_us: int) -> int:
+        """Return the lowest of the client's clock and all nodes', microseconds since the epoch."""
+        return now_us + min(0, min(self.skew_us.values(), default=0))
+
+    def _report(self, address: str, skew_us: int) -> None:
+        if abs(skew_us) <= self._bound_us:
+            self._told.discard(address)
+        elif address not in self._told:
+            self._told.add(address)
+            log.warning(
+                "the clock of node %s is %+.3f s off this machine's; check time synchronisation, rows may be late",
+                address,
+                skew_us / 1e6,
+            )
