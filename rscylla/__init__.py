@@ -7,8 +7,10 @@ Open a stream over a table's CDC log, give it to a consumer, and keep its cursor
     rscylla.run_forever(spec)
 """
 
+import logging as _logging
+
 from .cdc.changes import Bound, Change, ChangeEvent
-from .cdc.driver import connect
+from .cdc.driver import Session, connect
 from .cdc.scan import Limits
 from .cdc.stream import GetCursor, NewStream, Stream
 from .clock import Clock, Stop, SystemClock
@@ -22,6 +24,7 @@ from .errors import (
     CursorExpired,
     CursorRegression,
     FateError,
+    FilterError,
     HeadReached,
     InvalidCursor,
     MetadataError,
@@ -36,5 +39,80 @@ from .errors import (
     TableChanged,
     TableNotFound,
 )
-from .event import Event, EventID, Operation, Progress
-from .options import StreamFromHead, StreamLag, StreamToHead, StreamUntil
+from .event import Event, EventID, Operation, Progress, SimpleEvent, cursor_key
+from .options import StreamFromHead, StreamLag, StreamOptions, StreamToHead, StreamUntil
+from .reflex import (
+    NO_FATE,
+    OFFICE_HOURS,
+    Backoff,
+    Consumer,
+    Fate,
+    Spec,
+    all_event_filters,
+    any_event_filters,
+    metadata_event_filter,
+    run,
+    run_forever,
+)
+
+__all__ = [
+    "NO_FATE",
+    "OFFICE_HOURS",
+    "AuthenticationFailed",
+    "Backoff",
+    "Bound",
+    "CDCDisabled",
+    "Change",
+    "ChangeEvent",
+    "Clock",
+    "ConfigError",
+    "ConnectionFailed",
+    "Consumer",
+    "CursorConflict",
+    "CursorError",
+    "CursorExpired",
+    "CursorRegression",
+    "Event",
+    "EventID",
+    "Fate",
+    "FateError",
+    "FilterError",
+    "GetCursor",
+    "HeadReached",
+    "InvalidCursor",
+    "Limits",
+    "MetadataError",
+    "MissingLag",
+    "NewStream",
+    "NoStreams",
+    "Operation",
+    "Progress",
+    "QueryFailed",
+    "QueryTimeout",
+    "RscyllaError",
+    "RunError",
+    "Session",
+    "SimpleEvent",
+    "SourceError",
+    "Spec",
+    "Stop",
+    "Stopped",
+    "Stream",
+    "StreamFromHead",
+    "StreamLag",
+    "StreamOptions",
+    "StreamToHead",
+    "StreamUntil",
+    "SystemClock",
+    "TableChanged",
+    "TableNotFound",
+    "all_event_filters",
+    "any_event_filters",
+    "connect",
+    "cursor_key",
+    "metadata_event_filter",
+    "run",
+    "run_forever",
+]
+
+_logging.getLogger("rscylla").addHandler(_logging.NullHandler())
