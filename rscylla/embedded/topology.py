@@ -195,7 +195,7 @@ class Cluster:
                 raise InvalidRequest(_window_message("past", timestamp_us, now_us))
             return generations[settled].stream_of(token)
         used = self._index_at(timestamp_us)
-        if used < max(settled, 0):
+        if used < 0:
             raise ServerError(
                 "cdc::metadata::get_stream: could not find any CDC stream for timestamp "
                 f"{_text(timestamp_us)}. Are we in the middle of a cluster upgrade?"

@@ -157,6 +157,16 @@ def test_preimages_of_a_batch_stand_before_all_changes_in_clustering_order() -> 
     assert [(r["op"], r["ck"]) for r in rows] == [(0, 1), (0, 3), (1, 1), (1, 3)]
 
 
+def test_preimages_stand_in_clustering_order_where_the_changes_do_not() -> None:
+    stored = {(1,): {"v": 1}, (2,): {"v": 2}}
+    rows = one(Write(PRE).insert(2, v=20).using(ttl=60).update(1, v=10), stored)
+    assert [(r["op"], r["ck"]) for r in rows] == [(0, 1), (0, 2), (2, 2), (1, 1)]
+
+
+def test_an_empty_collection_was_null() -> None:
+    assert one(Write(PRE).update(1, m={1: 1}), {(1,): {"m": {}}})[0] == {"op": 0, "ck": 1, "deleted_m": True}
+
+
 def test_one_preimage_for_a_row_with_several_delta_rows() -> None:
     rows = one(Write(PRE).using(ttl=60).insert(1, v=5, a=None, m={1: 1}), {(1,): {"v": 4}})
     assert [r["op"] for r in rows] == [0, 2, 1, 1]

@@ -215,6 +215,18 @@ ONE_RECORD: dict[str, tuple[Write, list[dict[str, Any]]]] = {
         Write(WIDE).insert(1, v=1).edit(2, column="m", add={1: 1}),
         [{"op": 2, "ck": 1, "v": 1}, {"op": 1, "ck": 2, "m": {1: 1}}],
     ),
+    "INSERT ck=1; add elements to ck=2; INSERT ck=3 is split and so reordered": (
+        Write(WIDE).insert(1, v=1).edit(2, column="m", add={1: 1}).insert(3, v=3),
+        [{"op": 2, "ck": 1, "v": 1}, {"op": 2, "ck": 3, "v": 3}, {"op": 1, "ck": 2, "m": {1: 1}}],
+    ),
+    "UPDATE ck=1; DELETE ck=2; UPDATE ck=3 is split and so reordered": (
+        Write(WIDE).update(1, v=1).delete_row(2).update(3, v=3),
+        [{"op": 1, "ck": 1, "v": 1}, {"op": 1, "ck": 3, "v": 3}, {"op": 3, "ck": 2}],
+    ),
+    "static; UPDATE ck=1; INSERT ck=2 is split and so reordered": (
+        Write(WIDE).static(s=9).update(1, v=1).insert(2, v=2),
+        [{"op": 1, "s": 9}, {"op": 2, "ck": 2, "v": 2}, {"op": 1, "ck": 1, "v": 1}],
+    ),
     "INSERT a row and add elements to it: an insert cannot add": (
         Write(WIDE).insert(1, v=1).edit(1, column="m", add={1: 1}).edit(1, column="n", add={2: 2}, remove=[3]),
         [
@@ -243,11 +255,10 @@ def test_rows_of_a_statement(statement: str) -> None:
     assert logged(write) == ([(0, rows)] if rows else [])
 
 
-def test_an_update_that_is_unset_in_part_logs_only_what_it_sets() -> None:
-    """``u = null`` on a UDT beside an untouched collection leaves the latter out."""
-    write = Write(WIDE).update(1, u=None)
-    write.mutation.rows[cks(1)].cells["m"] = CollectionCells()
-    assert logged(write) == [(0, [{"op": 1, "ck": 1, "u": U_NULL, "deleted_u": True}])]
+@pytest.mark.parametrize("column", ["m", "u"])
+def test_a_collection_that_is_left_as_it_is_shows_nothing(column: str) -> None:
+    """Not even the all-null value by which an edited UDT is shown."""
+    assert logged(Write(WIDE).edit(1, column=column).update(1, v=5)) == [(0, [{"op": 1, "ck": 1, "v": 5}])]
 
 
 # ---------------------------------------------------------------- several timestamps

@@ -191,6 +191,13 @@ def test_the_choice_is_that_of_the_oracle(
     assert choice(cluster, token, ts_us, now_us) == naive_choice(cluster, token, ts_us, now_us)
 
 
+def test_a_range_contains_its_end_and_not_its_start() -> None:
+    [generation] = cluster_at(ManualClock(START_US), shards=3, vnodes=5).generations
+    for entry in generation.entries:
+        for token in (entry.range_end, entry.range_end + 1):
+            assert generation.stream_of(token) == naive_stream(generation, token)
+
+
 def switching() -> tuple[ManualClock, Cluster, int]:
     """A cluster with a switch of generations 60 s after its start; returns the time of the switch."""
     clock = ManualClock(START_US)
@@ -209,6 +216,8 @@ def switching() -> tuple[ManualClock, Cluster, int]:
         (-30, -25, 0),
         (-2, 2, 1),  # ahead of the clock, already in the next generation
         (-2, -8, 0),  # the old generation is still the current one
+        (-0.000001, -6, 0),
+        (0, -6, "past"),  # at the very switch the old generation is not current any more
         (1, 0.5, 1),
         (1, -0.5, 0),  # the previous generation, less than 5 s ago
         (1, -3.999999, 0),
