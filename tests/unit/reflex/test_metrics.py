@@ -1,0 +1,300 @@
+"""Metrics as a scrape sees them: rendered, and read back with the client library's own parser."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import DuplicateTimeseries
+
+from rscylla._timeuuid import datetime_of
+from rscylla.errors import ConnectionFailed, HeadReached, RunError
+from rscylla.event import Progress, SimpleEvent
+from rscylla.options import StreamLag, StreamToHead
+from rscylla.reflex import NO_FATE, Consumer, Spec, metrics_for, run, run_forever
+from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
+
+START_US = 1_790_000_000_000_000
+
+
+def event(number: int, at_us: int) -> SimpleEvent:
+    return SimpleEvent(f"e{number}", 1, timestamp=datetime_of(at_us))
+
+
+class Scrape(dict[tuple[str, ...], float]):
+    """Sample values by (name, label values in the order of label names)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self.types: dict[str, str] = {}
+        for family in text_string_to_metric_families(generate_latest(registry).decode()):
+            self.types[family.name] = family.type
+            for sample in family.samples:
+                key = (sample.name, *(sample.labels[name] for name in sorted(sample.labels)))
+                assert key not in self, "one series twice"
+                self[key] = sample.value
+
+
+class Bench:
+    def __init__(self, **options: Any) -> None:
+        self.clock = ManualClock(START_US)
+        self.registry = CollectorRegistry()
+        self.consumer = Consumer(
+            "billing", lambda event, fate: None, registry=self.registry, clock=self.clock, **options
+        )
+
+    def scrape(self) -> Scrape:
+        return Scrape(self.registry)
+
+    def run(self, *items: Any, options: tuple[Any, ...] = (StreamToHead(),), stream: FakeStream | None = None) -> None:
+        with pytest.raises((HeadReached, RunError)):
+            run(self.spec(*items, options=options, stream=stream))
+
+    def spec(self, *items: Any, options: tuple[Any, ...], stream: FakeStream | None = None) -> Spec:
+        stream = stream or FakeStream(items, clock=self.clock, supports_lag=True)
+        stream.supports_lag = any(isinstance(option, StreamLag) for option in options)
+        return Spec(stream, FakeCursorStore(), self.consumer, *options, clock=self.clock)
+
+
+NAMES = {
+    "reflex_consumer_lag_seconds": "gauge",
+    "reflex_consumer_lag_alert": "gauge",
+    "reflex_consumer_active": "gauge",
+    "reflex_consumer_event_age_seconds": "histogram",
+    "reflex_consumer_latency_seconds": "histogram",
+    "reflex_consumer_error_count": "unknown",
+    "reflex_consumer_skipped_events_count": "unknown",
+    "reflex_consumer_dead_lettered_events_count": "unknown",
+    "rscylla_watermark_lag_seconds": "gauge",
+    "rscylla_last_event_age_seconds": "gauge",
+    "rscylla_unsafe_lag": "gauge",
+    "rscylla_consumed_events": "counter",
+    "rscylla_recovered_events": "counter",
+    "rscylla_late_events": "counter",
+    "rscylla_progress": "counter",
+    "rscylla_flush_failures": "counter",
+    "rscylla_run_errors": "counter",
+}
+
+
+def test_the_names_and_kinds_are_these() -> None:
+    assert Bench().scrape().types == NAMES
+
+
+def test_both_text_formats_can_be_parsed() -> None:
+    bench = Bench()
+    bench.run(event(1, START_US - 1_000_000))
+    families = {family.name for family in parse_openmetrics(generate_openmetrics(bench.registry).decode())}
+    assert families == set(NAMES)
+
+
+def test_the_buckets_are_those_of_reflex() -> None:
+    scrape = Bench().scrape()
+    bounds: dict[str, list[float]] = {}
+    for name, *labels in scrape:
+        if name.endswith("_bucket"):
+            bounds.setdefault(name, []).append(float(labels[-1]))
+    assert bounds == {
+        "reflex_consumer_event_age_seconds_bucket": [
+            *(0.1, 0.5, 1, 5, 10, 50, 100, 500, 1e3, 1e4, 5e4, 1e5),
+            float("inf"),
+        ],
+        "reflex_consumer_latency_seconds_bucket": [0.01, 0.1, 1, 5, 10, 60, 300, float("inf")],
+    }
+
+
+def test_histograms_are_cumulative_and_bounds_are_inclusive() -> None:
+    bench = Bench()
+    for age_us in (100_000, 100_001, 7_000_000, 200_000_000_000):
+        bench.consumer.consume(event(1, START_US - age_us), NO_FATE)
+    scrape = bench.scrape()
+
+    def upto(bound: str) -> float:
+        return scrape["reflex_consumer_event_age_seconds_bucket", "billing", bound]
+
+    assert [upto(bound) for bound in ("0.1", "0.5", "5.0", "10.0", "100000.0", "+Inf")] == [1, 2, 2, 3, 3, 4]
+    assert scrape["reflex_consumer_event_age_seconds_count", "billing"] == 4
+    assert scrape["reflex_consumer_event_age_seconds_sum", "billing"] == pytest.approx(200_007.200001)
+
+
+def test_T_the_lag_is_worked_out_when_it_is_read_from_the_watermark() -> None:
+    """A consumer that is stuck, or idle, does not show a frozen lag."""
+    bench = Bench()
+    bench.run(event(1, START_US - 40_000_000), Progress("p1", START_US - 35_000_000))
+    assert bench.scrape()["rscylla_watermark_lag_seconds", "billing"] == 35
+    assert bench.scrape()["reflex_consumer_lag_seconds", "billing"] == 35
+    bench.clock.advance(100)
+    assert bench.scrape()["reflex_consumer_lag_seconds", "billing"] == 135
+    assert bench.scrape()["rscylla_last_event_age_seconds", "billing"] == 140
+
+
+def test_while_it_runs_the_open_streams_watermark_counts() -> None:
+    bench = Bench()
+    seen: list[float] = []
+
+    def fn(event: Any, fate: Any) -> None:
+        seen.append(bench.scrape()["rscylla_watermark_lag_seconds", "billing"])
+
+    consumer = Consumer("billing", fn, registry=bench.registry, clock=bench.clock)
+    items = [event(1, START_US - 9_000_000), event(2, START_US - 4_000_000)]
+    with pytest.raises(HeadReached):
+        run(Spec(FakeStream(items), FakeCursorStore(), consumer, StreamToHead(), clock=bench.clock))
+    assert seen == [9, 4]
+
+
+def test_a_stream_that_is_opened_anew_keeps_the_last_watermark_until_it_knows_one() -> None:
+    bench = Bench()
+    bench.run(event(1, START_US - 5_000_000))
+    broken = FakeStream(clock=bench.clock)
+    broken.fail("recv", ConnectionFailed("gone"))
+    bench.clock.advance(60)
+    bench.run(stream=broken)
+    assert bench.scrape()["rscylla_watermark_lag_seconds", "billing"] == 65
+
+
+def test_a_stream_without_watermark_shows_the_lag_of_the_last_event_as_it_came() -> None:
+    bench = Bench()
+    bench.consumer.consume(event(1, START_US - 5_000_000), NO_FATE)
+    bench.clock.advance(60)
+    scrape = bench.scrape()
+    assert scrape["reflex_consumer_lag_seconds", "billing"] == 5
+    assert ("rscylla_watermark_lag_seconds", "billing") not in scrape
+    assert scrape["rscylla_last_event_age_seconds", "billing"] == 65
+
+
+def test_before_anything_happened_there_is_no_lag_and_no_alert() -> None:
+    scrape = Bench().scrape()
+    assert ("reflex_consumer_lag_seconds", "billing") not in scrape
+    assert ("rscylla_last_event_age_seconds", "billing") not in scrape
+    assert scrape["reflex_consumer_lag_alert", "billing"] == 0
+
+
+def test_the_alert_follows_the_lag_even_when_no_event_comes() -> None:
+    bench = Bench(lag_alert=timedelta(minutes=1))
+    bench.run(event(1, START_US - 30_000_000))
+    assert bench.scrape()["reflex_consumer_lag_alert", "billing"] == 0
+    bench.clock.advance(30)
+    assert bench.scrape()["reflex_consumer_lag_alert", "billing"] == 0, "equal is not above"
+    bench.clock.advance(0.001)
+    assert bench.scrape()["reflex_consumer_lag_alert", "billing"] == 1
+
+
+def test_without_an_alert_the_gauge_exists_and_stays_zero() -> None:
+    bench = Bench(lag_alert=None)
+    bench.run(event(1, START_US - 10**12))
+    assert bench.scrape()["reflex_consumer_lag_alert", "billing"] == 0
+
+
+def test_T_a_new_consumer_is_not_active_before_its_first_event() -> None:
+    bench = Bench(activity_ttl=timedelta(minutes=1))
+    assert bench.scrape()["reflex_consumer_active", "billing"] == 0
+    bench.consumer.consume(event(1, START_US), NO_FATE)
+    bench.clock.advance(60)
+    assert bench.scrape()["reflex_consumer_active", "billing"] == 1
+    bench.clock.advance(0.001)
+    assert bench.scrape()["reflex_consumer_active", "billing"] == 0
+
+
+def test_without_a_ttl_there_is_no_activity() -> None:
+    assert ("reflex_consumer_active", "billing") not in Bench(activity_ttl=None).scrape()
+
+
+@pytest.mark.parametrize(("seconds", "unsafe"), [(29.999, 1), (30, 0), (60, 0)])
+def test_a_lag_below_thirty_seconds_shows_as_unsafe(seconds: float, unsafe: int) -> None:
+    bench = Bench()
+    bench.run(options=(StreamLag(seconds=seconds), StreamToHead()))
+    assert bench.scrape()["rscylla_unsafe_lag", "billing"] == unsafe
+
+
+def test_streams_without_a_lag_say_nothing_about_its_safety() -> None:
+    bench = Bench()
+    bench.run(event(1, START_US))
+    assert ("rscylla_unsafe_lag", "billing") not in bench.scrape()
+
+
+def test_run_errors_are_counted_by_stage() -> None:
+    bench = Bench()
+    for step in ("open", "recv", "recv"):
+        stream = FakeStream(clock=bench.clock)
+        stream.fail(step, ConnectionFailed("gone"))
+        bench.run(stream=stream)
+    scrape = bench.scrape()
+    assert scrape["rscylla_run_errors_total", "billing", "stream"] == 1
+    assert scrape["rscylla_run_errors_total", "billing", "recv"] == 2
+
+
+def test_a_consumer_that_ended_well_has_no_lag_any_more_and_gets_it_back() -> None:
+    bench = Bench()
+    items = [event(1, START_US - 5_000_000)]
+    run_forever(bench.spec(*items, options=(StreamToHead(),)))
+    assert ("reflex_consumer_lag_seconds", "billing") not in bench.scrape()
+    bench.run(*items)
+    assert bench.scrape()["reflex_consumer_lag_seconds", "billing"] == 5
+
+
+def test_a_consumer_between_two_runs_shows_its_lag() -> None:
+    """The pause after a failure is when people look."""
+    bench = Bench()
+    stream = FakeStream([event(1, START_US - 5_000_000)], clock=bench.clock)
+    stream.fail("recv", ConnectionFailed("gone"), index=1)
+    seen: list[float] = []
+    bench.clock.on_wait = lambda seconds: seen.append(bench.scrape()["reflex_consumer_lag_seconds", "billing"])
+    run_forever(bench.spec(options=(StreamToHead(),), stream=stream))
+    assert seen == [5]
+
+
+def test_two_consumers_of_one_name_share_their_series() -> None:
+    bench = Bench()
+    twin = Consumer("billing", lambda event, fate: None, registry=bench.registry, clock=bench.clock)
+    other = Consumer("mailing", lambda event, fate: None, registry=bench.registry, clock=bench.clock)
+    for consumer in (bench.consumer, twin, other):
+        consumer.consume(event(1, START_US), NO_FATE)
+    scrape = bench.scrape()
+    assert scrape["rscylla_consumed_events_total", "billing"] == 2
+    assert scrape["rscylla_consumed_events_total", "mailing"] == 1
+
+
+def test_any_consumer_gets_the_numbers_of_its_runs() -> None:
+    registry = CollectorRegistry()
+    spec = Spec(
+        FakeStream([Progress("p", START_US)]), FakeCursorStore(), RecordingConsumer(), StreamToHead(), registry=registry
+    )
+    with pytest.raises(HeadReached):
+        run(spec)
+    assert Scrape(registry)["rscylla_progress_total", "recording"] == 1
+
+
+def test_a_registry_gets_one_collector() -> None:
+    registry = CollectorRegistry()
+    assert metrics_for(registry) is metrics_for(registry)
+    assert metrics_for(registry) is not metrics_for(CollectorRegistry())
+    assert metrics_for() is metrics_for(REGISTRY)
+
+
+def test_a_name_that_is_taken_is_noticed() -> None:
+    registry = CollectorRegistry()
+    Counter("rscylla_progress", "somebody else's", registry=registry)
+    with pytest.raises(DuplicateTimeseries):
+        metrics_for(registry)
+
+
+def test_label_values_are_escaped() -> None:
+    registry = CollectorRegistry()
+    Consumer('odd "name"\n\\', lambda event, fate: None, registry=registry)
+    assert Scrape(registry)["reflex_consumer_lag_alert", 'odd "name"\n\\'] == 0
+
+
+def test_nothing_is_registered_on_import() -> None:
+    program = (
+        "import prometheus_client as p, rscylla.reflex\n"
+        "names = [f.name for f in p.REGISTRY.collect()]\n"
+        "assert not [n for n in names if n.startswith(('reflex_', 'rscylla_'))], names\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
