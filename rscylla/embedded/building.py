@@ -214,6 +214,15 @@ class _Reading(_Terms):
     group = where
     in_values = staticmethod(_first_or_none)
 
+    def equal(self, _: Parts) -> str:
+        return "="
+
+    def less(self, _: Parts) -> str:
+        return "<"
+
+    def greater(self, _: Parts) -> str:
+        return ">"
+
     def column_relation(self, parts: Parts) -> ast.Relation:
         return ast.Relation(("column", parts[0]), parts[1], parts[2])
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lark import Token
 from lark.common import LexerConf
 from lark.lexer import Lexer, LexerState, PatternStr
+from lark.parsers.lalr_analysis import Shift
 
 from .errors import SyntaxException
 from .names import RESERVED_WORDS
@@ -29,6 +30,7 @@ _ISO_DURATION: Final = re.compile(
 )
 _ALIASES: Final = {"columnfamily": "table", "columnfamilies": "tables", "schema": "keyspace"}
 
+States = Mapping[Any, Mapping[str, tuple[Any, Any]]]
 Word = tuple[str, str, int]
 """A token before the parser has its say: kind, text, position. Kind is a terminal, or MARK for punctuation."""
 
@@ -81,7 +83,7 @@ class CqlLexer(Lexer):
         groups = [f"(?P<{name}>{_with_flags(by_name[name])})" for name in _PATTERNS]
         groups.insert(_PATTERNS.index("INTEGER") + 1, f"(?P<ISO>{_ISO_DURATION.pattern})")
         marks = "|".join(re.escape(mark) for mark in sorted(self._marks, key=len, reverse=True))
-        # OPERATOR comes before the marks; its = < > are turned into marks where the parser wants those.
+        # OPERATOR comes before the marks, of which <= and >= begin with one.
         self.pattern = re.compile("|".join([*groups, f"(?P<MARK>{marks})"]))
 
     @property
@@ -94,32 +96,47 @@ class CqlLexer(Lexer):
         states = parser_state.parse_conf.states
         stack = parser_state.state_stack
         for index, (kind, word, at) in enumerate(words):
-            actions = states[stack[-1]]
             if kind == "IDENT":
-                kind = self._word(word.lower(), actions, words, index)
+                kind = self._word(word.lower(), states, stack, words, index)
             elif kind == "MARK":
                 kind = self._marks[word]
-            elif kind == "OPERATOR":
-                if kind not in actions:
-                    kind = self._marks.get(word, kind)
             elif kind == "ISO":
                 # P1D may be a name just as well.
-                kind = "DURATION" if "DURATION" in actions or not word[0].isalpha() else "IDENT"
+                kind = "DURATION" if word[0] == "-" or _takes(states, stack, "DURATION") else "IDENT"
             yield Token(kind, word, at)
 
-    def _word(self, word: str, actions: dict[str, Any], words: list[Word], index: int) -> str:
+    def _word(self, word: str, states: States, stack: list[Any], words: list[Word], index: int) -> str:
         """Return the terminal for a word: a keyword where the parser can take that one, else a name."""
         terminal = self._keywords.get(word)
-        if terminal not in actions:
+        reserved = word in RESERVED_WORDS
+        if terminal is None or not _takes(states, stack, terminal):
             alias = _ALIASES.get(word)
-            if alias is not None and self._keywords[alias] in actions:
+            if alias is not None and _takes(states, stack, self._keywords[alias]):
                 return self._keywords[alias]
             # A reserved word out of place is handed on as such, for the parser to refuse.
-            return "RESERVED" if word in RESERVED_WORDS else "IDENT"
-        assert terminal is not None
-        if "IDENT" not in actions or word in RESERVED_WORDS:
+            return "RESERVED" if reserved else "IDENT"
+        if reserved or not _takes(states, stack, "IDENT"):
             return terminal
         return "IDENT" if _reads_as_name(word, words, index) else terminal
+
+
+def _takes(states: States, stack: list[Any], terminal: str) -> bool:
+    """Tell whether the parser, standing at *stack*, can take *terminal* next.
+
+    The tables of an LALR parser promise too much: a state that several places share lists what may follow in any of
+    them. So the reductions are walked through here, without values, until the terminal is shifted or refused.
+    """
+    action = states[stack[-1]].get(terminal)
+    if action is None or action[0] is Shift:
+        return action is not None
+    stack = stack.copy()
+    while action is not None and action[0] is not Shift:
+        rule = action[1]
+        if rule.expansion:
+            del stack[-len(rule.expansion) :]
+        stack.append(states[stack[-1]][rule.origin.name][1])
+        action = states[stack[-1]].get(terminal)
+    return action is not None
 
 
 def _with_flags(pattern: Any) -> str:
