@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rscylla.embedded import cdclog
 from rscylla.embedded.cdclog import altered_cdc_options, cdc_options, extension_bytes, log_columns, log_options
 from rscylla.embedded.errors import ConfigError, CqlError, InvalidRequest, ServerError
-from rscylla.embedded.mutation import Bound, Cell, CollectionCells, PartitionMutation
+from rscylla.embedded.mutation import Bound, Cell, PartitionMutation
 from rscylla.embedded.schema import CdcOptions, Column
 from rscylla.embedded.types import DURATION, INT, TEXT, ListType, SetType, parse_type
 
