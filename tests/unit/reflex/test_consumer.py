@@ -260,7 +260,7 @@ def test_wrong_arguments_are_refused(arguments: tuple[Any, ...], options: dict[s
 
 def test_a_filter_error_ends_the_run_and_leaves_the_cursor() -> None:
     store = FakeCursorStore()
-    bench = Bench(event_filter=lambda event: {}["missing"])
+    bench = Bench(event_filter=lambda event: event.key["missing"])
     with pytest.raises(RunError) as caught:
         run(Spec(FakeStream([EVENT]), store, bench.consumer, StreamToHead()))
     assert (caught.value.stage, store.writes) == ("consume", [])

@@ -34,7 +34,8 @@ class Scrape(dict[tuple[str, ...], float]):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__()
         self.types: dict[str, str] = {}
-        for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        rendered = generate_latest(registry).decode()  # type: ignore[no-untyped-call]
+        for family in text_string_to_metric_families(rendered):  # type: ignore[no-untyped-call]
             self.types[family.name] = family.type
             for sample in family.samples:
                 key = (sample.name, *(sample.labels[name] for name in sorted(sample.labels)))

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rscylla._timeuuid import datetime_of
-from rscylla.abc import Fate
+from rscylla.abc import CursorStore, Fate
 from rscylla.clock import Stop
 from rscylla.errors import (
     ConfigError,
@@ -45,7 +45,7 @@ def events(count: int) -> list[SimpleEvent]:
 
 def spec(
     stream: Any,
-    store: FakeCursorStore | None = None,
+    store: CursorStore | None = None,
     consumer: Any = None,
     *options: Any,
     registry: CollectorRegistry | None = None,
@@ -366,7 +366,7 @@ def test_R8_progress_is_saved_without_the_consumer() -> None:
     """An idle stream still moves the cursor."""
     registry = CollectorRegistry()
     store, consumer = FakeCursorStore(), RecordingConsumer()
-    items = [event(1), Progress("p1", 10), Progress("p2", 20)]
+    items: list[Event | Progress] = [event(1), Progress("p1", 10), Progress("p2", 20)]
     with pytest.raises(HeadReached):
         run(spec(FakeStream(items), store, consumer, registry=registry))
     assert consumer.seen == ["e1"]
@@ -524,7 +524,7 @@ def test_a_spec_refuses_what_is_not_an_option() -> None:
 
 # --- fate ----------------------------------------------------------------------------------------------------------
 
-POINTS = [
+POINTS: list[tuple[str, str, str, list[str], dict[str, str]]] = [
     # point, stage, event id of the error, ids consumed in the first run, durable cursor after it
     ("after_recv", "recv", "", [], {}),
     ("consume", "consume", "e1", [], {}),

@@ -202,7 +202,7 @@ def test_on_error_hears_of_each_failure_before_the_pause() -> None:
     bench = Bench()
     bench.stream.fail("open", DOWN, times=2)
     heard: list[tuple[Exception | None, int]] = []
-    bench.run(on_error=lambda error: heard.append((error.__cause__, len(bench.clock.waits))))  # type: ignore[arg-type]
+    bench.run(on_error=lambda error: heard.append((error.__cause__, len(bench.clock.waits))))
     assert heard == [(DOWN, 0), (DOWN, 1)]
 
 
