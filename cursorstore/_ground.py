@@ -1,0 +1,79 @@
+"""What all stores share: checks of arguments, and the decision whether a cursor may be saved."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import cast
+
+from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
+from rscylla.errors import ConfigError, CursorConflict, CursorRegression
+
+from .codec import format_us
+
+__all__ = ["admin_of", "check_consumer", "check_reason", "conflict", "find", "history_of", "moves", "signature"]
+
+
+def check_consumer(consumer: str) -> None:
+    """Raise ``ConfigError`` if *consumer* cannot be the key of a cursor."""
+    if not isinstance(consumer, str) or not consumer or len(consumer.encode()) > 65_535:
+        raise ConfigError("a consumer's name must be text of 1 to 65535 bytes")
+
+
+def check_reason(reason: str) -> None:
+    """Raise ``ConfigError`` if *reason* says nothing."""
+    if not isinstance(reason, str) or not reason.strip():
+        raise ConfigError(
+            "a reset needs a reason, which is kept with it; pass reason='replay after bug fix' or the like"
+        )
+
+
+def moves(consumer: str, known: str, given: str, *, stored_cursor: str, cursor: str) -> bool:
+    """Return whether the position *given* is above *known*, False if they are equal.
+
+    Raises:
+        CursorRegression: it is below.
+    """
+    if given < known:
+        raise CursorRegression(
+            f"the cursor for consumer {consumer!r} is lower than the saved one, which stays; does another process of "
+            "this name run? To go back on purpose, reset the cursor",
+            consumer=consumer,
+            stored=stored_cursor,
+            given=cursor,
+        )
+    return given > known
+
+
+def conflict(consumer: str) -> CursorConflict:
+    """Return the error that says that a cursor was reset while it was in use."""
+    return CursorConflict(f"the cursor of consumer {consumer!r} was reset while it was in use; read it again")
+
+
+def signature(now_us: int) -> str:
+    """Return text that sorts by time and says when and by which process: ``2026-11-21T10:00:05.250000Z host/4711``."""
+    return f"{format_us(now_us)} {socket.gethostname()}/{os.getpid()}"
+
+
+def admin_of(store: CursorStore) -> CursorAdmin:
+    """Return *store* as one that operators can use, or raise ``ConfigError``."""
+    if not callable(getattr(store, "list_cursors", None)) or not callable(getattr(store, "reset_cursor", None)):
+        raise ConfigError(f"{type(store).__name__} can neither list nor reset cursors; use a store that does both")
+    return cast("CursorAdmin", store)
+
+
+def find(store: CursorStore, consumer: str) -> CursorRecord | None:
+    """Return what *store* has for *consumer*: a cursor that was reset to "" is a record, one never set is None."""
+    finder = getattr(store, "find_cursor", None)
+    if finder is not None:
+        return cast("CursorRecord | None", finder(consumer))
+    cursor = store.get_cursor(consumer)
+    return CursorRecord(consumer, cursor) if cursor else None
+
+
+def history_of(store: CursorStore, consumer: str) -> list[CursorRecord]:
+    """Return the records of all epochs of *consumer*, the newest first, or raise ``ConfigError``."""
+    history = getattr(store, "cursor_history", None)
+    if history is None:
+        raise ConfigError(f"{type(store).__name__} keeps no history of cursors; use a store that does")
+    return cast("list[CursorRecord]", history(consumer))

@@ -1,0 +1,249 @@
+"""A cursor store that writes later: many events a write, in the background, without losing anybody's cursor.
+
+What is lost when the process dies is at most the last interval: those events come again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from datetime import timedelta
+
+import attrs
+
+from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
+from rscylla.clock import Clock, Stop, SystemClock
+from rscylla.errors import ConfigError, CursorError, is_resumable
+
+from ._ground import admin_of, check_consumer, conflict, find, history_of, moves
+from .codec import CursorCodec, EventCursorCodec
+
+__all__ = ["BufferedCursorStore"]
+
+_log = logging.getLogger("rscylla.cursorstore")
+
+_JOIN_S = 30.0
+"""How long ``close`` waits for a background write that is under way; the daemon thread is left behind after that."""
+
+
+@attrs.define(eq=False)
+class _Slot:
+    """The buffer of one consumer. ``writing`` is held over writes, so that they cannot overtake each other."""
+
+    writing: threading.Lock = attrs.field(factory=threading.Lock)
+    known: str | None = None  # highest position that was set or read; None until read
+    cursor: str = ""  # of ``known``
+    pending: str | None = None  # cursor to write
+    error: Exception | None = None  # of the last write, until somebody was told
+    blocked: CursorError | None = None  # why nothing may be set until the cursor is read again
+
+
+class BufferedCursorStore:
+    """Buffers ``set_cursor`` and writes to *inner* every *interval*, in ``flush`` and in ``close``. Thread-safe.
+
+    Only the last cursor of each consumer is written. A write that fails is tried again at the next interval; the
+    error is kept and raised once, by the consumer's next ``set_cursor`` (which has buffered by then) or by ``flush``,
+    and other consumers' cursors are written all the same. After ``CursorConflict`` and ``CursorRegression``, which no
+    retry mends, the buffered cursor is dropped and the consumer must read its cursor again. ``set_cursor`` waits for
+    no write (only its first call reads), ``get_cursor`` counts what is buffered, and a cursor that is too low is
+    refused at once.
+
+    Args:
+        inner: Where cursors go. It is closed together with this store.
+        interval: Time between background writes, of *clock*.
+        codec: What the cursors are; must be that of *inner*.
+        background: Whether a thread writes. It starts with the first ``set_cursor`` and ends with ``close`` or when
+            the store is no longer referenced. Without it, a ``set_cursor`` that comes *interval* after the last write
+            flushes before it returns.
+    """
+
+    def __init__(
+        self,
+        inner: CursorStore,
+        *,
+        interval: timedelta = timedelta(seconds=5),
+        codec: CursorCodec | None = None,
+        background: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        if interval <= timedelta():
+            raise ConfigError("the interval of a buffered cursor store must be greater than zero")
+        self._inner = inner
+        self._interval = interval.total_seconds()
+        self._codec = codec or EventCursorCodec()
+        self._background = background
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()  # guards the slots' fields; never held over a call of the inner store
+        self._slots: dict[str, _Slot] = {}
+        self._flushed = self._clock.monotonic()
+        self._thread: threading.Thread | None = None
+        self._stop = Stop()
+        weakref.finalize(self, self._stop.set)
+
+    def get_cursor(self, consumer: str) -> str:
+        slot = self._slot(consumer)
+        with self._lock:
+            if slot.pending is not None:
+                return slot.cursor
+        with slot.writing:
+            self._load(consumer, slot)
+        with self._lock:
+            return slot.cursor
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        given = self._codec.encode(cursor)
+        slot = self._slot(consumer)
+        self._require_usable(slot)
+        if slot.known is None:
+            with slot.writing:
+                if slot.known is None:
+                    self._load(consumer, slot)
+        with self._lock:
+            self._require_usable(slot)
+            if moves(consumer, slot.known or "", given, stored_cursor=slot.cursor, cursor=cursor):
+                slot.known, slot.cursor, slot.pending = given, self._codec.decode(given), cursor
+            self._start_thread()
+            error, slot.error = slot.error, None
+        if error:
+            raise error
+        if not self._background and self._clock.monotonic() - self._flushed >= self._interval:
+            self.flush()
+
+    def flush(self) -> None:
+        self._write_all()
+        self._inner.flush()
+        with self._lock:
+            failed = [(name, slot.error) for name, slot in self._slots.items() if slot.error]
+            for slot in self._slots.values():
+                slot.error = None
+        if not failed:
+            return
+        # What no retry mends comes first, so that nobody retries for the others' sake.
+        failed.sort(key=lambda pair: is_resumable(pair[1]))
+        first = failed[0][1]
+        for name, error in failed[1:]:
+            first.add_note(f"also not saved: the cursor of consumer {name!r} ({type(error).__name__})")
+        raise first
+
+    def close(self) -> None:
+        with self._lock:
+            thread, self._thread = self._thread, None
+            closed = self._stop.is_set()
+            self._stop.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
+        if closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self._inner.close()
+
+    def find_cursor(self, consumer: str) -> CursorRecord | None:
+        """Return what is saved or buffered for *consumer*, None if nothing ever was."""
+        slot = self._slot(consumer)
+        return self._overlaid(consumer, slot, find(self._inner, consumer))
+
+    def list_cursors(self) -> list[CursorRecord]:
+        found = {record.consumer: record for record in admin_of(self._inner).list_cursors()}
+        with self._lock:
+            slots = dict(self._slots)
+        overlaid = (self._overlaid(name, slots.get(name), found.get(name)) for name in sorted({*found, *slots}))
+        return [record for record in overlaid if record]
+
+    def cursor_history(self, consumer: str) -> list[CursorRecord]:
+        """Return the saved cursors of all epochs of *consumer*, the newest epoch first."""
+        return history_of(self._inner, consumer)
+
+    def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
+        admin: CursorAdmin = admin_of(self._inner)
+        self._codec.encode(cursor)
+        slot = self._slot(consumer)
+        with slot.writing:
+            # Written first, so that the epoch that ends shows how far the consumer had come.
+            self._write(consumer, slot)
+            admin.reset_cursor(consumer, cursor, reason=reason)
+            with self._lock:
+                if slot.known is not None:
+                    slot.blocked = conflict(consumer)
+                slot.pending = slot.known = slot.error = None
+
+    def _slot(self, consumer: str) -> _Slot:
+        check_consumer(consumer)
+        with self._lock:
+            return self._slots.setdefault(consumer, _Slot())
+
+    def _load(self, consumer: str, slot: _Slot) -> None:
+        """Read from the inner store. Called with ``slot.writing`` held, so that no write is under way."""
+        cursor = self._inner.get_cursor(consumer)
+        with self._lock:
+            slot.blocked = None
+            if slot.pending is None:
+                slot.known, slot.cursor = self._codec.encode(cursor), cursor
+
+    def write_quietly(self) -> None:
+        """Write all that is buffered; errors are kept for the consumers and logged. For the background thread."""
+        self._write_all()
+        try:
+            self._inner.flush()
+        except Exception as e:  # noqa: BLE001  the next flush() asks again and raises
+            _log.warning("flushing cursors failed: %s", type(e).__name__)
+
+    def _write_all(self) -> None:
+        with self._lock:
+            slots = list(self._slots.items())
+        self._flushed = self._clock.monotonic()
+        for consumer, slot in slots:
+            with slot.writing:
+                self._write(consumer, slot)
+
+    def _write(self, consumer: str, slot: _Slot) -> None:
+        """Write what is pending; keep the error if that fails. Called with ``slot.writing`` held."""
+        with self._lock:
+            cursor = slot.pending
+        if cursor is None:
+            return
+        try:
+            self._inner.set_cursor(consumer, cursor)
+        except CursorError as e:
+            with self._lock:
+                slot.pending = slot.known = None
+                slot.error = slot.blocked = e
+        except Exception as e:  # noqa: BLE001  kept for the consumer, who is told at its next call
+            _log.warning("the cursor of consumer %r was not saved and stays buffered: %s", consumer, type(e).__name__)
+            with self._lock:
+                slot.error = e
+        else:
+            with self._lock:
+                slot.error = None
+                if slot.pending == cursor:  # else a later one came meanwhile
+                    slot.pending = None
+
+    def _overlaid(self, consumer: str, slot: _Slot | None, record: CursorRecord | None) -> CursorRecord | None:
+        if slot is None or slot.pending is None:
+            return record
+        return attrs.evolve(record or CursorRecord(consumer, ""), cursor=slot.cursor)
+
+    def _require_usable(self, slot: _Slot) -> None:
+        if self._stop.is_set():
+            raise ConfigError("the buffered cursor store is closed; make a new one")
+        if slot.blocked:
+            slot.error = None  # told by this
+            raise slot.blocked.with_traceback(None)
+
+    def _start_thread(self) -> None:
+        if self._background and self._thread is None:
+            args = weakref.ref(self), self._stop, self._clock, self._interval
+            self._thread = threading.Thread(target=_write_now_and_then, args=args, name="rscylla-cursors", daemon=True)
+            self._thread.start()
+
+
+def _write_now_and_then(ref: weakref.ref[BufferedCursorStore], stop: Stop, clock: Clock, interval: float) -> None:
+    """Body of the background thread. While it waits it holds no reference to the store, which could not die then."""
+    while not clock.wait(stop, interval):
+        store = ref()
+        if store is None:
+            return
+        store.write_quietly()
+        del store

@@ -1,0 +1,125 @@
+"""How cursors become text that sorts: what stores compare, and what the database compares for them.
+
+A position is ASCII text of fixed width whose plain comparison is the order of the cursors. The empty text is the empty
+cursor, below all others. Cursors themselves cannot be compared as text: JSON compares stream ids before it compares
+anything useful, Go's times lose trailing zeros, and "10" sorts before "9".
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from rscylla import _timeuuid as tu
+from rscylla.errors import InvalidCursor
+from rscylla.event import EventID
+
+__all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "parse_us"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FLIP_SIGNS = bytes(b ^ 0x80 for b in range(256))
+_INTEGER = re.compile(r"\d{1,20}", re.ASCII)
+
+
+class CursorCodec(Protocol):
+    """Turns the cursors of one kind of stream into positions and back. Pure, so safe from any thread.
+
+    For all cursors a and b: a comes before b exactly when ``encode(a) < encode(b)``. All positions are ASCII, so the
+    database, which compares bytes, agrees.
+    """
+
+    def encode(self, cursor: str) -> str:
+        """Return the position of *cursor*; "" for "".
+
+        Raises:
+            InvalidCursor: *cursor* is not of this kind.
+        """
+
+    def decode(self, position: str) -> str:
+        """Return the canonical cursor of a position that ``encode`` made; "" for "".
+
+        Raises:
+            InvalidCursor: *position* was not made by this codec.
+        """
+
+
+class EventCursorCodec:
+    """Positions of event ids: generation, ticks, low half of the timeuuid, stream id, sequence number.
+
+    People can read them: ``2026-11-21T09:00:00.000Z 2026-11-21T10:00:05.2500000Z 4196...7a ced0...a1 0000000000``. The
+    low half has its sign bits flipped, because the database orders ties of time by signed bytes. A cursor without a
+    row part has only the first two fields, so it sorts before the rows of its tick. Cursors of Go rscylla, which mean
+    "replay the window", become the start of their window.
+    """
+
+    def encode(self, cursor: str) -> str:
+        if not cursor:
+            return ""
+        eid = EventID.parse(cursor)
+        ticks = tu.ticks_of(eid.stream_time) if eid.is_row else tu.us_to_ticks(eid.time)
+        try:
+            head = f"{_format(eid.generation * 1000, 0, 3)} {_format(*divmod(ticks - tu.EPOCH_TICKS, 10), 7)}"
+        except OverflowError as e:
+            raise InvalidCursor("the cursor holds a time outside the years 1 to 9999") from e
+        if not eid.is_row:
+            return head
+        return f"{head} {tu.order_low(eid.stream_time).hex()} {eid.stream_id.hex()} {eid.seq:010d}"
+
+    def decode(self, position: str) -> str:
+        if not position:
+            return ""
+        fields = position.split(" ")
+        try:
+            generation = tu.parse_time(fields[0]) // 1000
+            if len(fields) == 2:
+                return str(EventID(generation, tu.parse_time(fields[1])))
+            ticks = tu.us_to_ticks(tu.parse_time(fields[1])) + int(fields[1][26])
+            low, stream_id, seq = fields[2:]
+            raw = _timeuuid(ticks, bytes.fromhex(low).translate(_FLIP_SIGNS))
+            return str(EventID.row(generation, bytes.fromhex(stream_id), raw, int(seq)))
+        except (ValueError, IndexError, OverflowError) as e:
+            raise InvalidCursor("the saved position is not of an event id; is the store's codec the right one?") from e
+
+
+class IntCursorCodec:
+    """Positions of cursors that are whole numbers, as event tables with counting ids have them: 20 digits."""
+
+    def encode(self, cursor: str) -> str:
+        if not cursor:
+            return ""
+        if not _INTEGER.fullmatch(cursor):
+            raise InvalidCursor("the cursor is not a whole number of at most 20 digits")
+        return cursor.zfill(20)
+
+    def decode(self, position: str) -> str:
+        if not position:
+            return ""
+        if len(position) != 20 or not _INTEGER.fullmatch(position):
+            raise InvalidCursor("the saved position is not of a whole number; is the store's codec the right one?")
+        return str(int(position))
+
+
+def format_us(us: int) -> str:
+    """Return a time as text of fixed width, with all six digits of the fraction, so that it sorts."""
+    return _format(us, 0, 6)
+
+
+def parse_us(text: str) -> int:
+    """Return microseconds since the epoch of what ``format_us`` made."""
+    return tu.parse_time(text)
+
+
+def _format(us: int, tenth: int, digits: int) -> str:
+    """Return RFC 3339 text with *digits* digits of fraction; *tenth* is the digit below the microsecond."""
+    seconds, fraction = divmod(us, 1_000_000)
+    moment = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None)
+    return f"{moment.isoformat()}.{f'{fraction:06d}{tenth}'[:digits]}Z"
+
+
+def _timeuuid(ticks: int, low: bytes) -> bytes:
+    """Return the 16 raw bytes of the timeuuid with these ticks and this low half."""
+    if not 0 <= ticks < 1 << 60 or len(low) != 8:
+        raise ValueError("no timeuuid has such parts")
+    head = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48
+    return head.to_bytes(8, "big") + low

@@ -1,0 +1,71 @@
+"""A cursor store that moves cursors from an old store to a new one, consumer by consumer, as they are read."""
+
+from __future__ import annotations
+
+from rscylla.abc import CursorRecord, CursorStore
+
+from ._ground import admin_of, check_consumer, find, history_of
+
+__all__ = ["ReadThroughCursorStore"]
+
+
+class ReadThroughCursorStore:
+    """Reads *primary*; a cursor that only *fallback* has is copied to *primary* and flushed. Thread-safe if both are.
+
+    Everything is written to *primary* only. A cursor of *primary* that was reset to "" counts as one: it does not
+    come back from *fallback*. Both stores are closed together with this one. Cursors must be of the same kind.
+    """
+
+    def __init__(self, primary: CursorStore, fallback: CursorStore) -> None:
+        self._primary = primary
+        self._fallback = fallback
+        self._copied: set[str] = set()
+
+    def get_cursor(self, consumer: str) -> str:
+        check_consumer(consumer)
+        cursor = self._primary.get_cursor(consumer)
+        if not cursor and not find(self._primary, consumer):
+            cursor = self._copy(consumer)
+        self._copied.add(consumer)
+        return cursor
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        if consumer not in self._copied:
+            self.get_cursor(consumer)  # or a cursor lower than that of the fallback would be saved
+        self._primary.set_cursor(consumer, cursor)
+
+    def _copy(self, consumer: str) -> str:
+        """Copy the cursor of the fallback, if it has one, and return it in its canonical form."""
+        cursor = self._fallback.get_cursor(consumer)
+        if not cursor:
+            return ""
+        self._primary.set_cursor(consumer, cursor)
+        self._primary.flush()
+        return self._primary.get_cursor(consumer)
+
+    def flush(self) -> None:
+        self._primary.flush()
+
+    def close(self) -> None:
+        try:
+            self._primary.close()
+        finally:
+            self._fallback.close()
+
+    def find_cursor(self, consumer: str) -> CursorRecord | None:
+        """Return what *primary* has for *consumer*, else what *fallback* has; None if neither has anything."""
+        check_consumer(consumer)
+        return find(self._primary, consumer) or find(self._fallback, consumer)
+
+    def list_cursors(self) -> list[CursorRecord]:
+        """Return the cursors of both stores, sorted by consumer; those of *primary* count."""
+        records = {record.consumer: record for record in admin_of(self._fallback).list_cursors()}
+        records |= {record.consumer: record for record in admin_of(self._primary).list_cursors()}
+        return [records[consumer] for consumer in sorted(records)]
+
+    def cursor_history(self, consumer: str) -> list[CursorRecord]:
+        """Return what *primary* knows of the epochs of *consumer*, the newest epoch first."""
+        return history_of(self._primary, consumer)
+
+    def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
+        admin_of(self._primary).reset_cursor(consumer, cursor, reason=reason)
