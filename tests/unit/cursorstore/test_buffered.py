@@ -1,0 +1,541 @@
+"""The buffered store: nobody's cursor is lost, nobody waits, failures are told."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryCursorStore, ReadThroughCursorStore
+from rscylla.clock import Stop
+from rscylla.errors import (
+    ConfigError,
+    ConnectionFailed,
+    CursorConflict,
+    CursorRegression,
+    QueryFailed,
+    QueryTimeout,
+)
+
+INTS = IntCursorCodec()
+WAIT_S = 10.0
+"""How long a test waits for another thread before it fails."""
+
+
+class Inner(MemoryCursorStore):
+    """A store in memory that a test can make fail or stall, consumer by consumer."""
+
+    def __init__(self) -> None:
+        super().__init__(codec=INTS)
+        self.failing: dict[str, Exception] = {}
+        self.writes: list[tuple[str, str]] = []
+        self.flushed = 0
+        self.closed = 0
+        self.on_write: Callable[[str], None] = lambda consumer: None
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        self.on_write(consumer)
+        if consumer in self.failing:
+            raise self.failing[consumer]
+        super().set_cursor(consumer, cursor)
+        self.writes.append((consumer, cursor))
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class TickClock:
+    """A clock whose ``wait`` lasts until the test ticks, and which says when somebody waits."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.waited: list[float] = []
+        self._ticks = threading.Semaphore(0)
+        self._waiting = threading.Semaphore(0)
+
+    def now_us(self) -> int:
+        return int(self.time * 1e6)
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def wait(self, stop: Stop, seconds: float) -> bool:
+        self.waited.append(seconds)
+        take_back = stop.on_set(self._ticks.release)
+        self._waiting.release()
+        self._ticks.acquire()
+        take_back()
+        self.time += seconds
+        return stop.is_set()
+
+    def await_waiter(self) -> None:
+        assert self._waiting.acquire(timeout=WAIT_S), "nobody waits"
+
+    def tick(self) -> None:
+        """Let the background thread, which must be waiting, do its round and wait again."""
+        self._ticks.release()
+        self.await_waiter()
+
+
+@pytest.fixture
+def inner() -> Inner:
+    return Inner()
+
+
+@pytest.fixture
+def clock() -> TickClock:
+    return TickClock()
+
+
+def by_hand(inner: Inner) -> BufferedCursorStore:
+    """Return a store that writes only when told."""
+    return BufferedCursorStore(inner, codec=INTS, background=False, interval=timedelta(days=1))
+
+
+def test_only_the_last_cursor_of_each_consumer_is_written(inner: Inner) -> None:
+    store = by_hand(inner)
+    for value in range(1, 100):
+        store.set_cursor("a", str(value))
+        store.set_cursor("b", str(value * 2))
+    assert inner.writes == []
+    assert store.get_cursor("a") == "99"
+    store.flush()
+    store.flush()
+    assert inner.writes == [("a", "99"), ("b", "198")]
+    assert inner.flushed == 2
+
+
+def test_background_thread_writes_every_interval(inner: Inner, clock: TickClock) -> None:
+    store = BufferedCursorStore(inner, codec=INTS, interval=timedelta(seconds=5), clock=clock)
+    store.set_cursor("a", "1")
+    clock.await_waiter()
+    assert inner.writes == []
+    clock.tick()
+    assert inner.writes == [("a", "1")]
+    clock.tick()
+    assert inner.writes == [("a", "1")]
+    store.set_cursor("a", "2")
+    clock.tick()
+    assert inner.writes == [("a", "1"), ("a", "2")]
+    assert set(clock.waited) == {5.0}
+    store.close()
+
+
+def test_without_a_thread_a_set_after_the_interval_writes(inner: Inner) -> None:
+    clock = TickClock()
+    store = BufferedCursorStore(inner, codec=INTS, interval=timedelta(seconds=5), clock=clock, background=False)
+    store.set_cursor("a", "1")
+    clock.time += 4.9
+    store.set_cursor("a", "2")
+    assert inner.writes == []
+    clock.time += 0.1
+    store.set_cursor("b", "1")
+    assert inner.writes == [("a", "2"), ("b", "1")]
+    assert clock.waited == []
+
+
+# TRAPs of facts/reflex 1.8
+
+
+def test_TRAP_1_8_a_one_failing_consumer_does_not_lose_the_cursors_of_others(inner: Inner) -> None:
+    store = by_hand(inner)
+    for consumer in ("a", "b", "c"):
+        store.set_cursor(consumer, "7")
+    inner.failing["a"] = QueryTimeout("slow")
+    with pytest.raises(QueryTimeout):
+        store.flush()
+    assert inner.writes == [("b", "7"), ("c", "7")]
+    assert store.get_cursor("a") == "7"
+    inner.failing.clear()
+    store.flush()
+    assert inner.writes[2:] == [("a", "7")]
+
+
+def test_TRAP_1_8_c_the_same_cursor_again_is_not_written_again(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "7")
+    store.flush()
+    store.set_cursor("a", "7")
+    store.flush()
+    assert inner.writes == [("a", "7")]
+
+
+def test_TRAP_1_8_e_thread_ends_with_close(inner: Inner, clock: TickClock) -> None:
+    store = BufferedCursorStore(inner, codec=INTS, clock=clock)
+    before = set(threading.enumerate())
+    store.set_cursor("a", "1")
+    [thread] = set(threading.enumerate()) - before
+    clock.await_waiter()
+    store.close()
+    assert not thread.is_alive()
+    assert inner.writes == [("a", "1")]
+    assert inner.closed == 1
+    store.close()
+    assert inner.closed == 1
+
+
+def test_TRAP_1_8_e_thread_ends_when_the_store_is_forgotten(inner: Inner, clock: TickClock) -> None:
+    store = BufferedCursorStore(inner, codec=INTS, clock=clock)
+    before = set(threading.enumerate())
+    store.set_cursor("a", "1")
+    [thread] = set(threading.enumerate()) - before
+    clock.await_waiter()
+    gone = weakref.ref(store)
+    del store
+    gc.collect()
+    assert gone() is None
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_TRAP_1_8_e_no_thread_before_the_first_set_nor_when_switched_off(inner: Inner) -> None:
+    before = threading.active_count()
+    idle = BufferedCursorStore(inner, codec=INTS)
+    idle.get_cursor("a")
+    idle.flush()
+    by_hand(inner).set_cursor("a", "1")
+    assert threading.active_count() == before
+    idle.close()
+
+
+def test_TRAP_1_8_f_set_never_waits_for_flushes_that_overlap(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "1")
+    store.set_cursor("b", "1")
+    stalled, release = threading.Event(), threading.Event()
+
+    def stall(consumer: str) -> None:
+        stalled.set()
+        assert release.wait(WAIT_S)
+
+    inner.on_write = stall
+    flushes = [threading.Thread(target=store.flush) for _ in range(2)]
+    for thread in flushes:
+        thread.start()
+    assert stalled.wait(WAIT_S)
+    setter = threading.Thread(target=lambda: [store.set_cursor(c, "2") for c in ("a", "b")])
+    setter.start()
+    setter.join(WAIT_S)
+    was_quick = not setter.is_alive()
+    assert store.get_cursor("a") == "2"
+    release.set()
+    for thread in [*flushes, setter]:
+        thread.join(WAIT_S)
+    assert was_quick
+    store.flush()
+    assert inner.get_cursor("a") == inner.get_cursor("b") == "2"
+
+
+# Failures
+
+
+def test_failure_in_the_background_is_told_at_the_next_set_once_and_nothing_is_lost(
+    inner: Inner, clock: TickClock
+) -> None:
+    store = BufferedCursorStore(inner, codec=INTS, clock=clock)
+    store.set_cursor("a", "1")
+    clock.await_waiter()
+    inner.failing["a"] = ConnectionFailed("down")
+    clock.tick()
+    with pytest.raises(ConnectionFailed):
+        store.set_cursor("a", "2")
+    store.set_cursor("a", "3")
+    assert store.get_cursor("a") == "3"
+    inner.failing.clear()
+    clock.tick()
+    assert inner.writes == [("a", "3")]
+    store.close()
+
+
+def test_failure_that_was_mended_by_a_retry_is_not_told(inner: Inner, clock: TickClock) -> None:
+    store = BufferedCursorStore(inner, codec=INTS, clock=clock)
+    store.set_cursor("a", "1")
+    clock.await_waiter()
+    inner.failing["a"] = ConnectionFailed("down")
+    clock.tick()
+    inner.failing.clear()
+    clock.tick()
+    assert inner.writes == [("a", "1")]
+    store.set_cursor("a", "2")
+    store.close()
+
+
+def test_failure_is_told_to_its_own_consumer_only(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "1")
+    store.set_cursor("b", "1")
+    inner.failing["a"] = QueryTimeout("slow")
+    store.write_quietly()
+    store.set_cursor("b", "2")
+    with pytest.raises(QueryTimeout):
+        store.set_cursor("a", "2")
+
+
+def test_flush_tells_of_all_failures_and_the_one_that_no_retry_mends_first(inner: Inner) -> None:
+    store = by_hand(inner)
+    for consumer in ("a", "b", "c"):
+        store.set_cursor(consumer, "1")
+    inner.failing = {"a": QueryTimeout("slow"), "b": QueryFailed("refused")}
+    with pytest.raises(QueryFailed) as caught:
+        store.flush()
+    assert caught.value.__notes__ == ["also not saved: the cursor of consumer 'a' (QueryTimeout)"]
+    assert inner.writes == [("c", "1")]
+
+
+def test_failed_flush_of_the_inner_store_is_raised_and_survived_in_the_background(inner: Inner) -> None:
+    def fail() -> None:
+        raise QueryTimeout("slow")
+
+    store = by_hand(inner)
+    inner.flush = fail  # type: ignore[method-assign]
+    store.write_quietly()
+    with pytest.raises(QueryTimeout):
+        store.flush()
+
+
+def test_errors_that_are_not_ours_are_kept_as_well(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "1")
+    inner.failing["a"] = OSError("disk full")
+    store.write_quietly()
+    with pytest.raises(OSError, match="disk full"):
+        store.flush()
+    inner.failing.clear()
+    store.flush()
+    assert inner.writes == [("a", "1")]
+
+
+def test_close_closes_the_inner_store_although_the_flush_fails(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "1")
+    inner.failing["a"] = QueryTimeout("slow")
+    with pytest.raises(QueryTimeout):
+        store.close()
+    assert inner.closed == 1
+
+
+def test_closed_store_takes_no_more_cursors(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.close()
+    with pytest.raises(ConfigError, match="closed"):
+        store.set_cursor("a", "1")
+
+
+# Going back, resets, other processes
+
+
+def test_regression_is_detected_at_once_against_the_buffer_and_what_is_saved(inner: Inner) -> None:
+    inner.set_cursor("saved", "5")
+    store = by_hand(inner)
+    with pytest.raises(CursorRegression):
+        store.set_cursor("saved", "4")
+    store.set_cursor("a", "5")
+    with pytest.raises(CursorRegression):
+        store.set_cursor("a", "4")
+
+
+def test_conflict_drops_the_buffer_so_that_the_reset_counts(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "5")
+    store.flush()
+    store.set_cursor("a", "6")
+    inner.reset_cursor("a", "2", reason="by another process")
+    with pytest.raises(CursorConflict):
+        store.flush()
+    for _ in range(2):
+        with pytest.raises(CursorConflict):
+            store.set_cursor("a", "7")
+    store.flush()
+    assert store.get_cursor("a") == "2"
+    store.set_cursor("a", "3")
+    store.flush()
+    assert inner.get_cursor("a") == "3"
+
+
+def test_process_that_was_passed_takes_up_the_higher_cursor(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "5")
+    inner.set_cursor("a", "9")  # another process
+    with pytest.raises(CursorRegression):
+        store.flush()
+    assert store.get_cursor("a") == "9"
+    store.set_cursor("a", "10")
+    store.flush()
+    assert inner.get_cursor("a") == "10"
+
+
+def test_reset_writes_what_is_buffered_into_the_history_first(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "5")
+    store.reset_cursor("a", "2", reason="replay")
+    assert [(r.epoch, r.cursor) for r in store.cursor_history("a")] == [(1, "2"), (0, "5")]
+
+
+def test_reset_goes_through_although_the_buffer_cannot_be_written(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "5")
+    inner.failing["a"] = QueryTimeout("slow")
+    store.reset_cursor("a", "2", reason="replay")
+    inner.failing.clear()
+    store.flush()
+    assert store.get_cursor("a") == inner.get_cursor("a") == "2"
+
+
+def test_find_shows_what_is_buffered(inner: Inner) -> None:
+    store = by_hand(inner)
+    assert store.find_cursor("a") is None
+    store.set_cursor("a", "5")
+    record = store.find_cursor("a")
+    assert record is not None
+    assert record.cursor == "5"
+    assert inner.find_cursor("a") is None
+
+
+class Bare:
+    """A store with nothing but what ``CursorStore`` asks for."""
+
+    def __init__(self) -> None:
+        self.cursors: dict[str, str] = {}
+
+    def get_cursor(self, consumer: str) -> str:
+        return self.cursors.get(consumer, "")
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        self.cursors[consumer] = cursor
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_store_that_operators_cannot_use_is_said_to_be_one() -> None:
+    store = BufferedCursorStore(Bare(), codec=INTS, background=False)
+    store.set_cursor("a", "1")
+    assert store.find_cursor("a") is not None
+    for call in (
+        store.list_cursors,
+        lambda: store.cursor_history("a"),
+        lambda: store.reset_cursor("a", "0", reason="replay"),
+    ):
+        with pytest.raises(ConfigError, match="Bare"):
+            call()
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_interval_must_be_positive(inner: Inner, seconds: int) -> None:
+    with pytest.raises(ConfigError, match="interval"):
+        BufferedCursorStore(inner, interval=timedelta(seconds=seconds))
+
+
+actions = st.lists(
+    st.tuples(st.sampled_from(["set", "set", "set", "flush", "quiet", "fail", "mend", "get"]), st.sampled_from("ab")),
+    max_size=40,
+)
+
+
+@given(actions, st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_accepted_cursor_is_ever_lost(steps: list[tuple[str, str]], data: st.DataObject) -> None:
+    inner = Inner()
+    store = by_hand(inner)
+    accepted = {"a": 0, "b": 0}
+    for what, who in steps:
+        if what == "set":
+            accepted[who] += data.draw(st.integers(0, 3))
+            try:
+                store.set_cursor(who, str(accepted[who]))
+            except QueryTimeout:
+                assert who in inner.failing
+        elif what == "flush":
+            try:
+                store.flush()
+            except QueryTimeout:
+                assert inner.failing
+            for name in set(accepted) - set(inner.failing):
+                assert int(inner.get_cursor(name) or 0) == accepted[name]
+        elif what == "quiet":
+            store.write_quietly()
+        elif what == "fail":
+            inner.failing[who] = QueryTimeout("slow")
+        elif what == "mend":
+            inner.failing.pop(who, None)
+            store.write_quietly()
+        assert int(store.get_cursor(who) or 0) == accepted[who]
+    inner.failing.clear()
+    store.write_quietly()
+    assert [int(inner.get_cursor(name) or 0) for name in "ab"] == list(accepted.values())
+
+
+# Read-through
+
+
+def test_1_12_cursor_of_the_old_store_is_copied_and_flushed(inner: Inner) -> None:
+    old = MemoryCursorStore(codec=INTS, cursors={"a": "5"})
+    buffered = by_hand(inner)
+    store = ReadThroughCursorStore(buffered, old)
+    assert store.get_cursor("a") == "5"
+    assert inner.writes == [("a", "5")]
+    store.set_cursor("a", "6")
+    store.flush()
+    assert (inner.get_cursor("a"), old.get_cursor("a")) == ("6", "5")
+    assert store.get_cursor("a") == "6"
+
+
+def test_set_without_a_read_is_not_lower_than_the_old_store(inner: Inner) -> None:
+    store = ReadThroughCursorStore(inner, MemoryCursorStore(codec=INTS, cursors={"a": "5"}))
+    with pytest.raises(CursorRegression):
+        store.set_cursor("a", "4")
+    assert inner.get_cursor("a") == "5"
+
+
+def test_reset_to_the_beginning_does_not_bring_the_old_cursor_back(inner: Inner) -> None:
+    store = ReadThroughCursorStore(inner, MemoryCursorStore(codec=INTS, cursors={"a": "5"}))
+    store.reset_cursor("a", "", reason="from the start")
+    assert store.get_cursor("a") == ""
+
+
+def test_both_stores_are_listed_and_the_new_one_counts(inner: Inner) -> None:
+    store = ReadThroughCursorStore(inner, MemoryCursorStore(codec=INTS, cursors={"a": "5", "b": "6"}))
+    inner.set_cursor("a", "7")
+    inner.set_cursor("c", "8")
+    assert [(r.consumer, r.cursor) for r in store.list_cursors()] == [("a", "7"), ("b", "6"), ("c", "8")]
+    assert [r.cursor for c in "abcd" if (r := store.find_cursor(c))] == ["7", "6", "8"]
+
+
+def test_both_stores_are_closed_although_one_fails(inner: Inner) -> None:
+    buffered = by_hand(inner)
+    old = Inner()
+    store = ReadThroughCursorStore(buffered, old)
+    buffered.set_cursor("a", "1")
+    inner.failing["a"] = QueryTimeout("slow")
+    with pytest.raises(QueryTimeout):
+        store.close()
+    assert (inner.closed, old.closed) == (1, 1)
+
+
+def test_read_through_of_bare_stores_copies_too() -> None:
+    old, new = Bare(), Bare()
+    old.set_cursor("a", "5")
+    assert ReadThroughCursorStore(new, old).get_cursor("a") == "5"
+    assert new.cursors == {"a": "5"}
+    assert ReadThroughCursorStore(new, old).get_cursor("b") == ""
+
+
+# Memory
+
+
+def test_1_12_memory_refuses_what_real_stores_refuse() -> None:
+    store = MemoryCursorStore(codec=INTS, cursors={"a": "5"})
+    with pytest.raises(CursorRegression):
+        store.set_cursor("a", "4")
+    assert [(r.epoch, r.cursor) for r in store.cursor_history("a")] == [(0, "5")]
+    assert store.cursor_history("b") == []
