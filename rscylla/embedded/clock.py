@@ -56,20 +56,11 @@ class ManualClock:
 
 
 class NodeClock:
-    """One node's view of a clock: ``skew_us`` is added, and may be changed at any time. Not thread-safe."""
+    """One node's view of a clock: ``skew_us`` is added, and may be changed at any time."""
 
     def __init__(self, base: Clock, skew_us: int = 0) -> None:
         self._base = base
         self.skew_us = skew_us
-        self._last_stamp_us = -(1 << 63)
 
     def now_us(self) -> int:
         return self._base.now_us() + self.skew_us
-
-    def next_timestamp_us(self) -> int:
-        """Return a write timestamp: now, or one more than the last one given when that is not later.
-
-        Source: Scylla ``service/client_state.hh``, which never hands out one timestamp twice.
-        """
-        self._last_stamp_us = max(self.now_us(), self._last_stamp_us + 1)
-        return self._last_stamp_us

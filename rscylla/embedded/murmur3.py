@@ -1,13 +1,12 @@
-"""Tokens of base tables: Murmur3 as Cassandra computes it, and the byte form of a partition key that is hashed."""
+"""Tokens of base tables: Murmur3 as Cassandra computes it."""
 
 from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["MIN_TOKEN", "murmur3_token", "partition_key_bytes"]
+__all__ = ["MIN_TOKEN", "murmur3_token"]
 
 MIN_TOKEN: Final = -(1 << 63)
 _MAX_TOKEN: Final = (1 << 63) - 1
@@ -78,10 +77,3 @@ def murmur3_token(key: bytes) -> int:
     h1 = (_mix(h1) + _mix(h2)) & _MASK
     token = h1 - (1 << 64) if h1 >> 63 else h1
     return _MAX_TOKEN if token == MIN_TOKEN else token
-
-
-def partition_key_bytes(parts: Sequence[bytes]) -> bytes:
-    """Return the byte form of a partition key: the only part itself, or each as length (2 bytes), bytes, zero byte."""
-    if len(parts) == 1:
-        return parts[0]
-    return b"".join([len(part).to_bytes(2, "big") + part + b"\x00" for part in parts])

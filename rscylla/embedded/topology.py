@@ -7,30 +7,18 @@ from __future__ import annotations
 
 import random
 import uuid
-from bisect import bisect_right
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 import attrs
 
 from .clock import Clock, NodeClock, SystemClock
 from .errors import InvalidRequest, ServerError
-from .generation import Generation, StreamRange, make_generation, shard_of
-from .murmur3 import MIN_TOKEN, murmur3_token, partition_key_bytes
+from .generation import Generation, make_generation
+from .murmur3 import MIN_TOKEN
 from .schema import Table
 
-__all__ = [
-    "GENERATION_LEEWAY_US",
-    "Cluster",
-    "Generation",
-    "Node",
-    "StreamRange",
-    "TopologyEvent",
-    "murmur3_token",
-    "partition_key_bytes",
-    "shard_of",
-]
+__all__ = ["GENERATION_LEEWAY_US", "Cluster", "Node"]
 
 GENERATION_LEEWAY_US: Final = 5_000_000  # how far a write's timestamp may be off the server's clock
 
@@ -53,15 +41,6 @@ class Node:
     ignore_msb: int = _DEFAULT_IGNORE_MSB
 
 
-@attrs.frozen
-class TopologyEvent:
-    """``node`` for NEW_NODE and REMOVED_NODE, ``generation`` for GENERATION."""
-
-    change: Literal["NEW_NODE", "REMOVED_NODE", "GENERATION"]
-    node: Node | None = None
-    generation: Generation | None = None
-
-
 class Cluster:
     """The ring and its generations.
 
@@ -74,8 +53,7 @@ class Cluster:
         ring_delay_ms: A new generation starts twice this and five seconds after it is made.
         first_generation_ms: When the first generation starts (ms since the epoch); None is now.
 
-    ``nodes`` are the present members in order of joining; ``generations`` ascend by time. ``listeners`` are called
-    after each change, in this thread.
+    ``nodes`` are the present members in order of joining; ``generations`` ascend by time.
     """
 
     def __init__(
@@ -106,7 +84,6 @@ class Cluster:
         self.rack = rack
         self.nodes: list[Node] = []
         self.generations: list[Generation] = []
-        self.listeners: list[Callable[[TopologyEvent], None]] = []
         self._random = random.Random(seed)
         self._joined = 0
         self._tokens: set[int] = set()
@@ -123,12 +100,6 @@ class Cluster:
                 return node
         raise KeyError(f"there is no node {index} in the cluster")
 
-    def owner(self, token: int) -> Node:
-        """Return the node that owns ``token``."""
-        ring = sorted((end, node.index) for node in self.nodes for end in node.tokens)
-        at = bisect_right(ring, (token, -1))
-        return self.node(ring[at % len(ring)][1])
-
     def add_node(self, delay_ms: int | None = None, *, shards: int | None = None) -> Node:
         """Let a node join now, and make the generation that contains it; return the node.
 
@@ -142,7 +113,6 @@ class Cluster:
         """
         time_ms = self._start_of_next(delay_ms)
         node = self._join(self.shards if shards is None else shards)
-        self._tell(TopologyEvent("NEW_NODE", node=node))
         self._publish(time_ms)
         return node
 
@@ -156,17 +126,11 @@ class Cluster:
             raise ValueError("the last node of a cluster cannot be removed")
         self.nodes.remove(node)
         self._tokens.difference_update(node.tokens)
-        self._tell(TopologyEvent("REMOVED_NODE", node=node))
         return node
 
     def new_generation(self, delay_ms: int | None = None) -> Generation:
         """Make a generation for the present ring, as ``nodetool checkAndRepairCdcStreams`` does; see ``add_node``."""
         return self._publish(self._start_of_next(delay_ms))
-
-    def generation_at(self, timestamp_us: int) -> Generation | None:
-        """Return the generation in use at a write timestamp, None before the first."""
-        at = self._index_at(timestamp_us)
-        return self.generations[at] if at >= 0 else None
 
     def stream_for(self, table: Table | None, token: int, timestamp_us: int, now_us: int) -> bytes:
         """Return the stream id for a write to a base partition.
@@ -230,7 +194,6 @@ class Cluster:
         ring = [(token, node) for node in self.nodes for token in node.tokens]
         generation = make_generation(time_ms, ring, lambda: self._random.getrandbits(64))
         self.generations.append(generation)
-        self._tell(TopologyEvent("GENERATION", generation=generation))
         return generation
 
     def _join(self, shards: int) -> Node:
@@ -258,10 +221,6 @@ class Cluster:
             if token != MIN_TOKEN and token not in self._tokens:
                 self._tokens.add(token)
                 return token
-
-    def _tell(self, event: TopologyEvent) -> None:
-        for listener in tuple(self.listeners):
-            listener(event)
 
 
 def _window_message(side: str, timestamp_us: int, now_us: int) -> str:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rscylla.embedded.clock import ManualClock, NodeClock
 from rscylla.embedded.errors import CqlError, InvalidRequest, ServerError
 from rscylla.embedded.generation import Generation, first_token_of_shard, shard_of, stream_id
-from rscylla.embedded.murmur3 import MIN_TOKEN, murmur3_token, partition_key_bytes
-from rscylla.embedded.topology import Cluster, TopologyEvent
+from rscylla.embedded.murmur3 import MIN_TOKEN, murmur3_token
+from rscylla.embedded.topology import Cluster
 
 START_US = 1_800_000_000_000_000
 SECOND = 1_000_000
@@ -50,11 +50,6 @@ def test_tokens_are_those_of_the_driver(key: bytes) -> None:
 def test_known_tokens(key: bytes, token: int) -> None:
     """Published values of Cassandra's partitioner, with bytes above 0x7f in the tail."""
     assert murmur3_token(key) == token
-
-
-def test_a_composite_key_is_length_bytes_zero_for_each_part() -> None:
-    assert partition_key_bytes((b"ab", b"", b"c")) == b"\x00\x02ab\x00\x00\x00\x00\x00\x01c\x00"
-    assert partition_key_bytes((b"ab",)) == b"ab"
 
 
 # ---------------------------------------------------------------- shards and stream ids
@@ -321,24 +316,6 @@ def test_the_last_node_stays() -> None:
         cluster.remove_node(0)
 
 
-def test_listeners_hear_of_the_node_before_its_generation() -> None:
-    cluster = cluster_at(ManualClock(START_US))
-    heard: list[TopologyEvent] = []
-    cluster.listeners.append(heard.append)
-    node = cluster.add_node()
-    cluster.remove_node(0)
-    assert [e.change for e in heard] == ["NEW_NODE", "GENERATION", "REMOVED_NODE"]
-    assert (heard[0].node, heard[1].generation) == (node, cluster.generations[-1])
-
-
-@given(tokens)
-def test_every_token_has_an_owner(token: int) -> None:
-    cluster = cluster_at(ManualClock(START_US), nodes=3)
-    ring = sorted(t for n in cluster.nodes for t in n.tokens)
-    end = next((t for t in ring if t >= token), ring[0])
-    assert end in cluster.owner(token).tokens
-
-
 def test_a_seed_repeats_the_whole_cluster() -> None:
     first, second, other = (Cluster(2, seed=seed, clock=ManualClock(START_US)) for seed in (1, 1, 2))
     assert first.generations == second.generations
@@ -370,17 +347,6 @@ def test_a_node_sees_its_own_time() -> None:
     clock = ManualClock(START_US)
     node = NodeClock(clock, skew_us=-3 * SECOND)
     assert node.now_us() == START_US - 3 * SECOND
-
-
-def test_a_node_never_stamps_two_writes_alike() -> None:
-    clock = ManualClock(START_US)
-    node = NodeClock(clock)
-    stamps = [node.next_timestamp_us() for _ in range(3)]
-    clock.set_us(START_US - SECOND)
-    stamps.append(node.next_timestamp_us())
-    clock.set_us(START_US + SECOND)
-    stamps.append(node.next_timestamp_us())
-    assert stamps == [START_US, START_US + 1, START_US + 2, START_US + 3, START_US + SECOND]
 
 
 def test_the_shards_of_a_large_ring_are_evenly_used() -> None:
