@@ -105,7 +105,8 @@ class Consumer:
         """
         series = self.series
         started = self._clock.monotonic()
-        series.arrived(event.timestamp_us)
+        now_us, event_us = self._clock.now_us(), event.timestamp_us
+        series.arrived(event_us, now_us, started)
         if event.late:
             series.count("late")
         outcome: str | None = None  # stays so for a stop and for interrupts, which are nobody's error
@@ -116,7 +117,7 @@ class Consumer:
                 outcome = "errors"
             raise
         finally:
-            series.count(outcome, self._clock.monotonic() - started)
+            series.handled(outcome, now_us - event_us, self._clock.monotonic() - started)
 
     def _wants(self, event: Event) -> bool:
         if self._types and int(event.type) not in self._types:

@@ -29,6 +29,7 @@ from ..clock import Clock, SystemClock
 
 __all__ = ["ConsumerSeries", "Metrics", "metrics_for"]
 
+COUNTERS = ("consumed", "dead_lettered", "errors", "flush_failures", "late", "progress", "recovered", "skipped")
 AGE_BUCKETS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1e3, 1e4, 5e4, 1e5)
 LATENCY_BUCKETS = (0.01, 0.1, 1.0, 5.0, 10.0, 60.0, 300.0)
 
@@ -55,13 +56,13 @@ class _Histogram:
 class ConsumerSeries:
     """All numbers of one consumer name. Written by the run, read by scrapes from any thread.
 
-    ``lag_alert`` and ``activity_ttl`` are in seconds, or None for off; set by ``configure``, the last one wins.
+    ``counts`` holds the plain counters by the names in ``COUNTERS``. ``lag_alert`` and ``activity_ttl`` are in seconds, or
+    None for off; set by ``configure``, the last one wins.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.consumed = self.skipped = self.errors = self.recovered = 0
-        self.dead_lettered = self.late = self.progress = self.flush_failures = 0
+        self.counts = dict.fromkeys(COUNTERS, 0)
         self.run_errors: dict[str, int] = {}
         self.age = _Histogram(AGE_BUCKETS)
         self.latency = _Histogram(LATENCY_BUCKETS)
@@ -107,21 +108,25 @@ class ConsumerSeries:
         with self._lock:
             self._finished = False
 
-    def arrived(self, event_us: int) -> None:
-        """Count an event of this time, in microseconds since the epoch, as handed to the consumer now."""
-        with self._lock:
-            self._last_event_us = event_us
-            self._last_age_us = self._clock.now_us() - event_us
-            self._active_at = self._clock.monotonic()
-            self.age.observe(self._last_age_us / 1e6)
+    def arrived(self, event_us: int, now_us: int, at: float) -> None:
+        """Note that an event of the time *event_us* is handed to the consumer, at these times of its clock."""
+        # Single stores, so no lock: shown at once, because the consumer may be busy with this event for long.
+        self._last_event_us = event_us
+        self._last_age_us = now_us - event_us
+        self._active_at = at
 
-    def count(self, what: str | None, latency_s: float | None = None) -> None:
-        """Add one to the counter *what*, an attribute of this object, and observe the latency if there is one."""
+    def handled(self, outcome: str | None, age_us: int, latency_s: float) -> None:
+        """Count an event with its *outcome*, a counter's name or None, its age on arrival and the time it took."""
         with self._lock:
-            if what is not None:
-                setattr(self, what, getattr(self, what) + 1)
-            if latency_s is not None:
-                self.latency.observe(latency_s)
+            if outcome is not None:
+                self.counts[outcome] += 1
+            self.age.observe(age_us / 1e6)
+            self.latency.observe(latency_s)
+
+    def count(self, what: str) -> None:
+        """Add one to the counter *what*."""
+        with self._lock:
+            self.counts[what] += 1
 
     def run_failed(self, stage: str) -> None:
         """Count a run that ended with an error at *stage*."""
@@ -204,17 +209,25 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
 )
 
 _REFLEX_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
-    ("reflex_consumer_error_count", "events whose consumer failed", lambda s: s.errors),
-    ("reflex_consumer_skipped_events_count", "events that the filters left out", lambda s: s.skipped),
-    ("reflex_consumer_dead_lettered_events_count", "events put aside as dead letters", lambda s: s.dead_lettered),
+    ("reflex_consumer_error_count", "events whose consumer failed", lambda s: s.counts["errors"]),
+    ("reflex_consumer_skipped_events_count", "events that the filters left out", lambda s: s.counts["skipped"]),
+    (
+        "reflex_consumer_dead_lettered_events_count",
+        "events put aside as dead letters",
+        lambda s: s.counts["dead_lettered"],
+    ),
 )
 
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
-    ("rscylla_consumed_events", "events consumed without an error", lambda s: s.consumed),
-    ("rscylla_recovered_events", "events whose error the recover function swallowed", lambda s: s.recovered),
-    ("rscylla_late_events", "events that a sweep found after their window had been read", lambda s: s.late),
-    ("rscylla_progress", "cursors saved without an event", lambda s: s.progress),
-    ("rscylla_flush_failures", "flushes at the end of a run that failed or took too long", lambda s: s.flush_failures),
+    ("rscylla_consumed_events", "events consumed without an error", lambda s: s.counts["consumed"]),
+    ("rscylla_recovered_events", "events whose error the recover function swallowed", lambda s: s.counts["recovered"]),
+    ("rscylla_late_events", "events that a sweep found after their window had been read", lambda s: s.counts["late"]),
+    ("rscylla_progress", "cursors saved without an event", lambda s: s.counts["progress"]),
+    (
+        "rscylla_flush_failures",
+        "flushes at the end of a run that failed or took too long",
+        lambda s: s.counts["flush_failures"],
+    ),
 )
 
 

@@ -15,11 +15,6 @@ from rscylla.reflex import NO_FATE, OFFICE_HOURS, Fate
 from rscylla.testing import ManualClock, ScriptedFate
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RSCYLLA_FATE", raising=False)
-
-
 def strikes(fate: Any, times: int, point: str = "") -> list[int]:
     """Return the numbers of the calls at which *fate* struck."""
     found = []
