@@ -179,13 +179,15 @@ class ScyllaCursorStore:
         assert known.epoch is not None
         row = self._table.read(consumer)
         found = max(row.position, row.start) if row else ""
-        if row and row.epoch > known.epoch:
+        stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
+        if row and (row.epoch, stamp) > (known.epoch, known.stamp):
+            # A reset after a deletion by hand may have the same epoch again, but not the same stamp.
             known.error = str(conflict(consumer))
         elif not row or row.epoch < known.epoch or found < known.position:
             if known.epoch or known.position:
                 known.error = (
-                    f"the cursor of consumer {consumer!r} is gone from table {self._table.name}: its row was deleted "
-                    "by hand, which also hides what is saved after; reset the cursor instead of deleting rows"
+                    f"what was saved for consumer {consumer!r} is no longer in table {self._table.name}: rows were "
+                    "deleted or restored by hand, and a deletion also hides what is saved after it; reset the cursor"
                 )
         else:
             known.position = found

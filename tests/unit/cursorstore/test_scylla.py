@@ -280,7 +280,7 @@ def test_row_deleted_by_hand_is_noticed_at_the_first_save(scylla: FakeScylla) ->
     scylla.delete_partition("c")
     store = open_store(scylla)
     assert store.get_cursor("c") == ""
-    with pytest.raises(CursorConflict, match="deleted by hand"):
+    with pytest.raises(CursorConflict, match="deleted or restored by hand"):
         store.set_cursor("c", "1")
 
 
@@ -289,7 +289,7 @@ def test_row_deleted_under_a_running_process_is_noticed_at_the_next_check(scylla
     store.set_cursor("c", "5")
     scylla.delete_partition("c")
     clock.advance(EPOCH_CHECK)
-    with pytest.raises(CursorConflict, match="deleted by hand"):
+    with pytest.raises(CursorConflict, match="deleted or restored by hand"):
         store.set_cursor("c", "6")
 
 
@@ -302,6 +302,38 @@ def test_reset_mends_what_was_deleted_by_hand(scylla: FakeScylla) -> None:
     assert store.get_cursor("c") == "1"
     store.set_cursor("c", "2")
     assert open_store(scylla).get_cursor("c") == "2"
+
+
+@pytest.mark.parametrize("start", ["1", "9"])
+def test_reset_after_a_deletion_is_noticed_although_it_has_the_same_epoch(scylla: FakeScylla, start: str) -> None:
+    clock = HandClock(next(scylla.clock))
+    worker = open_store(scylla, clock)
+    worker.reset_cursor("c", "2", reason="first")
+    worker.get_cursor("c")
+    worker.set_cursor("c", "5")
+    scylla.delete_partition("c")
+    clock.advance(EPOCH_CHECK)
+    operator = open_store(scylla, clock)
+    operator.reset_cursor("c", start, reason="second")
+    assert [r.epoch for r in operator.cursor_history("c")] == [1]
+    with pytest.raises(CursorConflict, match="was reset"):
+        worker.set_cursor("c", "10")
+    assert operator.get_cursor("c") == start
+
+
+def test_position_that_vanished_from_its_row_is_noticed(scylla: FakeScylla, clock: HandClock) -> None:
+    """As after a restore of an old backup under a running process."""
+    store = open_store(scylla, clock)
+    store.set_cursor("c", "5")
+    backup = list(scylla.mutations)
+    store.set_cursor("c", "8")
+    scylla.tables[TABLE] = Replica()
+    for mutation in backup:
+        scylla.tables[TABLE].apply(mutation)
+    clock.advance(EPOCH_CHECK)
+    with pytest.raises(CursorConflict):
+        store.set_cursor("c", "9")
+    assert store.get_cursor("c") == "5"
 
 
 # The table
