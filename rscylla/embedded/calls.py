@@ -1,0 +1,111 @@
+"""Function calls in statements: native functions of terms and of row values, and ``token``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import ast
+from .binding import Getter, Request, Scope
+from .casts import cast_function
+from .errors import InvalidRequest
+from .functions import Context, find_function
+from .murmur3 import murmur3_token
+from .mutation import Key
+from .result import UNSET
+from .rows import RowView
+from .schema import Table
+from .storage import key_bytes, log_token
+from .types import CqlType
+
+__all__ = ["Calls", "table_token"]
+
+
+def table_token(table: Table) -> Callable[[Key], int]:
+    """Return the partitioner of a table: the CDC one for logs, else Murmur3 of the whole key."""
+    return log_token if table.is_cdc_log else lambda key: murmur3_token(key_bytes(key))
+
+
+class Calls:
+    """Implements ``binding.Functions`` with the native functions."""
+
+    def getter(self, scope: Scope, call: ast.Call, cql_type: CqlType) -> Getter:
+        """Return the function that gives the call's value, which must fit ``cql_type``."""
+        if call.name == "token" and call.keyspace in (None, "system"):
+            return self._token_of_terms(scope, call)
+        function = find_function(call.name, call.args, wanted=cql_type, keyspace=call.keyspace)
+        getters = [
+            scope.getter(argument, kind, f"arg{at}(system.{function.name})")
+            for at, (argument, kind) in enumerate(zip(call.args, function.arguments, strict=True))
+        ]
+
+        def get(request: Request) -> bytes | None:
+            arguments = [_argument(getter(request)) for getter in getters]
+            return function.call(Context(request.now_us), arguments)
+
+        return get
+
+    @staticmethod
+    def _token_of_terms(scope: Scope, call: ast.Call) -> Getter:
+        columns = scope.table.partition_key
+        if len(call.args) != len(columns):
+            raise InvalidRequest(
+                f"Invalid number of arguments in call to function token: {len(columns)} required but"
+                f" {len(call.args)} provided"
+            )
+        getters = [
+            scope.getter(argument, column.type, f"arg{at}(system.token)")
+            for at, (argument, column) in enumerate(zip(call.args, columns, strict=True))
+        ]
+        token = table_token(scope.table)
+
+        def get(request: Request) -> bytes | None:
+            parts = [_argument(getter(request)) for getter in getters]
+            if any(part is None for part in parts):
+                return None
+            return token(tuple(part for part in parts if part is not None)).to_bytes(8, "big", signed=True)
+
+        return get
+
+    def select(
+        self, scope: Scope, name: str, arguments: list[Any]
+    ) -> tuple[CqlType, Callable[[Request], Callable[[RowView], bytes | None]]]:
+        """Return the result type and evaluator of a function in a select list.
+
+        ``arguments`` are compiled expressions (with ``type`` and ``for_request``) or terms.
+        """
+        kinds = [getattr(argument, "type", argument) for argument in arguments]
+        function = find_function(name, kinds)
+        parts: list[Callable[[Request], Callable[[RowView], bytes | None]]] = []
+        for at, (argument, kind) in enumerate(zip(arguments, function.arguments, strict=True)):
+            if hasattr(argument, "for_request"):
+                parts.append(argument.for_request)
+            else:
+                parts.append(_constant(scope.getter(argument, kind, f"arg{at}(system.{name})")))
+
+        def for_request(request: Request) -> Callable[[RowView], bytes | None]:
+            readers = [part(request) for part in parts]
+            context = Context(request.now_us)
+            return lambda view: function.call(context, [read(view) for read in readers])
+
+        return function.result, for_request
+
+    def token(self, table: Table) -> Callable[[Key], int]:
+        return table_token(table)
+
+    def cast(self, source: CqlType, target: CqlType) -> Callable[[bytes], bytes | None]:
+        return cast_function(source, target)
+
+
+def _constant(getter: Getter) -> Callable[[Request], Callable[[RowView], bytes | None]]:
+    def for_request(request: Request) -> Callable[[RowView], bytes | None]:
+        value = _argument(getter(request))
+        return lambda view: value
+
+    return for_request
+
+
+def _argument(value: Any) -> bytes | None:
+    if value is UNSET:
+        raise InvalidRequest("Invalid unset value for an argument to a function call")
+    return value  # type: ignore[no-any-return]

@@ -1,0 +1,380 @@
+"""The engine: prepared statements, and the execution of every statement against the schema and the stores.
+
+Single-threaded: everything here is called from the server's loop thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import attrs
+
+from . import ast, lwt
+from .binding import Request, Scope
+from .calls import Calls, table_token
+from .cdclog import log_rows
+from .clock import Clock
+from .ddl import DdlStatement, SchemaEditor, SchemaStores
+from .describe import describe
+from .errors import InvalidRequest, Unauthorized, Unprepared
+from .images import PartitionImages
+from .mutation import Key, PartitionMutation, RowMutation
+from .operations import ListKeys
+from .parser import parse
+from .result import (
+    BindValue,
+    ColumnSpec,
+    Prepared,
+    QueryParams,
+    Result,
+    SchemaChange,
+    SetKeyspaceResult,
+    VoidResult,
+)
+from .schema import LOG_SUFFIX, Keyspace, Schema, Table
+from .select import SelectPlan, compile_select
+from .storage import PackedPartition, TableStore
+from .system import SystemTables
+from .topology import Cluster
+from .write import Mutations, WritePlan, compile_write
+
+__all__ = ["Engine"]
+
+_PREPARED_MOST: Final = 10_000
+_PLANS_MOST: Final = 2_000
+_WRITES_BETWEEN_SWEEPS: Final = 50_000
+
+Plan = SelectPlan | WritePlan
+Values = Sequence[BindValue] | Mapping[str, BindValue]
+BatchKind = Literal["logged", "unlogged", "counter"]
+
+
+@attrs.frozen
+class _Compiled:
+    """A statement compiled against the schema of ``version``."""
+
+    version: Any
+    plan: Any
+    variables: tuple[ColumnSpec, ...]
+    pk_indexes: tuple[int, ...]
+
+
+class Engine(SchemaStores):
+    """Executes CQL. All errors are ``CqlError``.
+
+    ``schema_listeners`` are called with every schema change, those of CDC logs included; the change of the base is
+    also the result of the request.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self.schema = Schema()
+        self.schema_listeners: list[Callable[[SchemaChange], None]] = []
+        self._stores: dict[tuple[str, str], TableStore] = {}
+        self._system = SystemTables(self.schema, cluster)
+        self._system.install(self.table_changed)
+        self._editor = SchemaEditor(self.schema, self, clock.now_us, self._system.protected)
+        self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
+        self._plans: OrderedDict[tuple[str | None, str], _Compiled] = OrderedDict()
+        self._last_timestamp: dict[int, int] = {}
+        self._random = random.SystemRandom()
+        self._list_node = self._random.randbytes(6)
+        self._calls = Calls()
+        self._writes = 0
+
+    # ------------------------------------------------------------ prepared statements
+
+    def prepare(self, text: str, keyspace: str | None) -> Prepared:
+        """Return the statement with its bind variables, and keep it for ``get``."""
+        statement = parse(text)
+        compiled = self._compiled(text, statement, keyspace)
+        columns = compiled.plan.columns if isinstance(compiled.plan, SelectPlan) else None
+        if isinstance(compiled.plan, WritePlan) and compiled.plan.is_conditional:
+            columns = lwt.cas_specs(compiled.plan.table, lwt.cas_columns([compiled.plan], is_batch=False))
+        identity = hashlib.md5(f"{keyspace or ''}{text}".encode(), usedforsecurity=False).digest()
+        prepared = Prepared(identity, text, keyspace, statement, compiled.variables, compiled.pk_indexes, columns)
+        self._prepared[identity] = prepared
+        self._prepared.move_to_end(identity)
+        if len(self._prepared) > _PREPARED_MOST:
+            self._prepared.popitem(last=False)
+        return prepared
+
+    def get(self, statement_id: bytes) -> Prepared:
+        """Return a prepared statement. Raises Unprepared when it is not known, or not any more."""
+        prepared = self._prepared.get(statement_id)
+        if prepared is None:
+            raise Unprepared(statement_id)
+        return prepared
+
+    def execute(self, prepared: Prepared, values: Values, params: QueryParams) -> Result:
+        return self._run(prepared.text, prepared.statement, prepared.keyspace, values, params)
+
+    def query(self, text: str, values: Values, params: QueryParams) -> Result:
+        return self._run(text, parse(text), params.keyspace, values, params)
+
+    def _compiled(self, text: str, statement: Any, keyspace: str | None) -> _Compiled:
+        place = (keyspace, text)
+        known = self._plans.get(place)
+        if known is not None and known.version == self.schema.version:
+            return known
+        compiled = self._compile(statement, keyspace)
+        self._plans[place] = compiled
+        if len(self._plans) > _PLANS_MOST:
+            self._plans.popitem(last=False)
+        return compiled
+
+    def _compile(self, statement: Any, keyspace: str | None) -> _Compiled:
+        if isinstance(statement, ast.Batch):
+            return self._compile_batch(statement, keyspace)
+        if not isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete):
+            return _Compiled(self.schema.version, None, (), ())
+        table = self._table(statement.table, keyspace)
+        scope = Scope(self.schema, table, self._calls)
+        plan: Plan
+        if isinstance(statement, ast.Select):
+            plan = compile_select(scope, statement)
+        else:
+            self._check_writable(table)
+            plan = compile_write(scope, statement)
+        variables = tuple(scope.variables[at] for at in range(len(scope.variables)))
+        keys = [scope.key_markers.get(at) for at in range(len(table.partition_key))]
+        pk_indexes = () if None in keys else tuple(at for at in keys if at is not None)
+        return _Compiled(self.schema.version, plan, variables, pk_indexes)
+
+    def _compile_batch(self, statement: ast.Batch, keyspace: str | None) -> _Compiled:
+        if statement.kind == "counter":
+            raise InvalidRequest("counter batches are not supported by the embedded server")
+        plans: list[WritePlan] = []
+        variables: dict[int, ColumnSpec] = {}
+        first: Scope | None = None
+        for inner in statement.statements:
+            scope = Scope(self.schema, self._table(inner.table, keyspace), self._calls)
+            self._check_writable(scope.table)
+            plans.append(compile_write(scope, inner))
+            variables |= scope.variables
+            first = first or scope
+        using: Any = None
+        if statement.using.ttl is not None:
+            raise InvalidRequest("Global TTL on the BATCH statement is not supported.")
+        if statement.using.timestamp is not None and first is not None:
+            if any(plan.sets_timestamp for plan in plans):
+                raise InvalidRequest("Timestamp must be set either on BATCH or individual statements")
+            outer = Scope(self.schema, first.table, self._calls)
+            using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
+            variables |= outer.variables
+        return _Compiled(self.schema.version, (plans, using), tuple(variables[at] for at in range(len(variables))), ())
+
+    # ------------------------------------------------------------ execution
+
+    def _run(self, text: str, statement: Any, keyspace: str | None, values: Values, params: QueryParams) -> Result:
+        if isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete | ast.Batch):
+            compiled = self._compiled(text, statement, keyspace)
+            request = self._request(_positional(compiled.variables, values), params)
+            plan = compiled.plan
+            if isinstance(plan, SelectPlan):
+                return plan.execute(request, self._store(plan.table, request))
+            if isinstance(plan, WritePlan):
+                return self._write([(plan, request)], None, is_batch=False)
+            plans, using = plan
+            shared = using.timestamp(request) if using is not None else None
+            return self._write([(inner, request) for inner in plans], shared, is_batch=True)
+        return self._other(statement, keyspace, params)
+
+    def batch(self, kind: BatchKind, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
+        """Execute a protocol BATCH: all statements of a partition make one mutation."""
+        if kind == "counter":
+            raise InvalidRequest("counter batches are not supported by the embedded server")
+        base = self._request((), params)
+        plans: list[tuple[WritePlan, Request]] = []
+        for item, values in items:
+            text, keyspace = (item, params.keyspace) if isinstance(item, str) else (item.text, item.keyspace)
+            statement = parse(item) if isinstance(item, str) else item.statement
+            if not isinstance(statement, ast.Insert | ast.Update | ast.Delete):
+                raise InvalidRequest(
+                    "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed."
+                )
+            compiled = self._compiled(text, statement, keyspace)
+            plans.append((compiled.plan, attrs.evolve(base, values=_positional(compiled.variables, values))))
+        return self._write(plans, None, is_batch=True)
+
+    def _request(self, values: Sequence[BindValue], params: QueryParams) -> Request:
+        now_us = self.cluster.node(params.node).clock.now_us()
+        timestamp = params.default_timestamp
+        return Request(
+            values, params, now_us, self._server_timestamp(params.node, now_us) if timestamp is None else timestamp
+        )
+
+    def _server_timestamp(self, node: int, now_us: int) -> int:
+        """Return the node's clock, moved on so that no two writes it stamps are equal."""
+        last = self._last_timestamp.get(node, 0)
+        self._last_timestamp[node] = now_us = max(now_us, last + 1)
+        return now_us
+
+    def _write(self, plans: list[tuple[WritePlan, Request]], shared: int | None, *, is_batch: bool) -> Result:
+        if not plans:
+            return VoidResult()
+        mutations = Mutations(ListKeys(self._list_node), self._prior)
+        request = plans[0][1]
+        conditional = [(plan, r) for plan, r in plans if plan.is_conditional]
+        if not conditional:
+            for plan, r in plans:
+                plan.add_to(mutations, r, shared)
+            self._commit(mutations, request)
+            return VoidResult()
+        if is_batch:
+            lwt.check_one_partition(plans)
+            if shared is not None or any(plan.sets_timestamp for plan, _ in plans):
+                raise InvalidRequest("Cannot provide custom timestamp for conditional BATCH")
+        # The time of a conditional write is the server's, whatever the client sends: Paxos chooses it.
+        timestamp = self._server_timestamp(request.params.node, request.now_us)
+        checks = [lwt.Conditional(plan, r, self._prior) for plan, r in conditional]
+        applied = all(check.holds() for check in checks)
+        answer = lwt.result([plan for plan, _ in conditional], checks, applied, is_batch=is_batch)
+        if applied:
+            for plan, r in plans:
+                plan.add_to(mutations, r, timestamp)
+            self._commit(mutations, request)
+        return answer
+
+    def _commit(self, mutations: Mutations, request: Request) -> None:
+        """Make the log rows of all partitions, then apply: an error leaves nothing half done."""
+        logged: list[tuple[TableStore, Any]] = []
+        for mutation in mutations:
+            table = mutation.table
+            if table.cdc is not None and table.cdc.enabled:
+                store = self._stores[table.keyspace, table.name + LOG_SUFFIX]
+                logged.extend((store, row) for row in self._log_rows(mutation, store, request))
+        for mutation in mutations:
+            self._stores[mutation.table.keyspace, mutation.table.name].apply(mutation)
+        now_s = request.now_s
+        for store, row in logged:
+            expiry = now_s + row.ttl if row.ttl else None
+            clustering = (row.time, row.seq.to_bytes(4, "big"))
+            store.append_log((row.stream_id,), clustering, row.values, (row.timestamp, row.ttl, expiry))
+        self._writes += len(mutations)
+        if self._writes >= _WRITES_BETWEEN_SWEEPS:
+            self._writes = 0
+            self.sweep()
+
+    def _log_rows(self, mutation: PartitionMutation, log: TableStore, request: Request) -> Any:
+        table = mutation.table
+        token = self._stores[table.keyspace, table.name].token(mutation.key)
+
+        def stream_for(timestamp: int) -> bytes:
+            return self.cluster.stream_for(table, token, timestamp, request.now_us)
+
+        images = PartitionImages(self._prior, table, mutation.key, request.now_s)
+        return log_rows(mutation, log.table, stream_for, lambda: self._random.getrandbits(64), images)
+
+    def _prior(self, table: Table, key: Key, ck: Key | None) -> RowMutation | None:
+        """Return a stored row, or the static row for ``ck`` None; dead and expired cells included."""
+        store = self._stores[table.keyspace, table.name]
+        partition = store.get(key)
+        if partition is None:
+            return None
+        if isinstance(partition, PackedPartition):
+            partition = partition.unpacked(store.position)
+        return partition.static if ck is None else partition.row_at(store.position(ck))
+
+    def sweep(self) -> None:
+        """Let go of rows that have expired or were deleted long ago. Runs now and then by itself."""
+        now_s = self.clock.now_us() // 1_000_000
+        for store in self._stores.values():
+            store.forget(now_s)
+
+    # ------------------------------------------------------------ everything else
+
+    def _other(self, statement: Any, keyspace: str | None, params: QueryParams) -> Result:
+        if isinstance(statement, ast.Use):
+            if statement.keyspace not in self.schema.keyspaces:
+                raise InvalidRequest(f"Keyspace '{statement.keyspace}' does not exist")
+            return SetKeyspaceResult(statement.keyspace)
+        if isinstance(statement, DdlStatement):
+            return self._change_schema(statement, keyspace)
+        if isinstance(statement, ast.Truncate):
+            table = self._table(statement.table, keyspace)
+            if table.keyspace in self._system.protected:
+                raise Unauthorized(f"Cannot TRUNCATE {table.keyspace}.{table.name}")
+            self._stores[table.keyspace, table.name].truncate()
+            return VoidResult()
+        if isinstance(statement, ast.Describe):
+            return describe(self.schema, self.cluster, statement, keyspace, self._system.protected)
+        if isinstance(statement, ast.Unsupported):
+            raise InvalidRequest(f"{statement.what} is not supported by the embedded server")
+        raise InvalidRequest(f"{type(statement).__name__} is not supported by the embedded server")
+
+    def _change_schema(self, statement: DdlStatement, keyspace: str | None) -> Result:
+        change, all_changes = self._editor.apply(statement, keyspace)
+        for each in all_changes:
+            self._forget_statements(each)
+            for listener in list(self.schema_listeners):
+                listener(each)
+        return VoidResult() if change is None else change
+
+    def _forget_statements(self, change: SchemaChange) -> None:
+        """Drop prepared statements of what changed, so that clients prepare them again and learn the new columns."""
+        if change.change == "CREATED":
+            return
+        for identity, prepared in list(self._prepared.items()):
+            names = getattr(prepared.statement, "table", None)
+            inner = getattr(prepared.statement, "statements", ())
+            touched = [names] if isinstance(names, ast.TableName) else [s.table for s in inner]
+            for name in touched:
+                if (name.keyspace or prepared.keyspace) == change.keyspace and (
+                    change.target != "TABLE" or name.name == change.name
+                ):
+                    self._prepared.pop(identity, None)
+
+    # ------------------------------------------------------------ tables
+
+    def _table(self, name: ast.TableName, current: str | None) -> Table:
+        keyspace_name = name.keyspace or current
+        if keyspace_name is None:
+            raise InvalidRequest(
+                "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename"
+            )
+        keyspace: Keyspace | None = self.schema.keyspaces.get(keyspace_name)
+        if keyspace is None:
+            raise InvalidRequest(f"Keyspace {keyspace_name} does not exist")
+        table = keyspace.tables.get(name.name)
+        if table is None:
+            raise InvalidRequest(f"unconfigured table {name.name}")
+        return table
+
+    def _check_writable(self, table: Table) -> None:
+        if table.keyspace in self._system.protected:
+            raise Unauthorized(f"Cannot modify {table.keyspace}.{table.name}: system tables are read-only here")
+
+    def _store(self, table: Table, request: Request) -> TableStore:
+        virtual = self._system.store(table, request.params.node)
+        return virtual if virtual is not None else self._stores[table.keyspace, table.name]
+
+    def table_changed(self, table: Table) -> None:
+        place = (table.keyspace, table.name)
+        store = self._stores.get(place)
+        if store is None or store.table.id != table.id:
+            self._stores[place] = TableStore(table, table_token(table))
+        else:
+            store.set_table(table)
+
+    def table_dropped(self, table: Table) -> None:
+        self._stores.pop((table.keyspace, table.name), None)
+
+
+def _positional(variables: tuple[ColumnSpec, ...], values: Values) -> Sequence[BindValue]:
+    """Return one value for each variable. Raises InvalidRequest when the numbers differ or a name is missing."""
+    if isinstance(values, Mapping):
+        missing = [spec.name for spec in variables if spec.name not in values]
+        if missing:
+            raise InvalidRequest(f"Missing value for bind variable {missing[0]}")
+        return [values[spec.name] for spec in variables]
+    if len(values) != len(variables):
+        raise InvalidRequest(
+            f"Invalid amount of bind variables: expected {len(variables)} but got {len(values)} bind variables"
+        )
+    return values

@@ -1,0 +1,220 @@
+"""The system tables' rows, made when they are read: nodes, schema, CDC generations. They are read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from .calls import table_token
+from .cdclog import extension_bytes
+from .mutation import Key
+from .positions import position_maker
+from .schema import Keyspace, Schema, Table
+from .storage import PackedPartition, TableStore, join_row, key_bytes
+from .systemtables import KEYSPACES, system_tables
+from .topology import Cluster, Node
+from .types import UdtType
+
+__all__ = ["CDC_PARTITIONER", "MURMUR3_PARTITIONER", "SystemTables"]
+
+MURMUR3_PARTITIONER: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
+CDC_PARTITIONER: Final = "com.scylladb.dht.CDCPartitioner"
+
+_RELEASE: Final = "3.0.8"  # what Scylla says; it makes drivers read system_schema as Cassandra 3 has it
+_CQL_VERSION: Final = "3.3.1"
+_VERSION: Final = "2026.3.0-embedded"
+
+Row = dict[str, Any]
+
+
+class SystemTables:
+    """The system keyspaces. Rows are natural Python values, encoded when a store is made of them.
+
+    A store is kept as long as what it shows has not changed.
+    """
+
+    def __init__(self, schema: Schema, cluster: Cluster) -> None:
+        self._schema = schema
+        self._cluster = cluster
+        self._kept: dict[tuple[str, str, int], tuple[Any, TableStore]] = {}
+        self.protected = frozenset(KEYSPACES)
+        self._rows: dict[tuple[str, str], Callable[[Node], Iterable[Row]]] = {
+            ("system", "local"): self._local,
+            ("system", "peers"): self._peers,
+            ("system", "versions"): self._versions,
+            ("system", "scylla_local"): self._scylla_local,
+            ("system_schema", "keyspaces"): self._keyspaces,
+            ("system_schema", "tables"): self._tables,
+            ("system_schema", "columns"): self._columns,
+            ("system_schema", "types"): self._types,
+            ("system_schema", "dropped_columns"): self._dropped_columns,
+            ("system_schema", "scylla_tables"): self._scylla_tables,
+            ("system_distributed", "cdc_generation_timestamps"): self._generation_timestamps,
+            ("system_distributed", "cdc_streams_descriptions_v2"): self._streams,
+        }
+
+    def install(self, table_changed: Callable[[Table], None]) -> None:
+        """Put the system keyspaces and their tables into the schema."""
+        for name, replication in KEYSPACES.items():
+            self._schema.keyspaces[name] = Keyspace(name, {"replication": replication, "durable_writes": True})
+        for table in system_tables():
+            self._schema.keyspaces[table.keyspace].tables[table.name] = table
+            table_changed(table)
+
+    def store(self, table: Table, node: int) -> TableStore | None:
+        """Return the rows as ``node`` shows them, or None for a table that is stored like any other."""
+        make = self._rows.get((table.keyspace, table.name))
+        if make is None:
+            return None
+        place = (table.keyspace, table.name, node)
+        state = self._state(table.keyspace)
+        known = self._kept.get(place)
+        if known is not None and known[0] == state:
+            return known[1]
+        store = _store(table, make(self._cluster.node(node)))
+        self._kept[place] = (state, store)
+        return store
+
+    def _state(self, keyspace: str) -> Any:
+        if keyspace == "system_schema":
+            return self._schema.version
+        if keyspace == "system_distributed":
+            return tuple(generation.time_ms for generation in self._cluster.generations)
+        return (self._schema.version, tuple(node.index for node in self._cluster.nodes))
+
+    # ------------------------------------------------------------ system
+
+    def _node(self, node: Node) -> Row:
+        return {
+            "data_center": node.dc,
+            "host_id": node.host_id,
+            "rack": node.rack,
+            "release_version": _RELEASE,
+            "rpc_address": node.address,
+            "schema_version": self._schema.version,
+            "supported_features": "",
+            "tokens": {str(token) for token in node.tokens},
+        }
+
+    def _local(self, node: Node) -> Iterator[Row]:
+        yield self._node(node) | {
+            "key": "local",
+            "bootstrapped": "COMPLETED",
+            "broadcast_address": node.address,
+            "cluster_name": self._cluster.name,
+            "cql_version": _CQL_VERSION,
+            "gossip_generation": self._cluster.generations[0].time_ms // 1000,
+            "listen_address": node.address,
+            "native_protocol_version": "4",
+            "partitioner": MURMUR3_PARTITIONER,
+        }
+
+    def _peers(self, node: Node) -> Iterator[Row]:
+        for other in self._cluster.nodes:
+            if other.index != node.index:
+                yield self._node(other) | {"peer": other.address, "preferred_ip": other.address}
+
+    def _versions(self, node: Node) -> Iterator[Row]:
+        yield {"key": "local", "version": _VERSION, "build_mode": "embedded", "build_id": ""}
+
+    def _scylla_local(self, node: Node) -> Iterator[Row]:
+        yield {"key": "scylla_cpu_sharding_algorithm", "value": "biased-token-round-robin"}
+
+    # ------------------------------------------------------------ system_schema
+
+    def _all_tables(self) -> Iterator[Table]:
+        for keyspace in self._schema.keyspaces.values():
+            yield from keyspace.tables.values()
+
+    def _keyspaces(self, node: Node) -> Iterator[Row]:
+        for keyspace in self._schema.keyspaces.values():
+            yield {"keyspace_name": keyspace.name, **keyspace.options}
+
+    def _tables(self, node: Node) -> Iterator[Row]:
+        for table in self._all_tables():
+            extensions = {} if table.cdc is None else {"cdc": extension_bytes(table.cdc)}
+            yield {
+                "dclocal_read_repair_chance": 0.0,
+                "read_repair_chance": 0.0,
+                **{name: value for name, value in table.options.items() if name != "tombstone_gc"},
+                "keyspace_name": table.keyspace,
+                "table_name": table.name,
+                "extensions": extensions,
+                "flags": {"compound"},
+                "id": table.id,
+            }
+
+    def _columns(self, node: Node) -> Iterator[Row]:
+        for table in self._all_tables():
+            for column in table.columns:
+                order = "none" if column.kind != "clustering" else "desc" if column.descending else "asc"
+                yield {
+                    "keyspace_name": table.keyspace,
+                    "table_name": table.name,
+                    "column_name": column.name,
+                    "clustering_order": order,
+                    "column_name_bytes": column.name.encode(),
+                    "kind": column.kind,
+                    "position": column.position,
+                    "type": column.type.name,
+                }
+
+    def _types(self, node: Node) -> Iterator[Row]:
+        for keyspace in self._schema.keyspaces.values():
+            for udt in keyspace.types.values():
+                if isinstance(udt, UdtType):
+                    yield {
+                        "keyspace_name": keyspace.name,
+                        "type_name": udt.type_name,
+                        "field_names": udt.field_names,
+                        "field_types": [kind.name for kind in udt.field_types],
+                    }
+
+    def _dropped_columns(self, node: Node) -> Iterator[Row]:
+        for table in self._all_tables():
+            for name, (kind, timestamp) in table.dropped.items():
+                yield {
+                    "keyspace_name": table.keyspace,
+                    "table_name": table.name,
+                    "column_name": name,
+                    "dropped_time": timestamp // 1000,
+                    "type": kind.name,
+                }
+
+    def _scylla_tables(self, node: Node) -> Iterator[Row]:
+        for table in self._all_tables():
+            yield {
+                "keyspace_name": table.keyspace,
+                "table_name": table.name,
+                "partitioner": CDC_PARTITIONER if table.is_cdc_log else None,
+                "version": table.version,
+            }
+
+    # ------------------------------------------------------------ CDC generations
+
+    def _generation_timestamps(self, node: Node) -> Iterator[Row]:
+        for generation in self._cluster.generations:
+            yield {"key": "timestamps", "time": generation.time_ms}
+
+    def _streams(self, node: Node) -> Iterator[Row]:
+        for generation in self._cluster.generations:
+            for entry in generation.entries:
+                yield {"time": generation.time_ms, "range_end": entry.range_end, "streams": set(entry.streams)}
+
+
+def _store(table: Table, rows: Iterable[Row]) -> TableStore:
+    """Return a store that holds these rows; columns not named are null."""
+    store = TableStore(table, table_token(table))
+    position = position_maker(table)
+    partition_depth, key_depth = len(table.partition_key), len(table.partition_key) + len(table.clustering_key)
+    for row in rows:
+        cells = [None if (v := row.get(c.name)) is None else c.type.encode(v) for c in table.columns]
+        key: Key = tuple(cell or b"" for cell in cells[:partition_depth])
+        clustering: Key = tuple(cell or b"" for cell in cells[partition_depth:key_depth])
+        partition = store.partitions.get(key)
+        if partition is None:
+            partition = PackedPartition(key, (store.token(key), key_bytes(key)), table)
+            store.add(partition)
+        assert isinstance(partition, PackedPartition)
+        partition.append(position(clustering), join_row(cells), (0, 0, None))
+    return store
