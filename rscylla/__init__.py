@@ -9,6 +9,7 @@ Open a stream over a table's CDC log, give it to a consumer, and keep its cursor
 
 import logging as _logging
 
+from ._json import dumps as to_json
 from .cdc.changes import Bound, Change, ChangeEvent
 from .cdc.driver import Session, connect
 from .cdc.scan import Limits
@@ -113,6 +114,7 @@ __all__ = [
     "metadata_event_filter",
     "run",
     "run_forever",
+    "to_json",
 ]
 
 _logging.getLogger("rscylla").addHandler(_logging.NullHandler())
