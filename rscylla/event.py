@@ -123,7 +123,8 @@ class EventID:
         Order: ticks, low half of the timeuuid as signed bytes, stream id, sequence number.
         """
         if not self.stream_id:
-            return tu.us_to_ticks(self.time).to_bytes(8, "big")
+            # Times before 1582 have no ticks; Go's zero time is one, and it is below all rows.
+            return max(0, tu.us_to_ticks(self.time)).to_bytes(8, "big")
         return tu.order_key(self.stream_time) + self.stream_id + self.seq.to_bytes(4, "big")
 
     @property
