@@ -13,9 +13,10 @@ EVENTS = EventCursorCodec()
 INTS = IntCursorCodec()
 
 YEAR_1, YEAR_9999 = -62_135_596_800_000, 253_402_300_799_999
+YEAR_1582 = -12_219_292_800_000_000  # in microseconds: the first timeuuid
 
 generations = st.one_of(st.integers(YEAR_1, YEAR_9999), st.integers(1_795_251_600_000, 1_795_251_600_003))
-points = st.builds(EventID, generations, st.one_of(st.integers(YEAR_1 * 1000, YEAR_9999 * 1000), st.integers(0, 20)))
+points = st.builds(EventID, generations, st.one_of(st.integers(YEAR_1582, YEAR_9999 * 1000), st.integers(0, 20)))
 
 
 def timeuuid(ticks: int, low: bytes) -> bytes:
@@ -66,6 +67,15 @@ def test_position_can_be_read_by_people() -> None:
     )
     assert EVENTS.encode(cursor) == expected
     assert EVENTS.encode(cursor.replace(',"v":2', "")) == "2021-02-16T12:00:43.100Z 2021-02-16T13:07:05.0000000Z"
+
+
+def test_zero_cursor_of_go_is_below_all_rows() -> None:
+    zero = str(EventID(YEAR_1, YEAR_1 * 1000))
+    assert '"cursor_time":"0001-01-01T00:00:00Z"' in zero
+    row = str(EventID.row(YEAR_1, bytes(16), timeuuid(0, b"\x80" * 8), 0))
+    assert EVENTS.encode("") < EVENTS.encode(zero) < EVENTS.encode(row)
+    assert cursor_key("") < cursor_key(zero) < cursor_key(row)
+    assert EVENTS.decode(EVENTS.encode(zero)) == zero
 
 
 def test_times_that_no_calendar_has_are_refused() -> None:
