@@ -9,7 +9,7 @@ import hashlib
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 
@@ -50,7 +50,6 @@ _WRITES_BETWEEN_SWEEPS: Final = 50_000
 
 Plan = SelectPlan | WritePlan
 Values = Sequence[BindValue] | Mapping[str, BindValue]
-BatchKind = Literal["logged", "unlogged", "counter"]
 
 
 @attrs.frozen
@@ -185,7 +184,7 @@ class Engine(SchemaStores):
             return self._write([(inner, request) for inner in plans], shared, is_batch=True)
         return self._other(statement, keyspace, params)
 
-    def batch(self, kind: BatchKind, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
+    def batch(self, kind: str, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
         """Execute a protocol BATCH: all statements of a partition make one mutation."""
         if kind == "counter":
             raise InvalidRequest("counter batches are not supported by the embedded server")
