@@ -56,8 +56,8 @@ class _Histogram:
 class ConsumerSeries:
     """All numbers of one consumer name. Written by the run, read by scrapes from any thread.
 
-    ``counts`` holds the plain counters by the names in ``COUNTERS``. ``lag_alert`` and ``activity_ttl`` are in seconds, or
-    None for off; set by ``configure``, the last one wins.
+    ``counts`` holds the plain counters by the names in ``COUNTERS``. What ``configure`` sets may be set again; the last
+    one wins.
     """
 
     def __init__(self, name: str) -> None:

@@ -411,6 +411,15 @@ def test_stop_is_looked_at_between_events() -> None:
     assert store.durable == {NAME: "e2"}
 
 
+def test_stop_is_looked_at_even_if_the_stream_does_not() -> None:
+    stop = Stop()
+    diary = Diary(*events(3))
+    diary.consume = lambda event, fate: stop.set()  # type: ignore[method-assign]
+    with pytest.raises(Stopped):
+        run(spec(diary, diary, diary), stop=stop)
+    assert diary.lines[-5:] == ["recv", "set_cursor e1", "stop", "close", "flush"]
+
+
 def test_stop_ends_a_stream_that_waits() -> None:
     stop, stream = Stop(), FakeStream(events(1))
     seen = threading.Event()
@@ -451,6 +460,18 @@ def test_R1_lag_reaches_the_source_through_run() -> None:
         run(spec(stream, None, None, StreamLag(seconds=45), clock=clock))
     assert stream.opened[0][1].lag == timedelta(seconds=45)
     assert clock.waits == [35.0], "the source waits, and run does not wait again"
+
+
+def test_R1_a_source_that_supports_the_lag_is_not_second_guessed() -> None:
+    """It goes by the nodes' clocks too; ours may differ."""
+    clock = ManualClock(NOON_US)
+
+    class Supporting(Diary):
+        supports_lag = True
+
+    with pytest.raises(HeadReached):
+        run(spec(Supporting(event(1, NOON_US)), None, None, StreamLag(seconds=30), clock=clock))
+    assert clock.waits == []
 
 
 def test_R1_all_options_reach_the_source() -> None:
