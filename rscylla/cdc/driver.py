@@ -378,6 +378,7 @@ def _on_request(future: Any) -> None:
     if isinstance(query, _LogRead):
         future._protocol_handler = query.handler  # noqa: SLF001 - what the hook exists for
         future.row_factory = _as_it_is
+        future.message.skip_meta = False  # each page must say what its own columns are
     elif isinstance(query, _MetadataRead):
         future.row_factory = tuple_factory
 
