@@ -51,7 +51,6 @@ class Cluster:
         seed: Makes host ids, tokens and stream ids repeatable; None draws them fresh.
         clock: What nodes tell the time from.
         ring_delay_ms: A new generation starts twice this and five seconds after it is made.
-        first_generation_ms: When the first generation starts (ms since the epoch); None is now.
 
     ``nodes`` are the present members in order of joining; ``generations`` ascend by time.
     """
@@ -68,7 +67,6 @@ class Cluster:
         dc: str = "datacenter1",
         rack: str = "rack1",
         name: str = "embedded",
-        first_generation_ms: int | None = None,
     ) -> None:
         for what, value in (("nodes", nodes), ("shards", shards), ("vnodes", vnodes)):
             if value < 1:
@@ -89,9 +87,7 @@ class Cluster:
         self._tokens: set[int] = set()
         for _ in range(nodes):
             self._join(shards)
-        if first_generation_ms is None:
-            first_generation_ms = self.clock.now_us() // 1000
-        self._publish(first_generation_ms)
+        self._publish(self.clock.now_us() // 1000)
 
     def node(self, index: int) -> Node:
         """Return the member with this index. KeyError when it never was or has left."""

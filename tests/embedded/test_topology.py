@@ -267,6 +267,17 @@ def test_a_joining_node_starts_a_generation_after_twice_the_ring_delay_and_five_
     assert not set(node.tokens) & {e.range_end for e in cluster.generations[0].entries}
 
 
+def test_a_node_may_have_more_shards_than_the_others() -> None:
+    cluster = cluster_at(ManualClock(START_US))
+    node = cluster.add_node(shards=5)
+    new = cluster.generations[-1]
+    assert {len(e.streams) for e in new.entries if e.range_end in node.tokens} == {5}
+    assert {len(e.streams) for e in new.entries if e.range_end not in node.tokens} == {2}
+    with pytest.raises(ValueError, match="shards"):
+        cluster.add_node(shards=0)
+    assert (len(cluster.nodes), len(cluster.generations)) == (2, 2)
+
+
 def test_a_second_node_joining_in_the_same_millisecond_gets_a_later_generation() -> None:
     cluster = cluster_at(ManualClock(START_US))
     cluster.add_node()
