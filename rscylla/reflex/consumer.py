@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -17,8 +17,9 @@ from .metrics import metrics_for
 
 __all__ = ["ConsumeFunc", "Consumer", "RecoverFunc"]
 
-ConsumeFunc = Callable[[Event, Fate], None]
-"""The business logic: handles one event, or raises. Must be idempotent."""
+# Any, so that functions may declare the public class Fate, although a run may hand them another that looks like it.
+ConsumeFunc = Callable[[Event, Any], None]
+"""The business logic: gets the event and the run's fate; handles it, or raises. Must be idempotent."""
 
 RecoverFunc = Callable[[Event, "Consumer", Exception], Exception | None]
 """Gets the event, the consumer and the error; returns None to swallow it, or the error to go on with."""
