@@ -64,10 +64,7 @@ class Projection:
     specs: tuple[ColumnSpec, ...]
     expressions: tuple[Expression, ...]
     plain: tuple[Column, ...] | None
-
-    @property
-    def is_aggregate(self) -> bool:
-        return any(expression.aggregate is not None for expression in self.expressions)
+    is_aggregate: bool
 
 
 def compile_projection(scope: Scope, selectors: tuple[ast.Selector, ...] | None) -> Projection:
@@ -84,7 +81,8 @@ def compile_projection(scope: Scope, selectors: tuple[ast.Selector, ...] | None)
         for name, expression in zip(names, expressions, strict=True)
     )
     columns = tuple(e.column for e in expressions if e.column is not None)
-    return Projection(specs, expressions, columns if len(columns) == len(expressions) else None)
+    is_aggregate = any(expression.aggregate is not None for expression in expressions)
+    return Projection(specs, expressions, columns if len(columns) == len(expressions) else None, is_aggregate)
 
 
 def _column(column: Column) -> Expression:

@@ -52,6 +52,7 @@ class SelectPlan:
         self.filters: list[Callable[[Request], Check]] = []
         # Rows of a log in the shape in which they are stored need no work at all.
         self.is_whole_row = projection.plain == scope.table.columns
+        self._readers = [column_value(column) for column in projection.plain or ()]
 
     # ------------------------------------------------------------ for a request
 
@@ -165,7 +166,7 @@ class SelectPlan:
         byte_room = _PAGE_BYTES if page_size is not None else _NO_LIMIT
         rows: list[bytes] = []
         stop: tuple[Key, Key | None] | None = None  # the last row, once the page is full
-        readers = [column_value(column) for column in self.projection.plain or ()]
+        readers = self._readers
         for partition in reader.partitions():
             if len(rows) >= most or byte_room <= 0:
                 if _has_rows(reader, partition):

@@ -179,6 +179,7 @@ class Restrictions:
         self.prefix: list[Column] = []
         self.broken_after: tuple[Column, Column] | None = None
         open_column: Column | None = None
+        self.restricts_clustering = bool(self._multi) or any(c.name in self._single for c in self.table.clustering_key)
         for column in self.table.clustering_key:
             single = self._single.get(column.name)
             if single is None:
@@ -195,10 +196,6 @@ class Restrictions:
     @property
     def has_token(self) -> bool:
         return bool(self._token)
-
-    @property
-    def restricts_clustering(self) -> bool:
-        return bool(self._multi) or any(c.name in self._single for c in self.table.clustering_key)
 
     @property
     def clustering_is_in(self) -> bool:
