@@ -36,6 +36,7 @@ from .timeuuid import millis
 __all__ = ["cast_function"]
 
 _MS_PER_DAY: Final = 86_400_000
+_MAX_EXPONENT: Final = 4000  # a decimal of a few bytes can have two thousand million digits when written out
 _BITS: Final[dict[CqlType, int]] = {TINYINT: 8, SMALLINT: 16, INT: 32, BIGINT: 64}
 _NUMBERS: Final[tuple[CqlType, ...]] = (*_BITS, FLOAT, DOUBLE, VARINT, DECIMAL, COUNTER)
 _WRITTEN: Final[tuple[CqlType, ...]] = (*_NUMBERS, TIMESTAMP, DATE, TIME, TIMEUUID, UUID, BOOLEAN, INET)
@@ -60,6 +61,8 @@ def cast_function(source: CqlType, target: CqlType) -> Convert:
 
     def cast(data: bytes) -> bytes | None:
         value = source.decode(data)
+        if isinstance(value, Decimal) and abs(value.adjusted()) > _MAX_EXPONENT:
+            raise InvalidRequest(f"a decimal with an exponent beyond {_MAX_EXPONENT} cannot be cast to {target.name}")
         return None if value is None else target.encode(convert(value))
 
     return cast
@@ -142,6 +145,8 @@ def _text(source: CqlType, value: Any) -> str:
     if source is TIME:
         seconds, nanos = divmod(value, 1_000_000_000)
         return f"{_clock_text(seconds)}.{nanos:09d}"
+    if source is VARINT:
+        return format(Decimal(value), "f")  # str() refuses more than 4300 digits
     return str(value)
 
 

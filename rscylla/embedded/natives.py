@@ -170,9 +170,10 @@ class _Decimal(NativeType):
         sign, digits, exponent = Decimal(value).as_tuple()
         if not isinstance(exponent, int):
             raise bad_value(self, "not a finite number")
-        unscaled = int("".join(map(str, digits)) or "0")
+        # Through Decimal, not str: Python refuses to read or write whole numbers of more than 4300 digits as text.
+        unscaled = int(Decimal((sign, digits, 0)))
         try:
-            return struct.pack(">i", -exponent) + pack_varint(-unscaled if sign else unscaled)
+            return struct.pack(">i", -exponent) + pack_varint(unscaled)
         except struct.error:
             raise bad_value(self, "scale out of range") from None
 
@@ -181,7 +182,8 @@ class _Decimal(NativeType):
             return None
         (scale,) = struct.unpack_from(">i", data)
         unscaled = int.from_bytes(data[4:], "big", signed=True)
-        return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
+        sign, digits, _ = Decimal(unscaled).as_tuple()
+        return Decimal((sign, digits, -scale))
 
     def sort_key(self, data: bytes) -> Any:
         return self.decode(data) if data else _EMPTY_FIRST

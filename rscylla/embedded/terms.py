@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -74,9 +75,20 @@ _WIDER: Final[dict[CqlType, tuple[CqlType, ...]]] = {
     VARINT: (DECIMAL,),
     FLOAT: (DOUBLE,),
 }
+
+
+def _read_float(text: str, largest: float) -> float:
+    value = float(text)
+    # Only a written infinity is one: a number too large is refused rather than changed.
+    if not text.lstrip("-").startswith("i") and abs(value) > largest:
+        raise ValueError
+    return value
+
+
 _READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
     **dict.fromkeys((BIGINT, COUNTER, INT, SMALLINT, TINYINT, VARINT), int),
-    **dict.fromkeys((DOUBLE, FLOAT), float),
+    DOUBLE: lambda text: _read_float(text, sys.float_info.max),
+    FLOAT: lambda text: _read_float(text, _MAX_FLOAT),
     **dict.fromkeys((TEXT, ASCII, INET), str),
     DECIMAL: Decimal,
     BOOLEAN: lambda text: text.lower() == "true",
@@ -86,6 +98,7 @@ _READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
     TIME: parse_time,
     DURATION: parse_duration,
 }
+_MAX_FLOAT: Final = float.fromhex("0x1.fffffep127")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -99,7 +112,9 @@ def default_type(term: Any) -> CqlType | None:
     if not isinstance(term, ast.Constant):
         return None
     if term.kind == "integer":
-        value = int(term.text)
+        digits = term.text.lstrip("-0") or "0"
+        value = int(digits) if len(digits) < 20 else 1 << 64
+        value = -value if term.text.startswith("-") else value
         return INT if -(1 << 31) <= value < 1 << 31 else BIGINT if -(1 << 63) <= value < 1 << 63 else VARINT
     kinds: dict[str, CqlType] = {
         "string": TEXT,

@@ -29,7 +29,7 @@ def parse_type(text: str, lookup_udt: Callable[[str], UdtType]) -> CqlType:
         InvalidRequest: Unknown or badly nested type.
     """
     reader = _Reader(text, lookup_udt)
-    result = reader.read(0)
+    result = reader.read(0, frozen=False)
     reader.expect_end()
     return result
 
@@ -78,7 +78,8 @@ class _Reader:
         if self._at != len(self._tokens):
             self._bad()
 
-    def read(self, depth: int) -> CqlType:
+    def read(self, depth: int, *, frozen: bool) -> CqlType:
+        """Return the next type. Inside a *frozen* one, collections and UDTs need not say so again."""
         if depth > _MAX_DEPTH:
             raise InvalidRequest(f"Type nested deeper than {_MAX_DEPTH} levels")
         kind, word = self._take()
@@ -87,7 +88,7 @@ class _Reader:
         if self._follows("<"):
             if kind == "quoted":
                 self._bad()
-            result = self._parametrised(word, depth + 1)
+            result = self._parametrised(word, depth + 1, frozen)
             self._expect(">")
             return result
         if self._follows("."):
@@ -99,56 +100,57 @@ class _Reader:
             return NATIVE_TYPES[word]
         return self._lookup_udt(word)
 
-    def _parametrised(self, word: str, depth: int) -> CqlType:
+    def _parametrised(self, word: str, depth: int, frozen: bool) -> CqlType:
         match word:
             case "frozen":
-                return self.read(depth).freeze()
+                return self.read(depth, frozen=True).freeze()
             case "list":
-                return ListType(self._element(word, depth))
+                return ListType(self._element(word, depth, frozen))
             case "set":
-                return SetType(self._key(word, depth))
+                return SetType(self._key(word, depth, frozen))
             case "map":
-                key = self._key(word, depth)
+                key = self._key(word, depth, frozen)
                 self._expect(",")
-                return MapType(key, self._element(word, depth))
+                return MapType(key, self._element(word, depth, frozen))
             case "tuple":
-                items = [self.read(depth)]
-                while self._follows(","):
-                    items.append(self.read(depth))
-                if COUNTER in items:
-                    raise InvalidRequest("Counters are not allowed inside tuples")
-                return TupleType(tuple(item.freeze() for item in items))
+                return self._tuple(depth)
             case "vector":
                 return self._vector(depth)
         raise InvalidRequest(f"Unknown type {word} in {self._text!r}: it takes no parameters")
 
-    def _element(self, outer: str, depth: int) -> CqlType:
+    def _element(self, outer: str, depth: int, frozen: bool) -> CqlType:
         """Return an inner type, which must be one cell."""
-        element = self.read(depth)
+        element = self.read(depth, frozen=frozen)
         if element is COUNTER:
             raise InvalidRequest(f"Counters are not allowed inside collections: {self._text}")
-        if element.is_multicell:
+        if element.is_multicell and not frozen:
             what = "UDTs" if isinstance(element, UdtType) else "collections"
-            inner = element.name
-            raise InvalidRequest(f"Non-frozen {what} are not allowed inside collections: {outer}<{inner}>")
+            raise InvalidRequest(f"Non-frozen {what} are not allowed inside collections: {outer}<{element.name}>")
         return element
 
-    def _key(self, outer: str, depth: int) -> CqlType:
-        key = self._element(outer, depth)
+    def _key(self, outer: str, depth: int, frozen: bool) -> CqlType:
+        key = self._element(outer, depth, frozen)
         if key is DURATION:
             place = "map keys" if outer == "map" else "sets"
             raise InvalidRequest(f"Durations are not allowed as {place}: {self._text}")
         return key
 
+    def _tuple(self, depth: int) -> TupleType:
+        items = [self.read(depth, frozen=True)]
+        while self._follows(","):
+            items.append(self.read(depth, frozen=True))
+        if COUNTER in items:
+            raise InvalidRequest("Counters are not allowed inside tuples")
+        return TupleType(tuple(item.freeze() for item in items))
+
     def _vector(self, depth: int) -> VectorType:
-        element = self.read(depth).freeze()
+        element = self.read(depth, frozen=True).freeze()
         self._expect(",")
         kind, digits = self._take()
         if kind != "number":
             self._bad()
-        dimension = int(digits[:9])
-        if not 1 <= dimension <= _MAX_DIMENSION or len(digits) > 9:
-            raise InvalidRequest(f"The dimension of a vector must be between 1 and {_MAX_DIMENSION}")
         if element is COUNTER:
             raise InvalidRequest("Counters are not allowed inside vectors")
-        return VectorType(element, dimension)
+        if len(digits) > 9 or not 1 <= int(digits) <= _MAX_DIMENSION:
+            raise InvalidRequest(f"The dimension of a vector must be between 1 and {_MAX_DIMENSION}")
+        return VectorType(element, int(digits))
