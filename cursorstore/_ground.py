@@ -9,7 +9,7 @@ from typing import cast
 from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
 from rscylla.errors import ConfigError, CursorConflict, CursorRegression
 
-from .codec import format_us
+from .codec import CursorCodec, format_us
 
 __all__ = ["admin_of", "check_consumer", "check_reason", "conflict", "find", "history_of", "moves", "signature"]
 
@@ -28,7 +28,7 @@ def check_reason(reason: str) -> None:
         )
 
 
-def moves(consumer: str, known: str, given: str, *, stored_cursor: str, cursor: str) -> bool:
+def moves(consumer: str, codec: CursorCodec, known: str, given: str) -> bool:
     """Return whether the position *given* is above *known*, False if they are equal.
 
     Raises:
@@ -39,8 +39,8 @@ def moves(consumer: str, known: str, given: str, *, stored_cursor: str, cursor: 
             f"the cursor for consumer {consumer!r} is lower than the saved one, which stays; does another process of "
             "this name run? To go back on purpose, reset the cursor",
             consumer=consumer,
-            stored=stored_cursor,
-            given=cursor,
+            stored=codec.decode(known),
+            given=codec.decode(given),
         )
     return given > known
 

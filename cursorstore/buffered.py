@@ -33,7 +33,6 @@ class _Slot:
 
     writing: threading.Lock = attrs.field(factory=threading.Lock)
     known: str | None = None  # highest position that was set or read; None until read
-    cursor: str = ""  # of ``known``
     pending: str | None = None  # cursor to write
     error: Exception | None = None  # of the last write, until somebody was told
     blocked: CursorError | None = None  # why nothing may be set until the cursor is read again
@@ -84,12 +83,11 @@ class BufferedCursorStore:
     def get_cursor(self, consumer: str) -> str:
         slot = self._slot(consumer)
         with self._lock:
-            if slot.pending is not None:
-                return slot.cursor
+            if slot.pending is not None and slot.known is not None:
+                return self._codec.decode(slot.known)
         with slot.writing:
-            self._load(consumer, slot)
-        with self._lock:
-            return slot.cursor
+            known = self._load(consumer, slot)
+        return self._codec.decode(known)
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
         given = self._codec.encode(cursor)
@@ -101,8 +99,8 @@ class BufferedCursorStore:
                     self._load(consumer, slot)
         with self._lock:
             self._require_usable(slot)
-            if moves(consumer, slot.known or "", given, stored_cursor=slot.cursor, cursor=cursor):
-                slot.known, slot.cursor, slot.pending = given, self._codec.decode(given), cursor
+            if moves(consumer, self._codec, slot.known or "", given):
+                slot.known, slot.pending = given, cursor
             self._start_thread()
             error, slot.error = slot.error, None
         if error:
@@ -174,13 +172,14 @@ class BufferedCursorStore:
         with self._lock:
             return self._slots.setdefault(consumer, _Slot())
 
-    def _load(self, consumer: str, slot: _Slot) -> None:
-        """Read from the inner store. Called with ``slot.writing`` held, so that no write is under way."""
-        cursor = self._inner.get_cursor(consumer)
+    def _load(self, consumer: str, slot: _Slot) -> str:
+        """Read from the inner store and return the highest position known. Called with ``slot.writing`` held."""
+        position = self._codec.encode(self._inner.get_cursor(consumer))
         with self._lock:
             slot.blocked = None
-            if slot.pending is None:
-                slot.known, slot.cursor = self._codec.encode(cursor), cursor
+            if slot.pending is None or slot.known is None:
+                slot.known = position
+            return slot.known
 
     def write_quietly(self) -> None:
         """Write all that is buffered; errors are kept for the consumers and logged. For the background thread."""
@@ -221,9 +220,9 @@ class BufferedCursorStore:
                     slot.pending = None
 
     def _overlaid(self, consumer: str, slot: _Slot | None, record: CursorRecord | None) -> CursorRecord | None:
-        if slot is None or slot.pending is None:
+        if slot is None or slot.pending is None or slot.known is None:
             return record
-        return attrs.evolve(record or CursorRecord(consumer, ""), cursor=slot.cursor)
+        return attrs.evolve(record or CursorRecord(consumer, ""), cursor=self._codec.decode(slot.known))
 
     def _require_usable(self, slot: _Slot) -> None:
         if self._stop.is_set():

@@ -20,6 +20,16 @@ from .codec import CursorCodec, EventCursorCodec
 __all__ = ["MemoryCursorStore"]
 
 
+@attrs.frozen
+class _Entry:
+    """The highest position of one epoch of one consumer, and when it was set."""
+
+    epoch: int
+    position: str
+    updated_us: int
+    reason: str = ""
+
+
 class MemoryCursorStore:
     """Cursors that live as long as this object. Thread-safe.
 
@@ -37,32 +47,28 @@ class MemoryCursorStore:
         self._codec = codec or EventCursorCodec()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._epochs: dict[str, list[CursorRecord]] = {}
+        self._epochs: dict[str, list[_Entry]] = {}
         self._used: dict[str, int] = {}  # consumer -> the epoch that it works in
         for consumer, cursor in (cursors or {}).items():
             check_consumer(consumer)
-            self._epochs[consumer] = [self._record(consumer, cursor)]
+            self._epochs[consumer] = [_Entry(0, self._codec.encode(cursor), self._clock.now_us())]
 
     def get_cursor(self, consumer: str) -> str:
         check_consumer(consumer)
         with self._lock:
-            record = self._last(consumer)
-            self._used[consumer] = record.epoch if record else 0
-            return record.cursor if record else ""
+            last = self._last(consumer)
+            self._used[consumer] = last.epoch
+            return self._codec.decode(last.position)
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
         check_consumer(consumer)
         given = self._codec.encode(cursor)
         with self._lock:
             last = self._last(consumer)
-            epoch = last.epoch if last else 0
-            if self._used.setdefault(consumer, epoch) != epoch:
+            if self._used.setdefault(consumer, last.epoch) != last.epoch:
                 raise conflict(consumer)
-            stored = last.cursor if last else ""
-            if moves(consumer, self._codec.encode(stored), given, stored_cursor=stored, cursor=cursor):
-                moved = attrs.evolve(
-                    self._record(consumer, cursor), epoch=epoch, reason=last.reason if last is not None else ""
-                )
+            if moves(consumer, self._codec, last.position, given):
+                moved = _Entry(last.epoch, given, self._clock.now_us(), last.reason)
                 self._epochs.setdefault(consumer, [moved])[-1] = moved
 
     def flush(self) -> None:
@@ -75,31 +81,29 @@ class MemoryCursorStore:
         """Return what is saved for *consumer*, None if nothing ever was."""
         check_consumer(consumer)
         with self._lock:
-            return self._last(consumer)
+            return self._record(consumer, self._last(consumer)) if consumer in self._epochs else None
 
     def list_cursors(self) -> list[CursorRecord]:
         with self._lock:
-            return [records[-1] for _, records in sorted(self._epochs.items())]
+            return [self._record(consumer, entries[-1]) for consumer, entries in sorted(self._epochs.items())]
 
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
         """Return the last cursor of each epoch of *consumer*, the newest epoch first: the audit trail of resets."""
         check_consumer(consumer)
         with self._lock:
-            return self._epochs.get(consumer, [])[::-1]
+            return [self._record(consumer, entry) for entry in reversed(self._epochs.get(consumer, []))]
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
         check_consumer(consumer)
         check_reason(reason)
-        record = self._record(consumer, cursor)
+        start = self._codec.encode(cursor)
         with self._lock:
-            last = self._last(consumer)
-            epoch = last.epoch + 1 if last else 1
-            self._epochs.setdefault(consumer, []).append(attrs.evolve(record, epoch=epoch, reason=reason))
+            entry = _Entry(self._last(consumer).epoch + 1, start, self._clock.now_us(), reason)
+            self._epochs.setdefault(consumer, []).append(entry)
 
-    def _last(self, consumer: str) -> CursorRecord | None:
-        return self._epochs[consumer][-1] if consumer in self._epochs else None
+    def _last(self, consumer: str) -> _Entry:
+        return self._epochs[consumer][-1] if consumer in self._epochs else _Entry(0, "", 0)
 
-    def _record(self, consumer: str, cursor: str) -> CursorRecord:
-        """Return a record of now, with the canonical form of *cursor*."""
-        canonical = self._codec.decode(self._codec.encode(cursor))
-        return CursorRecord(consumer, canonical, updated_at=tu.datetime_of(self._clock.now_us()))
+    def _record(self, consumer: str, entry: _Entry) -> CursorRecord:
+        cursor, moment = self._codec.decode(entry.position), tu.datetime_of(entry.updated_us)
+        return CursorRecord(consumer, cursor, entry.epoch, moment, entry.reason)

@@ -119,8 +119,7 @@ class ScyllaCursorStore:
                 self._adopt(known, self._table.read(consumer))
             elif self._clock.monotonic() - known.checked >= self._epoch_check:
                 self._check(consumer, known)
-            stored = self._codec.decode(known.position)
-            if moves(consumer, known.position, given, stored_cursor=stored, cursor=cursor):
+            if moves(consumer, self._codec, known.position, given):
                 self._advance(consumer, known, given)
 
     def flush(self) -> None:
