@@ -2,8 +2,8 @@
 
 Numbers, text, booleans and null are themselves, NaN and the infinities the strings "NaN", "Infinity", "-Infinity".
 Blobs are "0x" and hex digits, as cqlsh prints them. Decimals are strings; timestamps RFC 3339 in UTC; uuid, inet, date,
-time and duration their usual text. Lists, sets and tuples are arrays (sets in their order); maps are objects where all
-keys are text, else arrays of pairs; UDTs are objects.
+time and duration their usual text. Lists, sets and tuples are arrays (sets sorted, so that the same value always gives
+the same text); maps are objects where all keys are text, else arrays of pairs; UDTs are objects.
 """
 
 from __future__ import annotations
@@ -34,9 +34,20 @@ def plain(value: Any) -> Any:
         if all(isinstance(k, str) for k in value):
             return {k: plain(v) for k, v in value.items()}
         return [[plain(k), plain(v)] for k, v in value.items()]
-    if isinstance(value, list | tuple | AbstractSet):
+    if isinstance(value, list | tuple):
         return [plain(v) for v in value]
+    if isinstance(value, AbstractSet):
+        return [plain(v) for v in _sorted(value)]
     return str(value)
+
+
+def _sorted(values: AbstractSet[Any]) -> list[Any]:
+    """Return the elements in an order that does not depend on their hashes: their own, or that of their JSON."""
+    try:
+        ordered = all(v == v for v in values)  # NaN has no place among numbers
+        return sorted(values) if ordered else sorted(values, key=dumps)
+    except TypeError:
+        return sorted(values, key=dumps)
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> str:
