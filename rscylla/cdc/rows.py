@@ -19,8 +19,9 @@ How a value is represented, everywhere in rscylla:
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -34,6 +35,7 @@ __all__ = ["Cells", "KeyedRow", "Layout", "ValueColumn", "keyed_rows"]
 
 Cells = tuple[bytes | None, ...]
 
+_INT = struct.Struct(">i")
 _FLIP_SIGNS = bytes(b ^ 0x80 for b in range(256))
 _NO_VERSION = bytes(b & 0x0F for b in range(256))
 
@@ -147,20 +149,85 @@ def keyed_rows(page: Page, layout: Layout) -> list[KeyedRow]:
 def decoder_for(type_: Type, *, list_cells: bool = False) -> Decoder:
     """Return a function from a cell's bytes to its value.
 
+    Collections, tuples and UDTs are cut here and not by the driver: its containers put sets in another order, refuse
+    some elements, and depend on the classes that the application registered for UDTs.
+
     Args:
         list_cells: the column is a non-frozen list, which the log keeps as a map from timeuuid to element.
     """
-    read = type_.read
-    if type_.kind == "timestamp":
-        return _timestamp
     if list_cells and type_.kind == "map":
-        element = _natural(type_.args[1])
-        return lambda raw: [element(v) for _, v in read(raw).items()]
-    convert = _natural(type_)
-    return read if convert is _same else lambda raw: convert(read(raw))
+        element = decoder_for(type_.args[1])
+        return lambda raw: [_or_none(element, v) for v in _parts(raw)[1::2]]
+    kind, parts = type_.kind, tuple(decoder_for(t) for t in type_.args)
+    if kind == "timestamp":
+        return _timestamp
+    if kind == "list":
+        return lambda raw: [_or_none(parts[0], e) for e in _parts(raw)]
+    if kind == "set":
+        return _set_decoder(parts[0], hashable=_hashable(type_.args[0]))
+    if kind == "map":
+        return _map_decoder(*parts, hashable=_hashable(type_.args[0]))
+    if kind == "tuple":
+        return lambda raw: tuple(_fields(raw, parts))
+    if kind == "vector" and type_.args[0].kind == "timestamp":
+        return lambda raw: [_timestamp(raw[at : at + 8]) for at in range(0, len(raw), 8)]
+    if kind == "udt":
+        names = type_.fields
+        return lambda raw: dict(zip(names, _fields(raw, parts), strict=True))
+    return type_.read
 
 
-def _timestamp(raw: bytes) -> datetime | int:
+def _set_decoder(element: Decoder, *, hashable: bool) -> Decoder:
+    if hashable:
+        return lambda raw: {_or_none(element, e) for e in _parts(raw)}
+    return lambda raw: [_or_none(element, e) for e in _parts(raw)]
+
+
+def _map_decoder(key: Decoder, value: Decoder, *, hashable: bool) -> Decoder:
+    def decode(raw: bytes) -> dict[Any, Any]:
+        cells = _parts(raw)
+        pairs = zip(cells[::2], cells[1::2], strict=True)
+        found = ((_or_none(key, k), _or_none(value, v)) for k, v in pairs)
+        return dict(found) if hashable else {_frozen(k): v for k, v in found}
+
+    return decode
+
+
+def _parts(raw: bytes) -> list[bytes | None]:
+    """Return the cells of a collection; those of a map are keys and values in turn. Empty bytes are an empty one."""
+    cells = _sized(raw, 4)
+    if raw and len(cells) not in (count := _INT.unpack_from(raw)[0], 2 * count):
+        raise ValueError("a collection holds another number of elements than it says")
+    return cells
+
+
+def _fields(raw: bytes, decoders: tuple[Decoder, ...]) -> list[Any]:
+    """Return the fields of a tuple or UDT; those at the end that were added after it was written are None."""
+    cells = _sized(raw, 0)
+    found = [_or_none(decode, cell) for decode, cell in zip(decoders, cells, strict=False)]
+    return found + [None] * (len(decoders) - len(found))
+
+
+def _sized(raw: bytes, at: int) -> list[bytes | None]:
+    """Return what follows in *raw* from *at* on, each piece led by its size; a negative size is null."""
+    cells: list[bytes | None] = []
+    end = len(raw)
+    while at < end:
+        (size,) = _INT.unpack_from(raw, at)
+        at += 4
+        if size < 0:
+            cells.append(None)
+            continue
+        if at + size > end:
+            raise ValueError("a value is longer than the cell that holds it")
+        cells.append(raw[at : at + size])
+        at += size
+    return cells
+
+
+def _timestamp(raw: bytes) -> datetime | int | None:
+    if not raw:
+        return None
     ms = int.from_bytes(raw, "big", signed=True)
     try:
         return datetime_of(ms * 1000)
@@ -168,42 +235,12 @@ def _timestamp(raw: bytes) -> datetime | int:
         return ms
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _natural(type_: Type) -> Callable[[Any], Any]:
-    """Return a function from the driver's value to ours."""
-    kind = type_.kind
-    parts = [_natural(t) for t in type_.args]
-    if kind == "timestamp":
-        return lambda v: v.replace(tzinfo=UTC) if isinstance(v, datetime) else v
-    if kind in ("list", "vector"):
-        return lambda v: [_or_none(parts[0], e) for e in v]
-    if kind == "set":
-        if _hashable(type_.args[0]):
-            return lambda v: {parts[0](e) for e in v}
-        return lambda v: [parts[0](e) for e in v]
-    if kind == "map":
-        freeze = _same if _hashable(type_.args[0]) else _frozen
-        return lambda v: {freeze(parts[0](k)): _or_none(parts[1], e) for k, e in v.items()}
-    if kind == "tuple":
-        return lambda v: tuple(_or_none(p, e) for p, e in zip(parts, v, strict=False))
-    if kind == "udt":
-        fields = type_.fields
-        return lambda v: {
-            f: _or_none(p, v[i] if isinstance(v, tuple) else getattr(v, f, None))
-            for i, (f, p) in enumerate(zip(fields, parts, strict=True))
-        }
-    return _same
-
-
-def _or_none(convert: Callable[[Any], Any], value: Any) -> Any:
-    return None if value is None else convert(value)
+def _or_none(decode: Decoder, raw: bytes | None) -> Any:
+    return None if raw is None else decode(raw)
 
 
 def _hashable(type_: Type) -> bool:
-    """Whether values of the type, as ``_natural`` makes them, can be elements of a set or keys of a dict."""
+    """Whether values of the type, as decoded here, can be elements of a set or keys of a dict."""
     return type_.kind not in ("list", "vector", "set", "map", "udt") and all(_hashable(t) for t in type_.args)
 
 
