@@ -39,7 +39,7 @@ from cassandra.cluster import (
     Session,
 )
 from cassandra.connection import ConnectionException, ConnectionShutdown, DefaultEndPoint
-from cassandra.cqltypes import BytesType, UserType
+from cassandra.cqltypes import BytesType, UserType, VectorType
 from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, RoundRobinPolicy, TokenAwarePolicy
 from cassandra.protocol import ErrorMessage, ProtocolHandler, ResultMessage, SyntaxException
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
@@ -215,7 +215,8 @@ def _one_line(error: BaseException) -> str:
 class Type:
     """A CQL type as a tree, without the driver's classes.
 
-    ``kind``: list, set, map, tuple, udt, or the name of a native type. ``read`` gives the driver's own value for bytes.
+    ``kind``: list, set, map, tuple, udt, vector, or the name of a native type. ``read`` gives the driver's own value
+    for bytes.
     """
 
     kind: str
@@ -239,6 +240,8 @@ def _type_of(cql_type: Any) -> Type:
     kind = cql_type.typename
     if issubclass(cql_type, UserType):
         kind, fields = "udt", tuple(cql_type.fieldnames)
+    elif issubclass(cql_type, VectorType):
+        kind, args = "vector", (_type_of(cql_type.subtype),)
     return Type(kind, cql_type.cql_parameterized_type(), lambda raw: cql_type.from_binary(raw, 4), args, fields)
 
 
@@ -418,7 +421,14 @@ class LogSession:
                 _hooked.add(session)
 
     def rows(
-        self, cql: str, values: Iterable[Any] = (), *, doing: str, consistency: int | None = None, host: Any = None
+        self,
+        cql: str,
+        values: Iterable[Any] = (),
+        *,
+        doing: str,
+        consistency: int | None = None,
+        host: Any = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> list[tuple[Any, ...]]:
         """Return all rows of a small query as tuples. Blocks. Errors come in our terms, saying what was *doing*."""
         statement = _MetadataRead(
@@ -428,7 +438,7 @@ class LogSession:
             is_idempotent=True,
         )
         try:
-            return list(self.session.execute(statement, tuple(values) or None, timeout=REQUEST_TIMEOUT_S, host=host))
+            return list(self.session.execute(statement, tuple(values) or None, timeout=timeout_s, host=host))
         except Exception as e:
             raise translate(e, doing) from e
 
@@ -438,7 +448,9 @@ class LogSession:
 
         Source: Scylla's CDC clients, facts on ``system_distributed``.
         """
-        return cast("int", ConsistencyLevel.ONE if len(self.hosts()) < 2 else ConsistencyLevel.QUORUM)
+        # All nodes count, also those that are down: with ONE a single stale replica would decide what there is.
+        nodes = len(self.session.cluster.metadata.all_hosts())
+        return cast("int", ConsistencyLevel.ONE if nodes < 2 else ConsistencyLevel.QUORUM)
 
     def hosts(self) -> list[Any]:
         """Return the nodes that the driver believes to be up."""

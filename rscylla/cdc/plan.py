@@ -106,7 +106,7 @@ class Width:
     us: int = 1_000_000
     target: int = 20_000
     cap: int = 100_000
-    least_us: int = 1_000
+    least_us: int = 1
     most_us: int = 86_400_000_000
 
     def after(self, window: Window, rows: int) -> Width:

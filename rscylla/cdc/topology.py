@@ -31,6 +31,9 @@ log = logging.getLogger("rscylla")
 
 DEFAULT_TTL_S = 86_400
 
+SAMPLE_TIMEOUT_S = 2.0
+"""A node that takes longer to tell its time is left out: reading must not wait for one that hangs."""
+
 _U32 = struct.Struct("<I")
 
 
@@ -257,7 +260,8 @@ def _cdc_options(packed: bytes | None) -> dict[str, str] | None:
         at, texts = 4, []
         for _ in range(2 * count):
             (size,) = _U32.unpack_from(packed, at)
-            texts.append(packed[at + 4 : at + 4 + size].decode())
+            (text,) = struct.unpack_from(f"{size}s", packed, at + 4)
+            texts.append(text.decode())
             at += 4 + size
     except (struct.error, UnicodeDecodeError) as e:
         raise MetadataError("the table's CDC options cannot be read; is this Scylla newer than rscylla knows?") from e
@@ -293,6 +297,7 @@ class NodeClocks:
                     "SELECT toUnixTimestamp(now()) FROM system.local",
                     doing=f"asking node {address} for its time",
                     host=host,
+                    timeout_s=SAMPLE_TIMEOUT_S,
                 )
             except SourceError as e:
                 log.debug("%s", e)
