@@ -21,7 +21,7 @@ from rscylla.errors import (
     TableNotFound,
 )
 
-from .schema import qualified, schema_cql
+from .schema import COLUMNS, qualified, schema_cql
 
 __all__ = ["CursorTable", "Row", "driver_errors"]
 
@@ -154,11 +154,23 @@ class CursorTable:
             return self._prepared[text]
 
     def _require_table(self) -> None:
-        """Create the table if that was asked for; raise ``TableNotFound`` if it, or its keyspace, is not there."""
+        """Create the table if that was asked for.
+
+        Raises:
+            TableNotFound: it, or its keyspace, is not there.
+            ConfigError: it is a table of something else.
+        """
         # Asked before the first prepare, because the driver logs a traceback for each prepare that fails.
-        if self._exists("tables", "keyspace_name = %s AND table_name = %s", self._keyspace, self._table):
+        where = "keyspace_name = %s AND table_name = %s"
+        columns = self._schema("column_name", "columns", where, self._keyspace, self._table)
+        if columns:
+            if lacking := [name for name in COLUMNS if name not in columns]:
+                raise ConfigError(
+                    f"table {self.name} is no cursor table, it has no column {', '.join(lacking)}; name another one, "
+                    "which the store can create"
+                )
             return
-        if not self._exists("keyspaces", "keyspace_name = %s", self._keyspace):
+        if not self._schema("keyspace_name", "keyspaces", "keyspace_name = %s", self._keyspace):
             raise TableNotFound(
                 f"keyspace {self._keyspace!r} does not exist, so it has no cursor table; create the keyspace, or name "
                 "another one for the cursor store"
@@ -167,9 +179,9 @@ class CursorTable:
             raise _no_table(self.name)
         self.create()
 
-    def _exists(self, kind: str, where: str, *names: str) -> bool:
-        answer = self._session.execute(f"SELECT keyspace_name FROM system_schema.{kind} WHERE {where}", names)
-        return any(True for _ in answer)
+    def _schema(self, column: str, kind: str, where: str, *names: str) -> set[str]:
+        answer = self._session.execute(f"SELECT {column} FROM system_schema.{kind} WHERE {where}", names)
+        return {_values(row)[0] for row in answer}
 
 
 @contextmanager

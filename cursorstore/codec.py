@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 from rscylla import _timeuuid as tu
@@ -113,8 +114,12 @@ def parse_us(text: str) -> int:
 def _format(us: int, tenth: int, digits: int) -> str:
     """Return RFC 3339 text with *digits* digits of fraction; *tenth* is the digit below the microsecond."""
     seconds, fraction = divmod(us, 1_000_000)
-    moment = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None)
-    return f"{moment.isoformat()}.{f'{fraction:06d}{tenth}'[:digits]}Z"
+    return f"{_second(seconds)}.{f'{fraction:06d}{tenth}'[:digits]}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def _timeuuid(ticks: int, low: bytes) -> bytes:

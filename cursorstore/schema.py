@@ -10,20 +10,21 @@ import re
 
 from rscylla.errors import ConfigError
 
-__all__ = ["DEFAULT_TABLE", "qualified", "schema_cql"]
+__all__ = ["COLUMNS", "DEFAULT_TABLE", "qualified", "schema_cql"]
 
 DEFAULT_TABLE = "rscylla_cursors"
 
-_COLUMNS = """\
-    consumer text,
-    epoch bigint,
-    position text,
-    updated text,
-    start text,
-    stamp bigint,
-    opened text,
-    reason text,
-    PRIMARY KEY ((consumer), epoch)"""
+COLUMNS = {
+    "consumer": "text",
+    "epoch": "bigint",
+    "position": "text",
+    "updated": "text",
+    "start": "text",
+    "stamp": "bigint",
+    "opened": "text",
+    "reason": "text",
+}
+"""Names and types of the columns."""
 
 _COMMENT = "cursors of rscylla consumers; the highest epoch counts; reset cursors with rscylla, do not edit rows"
 
@@ -34,10 +35,11 @@ def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
     Raises:
         ConfigError: a name cannot be one of a keyspace or table.
     """
+    columns = "".join(f"    {name} {kind},\n" for name, kind in COLUMNS.items())
     # Expiring cells would beat plain ones and then vanish, so the table has no default TTL.
     return (
-        f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{_COLUMNS}\n)\n"
-        f"WITH CLUSTERING ORDER BY (epoch DESC) AND default_time_to_live = 0\n    AND comment = '{_COMMENT}'"
+        f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}    PRIMARY KEY ((consumer), epoch)\n)\n"
+        f"WITH CLUSTERING ORDER BY (epoch DESC) AND default_time_to_live = 0\n    AND comment = '{_COMMENT}';"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from cassandra.cluster import Cluster
 from cassandra.query import dict_factory, tuple_factory
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cursorstore import (
     BufferedCursorStore,
@@ -25,10 +28,10 @@ from cursorstore import (
 from rscylla.abc import CursorStore
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import (
+    ConfigError,
     ConnectionFailed,
     CursorConflict,
     CursorRegression,
-    QueryFailed,
     QueryTimeout,
     TableNotFound,
 )
@@ -148,7 +151,7 @@ def test_table_of_other_columns_is_refused(scylla: EmbeddedScylla) -> None:
     session = scylla.connect()
     session.execute(f'CREATE TABLE "{KEYSPACE}".foreign_table (id text PRIMARY KEY, last_event_id bigint)')
     store = ScyllaCursorStore(session, KEYSPACE, "foreign_table", create=True)
-    with pytest.raises(QueryFailed):
+    with pytest.raises(ConfigError, match=r"foreign_table.*no column consumer, epoch"):
         store.get_cursor("c")
 
 
@@ -165,6 +168,35 @@ def test_row_deleted_by_hand_is_noticed_and_a_reset_mends_it(
     assert store.get_cursor(consumer) == "1"
     store.set_cursor(consumer, "2")
     assert open_store().get_cursor(consumer) == "2"
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.booleans()), max_size=25))
+@settings(max_examples=30, deadline=None)
+def test_highest_cursor_wins_in_any_interleaving_of_processes(
+    sessions: Iterator[Any], steps: list[tuple[int, int, bool]]
+) -> None:
+    """Three processes of one name save in random order; now and then one of them resets, which the others learn."""
+    consumer = str(uuid.uuid4())
+    codec, never = IntCursorCodec(), timedelta(hours=1)
+    processes = [
+        ScyllaCursorStore(next(sessions), KEYSPACE, TABLE, create=True, codec=codec, epoch_check=never)
+        for _ in range(3)
+    ]
+    epochs: list[int | None] = [None] * 3
+    epoch, highest = 0, ""
+    for who, value, reset in steps:
+        cursor = str(value)
+        if reset and value > 30:
+            processes[who].reset_cursor(consumer, str(value - 30), reason="test")
+            epoch, highest = epoch + 1, str(value - 30)
+        else:
+            epochs[who] = epoch if epochs[who] is None else epochs[who]
+            with contextlib.suppress(CursorRegression, CursorConflict):
+                processes[who].set_cursor(consumer, cursor)
+                if epochs[who] == epoch:
+                    highest = max(highest, cursor, key=codec.encode)
+        fresh = ScyllaCursorStore(next(sessions), KEYSPACE, TABLE, codec=codec)
+        assert fresh.get_cursor(consumer) == highest
 
 
 STALE_PROCESS = """

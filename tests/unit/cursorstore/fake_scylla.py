@@ -30,7 +30,7 @@ KEYS = ("consumer", "epoch")
 UPDATE = re.compile(r"UPDATE (\S+) USING TIMESTAMP \? AND TTL 0 SET (.+) WHERE consumer = \? AND epoch = \?")
 INSERT = re.compile(r"INSERT INTO (\S+) \((.+)\) VALUES \((.+)\) IF NOT EXISTS")
 SELECT = re.compile(r"SELECT (.+) FROM (\S+)( WHERE consumer = \?)?( PER PARTITION LIMIT 1)?( LIMIT 1)?")
-SCHEMA = re.compile(r"SELECT keyspace_name FROM system_schema\.(tables|keyspaces) WHERE (.+)")
+SCHEMA = re.compile(r"SELECT (\S+) FROM system_schema\.(columns|keyspaces) WHERE (.+)")
 CREATE = re.compile(r"CREATE TABLE IF NOT EXISTS (\S+) \(\n(.*)\n\)\nWITH (.*)", re.DOTALL)
 
 MARKER = "row marker"
@@ -169,11 +169,11 @@ class FakeScylla:
         return columns, [tuple(row[column] for column in columns) for row in rows]
 
     def _schema(self, match: re.Match[str], values: Sequence[Any]) -> tuple[list[str], list[Any]]:
-        if match[1] == "keyspaces":
-            found = values[0] in self.keyspaces
+        if match[2] == "keyspaces":
+            found = {values[0]} & self.keyspaces
         else:
-            found = '"{}"."{}"'.format(*values) in self.tables
-        return ["keyspace_name"], [(values[0],)] if found else []
+            found = set(COLUMNS) if '"{}"."{}"'.format(*values) in self.tables else set()
+        return [match[1]], [(name,) for name in found]
 
     def _create(self, match: re.Match[str]) -> tuple[list[str], list[Any]]:
         keyspace = match[1].split(".")[0].strip('"')
