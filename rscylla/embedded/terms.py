@@ -52,6 +52,8 @@ class Unset:
 
 UNSET: Final = Unset()
 
+_MAX_FLOAT: Final = float.fromhex("0x1.fffffep127")
+
 BindFn = Callable[[ast.Marker, CqlType], "bytes | Unset | None"]
 CallFn = Callable[[ast.Call, CqlType], "bytes | None"]
 
@@ -98,7 +100,6 @@ _READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
     TIME: parse_time,
     DURATION: parse_duration,
 }
-_MAX_FLOAT: Final = float.fromhex("0x1.fffffep127")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
