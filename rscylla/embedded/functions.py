@@ -17,10 +17,10 @@ from .casts import cast_function
 from .cqltype import CqlType
 from .errors import InvalidRequest
 from .natives import BIGINT, BLOB, DATE, NANOS_PER_DAY, NATIVE_TYPES, TIME, TIMESTAMP, TIMEUUID, UUID
-from .terms import is_assignable
+from .terms import is_assignable, is_compatible
 from .timeuuid import TimeUuids, max_timeuuid, millis, min_timeuuid
 
-__all__ = ["FUNCTIONS", "Context", "Function", "cast_function", "find_function", "is_compatible"]
+__all__ = ["FUNCTIONS", "Context", "Function", "cast_function", "find_function"]
 
 _MS_PER_DAY: Final = 86_400_000
 _timeuuids: Final = TimeUuids()
@@ -39,31 +39,29 @@ Body = Callable[[Context, Sequence[bytes]], bytes]
 
 @attrs.frozen
 class Function:
-    """One signature. ``is_pure`` tells that equal arguments give equal results."""
+    """One signature. ``is_pure``: equal arguments give equal results. ``empty_is_null``: so does an empty argument."""
 
     name: str
     arguments: tuple[CqlType, ...]
     result: CqlType
     is_pure: bool
     body: Body
+    empty_is_null: bool = False
 
     def call(self, context: Context, arguments: Sequence[bytes | None]) -> bytes | None:
-        """Return the encoded result; null if an argument is null or an empty value that has no meaning here.
+        """Return the encoded result; null if an argument is null.
 
         *arguments* are encoded values of the types in ``arguments``, already validated.
         """
         given: list[bytes] = []
-        for value, cql_type in zip(arguments, self.arguments, strict=True):
-            if value is None or (not value and cql_type in _MEANINGLESS_EMPTY):
+        for value in arguments:
+            if value is None or (self.empty_is_null and not value):
                 return None
             given.append(value)
         return self.body(context, given)
 
     def __str__(self) -> str:
         return f"system.{self.name}({', '.join(t.name for t in self.arguments)}) -> {self.result.name}"
-
-
-_MEANINGLESS_EMPTY: Final = frozenset((TIMESTAMP, DATE, TIMEUUID))
 
 
 def find_function(
@@ -129,17 +127,6 @@ def _takes_exactly(cql_type: CqlType, argument: Any) -> bool:
     return isinstance(argument, CqlType) and argument.freeze() == cql_type.freeze()
 
 
-def is_compatible(source: CqlType, target: CqlType) -> bool:
-    """Whether an encoded value of *source* is a value of *target* as it stands."""
-    if source.freeze() == target.freeze() or target is BLOB:
-        return True
-    return (source.name, target.name) in (
-        ("ascii", "text"),
-        ("timeuuid", "uuid"),
-        ("timestamp", "bigint"),
-    )
-
-
 # ---------------------------------------------------------------- bodies
 
 
@@ -162,7 +149,14 @@ def _as_date(timestamp_ms: int) -> bytes:
 def _time_function(name: str, source: CqlType, read: Callable[[bytes], int], result: CqlType) -> Function:
     """Return a conversion between types that hold a point in time, through milliseconds."""
     write = _as_date if result is DATE else _as_timestamp
-    return Function(name, (source,), result, True, lambda _, args: write(read(args[0])))
+    return Function(name, (source,), result, True, lambda _, args: write(read(args[0])), empty_is_null=True)
+
+
+def _bound_function(name: str, bound: Callable[[int], bytes]) -> Function:
+    def body(_: Context, args: Sequence[bytes]) -> bytes:
+        return bound(_timestamp_of(args[0]))
+
+    return Function(name, (TIMESTAMP,), TIMEUUID, True, body, empty_is_null=True)
 
 
 def _now(context: Context, _: Sequence[bytes]) -> bytes:
@@ -204,8 +198,8 @@ def _list_functions() -> list[Function]:
         Function("currenttimestamp", (), TIMESTAMP, False, _current_timestamp),
         Function("currentdate", (), DATE, False, _current_date),
         Function("currenttime", (), TIME, False, _current_time),
-        Function("mintimeuuid", (TIMESTAMP,), TIMEUUID, True, lambda _, args: min_timeuuid(_timestamp_of(args[0]))),
-        Function("maxtimeuuid", (TIMESTAMP,), TIMEUUID, True, lambda _, args: max_timeuuid(_timestamp_of(args[0]))),
+        _bound_function("mintimeuuid", min_timeuuid),
+        _bound_function("maxtimeuuid", max_timeuuid),
         _time_function("dateof", TIMEUUID, millis, TIMESTAMP),
         _time_function("unixtimestampof", TIMEUUID, millis, BIGINT),
         _time_function("todate", TIMEUUID, millis, DATE),

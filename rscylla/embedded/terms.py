@@ -38,7 +38,7 @@ from .natives import (
 )
 from .typetext import parse_type
 
-__all__ = ["UNSET", "Unset", "default_type", "is_assignable", "resolve", "term_bytes"]
+__all__ = ["UNSET", "Unset", "default_type", "is_assignable", "is_compatible", "resolve", "term_bytes"]
 
 
 class Unset:
@@ -128,6 +128,13 @@ def default_type(term: Any) -> CqlType | None:
     return kinds.get(term.kind)
 
 
+def is_compatible(source: CqlType, target: CqlType) -> bool:
+    """Tell whether an encoded value of *source* is a value of *target* as it stands."""
+    if source.freeze() == target.freeze() or target is BLOB:
+        return True
+    return (source, target) in ((ASCII, TEXT), (TIMEUUID, UUID), (TIMESTAMP, BIGINT))
+
+
 def is_assignable(term: Any, cql_type: CqlType) -> bool:
     """Tell whether a term may stand where a value of *cql_type* is wanted, going by its outer form only."""
     match term:
@@ -137,7 +144,7 @@ def is_assignable(term: Any, cql_type: CqlType) -> bool:
             return isinstance(cql_type, NativeType) and cql_type in _ACCEPTED[term.kind]
         case ast.Cast():
             hinted = _hint(term.type_text, cql_type)
-            return hinted.freeze() == cql_type.freeze() or cql_type in _WIDER.get(hinted, ()) or cql_type is BLOB
+            return is_compatible(hinted, cql_type) or cql_type in _WIDER.get(hinted, ())
         case ast.Marker() | ast.Call():
             return True
     fitting: dict[type, tuple[type, ...]] = {
@@ -238,9 +245,7 @@ class _Resolver:
     def _cast(self, term: ast.Cast, cql_type: CqlType) -> bytes | Unset | None:
         hinted = _hint(term.type_text, cql_type)
         value = self.value(term.term, hinted)
-        if hinted == cql_type or not isinstance(value, bytes) or cql_type.freeze() == hinted.freeze():
-            return value
-        if cql_type is BLOB or (cql_type, hinted) in ((TEXT, ASCII), (UUID, TIMEUUID), (BIGINT, TIMESTAMP)):
+        if not isinstance(value, bytes) or is_compatible(hinted, cql_type):
             return value
         if cql_type in _WIDER.get(hinted, ()):
             return cql_type.encode(hinted.decode(value))
