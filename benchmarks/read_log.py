@@ -45,8 +45,8 @@ def main() -> None:
 
 def write(session: rscylla.Session, rows: int, batch: int, pid: int) -> None:
     """Write *rows* changes of 2 % deletes, in batches of one partition each."""
-    from cassandra.concurrent import execute_concurrent  # noqa: PLC0415 - the benchmark's own driver use
-    from cassandra.query import BatchStatement, BatchType  # noqa: PLC0415
+    from cassandra.concurrent import execute_concurrent
+    from cassandra.query import BatchStatement, BatchType
 
     session.execute(
         f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}} "
@@ -91,7 +91,7 @@ def by_driver(session: rscylla.Session) -> int:
 
 def raw_pages(session: rscylla.Session) -> int:
     """Pages as they come, nothing decoded: what the transport costs."""
-    import threading  # noqa: PLC0415
+    import threading
 
     log = LogSession(session, consistency=consistency_named("ONE"))
     source = rscylla.NewStream(session, KEYSPACE, TABLE).describe()

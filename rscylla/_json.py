@@ -52,4 +52,8 @@ def _sorted(values: AbstractSet[Any]) -> list[Any]:
 
 def dumps(value: Any, *, sort_keys: bool = False) -> str:
     """Return compact JSON text of a CQL value, or of a dict of such values. Text is not escaped to ASCII."""
-    return json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys, allow_nan=False)
+    return _encode_sorted(plain(value)) if sort_keys else _encode(plain(value))
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_encode_sorted = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, sort_keys=True).encode

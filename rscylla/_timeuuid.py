@@ -11,6 +11,7 @@ import re
 import struct
 import uuid
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 __all__ = [
     "EPOCH_TICKS",
@@ -101,6 +102,7 @@ def format_time(us: int) -> str:
     return f"{text}.{fraction:06d}".rstrip("0") + "Z" if fraction else text + "Z"
 
 
+@lru_cache(maxsize=4096)  # cursors of one window share their times
 def parse_time(text: str) -> int:
     """Return microseconds since the epoch for RFC 3339 text; digits below the microsecond are cut off.
 

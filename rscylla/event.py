@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
@@ -25,6 +26,14 @@ __all__ = ["Event", "EventID", "Operation", "Progress", "SimpleEvent", "cursor_k
 
 GRID_US = 1_000_000
 """Width of the aligned windows that event ids name: one second, on the grid of the epoch."""
+
+
+_TIME = r"(\d{4}-\d\d-\d\dT[\d:]{8}(?:\.\d{1,6})?Z)"
+_CANONICAL = re.compile(
+    rf'{{"cursor_gen":"{_TIME}","cursor_time":"{_TIME}","stream_id":"([0-9a-f]{{32}})",'
+    r'"stream_time":"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})","stream_seq":(\d{1,9}),"v":2}',
+    re.ASCII,
+)
 
 
 class Operation(enum.IntEnum):
@@ -84,6 +93,11 @@ class EventID:
             InvalidCursor: *text* is no such id.
         """
         try:
+            match = _CANONICAL.fullmatch(text)
+            if match is not None:  # what __str__ writes; about all there is to parse where cursors are saved
+                generation, time, sid, stime, number = match.groups()
+                raw = bytes.fromhex(stime.replace("-", ""))
+                return cls(tu.parse_time(generation) // 1000, tu.parse_time(time), bytes.fromhex(sid), raw, int(number))
             fields = json.loads(text)
             generation_us = tu.parse_time(fields["cursor_gen"])
             time_us = tu.parse_time(fields["cursor_time"])

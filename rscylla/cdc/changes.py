@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 
 from .. import _timeuuid as tu
 from .._json import dumps
-from ..event import GRID_US, Event, EventID, Operation
+from ..event import GRID_US, Event, Operation
 from .rows import Cells, KeyedRow, Layout
 
 __all__ = ["Bound", "Change", "ChangeEvent", "Context", "changes_of", "rows_as_events"]
+
+T = TypeVar("T")
 
 _RECORD = 32
 """Length of the part of a position that the rows of one record share: ticks, low half, stream id."""
@@ -28,10 +30,32 @@ _PREIMAGE = b"\x00"
 _POSTIMAGE = b"\x09"
 _RANGE_STARTS = frozenset((b"\x05", b"\x06"))
 _RANGE_ENDS = frozenset((b"\x07", b"\x08"))
-_NOT_ALONE = _RANGE_STARTS | _RANGE_ENDS | {_PREIMAGE, _POSTIMAGE}
+_WITHOUT_IMAGES = _RANGE_STARTS | _RANGE_ENDS
+_PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
+_NOT_ALONE = _WITHOUT_IMAGES | {_PREIMAGE, _POSTIMAGE}
 """Operations of rows that belong to another row of their record."""
 
 _WRITES = frozenset((Operation.INSERT, Operation.UPDATE))
+
+
+class _Lazy(Generic[T]):
+    """A property that is worked out once. Unlike ``functools.cached_property`` of Python 3.11 it takes no lock.
+
+    Two threads may both work it out; they get equal values.
+    """
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        if instance is None:
+            return cast("T", self)
+        value = instance.__dict__[self._name] = self._work(instance)
+        return value
 
 
 @attrs.frozen
@@ -55,49 +79,48 @@ class Change:
     _postimage: Cells | None = attrs.field(repr=False, default=None)
     _range_end: Cells | None = attrs.field(repr=False, default=None)
 
-    @cached_property
+    @_Lazy
     def operation(self) -> Operation:
         return _OPERATIONS[self._cells[self._layout.operation]]
 
-    @cached_property
+    @_Lazy
     def key(self) -> Mapping[str, Any]:
         """The primary key by column; of a range delete the partition key. Parts that the change lacks are absent."""
         key = self._layout.key_of(self._cells)
-        if self._cells[self._layout.operation] in _RANGE_STARTS | _RANGE_ENDS:
+        if self._cells[self._layout.operation] in _WITHOUT_IMAGES:
             return {c.name: key[c.name] for c in self._layout.table.partition_key if c.name in key}
         return key
 
-    @cached_property
+    @_Lazy
     def before(self) -> Mapping[str, Any] | None:
-        """The preimage by column, keys left out; None when the table logs none or the row did not exist."""
-        return None if self._preimage is None else self._image(self._preimage)
+        """The preimage by column, keys left out; None when the table logs none or the row did not exist.
 
-    @cached_property
+        Unless the table logs full preimages, it has only the columns that the write touched.
+        """
+        image = self._cells if self.operation == Operation.PREIMAGE else self._preimage
+        return None if image is None else self._image(image, whole=False)
+
+    @_Lazy
     def after(self) -> Mapping[str, Any] | None:
         """The postimage by column if there is one; else, for inserts and updates, what this change wrote and nulled."""
-        if self._postimage is not None:
-            return self._image(self._postimage)
+        image = self._cells if self.operation == Operation.POSTIMAGE else self._postimage
+        if image is not None:
+            return self._image(image, whole=True)
         if self.operation not in _WRITES:
             return None
         return {**self.values, **dict.fromkeys(self.deleted - self.values.keys())}
 
-    @cached_property
+    @_Lazy
     def values(self) -> Mapping[str, Any]:
         """What this change wrote, by column: whole values; of a collection the elements it added or replaced."""
-        cells = self._cells
-        found = {}
-        for column in self._layout.values:
-            raw = cells[column.index]
-            if raw is not None:
-                found[column.name] = column.decode(raw)
-        return found
+        return {c.name: value for c in self._layout.values if (value := c.value_in(self._cells)) is not None}
 
-    @cached_property
+    @_Lazy
     def deleted(self) -> frozenset[str]:
         """The columns that were set to null; a collection that was overwritten is here and in ``values``."""
-        return frozenset(c.name for c in self._layout.values if c.deleted >= 0 and self._cells[c.deleted] == b"\x01")
+        return frozenset(c.name for c in self._layout.values if c.marked_in(self._cells))
 
-    @cached_property
+    @_Lazy
     def deleted_elements(self) -> Mapping[str, Any]:
         """By collection column, what was removed from it: set elements, map keys, list cells or UDT field numbers."""
         found = {}
@@ -107,7 +130,7 @@ class Change:
                 found[column.name] = column.decode_elements(raw)
         return found
 
-    @cached_property
+    @_Lazy
     def range(self) -> tuple[Bound | None, Bound | None] | None:
         """The two ends of a deleted range, in clustering order; None for other changes.
 
@@ -140,12 +163,21 @@ class Change:
             out["deleted_elements"] = dict(self.deleted_elements)
         return out | {"ttl": self.ttl, "timestamp": tu.datetime_of(self.timestamp_us)}
 
-    def _image(self, cells: Cells) -> Mapping[str, Any]:
-        """Return an image by column. Columns the image does not speak of (null, not marked) are null in it too."""
+    def _image(self, cells: Cells, *, whole: bool) -> Mapping[str, Any]:
+        """Return an image by column. A row's image does not speak of static columns, nor theirs of others.
+
+        Args:
+            whole: null columns are null; otherwise only if they are marked, and unknown, so left out, if not.
+        """
+        layout = self._layout
+        static = layout.is_static(cells)
         image = {}
-        for column in self._layout.values:
-            raw = cells[column.index]
-            image[column.name] = None if raw is None else column.decode(raw)
+        for column in layout.values:
+            value = column.value_in(cells)
+            if value is not None:
+                image[column.name] = value
+            elif column.static == static and (whole or column.marked_in(cells)):
+                image[column.name] = None
         return image
 
     def _bound(self, cells: Cells) -> Bound:
@@ -168,18 +200,17 @@ class Context:
 
     generation: int
     event_type: Callable[[Change], int] | None = None
-    _second: int = -1
-    _prefix: str = ""
+    _last: tuple[int, str] = (-1, "")
 
     def id_prefix(self, us: int) -> str:
         """Return the part of an event id that the rows of one second share. The last one is kept."""
         second = us // GRID_US
-        if second != self._second:
+        last, prefix = self._last  # one read and one write of a pair: events may be used by several threads
+        if second != last:
             start = tu.format_time(second * GRID_US)
             prefix = f'{{"cursor_gen":"{tu.format_time(self.generation * 1000)}","cursor_time":"{start}","stream_id":"'
-            self._second, self._prefix = second, prefix
-            return prefix
-        return self._prefix
+            self._last = (second, prefix)
+        return prefix
 
 
 class ChangeEvent(Event):
@@ -259,7 +290,7 @@ class ChangeEvent(Event):
         layout, cells = self._layout, self._cells
         out: dict[str, Any] = {
             "cdc$stream_id": cells[layout.stream_id],
-            "cdc$time": EventID.row(self._context.generation, b"", cells[layout.time], 0).stream_time.hex(),  # type: ignore[arg-type]
+            "cdc$time": uuid.UUID(bytes=cells[layout.time]),
             "cdc$batch_seq_no": int.from_bytes(cells[layout.seq], "big"),  # type: ignore[arg-type]
             "cdc$operation": int(self.operation),
             "cdc$ttl": self.change.ttl,
@@ -303,9 +334,12 @@ def changes_of(rows: Sequence[KeyedRow], context: Context) -> list[ChangeEvent]:
 def _record(rows: Sequence[KeyedRow], context: Context) -> list[ChangeEvent]:
     """Return the events of one record.
 
-    Images belong to the deltas of the same row, wherever in the record they are; an image whose delta is gone, and a
-    range end whose start is, become events of their own, so that nothing is dropped without a trace.
+    Images belong to the deltas of the same row, wherever in the record they are. Deletes of ranges and of whole
+    partitions have none, though their keys may look like the static row's. An image whose delta is gone, and a range
+    end whose start is, become events of their own, so that nothing is dropped without a trace.
     """
+    if not any(cells[layout.operation] in _NOT_ALONE for _, cells, layout in rows):
+        return rows_as_events(rows, context)
     preimages: dict[Cells, KeyedRow] = {}
     postimages: dict[Cells, KeyedRow] = {}
     for row in rows:
@@ -326,9 +360,13 @@ def _record(rows: Sequence[KeyedRow], context: Context) -> list[ChangeEvent]:
             following = rows[i + 1][1]
             if following[layout.operation] in _RANGE_ENDS:
                 range_end, skip = following, i + 1
-        key = layout.raw_key(cells)
-        used.add(key)
-        before, after = preimages.get(key), postimages.get(key)
+        before = after = None
+        if operation not in _WITHOUT_IMAGES and (
+            operation not in _PARTITION_DELETES or not layout.table.clustering_key
+        ):
+            key = layout.raw_key(cells)
+            used.add(key)
+            before, after = preimages.get(key), postimages.get(key)
         parts = (before and before[1], after and after[1], range_end)
         events.append(ChangeEvent(context, position, cells, layout, parts))
     orphans = [r for images in (preimages, postimages) for key, r in images.items() if key not in used]

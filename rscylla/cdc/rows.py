@@ -53,6 +53,24 @@ class ValueColumn:
     elements: int = -1
     decode_elements: Decoder | None = None
     static: bool = False
+    loose_udt: bool = False
+
+    def marked_in(self, cells: Cells) -> bool:
+        """Whether the row says that the column is, or was made, null."""
+        return self.deleted >= 0 and cells[self.deleted] == b"\x01"
+
+    def value_in(self, cells: Cells) -> Any:
+        """Return the decoded value, or None.
+
+        A non-frozen UDT without any field is null, which the log writes as one whose fields are all null.
+        """
+        raw = cells[self.index]
+        if raw is None:
+            return None
+        value = self.decode(raw)
+        if self.loose_udt and all(field is None for field in value.values()):
+            return None
+        return value
 
 
 @attrs.frozen(eq=False)
@@ -98,6 +116,7 @@ class Layout:
                 elements=index.get(elements, -1),
                 decode_elements=decoder_for(types[elements]) if elements in types else None,
                 static=known is not None and known.kind == "static",
+                loose_udt=types[name].kind == "udt" and elements in types,
             )
 
         # A base column may itself be called cdc$something; only those with a deletion mark, or in the key, are values.
@@ -117,6 +136,11 @@ class Layout:
             if raw is not None:
                 key[column.name] = column.decode(raw)
         return key
+
+    def is_static(self, cells: Cells) -> bool:
+        """Whether an image or write is of the partition's static row: its clustering key is null."""
+        clustering = self.keys[len(self.table.partition_key) :]
+        return bool(clustering) and all(cells[c.index] is None for c in clustering)
 
     def raw_key(self, cells: Cells) -> Cells:
         """Return the undecoded primary key: equal for the rows of one base row."""
