@@ -30,7 +30,7 @@ _COMMENT = "cursors of rscylla consumers; the highest epoch counts; reset cursor
 
 
 def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
-    """Return the statement that creates the table, for people who create tables by other ways than this library.
+    """Return the statement, without a semicolon, that creates the table, for people who create tables by other ways than this library.
 
     Raises:
         ConfigError: a name cannot be one of a keyspace or table.
@@ -39,7 +39,7 @@ def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
     # Expiring cells would beat plain ones and then vanish, so the table has no default TTL.
     return (
         f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}    PRIMARY KEY ((consumer), epoch)\n)\n"
-        f"WITH CLUSTERING ORDER BY (epoch DESC) AND default_time_to_live = 0\n    AND comment = '{_COMMENT}';"
+        f"WITH CLUSTERING ORDER BY (epoch DESC) AND default_time_to_live = 0\n    AND comment = '{_COMMENT}'"
     )
 
 
