@@ -30,7 +30,9 @@ _COMMENT = "cursors of rscylla consumers; the highest epoch counts; reset cursor
 
 
 def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
-    """Return the statement, without a semicolon, that creates the table, for people who create tables by other ways than this library.
+    """Return the statement that creates the table, without a semicolon.
+
+    For those who do not let this library create tables: print it, and give it to whoever does.
 
     Raises:
         ConfigError: a name cannot be one of a keyspace or table.
