@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
 
 from .errors import InvalidRequest
 from .names import quote_name
+from .vint import pack_vint, read_vint
 
 __all__ = ["CqlType", "ListType", "MapType", "SetType", "TupleType", "UdtType", "VectorType"]
 
@@ -547,7 +548,10 @@ class VectorType(CqlType):
             return [data[at : at + size] for at in range(0, len(data), size)]
         parts, at = [], 0
         for _ in range(self.dimension):
-            length, at = _guarded(self, read_vint, data, at)
+            try:
+                length, at = read_vint(data, at)
+            except ValueError as error:
+                raise bad_value(self, str(error)) from None
             if at + length > len(data):
                 raise bad_value(self, "data ends inside an element")
             parts.append(data[at : at + length])
@@ -581,36 +585,3 @@ class VectorType(CqlType):
 
     def references(self, keyspace: str, type_name: str) -> bool:
         return self.element.references(keyspace, type_name)
-
-
-def pack_vint(value: int) -> bytes:
-    """Return an unsigned vint: the leading one bits of the first byte count the bytes that follow.
-
-    Source: native protocol specification, [unsigned vint]. *value* is in [0, 2**64).
-    """
-    extra = min((max(value.bit_length(), 1) - 1) // 7, 8)
-    if extra == 8:
-        return b"\xff" + value.to_bytes(8, "big")
-    raw = bytearray(value.to_bytes(extra + 1, "big"))
-    raw[0] |= (0xFF00 >> extra) & 0xFF
-    return bytes(raw)
-
-
-def read_vint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned vint at *at* and the position behind it. Raises ValueError if the data ends before."""
-    if at >= len(data):
-        raise ValueError("data ends before a vint")
-    first = data[at]
-    extra = 8 - (first ^ 0xFF).bit_length()
-    end = at + 1 + extra
-    if end > len(data):
-        raise ValueError("data ends inside a vint")
-    head = first & (0xFF >> extra) if extra < 8 else 0
-    return (head << (8 * extra)) | int.from_bytes(data[at + 1 : end], "big"), end
-
-
-def _guarded(cql_type: CqlType, read: Callable[[bytes, int], tuple[int, int]], data: bytes, at: int) -> tuple[int, int]:
-    try:
-        return read(data, at)
-    except ValueError as error:
-        raise bad_value(cql_type, str(error)) from None

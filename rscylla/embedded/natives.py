@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from .cqltype import CqlType, bad_value, pack_vint, read_vint
+from .cqltype import CqlType, bad_value
+from .vint import pack_vint, read_vint
 
 __all__ = [
     "ASCII",

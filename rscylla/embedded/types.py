@@ -29,7 +29,7 @@ from .natives import (
     Duration,
     NativeType,
 )
-from .terms import UNSET, Unset, default_type, resolve, term_bytes
+from .terms import UNSET, Unset, default_type, is_assignable, is_compatible, resolve, term_bytes
 from .typetext import parse_type
 
 __all__ = [
@@ -66,6 +66,8 @@ __all__ = [
     "Unset",
     "VectorType",
     "default_type",
+    "is_assignable",
+    "is_compatible",
     "parse_type",
     "quote_name",
     "resolve",
