@@ -21,6 +21,7 @@ from .types import (
     TupleType,
     UdtType,
     VectorType,
+    is_compatible,
     parse_type,
     resolve,
     term_bytes,
@@ -113,6 +114,8 @@ class Scope:
             return self.functions.getter(self, term, cql_type)
         if isinstance(term, ast.Cast):
             hinted = parse_type(term.type_text, self.lookup_udt)
+            if not is_compatible(hinted, cql_type):
+                raise InvalidRequest(f'Cannot assign a value of type {hinted.name} to "{name}" of type {cql_type.name}')
             return self.getter(term.term, hinted, name)
         return self._composed(term, cql_type, name)
 
