@@ -35,7 +35,6 @@ class Sessions:
         """
         # The driver carries no types, hence Any; and importing it takes a moment that a server alone should not pay.
         driver: Any = importlib.import_module("cassandra.cluster")
-        policies: Any = importlib.import_module("cassandra.policies")
         auth: Any = importlib.import_module("cassandra.auth")
         settings: dict[str, Any] = {
             "contact_points": list(contact_points),
@@ -47,11 +46,6 @@ class Sessions:
             "topology_event_refresh_window": 0,
             "status_event_refresh_window": 0,
         }
-        if not {"execution_profiles", "load_balancing_policy"} & options.keys():
-            profile = driver.ExecutionProfile(
-                load_balancing_policy=policies.TokenAwarePolicy(policies.RoundRobinPolicy())
-            )
-            settings["execution_profiles"] = {driver.EXEC_PROFILE_DEFAULT: profile}
         if users and "auth_provider" not in options:
             name, password = next(iter(users.items()))
             settings["auth_provider"] = auth.PlainTextAuthProvider(name, password)
