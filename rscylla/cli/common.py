@@ -1,0 +1,359 @@
+"""What the commands share: options, names of tables, exit codes, errors as one line, stopping, and the connection."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, ParamSpec
+
+import attrs
+import typer
+
+import rscylla
+
+__all__ = [
+    "DEFAULT_HOSTS",
+    "Connection",
+    "Exit",
+    "Hosts",
+    "JsonOutput",
+    "Password",
+    "TableName",
+    "TlsCa",
+    "Username",
+    "close_stdout",
+    "credentials",
+    "naming",
+    "parse_lag",
+    "parse_table",
+    "parse_time",
+    "quiet_logs",
+    "say",
+    "stopping",
+    "time_of",
+    "told",
+]
+
+P = ParamSpec("P")
+
+DEBUG = "RSCYLLA_DEBUG"
+"""Environment variable: when set and not 0, unexpected errors show their traceback, and all log lines are shown."""
+
+
+class Exit:
+    """Exit codes, as ``rscylla --help`` and ``docs/cli.md`` list them."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    CONNECTION = 3
+    TABLE = 4
+    CURSOR = 5
+    INTERRUPTED = 130
+
+
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (rscylla.ConfigError, Exit.USAGE),
+    (rscylla.CursorError, Exit.CURSOR),
+    (rscylla.MetadataError, Exit.TABLE),
+    (rscylla.QueryFailed, Exit.TABLE),
+    (rscylla.SourceError, Exit.CONNECTION),
+)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what a run failed of, for what ended a run; other errors themselves."""
+    while isinstance(error, rscylla.RunError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code for *error*."""
+    cause = cause_of(error)
+    if isinstance(cause, KeyboardInterrupt | rscylla.Stopped):
+        return Exit.INTERRUPTED
+    return next((code for kind, code in _CODES if isinstance(cause, kind)), Exit.FAILED)
+
+
+def debugging() -> bool:
+    return os.environ.get(DEBUG, "0") not in ("", "0")
+
+
+def say(text: str) -> None:
+    """Write a line to standard error."""
+    typer.echo(text, err=True)
+
+
+def tell_error(error: BaseException, *, as_json: bool) -> None:
+    """Write *error* to standard error: one line, and with *as_json* a line with a JSON object after it."""
+    cause = cause_of(error)
+    text = " ".join(str(cause).split())
+    if not isinstance(cause, rscylla.RscyllaError) and not _is_operational(cause):
+        # The text of foreign errors may hold anything, row values too, so only the kind is told.
+        text = f"unexpected {type(cause).__name__}; set {DEBUG}=1 to see where it comes from"
+    say(f"error: {text}")
+    if as_json:
+        say(rscylla.to_json({"error": type(cause).__name__, "message": text}))
+
+
+def told(command: Callable[P, None]) -> Callable[P, None]:
+    """Turn what a command raises into one line and an exit code. Its parameter ``as_json`` is looked at."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        quiet_logs()
+        try:
+            command(*args, **kwargs)
+        except (typer.Exit, typer.Abort):
+            raise
+        except BrokenPipeError:
+            close_stdout()
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the outermost edge: nothing is above
+            if debugging():
+                traceback.print_exc()
+            if not isinstance(error, KeyboardInterrupt):
+                tell_error(error, as_json=bool(kwargs.get("as_json")))
+            raise typer.Exit(exit_code_of(error)) from None
+
+    return wrapped
+
+
+def close_stdout() -> None:
+    """Let nothing more be written to a pipe whose reader has gone: Python flushes it once more at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return  # not a real file, as in tests: there is nothing to flush
+
+
+def _is_operational(error: BaseException) -> bool:
+    """Return whether *error* comes from the embedded server and is meant for its owner."""
+    embedded = sys.modules.get("rscylla.embedded")
+    return embedded is not None and isinstance(error, embedded.EmbeddedScyllaError)
+
+
+# ---------------------------------------------------------------- logs
+
+
+class _StderrHandler(logging.Handler):
+    """Shows log lines as ``warning: ...`` on what standard error is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+_handler = _StderrHandler()
+
+
+def quiet_logs(level: int = logging.WARNING) -> None:
+    """Show log lines of rscylla from *level* on, and none of the driver, whose errors come as ours; see ``DEBUG``."""
+    names = {"rscylla": level, "cassandra": logging.CRITICAL}
+    for name, threshold in names.items():
+        logger = logging.getLogger(name)
+        _handler.setLevel(logging.NOTSET)
+        if _handler not in logger.handlers:
+            logger.addHandler(_handler)
+        logger.setLevel(logging.DEBUG if debugging() else threshold)
+
+
+# ---------------------------------------------------------------- names, times, lags
+
+_NAME = r'"(?:[^"]|"")+"|[A-Za-z][A-Za-z0-9_]*'
+_TABLE = re.compile(rf"({_NAME})\.({_NAME})", re.ASCII)
+_BARE = re.compile(r"[^\s\".]+\.[^\s\".]+")
+
+
+@attrs.frozen
+class TableName:
+    """A table as the user named it: stored names, without quotes. ``folded``: capitals were made small."""
+
+    keyspace: str
+    table: str
+    folded: bool = False
+
+
+def parse_table(text: str) -> TableName:
+    """Return the table that ``KEYSPACE.TABLE`` names, by the rules of CQL: unquoted names are folded to lower case.
+
+    Raises:
+        ConfigError: it is no such name; the message says how to quote.
+    """
+    match = _TABLE.fullmatch(text)
+    if match is None:
+        if _BARE.fullmatch(text):
+            keyspace, table = text.split(".")
+            raise rscylla.ConfigError(
+                f'{text!r} has characters that need quotes; write \'"{keyspace}"."{table}"\', '
+                "with the single quotes for the shell"
+            )
+        raise rscylla.ConfigError(
+            f"{text!r} does not name a table; write KEYSPACE.TABLE, such as shop.orders, or with capitals "
+            '\'"Shop"."Orders"\', with the single quotes for the shell'
+        )
+    keyspace, table = (_unquoted(name) for name in match.groups())
+    bare = [name for name in match.groups() if not name.startswith('"')]
+    return TableName(keyspace, table, folded=any(name != name.lower() for name in bare))
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+
+
+@contextmanager
+def naming(name: TableName) -> Iterator[None]:
+    """Say in a ``TableNotFound`` from inside that unquoted names were folded, if they were."""
+    try:
+        yield
+    except (rscylla.TableNotFound, rscylla.RunError) as error:
+        cause = cause_of(error)
+        if not name.folded or not isinstance(cause, rscylla.TableNotFound):
+            raise
+        raise rscylla.TableNotFound(
+            f"{cause}; names without double quotes are read as lower case, and the shell takes quotes away: "
+            'write \'"Shop"."Orders"\', with the single quotes'
+        ) from error
+
+
+def parse_time(text: str, *, option: str) -> datetime:
+    """Return the aware time that ISO 8601 *text* says.
+
+    Raises:
+        ConfigError: it is none, or has no time zone.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise rscylla.ConfigError(f"{option}: {text!r} is not a time; write it as 2026-11-21T10:00:00Z") from None
+    if time.tzinfo is None:
+        raise rscylla.ConfigError(f"{option}: {text!r} has no time zone; add Z for UTC, or +01:00")
+    return time.astimezone(UTC)
+
+
+def time_of(us: int) -> datetime:
+    """Return the aware UTC time of *us* microseconds since the epoch."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+
+
+def parse_lag(seconds: float | None, *, command: str) -> timedelta:
+    """Return the lag that ``--lag`` gave.
+
+    Raises:
+        MissingLag: it was not given.
+        ConfigError: it is negative, endless or not a number.
+    """
+    if seconds is None:
+        missing = rscylla.MissingLag()
+        text = (
+            f"{command} needs --lag SECONDS; 30 or more is safe, because rows with timestamps from other clocks "
+            "arrive late and a window read too early misses them"
+        )
+        missing.args = (text,)
+        raise missing
+    if not math.isfinite(seconds) or not 0 <= seconds <= 10**9:
+        raise rscylla.ConfigError(f"--lag {seconds:g}: give a number of seconds, 0 or more")
+    return timedelta(seconds=seconds)
+
+
+# ---------------------------------------------------------------- stopping
+
+
+@contextmanager
+def stopping() -> Iterator[rscylla.Stop]:
+    """Give a signal that SIGINT and SIGTERM set; a second SIGINT interrupts whatever is being done."""
+    stop = rscylla.Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # signals are the main thread's
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# ---------------------------------------------------------------- options
+
+
+Hosts = Annotated[
+    list[str],
+    typer.Option("--host", metavar="HOST[:PORT]", help="A node to connect to; repeat for more.", show_default=True),
+]
+Username = Annotated[
+    str | None,
+    typer.Option("--username", envvar="RSCYLLA_USERNAME", show_default=False, help="User to log in as."),
+]
+Password = Annotated[
+    str | None,
+    typer.Option(
+        "--password",
+        envvar="RSCYLLA_PASSWORD",
+        show_default=False,
+        help="Its password; asked for when left out on a terminal. Better in the environment than here.",
+    ),
+]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", metavar="FILE", help="Use TLS; PEM file of the authority that signed the nodes' keys."),
+]
+JsonOutput = Annotated[
+    bool,
+    typer.Option("--json", help="One JSON object a line on standard output."),
+]
+
+DEFAULT_HOSTS = ["127.0.0.1:9042"]
+
+
+@attrs.frozen
+class Connection:
+    """The options that say how to connect."""
+
+    hosts: list[str]
+    username: str | None
+    password: str | None = attrs.field(repr=False)
+    tls_ca: Path | None
+
+    @contextmanager
+    def session(self) -> Iterator[rscylla.Session]:
+        """Connect, and shut the session's cluster down at the end."""
+        username, password = credentials(self.username, self.password)
+        session = rscylla.connect(self.hosts, username=username, password=password, tls_ca=self.tls_ca)
+        try:
+            yield session
+        finally:
+            session.cluster.shutdown()
+
+
+def credentials(username: str | None, password: str | None) -> tuple[str | None, str | None]:
+    """Return both or neither; the password is asked for on a terminal.
+
+    Raises:
+        ConfigError: one of them is missing.
+    """
+    if username is not None and password is None:
+        if not sys.stdin.isatty():
+            raise rscylla.ConfigError("--username needs a password; set RSCYLLA_PASSWORD, or give --password")
+        asked: Any = typer.prompt("Password", hide_input=True, err=True)
+        password = str(asked)
+    if password is not None and username is None:
+        raise rscylla.ConfigError("a password needs a user name; set RSCYLLA_USERNAME, or give --username")
+    return username, password

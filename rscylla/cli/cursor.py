@@ -1,0 +1,186 @@
+"""``rscylla cursor``: the saved cursors of consumers, for the people who look after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import attrs
+import typer
+
+import rscylla
+from cursorstore import DEFAULT_TABLE, ScyllaCursorStore, schema_cql
+
+from .common import (
+    DEFAULT_HOSTS,
+    Connection,
+    Hosts,
+    JsonOutput,
+    Password,
+    TlsCa,
+    Username,
+    naming,
+    parse_table,
+    parse_time,
+    told,
+)
+from .output import json_line, moment, table
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Look after the saved cursors of consumers.", no_args_is_help=True, rich_markup_mode=None)
+
+Keyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")]
+Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the cursor table, as stored.")]
+ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.")]
+Cursor = Annotated[
+    str, typer.Argument(metavar="CURSOR", help="A cursor, 'oldest', or with --of a time such as 2026-11-21T10:00:00Z.")
+]
+Of = Annotated[
+    str | None, typer.Option("--of", metavar="KS.TABLE", help="Table that the consumer reads; makes a time a cursor.")
+]
+
+
+@contextmanager
+def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[rscylla.Session, ScyllaCursorStore]]:
+    with connection.session() as session:
+        yield session, ScyllaCursorStore(session, keyspace, name)
+
+
+@app.command("list")
+@told
+def list_(
+    store: Keyspace,
+    table_name: Table = DEFAULT_TABLE,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """List all cursors, by consumer."""
+    with _opened(Connection(host, username, password, tls_ca), store, table_name) as (_, cursors):
+        records = cursors.list_cursors()
+    if as_json:
+        for record in records:
+            typer.echo(json_line(attrs.asdict(record)))
+        return
+    table(
+        ("consumer", "saved", "resets", "cursor"),
+        [(r.consumer, moment(r.updated_at), str(r.epoch), r.cursor or "oldest") for r in records],
+    )
+
+
+@app.command("get")
+@told
+def get(
+    consumer: ConsumerName,
+    store: Keyspace,
+    table_name: Table = DEFAULT_TABLE,
+    history: Annotated[bool, typer.Option("--history", help="Show each reset and the cursor before it.")] = False,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Print the cursor of a consumer; an empty line if it was reset to the oldest event."""
+    with _opened(Connection(host, username, password, tls_ca), store, table_name) as (_, cursors):
+        records = cursors.cursor_history(consumer)
+    if not records:
+        raise rscylla.CursorError(
+            f"consumer {consumer!r} has no cursor in {store}.{table_name}; `rscylla cursor list` shows who has"
+        )
+    for record in records if history else records[:1]:
+        if as_json:
+            typer.echo(json_line(attrs.asdict(record)))
+        elif history:
+            why = f"  reset: {record.reason}" if record.reason else ""
+            typer.echo(f"{record.epoch}  {moment(record.updated_at)}  {record.cursor or 'oldest'}{why}")
+        else:
+            typer.echo(record.cursor)
+
+
+@app.command("set")
+@told
+def set_(
+    consumer: ConsumerName,
+    cursor: Cursor,
+    store: Keyspace,
+    table_name: Table = DEFAULT_TABLE,
+    of: Of = None,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Move a cursor forward. Going back is refused; `rscylla cursor reset` does that."""
+    with _opened(Connection(host, username, password, tls_ca), store, table_name) as (session, cursors):
+        wanted = _cursor(session, cursor, of)
+        cursors.get_cursor(consumer)  # so that going back is told from the saved cursor
+        cursors.set_cursor(consumer, wanted)
+        cursors.flush()
+        _confirm(cursors, consumer, as_json=as_json)
+
+
+@app.command("reset")
+@told
+def reset(
+    consumer: ConsumerName,
+    cursor: Cursor,
+    store: Keyspace,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursor.")],
+    table_name: Table = DEFAULT_TABLE,
+    of: Of = None,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Set a cursor whatever is saved, also backwards. A consumer at work notices, and goes on from the new cursor."""
+    with _opened(Connection(host, username, password, tls_ca), store, table_name) as (session, cursors):
+        cursors.reset_cursor(consumer, _cursor(session, cursor, of), reason=reason)
+        _confirm(cursors, consumer, as_json=as_json)
+
+
+@app.command("schema")
+@told
+def schema(
+    store: Keyspace,
+    table_name: Table = DEFAULT_TABLE,
+    as_json: JsonOutput = False,
+) -> None:
+    """Print the statement that creates the cursor table, for those who may not create tables. Does not connect."""
+    cql = schema_cql(store, table_name)
+    typer.echo(json_line({"cql": cql}) if as_json else f"{cql};")
+
+
+def _cursor(session: rscylla.Session, text: str, of: str | None) -> str:
+    """Return the cursor that the argument means.
+
+    Raises:
+        InvalidCursor: it is a cursor of something else.
+        ConfigError: it is a time, and the table is not given.
+    """
+    if text in ("oldest", ""):
+        return ""
+    if text.startswith("{"):
+        return str(rscylla.EventID.parse(text))
+    if of is None:
+        raise rscylla.InvalidCursor(
+            f'{text!r} is not a cursor of rscylla, which starts with {{"cursor_gen"; for a time give --of KS.TABLE too'
+        )
+    name = parse_table(of)
+    with naming(name):
+        return rscylla.GetCursor(session, name.keyspace, name.table, parse_time(text, option="CURSOR"))
+
+
+def _confirm(cursors: ScyllaCursorStore, consumer: str, *, as_json: bool) -> None:
+    """Print what is saved now, as the table says it."""
+    record = cursors.find_cursor(consumer)
+    if record is None:
+        raise rscylla.CursorError(f"the cursor of consumer {consumer!r} is not in the table after it was written")
+    typer.echo(json_line(attrs.asdict(record)) if as_json else record.cursor or "oldest")

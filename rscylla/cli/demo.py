@@ -1,0 +1,215 @@
+"""``rscylla demo``: the main job on one machine, shown as it goes, with a verdict."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import attrs
+import typer
+
+import rscylla
+
+from .common import Exit, JsonOutput, quiet_logs, say, stopping, told
+from .demo_check import Verdict
+from .demo_run import Demo, Plan, Snapshot
+from .output import json_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["demo"]
+
+_SHOWN = ("written", "delivered", "lost", "duplicates", "out_of_order", "generations", "restarts")
+
+
+@told
+def demo(
+    events: Annotated[int, typer.Option(min=20, metavar="N", help="How many changes are written.")] = Plan().events,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="S", help="Repeats the writes and the mishaps; random unless given.")
+    ] = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Write to a table while a consumer that keeps dying reads its changes; show that nothing is lost.
+
+    Starts an embedded Scylla, writes to a table of orders, and reads its CDC log with a consumer that fails now and
+    then (fate), and crashes without saving its cursor. Half-way a node joins, which starts a new CDC generation. The
+    exit code is 0 only if every change was delivered, and those of each order in order.
+    """
+    from rscylla.embedded import EmbeddedScyllaProcess  # it needs packages that other commands do not
+
+    plan = Plan(events=events, seed=random.SystemRandom().getrandbits(31) if seed is None else seed)
+    _quieten()
+    with stopping() as stop, EmbeddedScyllaProcess(seed=plan.seed) as scylla:
+        work = Demo(scylla, plan)
+        stop.on_set(work.stop)
+        verdict = _watched(work, _display(plan, as_json=as_json))
+    if as_json:
+        typer.echo(json_line({name: getattr(verdict, name) for name in _SHOWN}))
+    else:
+        _show(verdict, plan)
+    if not verdict.ok:
+        say(f"error: {_what_is_wrong(verdict)} (seed {plan.seed})")
+        raise typer.Exit(Exit.FAILED)
+
+
+def _quieten() -> None:
+    """Keep warnings that are true here by intention, such as that of a short lag, out of the picture."""
+    quiet_logs(level=40)
+
+
+def _watched(work: Demo, display: _Display) -> Verdict:
+    """Run the demo in a thread of its own, so that this one can show it and is free for signals."""
+    verdicts: list[Verdict] = []
+    failures: list[BaseException] = []
+    done = rscylla.Stop()
+
+    def run() -> None:
+        try:
+            verdicts.append(work.run())
+        except BaseException as error:  # noqa: BLE001 - raised below, in the main thread
+            failures.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=run, name="rscylla-demo", daemon=True).start()
+    with display:
+        while not done.wait(display.every_s):
+            display.show(work.snapshot())
+        display.show(work.snapshot())
+    if failures:
+        raise failures[0]
+    return verdicts[0]
+
+
+# ---------------------------------------------------------------- while it runs
+
+
+@attrs.frozen
+class _Display(AbstractContextManager["_Display"]):
+    """Where progress goes. ``around`` is entered while it runs."""
+
+    every_s: float
+    show: Callable[[Snapshot], None]
+    around: AbstractContextManager[object] = attrs.field(factory=nullcontext)
+
+    def __enter__(self) -> _Display:
+        self.around.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.around.__exit__(None, None, None)
+
+
+def _display(plan: Plan, *, as_json: bool) -> _Display:
+    """Return a live display on a terminal, else a line a second: JSON or text."""
+    if as_json:
+        return _Display(1.0, lambda now: _line(json_line({"progress": _numbers(now)})))
+    if not sys.stdout.isatty():
+        _line(_headline(plan))
+        return _Display(1.0, lambda now: _line(_text(now)))
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    console.print(_headline(plan), style="dim")
+    live = Live(console=console, auto_refresh=False)
+    return _Display(0.1, lambda now: live.update(_panel(now, plan), refresh=True), live)
+
+
+def _headline(plan: Plan) -> str:
+    return (
+        f"{plan.events} changes to {plan.orders} orders, seed {plan.seed}; each step fails with a chance of "
+        f"{plan.fate:.0%} or less, and the consumer crashes about every {plan.crash_every} steps. "
+        f"The lag is {plan.lag.total_seconds():g} s, "
+        "which is safe here because one clock stamps all rows; on a cluster take 30 s or more."
+    )
+
+
+def _line(text: str) -> None:
+    typer.echo(text)
+    sys.stdout.flush()
+
+
+def _numbers(now: Snapshot) -> dict[str, object]:
+    verdict = now.verdict
+    return {
+        "phase": now.phase,
+        "written": verdict.written,
+        "delivered": verdict.delivered,
+        "duplicates": verdict.duplicates,
+        "lag_s": None if now.lag_s is None else round(now.lag_s, 3),
+        "generations": verdict.generations,
+        "nodes": now.nodes,
+        "restarts": verdict.restarts,
+    }
+
+
+def _text(now: Snapshot) -> str:
+    return "  ".join(f"{name} {'-' if value is None else value}" for name, value in _numbers(now).items())
+
+
+def _panel(now: Snapshot, plan: Plan) -> RenderableType:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    numbers = _numbers(now)
+    bars = Table.grid(padding=(0, 1))
+    for name in ("written", "delivered"):
+        count = int(getattr(now.verdict, name))
+        bars.add_row(name, ProgressBar(total=plan.events, completed=count, width=50), f"{count}/{plan.events}")
+    rest = Table.grid(padding=(0, 2))
+    names = ("duplicates", "restarts", "lag_s", "generations", "nodes", "phase")
+    rest.add_row(
+        *(f"{name.removesuffix('_s')} [bold]{'-' if numbers[name] is None else numbers[name]}" for name in names)
+    )
+    return Group(bars, rest)
+
+
+# ---------------------------------------------------------------- the verdict
+
+
+def _show(verdict: Verdict, plan: Plan) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="verdict")
+    table.add_column("")
+    table.add_column("count", justify="right")
+    table.add_column("what it says")
+    good, bad = "[green]", "[bold red]"
+    for name, text in (
+        ("written", "changes that the database confirmed"),
+        ("delivered", "of these reached the consumer"),
+        ("lost", "written, but never delivered"),
+        ("duplicates", "came again after a restart, as at least once allows"),
+        ("out_of_order", "broke the order of their key"),
+        ("generations", "of CDC streams were read"),
+        ("restarts", "of the consumer, by fate or by a crash"),
+    ):
+        value = getattr(verdict, name)
+        style = (bad if value else good) if name in ("lost", "out_of_order") else ""
+        table.add_row(name.replace("_", " "), f"{style}{value}", text)
+    console = Console()
+    console.print(table)
+    if verdict.ok:
+        console.print(f"{good}nothing lost, order held[/] (seed {plan.seed})", highlight=False)
+
+
+def _what_is_wrong(verdict: Verdict) -> str:
+    parts = [
+        text.format(count)
+        for text, count in (
+            ("{} changes were lost", verdict.lost),
+            ("{} changes came out of order", verdict.out_of_order),
+            ("{} changes were delivered that nobody wrote", verdict.strangers),
+        )
+        if count
+    ]
+    return ", ".join(parts) or "nothing was written"

@@ -1,0 +1,339 @@
+"""The demo's work: a writer, a consumer that keeps dying, and a node that joins in between. Nothing is shown here."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from prometheus_client import CollectorRegistry
+
+import rscylla
+from cursorstore import BufferedCursorStore, ScyllaCursorStore
+
+from .common import time_of
+from .demo_check import Checker, Verdict
+
+if TYPE_CHECKING:
+    from rscylla.embedded import EmbeddedScyllaProcess
+
+__all__ = ["Demo", "Plan", "Snapshot"]
+
+KEYSPACE = "shop"
+TABLE = "orders"
+CONSUMER = "billing"
+
+_KEYSPACE_CQL = f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+_TABLE_CQL = (
+    f"CREATE TABLE {KEYSPACE}.{TABLE} (order_id int, line int, number int, status text, amount int, "
+    "PRIMARY KEY (order_id, line)) WITH cdc = {'enabled': true}"
+)
+_INSERT = f"INSERT INTO {KEYSPACE}.{TABLE} (order_id, line, number, status, amount) VALUES (?, ?, ?, 'new', ?)"
+_UPDATE = f"UPDATE {KEYSPACE}.{TABLE} SET number = ?, status = ? WHERE order_id = ? AND line = ?"
+_DELETE = f"DELETE FROM {KEYSPACE}.{TABLE} WHERE order_id = ? AND line = ?"
+
+_ROUND = 16
+"""Writes in flight at once, each to another order: those of one order follow each other."""
+
+
+@attrs.frozen
+class Plan:
+    """How much is done, and how much goes wrong.
+
+    ``lag`` may be far below 30 s because one server stamps all rows as it stores them, by the clock that the reader
+    goes by; on a real cluster it may not. ``crash_every`` is the mean number of steps between forced crashes.
+    """
+
+    events: int = 8_000
+    seed: int = 0
+    orders: int = 300
+    lag: timedelta = timedelta(milliseconds=500)
+    fate: float = 0.01
+    crash_every: int = 1_500
+    switch: timedelta = timedelta(seconds=1)
+    """From the moment a node joins to the start of the new generation."""
+    writing: timedelta = timedelta(seconds=9)
+    """How long writing takes, if the machine is fast enough."""
+    save_every: timedelta = timedelta(milliseconds=200)
+    time_limit: timedelta = timedelta(minutes=2)
+
+
+@attrs.frozen
+class Snapshot:
+    """How far the demo is. ``lag_s`` is how old the newest delivered moment is, None before the first."""
+
+    verdict: Verdict
+    lag_s: float | None
+    nodes: int
+    phase: str
+
+
+class _Crash(Exception):
+    """The consumer's process dies, as far as the consumer can tell."""
+
+
+class _Mishaps:
+    """A fate that now and then also crashes the process, at any of the points where fate is tempted."""
+
+    def __init__(self, fate: rscylla.Fate, crash_in: int, store: _MortalStore) -> None:
+        self._fate = fate
+        self._left = crash_in
+        self._store = store
+
+    def tempt(self, point: str = "") -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._store.dead = True
+            raise _Crash
+        if not self._store.dead:
+            self._fate.tempt(point)
+
+
+class _MortalStore:
+    """Cursors of one life of the consumer: buffered, and what is buffered when it dies is gone."""
+
+    def __init__(self, session: rscylla.Session, save_every: timedelta) -> None:
+        table = ScyllaCursorStore(session, KEYSPACE, create=True)
+        self._inner = BufferedCursorStore(table, interval=save_every, background=False)
+        self.dead = False
+
+    def get_cursor(self, consumer: str) -> str:
+        return self._inner.get_cursor(consumer)
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        if not self.dead:
+            self._inner.set_cursor(consumer, cursor)
+
+    def flush(self) -> None:
+        if not self.dead:
+            self._inner.flush()
+
+    def close(self) -> None:
+        if not self.dead:
+            self._inner.close()
+
+
+class Demo:
+    """One demo on a running embedded server. ``run`` blocks; ``snapshot`` may be called from any thread."""
+
+    def __init__(self, scylla: EmbeddedScyllaProcess, plan: Plan) -> None:
+        self._scylla = scylla
+        self._plan = plan
+        self._checker = Checker()
+        self._stop = rscylla.Stop()
+        self._fate = rscylla.Fate(plan.fate, seed=plan.seed, per_point=dict.fromkeys(_ENGINE_POINTS, plan.fate / 10))
+        self._random = random.Random(plan.seed)
+        self._consumer = rscylla.Consumer(CONSUMER, self._consume, registry=CollectorRegistry())
+        self._clock = rscylla.SystemClock()
+        self._deletes: dict[tuple[int, int], int] = {}
+        self._written_until_us: int | None = None
+        self._consumer_stop = rscylla.Stop()
+        self._failures: list[BaseException] = []
+        self._ended_early = False
+        self._phase = "starting"
+        self._nodes = 1
+
+    # ------------------------------------------------------------ seen from outside
+
+    def snapshot(self) -> Snapshot:
+        """Return how far it is."""
+        return Snapshot(self._checker.verdict(), self._consumer.series.lag(), self._nodes, self._phase)
+
+    def stop(self) -> None:
+        """End early."""
+        self._ended_early = True
+        self._stop.set()
+
+    def run(self) -> Verdict:
+        """Write, read, fail and come back until all is read; return what came of it.
+
+        Raises:
+            Stopped: ``stop`` was called.
+            RscyllaError: something failed that was not made to fail, or it took longer than the plan allows.
+        """
+        with self._session() as session:
+            for statement in (_KEYSPACE_CQL, _TABLE_CQL):
+                session.execute(statement)
+            threads = [
+                threading.Thread(target=self._guarded, args=(work, session), name=f"rscylla-demo-{name}", daemon=True)
+                for name, work in (("writer", self._write), ("consumer", self._read))
+            ]
+            for thread in threads:
+                thread.start()
+            deadline = self._clock.monotonic() + self._plan.time_limit.total_seconds()
+            for thread in threads:
+                thread.join(max(0.0, deadline - self._clock.monotonic()))
+            late = any(thread.is_alive() for thread in threads)
+            self._stop.set()
+            for thread in threads:
+                thread.join(10.0)
+        if self._ended_early:
+            raise rscylla.Stopped
+        if self._failures:
+            raise self._failures[0]
+        if late:
+            raise rscylla.RscyllaError(
+                f"the demo did not end within {self._plan.time_limit.total_seconds():g} s; is the machine very busy?"
+            )
+        self._phase = "done"
+        return self._checker.verdict()
+
+    @contextmanager
+    def _session(self) -> Iterator[rscylla.Session]:
+        session = rscylla.connect(self._scylla.contact_points, port=self._scylla.port)
+        # The server stamps the writes, when it stores them: no row can arrive behind the reader.
+        session.use_client_timestamp = False
+        try:
+            yield session
+        finally:
+            session.cluster.shutdown()
+
+    def _guarded(self, work: Any, session: rscylla.Session) -> None:
+        """Run *work*; keep what it raises for ``run``, and end the other thread too."""
+        try:
+            work(session)
+        except rscylla.Stopped:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised by run
+            self._failures.append(error)
+            self._stop.set()
+
+    # ------------------------------------------------------------ writing
+
+    def _write(self, session: rscylla.Session) -> None:
+        """Write all changes: half, then a node joins, then the rest, the last quarter surely after the switch."""
+        writer = _Writer(session, self._plan, self._checker, self._deletes, self._clock, self._stop)
+        half, most = self._plan.events // 2, self._plan.events * 3 // 4
+        self._phase = "writing"
+        writer.write(half)
+        self._scylla.add_node(self._plan.switch)
+        switches = self._clock.monotonic() + self._plan.switch.total_seconds()
+        self._nodes, self._phase = 2, "a node joins"
+        writer.write(most)
+        self._clock.wait(self._stop, switches - self._clock.monotonic())
+        self._phase = "new generation"
+        writer.write(self._plan.events)
+        self._written_until_us = self._clock.now_us() + 1
+        self._phase = "reading the rest"
+        self._consumer_stop.set()
+
+    # ------------------------------------------------------------ reading
+
+    def _read(self, session: rscylla.Session) -> None:
+        """Run the consumer again and again until it has read all that was written."""
+        while True:
+            end = self._written_until_us
+            try:
+                self._live(session, end)
+            except rscylla.HeadReached:
+                return
+            except rscylla.Stopped:
+                self._stop.check()
+                if end is None and self._written_until_us is None:
+                    raise  # nobody asked for it
+            except rscylla.RunError as error:
+                if not isinstance(error.__cause__, _Crash | rscylla.FateError):
+                    raise
+
+    def _live(self, session: rscylla.Session, end_us: int | None) -> None:
+        """Be one process: a stream, a store and a run of its own, which always raises. Ends at *end_us* if given."""
+        stop = rscylla.Stop()
+        store = _MortalStore(session, self._plan.save_every)
+        crash_in = 1 + int(self._random.expovariate(1 / self._plan.crash_every))
+        until = [] if end_us is None else [rscylla.StreamUntil(time_of(end_us))]
+        spec = rscylla.Spec(
+            rscylla.NewStream(session, KEYSPACE, TABLE, progress_every=timedelta(seconds=1)),
+            store,
+            self._consumer,
+            rscylla.StreamLag(self._plan.lag),
+            *until,
+            fate=_Mishaps(self._fate, crash_in, store),
+        )
+        forget = [self._stop.on_set(stop.set)]
+        if end_us is None:
+            forget.append(self._consumer_stop.on_set(stop.set))
+        try:
+            cursor = store.get_cursor(CONSUMER)
+            self._checker.started(rscylla.EventID.parse(cursor).key if cursor else None)
+            rscylla.run(spec, stop=stop)
+        finally:
+            for one in forget:
+                one()
+
+    def _consume(self, event: rscylla.Event, fate: rscylla.Fate) -> None:
+        """Note what was delivered. An order's change is known by its number, a delete by the line, which never comes
+        back."""
+        assert isinstance(event, rscylla.ChangeEvent)
+        order, line = event.key["order_id"], event.key["line"]
+        written = event.change.after
+        number = written["number"] if written is not None else self._deletes[order, line]
+        self._checker.delivered(order, number, rscylla.EventID.parse(event.id).key)
+        fate.tempt("consume")
+
+
+_ENGINE_POINTS = ("after_recv", "after_consume", "before_set_cursor", "before_flush")
+
+
+class _Writer:
+    """Writes random changes of random orders, at an even pace. Each change has a number in its order's sequence."""
+
+    def __init__(
+        self,
+        session: rscylla.Session,
+        plan: Plan,
+        checker: Checker,
+        deletes: dict[tuple[int, int], int],
+        clock: rscylla.Clock,
+        stop: rscylla.Stop,
+    ) -> None:
+        self._session = session
+        self._checker = checker
+        self._deletes = deletes
+        self._clock = clock
+        self._stop = stop
+        self._random = random.Random(plan.seed + 1)
+        self._numbers = [0] * plan.orders
+        self._lines: list[list[int]] = [[] for _ in range(plan.orders)]
+        self._next_line = [0] * plan.orders
+        self._prepared = {cql: session.prepare(cql) for cql in (_INSERT, _UPDATE, _DELETE)}
+        self._pause_s = plan.writing.total_seconds() / plan.events
+        self._done = 0
+        self._begun = clock.monotonic()
+
+    def write(self, until: int) -> None:
+        """Write until *until* changes are confirmed, in all."""
+        while self._done < until:
+            self._stop.check()
+            count = min(_ROUND, until - self._done, len(self._numbers))
+            orders = self._random.sample(range(len(self._numbers)), count)
+            changes = [self._change(order) for order in orders]
+            futures = [self._session.execute_async(*change) for change in changes]
+            for order, future in zip(orders, futures, strict=True):
+                future.result()
+                self._checker.written(order, self._numbers[order])
+            self._done += count
+            early = self._begun + self._done * self._pause_s - self._clock.monotonic()
+            if early > 0:
+                self._clock.wait(self._stop, early)
+
+    def _change(self, order: int) -> tuple[Any, tuple[Any, ...]]:
+        """Return a statement with values that makes the next change of *order*."""
+        self._numbers[order] += 1
+        number, lines = self._numbers[order], self._lines[order]
+        kind = self._random.random()
+        if not lines or kind < 0.4:
+            line = self._next_line[order]
+            self._next_line[order] += 1
+            lines.append(line)
+            return self._prepared[_INSERT], (order, line, number, self._random.randrange(1, 500))
+        place = self._random.randrange(len(lines))
+        if kind < 0.85:
+            status = self._random.choice(("paid", "packed", "sent"))
+            return self._prepared[_UPDATE], (number, status, order, lines[place])
+        line = lines.pop(place)
+        self._deletes[order, line] = number  # before it is sent, so that no reader can be faster
+        return self._prepared[_DELETE], (order, line)

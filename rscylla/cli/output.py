@@ -1,0 +1,92 @@
+"""How events, tables and values are written: for people, or one JSON object a line for programs."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import typer
+
+import rscylla
+
+__all__ = ["EVENT_FORMATS", "json_line", "line_of", "moment", "table"]
+
+EVENT_FORMATS = ("event", "change", "row")
+
+
+def json_line(value: Mapping[str, Any]) -> str:
+    """Return one line of JSON; CQL values become what ``rscylla.to_json`` makes of them."""
+    return rscylla.to_json(value)
+
+
+def moment(time: datetime | None) -> str:
+    """Return *time* as RFC 3339 text in UTC, cut to milliseconds; a dash for none."""
+    return "-" if time is None else time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03d}Z"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write columns of text, as wide as they need to be."""
+    lines = [list(head), *(list(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    for line in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+# ---------------------------------------------------------------- events
+
+
+def line_of(event: rscylla.ChangeEvent, kind: str, *, as_json: bool) -> str:
+    """Return the line of *event* in the format *kind*, one of ``EVENT_FORMATS``."""
+    if kind == "row":
+        row = _row(event)
+        return json_line(row) if as_json else _fields(row)
+    if kind == "change":
+        return event.metadata.decode() if as_json else _change(event)
+    return _event_json(event) if as_json else _event(event)
+
+
+def _event_json(event: rscylla.ChangeEvent) -> str:
+    """Return an event as a reflex consumer sees it, with the change as an object."""
+    return (
+        f'{{"id":{json.dumps(event.id)},"type":{int(event.type)},"operation":"{event.operation.name}",'
+        f'"foreign_id":{json.dumps(event.foreign_id, ensure_ascii=False)},'
+        f'"timestamp":{rscylla.to_json(event.timestamp)},"metadata":{event.metadata.decode()}}}'
+    )
+
+
+def _event(event: rscylla.ChangeEvent) -> str:
+    return f"{_time(event)}  {event.operation.name}  {event.foreign_id}  {_brief(event)}".rstrip()
+
+
+def _brief(event: rscylla.ChangeEvent) -> str:
+    """Return what the change says beyond its key: what was written, or the range that was deleted."""
+    change = event.change.as_dict()
+    for part in ("after", "range"):
+        if change.get(part) is not None:
+            return rscylla.to_json(change[part])
+    return ""
+
+
+def _change(event: rscylla.ChangeEvent) -> str:
+    change = event.change.as_dict()
+    shown = {name: change[name] for name in change if name not in ("operation", "timestamp") and change[name]}
+    return f"{_time(event)}  {event.operation.name}  {_fields(shown)}"
+
+
+def _row(event: rscylla.ChangeEvent) -> dict[str, Any]:
+    """Return the log row with its time as the uuid that the log holds."""
+    row = dict(event.row)
+    row["cdc$time"] = str(uuid.UUID(row["cdc$time"].replace("-", "")))
+    return row
+
+
+def _fields(values: Mapping[str, Any]) -> str:
+    """Return ``name=value`` pairs; values as JSON, which also keeps control characters off the terminal."""
+    return " ".join(f"{name}={rscylla.to_json(value)}" for name, value in values.items())
+
+
+def _time(event: rscylla.ChangeEvent) -> str:
+    return str(json.loads(rscylla.to_json(event.timestamp)))

@@ -1,0 +1,46 @@
+"""``rscylla serve``: the embedded server until it is told to stop."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from .common import JsonOutput, Password, Username, credentials, stopping, told
+from .output import json_line
+
+__all__ = ["serve"]
+
+
+@told
+def serve(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of every node; 0 lets the system choose.")] = 9042,
+    nodes: Annotated[int, typer.Option(min=1, max=64, help="How many nodes.")] = 1,
+    shards: Annotated[int, typer.Option(min=1, max=256, help="Shards of a node.")] = 2,
+    vnodes: Annotated[int, typer.Option(min=1, max=1024, help="Tokens of a node.")] = 8,
+    username: Username = None,
+    password: Password = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Run an embedded Scylla on loopback until Ctrl-C or SIGTERM.
+
+    For development and tests: all data is in memory and gone at the end. Nodes listen on 127.0.0.1, 127.0.0.2 and so
+    on. With --username only that user may connect.
+    """
+    from rscylla.embedded import EmbeddedScylla  # it needs packages that other commands do not
+
+    username, password = credentials(username, password)
+    users = {username: password} if username is not None and password is not None else None
+    with stopping() as stop, EmbeddedScylla(nodes, port=port, shards=shards, vnodes=vnodes, users=users) as scylla:
+        addresses = scylla.contact_points
+        if as_json:
+            ready = {"host": addresses[0], "port": scylla.port, "contact_points": addresses}
+            typer.echo(json_line(ready))
+        else:
+            typer.echo(
+                f"embedded Scylla for development and tests listens on {', '.join(addresses)}, port {scylla.port}; "
+                "data is in memory only; Ctrl-C stops it"
+            )
+        sys.stdout.flush()
+        stop.wait()

@@ -1,0 +1,282 @@
+"""``rscylla tail``: the changes of a table, as they come."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import attrs
+import typer
+
+import rscylla
+from cursorstore import DEFAULT_TABLE, BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
+
+from .common import (
+    DEFAULT_HOSTS,
+    Connection,
+    Hosts,
+    JsonOutput,
+    Password,
+    TableName,
+    TlsCa,
+    Username,
+    close_stdout,
+    naming,
+    parse_lag,
+    parse_table,
+    parse_time,
+    say,
+    stopping,
+    time_of,
+    told,
+)
+from .output import json_line, line_of, moment
+
+__all__ = ["tail"]
+
+Store = MemoryCursorStore | BufferedCursorStore
+
+SAVE_EVERY = timedelta(seconds=1)
+"""How often the cursor of a consumer is written; what a killed process repeats is at most that much."""
+
+
+class Format(enum.StrEnum):
+    """What a line shows."""
+
+    EVENT = "event"
+    CHANGE = "change"
+    ROW = "row"
+
+
+class OnExpired(enum.StrEnum):
+    """What to do with a cursor that is older than the log."""
+
+    RAISE = "raise"
+    OLDEST = "oldest"
+
+
+@attrs.frozen
+class _Wanted:
+    """The options of one ``tail``, checked."""
+
+    name: TableName
+    lag: timedelta
+    start: str | datetime
+    """``oldest``, ``head``, a cursor, or a time."""
+    to_head: bool
+    until: datetime | None
+    limit: int | None
+    format: Format
+    as_json: bool
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends by itself, so that a lost connection ends it too instead of being waited for."""
+        return self.to_head or self.until is not None
+
+    @property
+    def options(self) -> list[rscylla.StreamLag | rscylla.StreamToHead | rscylla.StreamUntil]:
+        options: list[rscylla.StreamLag | rscylla.StreamToHead | rscylla.StreamUntil]
+        options = [rscylla.StreamLag(self.lag)]
+        if self.to_head:
+            options.append(rscylla.StreamToHead())
+        if self.until is not None:
+            options.append(rscylla.StreamUntil(self.until))
+        return options
+
+
+@told
+def tail(
+    name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
+    lag: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Age a change must have to be shown. Required; 30 or more is safe."),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="oldest|head|TIME|CURSOR",
+            help="Where to start; head, or oldest with --to-head or --until, unless given.",
+        ),
+    ] = None,
+    to_head: Annotated[bool, typer.Option("--to-head", help="End when all up to now was shown.")] = False,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="End when all before this time was shown.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after this many.")] = None,
+    format_: Annotated[
+        Format,
+        typer.Option("--format", help="One line for each event, its change alone, or each raw row of the log."),
+    ] = Format.EVENT,
+    consumer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Keep the cursor under this name in --store, and continue there next time."),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table, for --consumer.")
+    ] = None,
+    store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
+    create_store: Annotated[bool, typer.Option("--create-store", help="Create the cursor table if need be.")] = False,
+    on_expired: Annotated[
+        OnExpired, typer.Option(help="With a cursor older than the log: raise an error, or go on at the oldest.")
+    ] = OnExpired.RAISE,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not tell the cursor at the end.")] = False,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Show the changes of a table as they come, until Ctrl-C.
+
+    The cursor to continue from goes to standard error at the end; give it to --from. With --consumer it is saved as
+    the changes are shown, and a saved cursor wins over --from.
+    """
+    wanted = _Wanted(
+        name=parse_table(name),
+        lag=parse_lag(lag, command="tail"),
+        start=_start(from_, ends=to_head or until is not None),
+        to_head=to_head,
+        until=None if until is None else parse_time(until, option="--until"),
+        limit=limit,
+        format=format_,
+        as_json=as_json,
+    )
+    if (consumer is None) != (store is None):
+        raise rscylla.ConfigError("--consumer NAME and --store KEYSPACE go together; give both or neither")
+    with Connection(host, username, password, tls_ca).session() as session, naming(wanted.name), stopping() as stop:
+        stream = rscylla.NewStream(
+            session,
+            wanted.name.keyspace,
+            wanted.name.table,
+            granularity="row" if format_ is Format.ROW else "change",
+            on_expired="oldest" if on_expired is OnExpired.OLDEST else "raise",
+        )
+        cursors: Store = MemoryCursorStore()
+        if store is not None:
+            scylla = ScyllaCursorStore(session, store, store_table, create=create_store)
+            cursors = BufferedCursorStore(scylla, interval=SAVE_EVERY)
+        _Tail(stream, cursors, consumer, wanted, stop, quiet=quiet).run()
+
+
+def _start(text: str | None, *, ends: bool) -> str | datetime:
+    """Return what ``--from`` means: ``oldest``, ``head``, a cursor, or a time.
+
+    Raises:
+        InvalidCursor: it looks like a cursor and is none.
+        ConfigError: it is nothing that is known.
+    """
+    if text is None:
+        return "oldest" if ends else "head"
+    if text in ("oldest", "head"):
+        return text
+    if text.startswith("{"):
+        return str(rscylla.EventID.parse(text))
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise rscylla.ConfigError(
+            f"--from: {text!r} is neither oldest, head, a time such as 2026-11-21T10:00:00Z, nor a cursor of rscylla"
+        ) from None
+    return parse_time(text, option="--from")
+
+
+class _Tail:
+    """Writes events as the consumer of a run, and ends the run when enough was written or nobody reads any more."""
+
+    def __init__(
+        self,
+        stream: rscylla.Stream,
+        cursors: Store,
+        consumer: str | None,
+        wanted: _Wanted,
+        stop: rscylla.Stop,
+        *,
+        quiet: bool,
+    ) -> None:
+        self._stream = stream
+        self._cursors = cursors
+        self._named = consumer is not None
+        self._who = consumer or "tail"
+        self._wanted = wanted
+        self._stop = stop
+        self._quiet = quiet
+        self._written = 0
+        self._failure: OSError | None = None
+
+    def run(self) -> None:
+        """Run until the end, the stop signal, or an error that trying again does not mend."""
+        start = self._prepare()
+        try:
+            self._follow()
+        except BaseException:
+            self._tell_cursor(unless=start)
+            raise
+        self._tell_cursor()
+        if isinstance(self._failure, BrokenPipeError):
+            close_stdout()
+        elif self._failure is not None:
+            raise rscylla.RscyllaError(f"the output cannot be written: {self._failure.strerror}")
+        self._cursors.close()
+
+    def _prepare(self) -> str:
+        """Return where to start; saved, unless a cursor is, so that a run that comes back does not start elsewhere."""
+        start = self._wanted.start
+        if self._cursors.find_cursor(self._who) is not None:
+            if not self._quiet:
+                say(f"continuing at the saved cursor of consumer {self._who!r}")
+            return self._cursors.get_cursor(self._who)
+        if start == "oldest":
+            return ""
+        if start == "head":
+            cursor = self._stream.head_cursor(self._wanted.lag)
+        elif isinstance(start, datetime):
+            cursor = self._stream.cursor_at(start)
+            begins = time_of(rscylla.EventID.parse(cursor).exact_us)
+            if begins > start:
+                say(f"warning: the log keeps nothing from before {moment(begins)}; starting there")
+        else:
+            cursor = start
+        self._cursors.set_cursor(self._who, cursor)
+        return cursor
+
+    def _follow(self) -> None:
+        consumer = rscylla.Consumer(self._who, self._consume, lag_alert=None, activity_ttl=None)
+        spec = rscylla.Spec(self._stream, self._cursors, consumer, *self._wanted.options)
+        try:
+            if self._wanted.ends:
+                rscylla.run(spec, stop=self._stop)
+            rscylla.run_forever(spec, stop=self._stop)
+        except (rscylla.HeadReached, rscylla.Stopped):
+            return
+
+    def _consume(self, event: rscylla.Event, fate: object) -> None:
+        assert isinstance(event, rscylla.ChangeEvent)
+        try:
+            sys.stdout.write(line_of(event, self._wanted.format, as_json=self._wanted.as_json) + "\n")
+            sys.stdout.flush()
+        except OSError as error:
+            self._failure = error
+            self._stop.set()
+            raise rscylla.Stopped from error  # the cursor stays before what nobody read
+        self._written += 1
+        if self._written == self._wanted.limit:
+            self._stop.set()  # looked at after the cursor was saved
+
+    def _tell_cursor(self, *, unless: str | None = None) -> None:
+        """Write the cursor to continue from to standard error, if there is one and it is not *unless*."""
+        if self._quiet:
+            return
+        try:
+            cursor = self._cursors.get_cursor(self._who)
+        except rscylla.RscyllaError:
+            return  # what ended the run says more
+        if not cursor or cursor == unless:
+            return
+        if self._wanted.as_json:
+            say(json_line({"cursor": cursor}))
+        elif self._named:
+            say(f"saved for consumer {self._who!r}: {cursor}")
+        else:
+            say(f"continue with --from '{cursor}'")

@@ -1,0 +1,112 @@
+"""``rscylla topology``: what a reader of a table's CDC log has to do with."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import rscylla
+
+from .common import (
+    DEFAULT_HOSTS,
+    Connection,
+    Hosts,
+    JsonOutput,
+    Password,
+    TlsCa,
+    Username,
+    naming,
+    parse_table,
+    time_of,
+    told,
+)
+from .output import json_line, moment, table
+
+__all__ = ["topology"]
+
+
+@told
+def topology(
+    name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Show a table's CDC options, its generations with their streams, and the nodes' clocks.
+
+    A generation is expired when all its rows have outlived the log's TTL, and upcoming when it has not started yet.
+    """
+    parsed = parse_table(name)
+    with Connection(host, username, password, tls_ca).session() as session, naming(parsed):
+        found = _describe(rscylla.NewStream(session, parsed.keyspace, parsed.table))
+    typer.echo(json_line(found)) if as_json else _show(found)
+
+
+def _describe(stream: rscylla.Stream) -> dict[str, Any]:
+    """Return all that is shown, in terms of JSON."""
+    source = stream.describe()
+    info = source.table
+    now, oldest = source.watermark_us(0), source.oldest_us()
+    generations = []
+    for i, generation in enumerate(source.generations):
+        end_us = source.generations[i + 1].start_us if i + 1 < len(source.generations) else None
+        state = _state(generation.start_us, end_us, now, oldest if info.ttl_s else 0)
+        # The streams of a generation that nobody can read any more may be gone.
+        streams = () if state == "expired" else source.streams(generation)
+        counts = {"streams": len(streams), "vnodes": _vnodes(streams)} if streams else {"streams": None, "vnodes": None}
+        generations.append({"time": time_of(generation.start_us), "state": state, **counts})
+    return {
+        "keyspace": info.keyspace,
+        "table": info.name,
+        "cdc": {
+            "enabled": info.enabled,
+            "ttl_s": info.ttl_s,
+            "preimage": info.preimage,
+            "postimage": info.postimage,
+        },
+        "generations": generations,
+        "node_clock_skew_ms": {address: skew / 1000 for address, skew in sorted(source.node_clocks.skew_us.items())},
+    }
+
+
+def _state(start_us: int, end_us: int | None, now_us: int, oldest_us: int) -> str:
+    """Return what a generation is good for; *end_us* is when the next one starts, None if there is none."""
+    if start_us > now_us:
+        return "upcoming"
+    if end_us is None or end_us > now_us:
+        return "current"
+    return "expired" if end_us <= oldest_us else "past"
+
+
+def _vnodes(streams: tuple[bytes, ...]) -> int | None:
+    """Return how many vnodes own *streams*; None for ids of before Scylla 4.4, which do not tell.
+
+    Bits 0 to 3 of an id's second half are its version, 4 to 25 the vnode. Source: Scylla ``cdc/generation.cc``.
+    """
+    halves = [int.from_bytes(stream[8:], "big") for stream in streams]
+    if any(half & 0xF != 1 for half in halves):
+        return None
+    return len({half >> 4 & 0x3FFFFF for half in halves})
+
+
+def _show(found: dict[str, Any]) -> None:
+    cdc = found["cdc"]
+    typer.echo(f"table {found['keyspace']}.{found['table']}")
+    typer.echo(
+        f"cdc   {'enabled' if cdc['enabled'] else 'switched off'}, ttl {cdc['ttl_s'] or 'none'}"
+        f"{' s' if cdc['ttl_s'] else ''}, preimage {cdc['preimage']}, postimage {cdc['postimage']}"
+    )
+    typer.echo("")
+    table(
+        ("generation", "state", "streams", "vnodes"),
+        [
+            (moment(g["time"]), g["state"], *("-" if g[k] is None else str(g[k]) for k in ("streams", "vnodes")))
+            for g in found["generations"]
+        ],
+    )
+    typer.echo("")
+    skews = found["node_clock_skew_ms"].items()
+    table(("node", "clock"), [(address, f"{skew:+.0f} ms" if skew else "in step") for address, skew in skews])
