@@ -11,7 +11,7 @@ import attrs
 
 from .._retry import Backoff
 from ..clock import Clock, Stop
-from ..errors import QueryTimeout
+from ..errors import ConfigError, QueryTimeout
 from .driver import LogSession, LogStatement, Page, translate
 from .plan import ScanTask
 from .query import scan_values
@@ -36,6 +36,11 @@ class Limits:
     attempts: int = 8
     backoff: Backoff = attrs.field(factory=lambda: Backoff(initial=0.1, maximum=10.0))
 
+    def __attrs_post_init__(self) -> None:
+        for name in ("in_flight", "page_size", "window_rows", "window_bytes", "attempts"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"Limits: {name} must be at least 1, not {getattr(self, name)}")
+
 
 class TooMuch(Exception):
     """A window held more than the limits allow, or its queries timed out; a narrower one may do."""
@@ -43,9 +48,11 @@ class TooMuch(Exception):
 
 @attrs.define
 class _Fetch:
-    """The next page of one task. ``due`` is a time of the monotonic clock before which it is not sent."""
+    """The next page of one task. ``read`` is the number of the call that wants it; ``due`` is a time of the monotonic
+    clock before which it is not sent."""
 
     task: ScanTask
+    read: int
     state: bytes | None = None
     failures: int = 0
     due: float = 0.0
@@ -58,6 +65,10 @@ class Scanner:
         self._session = session
         self._clock = clock
         self._limits = limits
+        # Kept from one read to the next: queries of a read that was given up still count until they are answered.
+        self._answers: SimpleQueue[tuple[_Fetch, Page | BaseException] | None] = SimpleQueue()
+        self._in_flight = 0
+        self._reads = 0
         self.pages = 0
         self.retries = 0
 
@@ -83,46 +94,48 @@ class Scanner:
             SourceError: a page failed for good, or at each of its attempts.
             TooMuch: see *may_give_up*.
         """
-        answers: SimpleQueue[tuple[_Fetch, Page | BaseException] | None] = SimpleQueue()
+        answers = self._answers
         forget = stop.on_set(lambda: answers.put(None))
-        waiting = deque(_Fetch(t) for t in tasks)
+        self._reads += 1
+        waiting = deque(_Fetch(t, self._reads) for t in tasks)
         delayed: list[_Fetch] = []
-        in_flight = rows = size = 0
+        missing = len(waiting)  # tasks whose last page has not come
+        rows = size = 0
         try:
-            while waiting or delayed or in_flight:
+            while missing:
                 stop.check()
-                while waiting and in_flight < self._limits.in_flight:
-                    self._send(statement, waiting.popleft(), answers)
-                    in_flight += 1
-                if not in_flight:
-                    self._wait(delayed, waiting, stop)
+                self._wake(delayed, waiting)
+                while waiting and self._in_flight < self._limits.in_flight:
+                    self._send(statement, waiting.popleft())
+                if not self._in_flight:
+                    self._clock.wait(stop, max(0.0, min(f.due for f in delayed) - self._clock.monotonic()))
                     continue
                 answer = answers.get()
                 if answer is None:
                     continue
-                in_flight -= 1
+                self._in_flight -= 1
                 fetch, got = answer
+                if fetch.read != self._reads:
+                    continue
                 if isinstance(got, BaseException):
                     delayed.append(self._after_failure(fetch, got, may_give_up=may_give_up))
                     continue
-                if got.state is not None:
-                    self._send(statement, _Fetch(fetch.task, got.state), answers)
-                    in_flight += 1
                 self.pages += 1
                 rows += got.row_count
                 size += len(got.body)
                 if may_give_up and (rows > self._limits.window_rows or size > self._limits.window_bytes):
                     raise TooMuch
+                if got.state is not None:
+                    self._send(statement, _Fetch(fetch.task, self._reads, got.state))
+                else:
+                    missing -= 1
                 on_page(got)
         finally:
             forget()
 
-    def _send(
-        self,
-        statement: LogStatement,
-        fetch: _Fetch,
-        answers: SimpleQueue[tuple[_Fetch, Page | BaseException] | None],
-    ) -> None:
+    def _send(self, statement: LogStatement, fetch: _Fetch) -> None:
+        answers = self._answers
+        self._in_flight += 1
         self._session.fetch(
             statement,
             scan_values(fetch.task),
@@ -131,13 +144,12 @@ class Scanner:
             on_error=lambda error: answers.put((fetch, error)),
         )
 
-    def _wait(self, delayed: list[_Fetch], waiting: deque[_Fetch], stop: Stop) -> None:
-        """Wait until the first of the delayed pages is due, and move those that are to *waiting*."""
-        now = self._clock.monotonic()
-        self._clock.wait(stop, max(0.0, min(f.due for f in delayed) - now))
-        now = self._clock.monotonic()
-        waiting.extend(f for f in delayed if f.due <= now)
-        delayed[:] = [f for f in delayed if f.due > now]
+    def _wake(self, delayed: list[_Fetch], waiting: deque[_Fetch]) -> None:
+        """Move the delayed pages that are due to *waiting*."""
+        if delayed:
+            now = self._clock.monotonic()
+            waiting.extend(f for f in delayed if f.due <= now)
+            delayed[:] = [f for f in delayed if f.due > now]
 
     def _after_failure(self, fetch: _Fetch, error: BaseException, *, may_give_up: bool) -> _Fetch:
         """Return when to try again, or raise what ends the scan."""
@@ -151,4 +163,4 @@ class Scanner:
         self.retries += 1
         delay = self._limits.backoff.delay(failures)
         log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)
-        return _Fetch(task, fetch.state, failures, self._clock.monotonic() + delay)
+        return _Fetch(task, fetch.read, fetch.state, failures, self._clock.monotonic() + delay)
