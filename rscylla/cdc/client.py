@@ -35,7 +35,10 @@ class Client:
         self._told_at = clock.monotonic()
         self._error: BaseException | None = None
         self._ready: SimpleQueue[Batch | BaseException] = SimpleQueue()
-        self._slots = threading.Semaphore(settings.prefetch)
+        # A queue and not a semaphore: the finalizer may put to it while the reader's own thread is inside of it.
+        self._slots: SimpleQueue[None] = SimpleQueue()
+        for _ in range(settings.prefetch):
+            self._slots.put(None)
         self._thread: threading.Thread | None = None
         self._finalizer = weakref.finalize(self, stop.set)
         self._finalizer.atexit = False
@@ -51,7 +54,10 @@ class Client:
     @property
     def watermark_us(self) -> int:
         """Time before which everything was handed out, microseconds since the epoch."""
-        return self._batch.done.time if self._next >= len(self._events) else self._events[self._next].timestamp_us
+        # Any thread: the batch is read first and set last, so that its end is never told before its events are out.
+        batch = self._batch
+        waiting = self._events[self._next : self._next + 1]
+        return waiting[0].timestamp_us if waiting else batch.done.exact_us
 
     def recv(self) -> ChangeEvent | Progress:
         """Return the next event or the next point worth saving; see ``StreamClient.recv``."""
@@ -77,7 +83,7 @@ class Client:
         if not (due or self._batch.must_save or isinstance(self._error, HeadReached)):
             return None
         self._told, self._told_at = done, now
-        return Progress(str(done), done.time)
+        return Progress(str(done), done.exact_us)
 
     def _advance(self) -> None:
         """Take the next batch, or raise what ended the reading; the head is first saved, then told."""
@@ -85,19 +91,20 @@ class Client:
             raise self._error
         self._stop.check()
         try:
-            self._batch = self._take()
+            batch = self._take()
         except BaseException as e:
             self._error = e
             if not isinstance(e, HeadReached):
                 raise
         else:
-            self._events, self._next = self._batch.events, 0
+            self._events = batch.events  # all of the one before were handed out, so the next is 0
+            self._batch = batch
 
     def _take(self) -> Batch:
         if self._thread is None:
             return self._reader.step()
         got = self._ready.get()
-        self._slots.release()
+        self._slots.put(None)
         if isinstance(got, BaseException):
             raise got
         return got
@@ -112,13 +119,13 @@ class Client:
 
 
 def _read_ahead(
-    reader: Reader, ready: SimpleQueue[Batch | BaseException], slots: threading.Semaphore, stop: Stop
+    reader: Reader, ready: SimpleQueue[Batch | BaseException], slots: SimpleQueue[None], stop: Stop
 ) -> None:
     """Read windows for as long as there are slots for them; an error is the last thing put."""
-    forget = stop.on_set(slots.release)
+    forget = stop.on_set(lambda: slots.put(None))
     try:
         while True:
-            slots.acquire()
+            slots.get()
             stop.check()
             ready.put(reader.step())
     except BaseException as e:  # noqa: BLE001 - raised by recv, in the consumer's thread

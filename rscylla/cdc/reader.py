@@ -21,7 +21,7 @@ from .query import first_row_cql, scan_cql
 from .rows import KeyedRow, Layout, keyed_rows
 from .scan import Limits, Scanner, TooMuch
 from .source import OnExpired, Source
-from .topology import Generation, generation_at
+from .topology import BaseColumn, Generation, generation_at
 
 __all__ = ["Batch", "Granularity", "Reader", "Settings"]
 
@@ -65,9 +65,19 @@ class Reader:
     Args:
         start: where to begin; rows up to and including a row cursor are left out.
         options: ``lag`` is set.
+        promised: *start* is somebody's cursor, so it is an error if rows after it expire unread.
     """
 
-    def __init__(self, source: Source, start: EventID, options: StreamOptions, settings: Settings, stop: Stop) -> None:
+    def __init__(
+        self,
+        source: Source,
+        start: EventID,
+        options: StreamOptions,
+        settings: Settings,
+        stop: Stop,
+        *,
+        promised: bool = True,
+    ) -> None:
         self._source = source
         self._settings = settings
         self._stop = stop
@@ -83,10 +93,12 @@ class Reader:
         self._scan = self._prepare(scan_cql)
         self._first_row = self._prepare(first_row_cql)
         self._width = Width(cap=settings.limits.window_rows, target=settings.limits.window_rows // 5)
-        self._layouts: dict[tuple[Column, ...], Layout] = {}
+        self._layouts: dict[tuple[tuple[Column, ...], tuple[BaseColumn, ...]], Layout] = {}
         self._at_us = start.exact_us
         self._skip = start.position if start.is_row else b""
-        self._promised_us = start.exact_us if start.is_row else source.clock.now_us()
+        self._start = start
+        # Rows after a cursor must not be missed; for a start at whatever is oldest that holds from now on.
+        self._promised_us = start.exact_us if promised else source.clock.now_us()
         self._at_head = False
         self._generation = Generation(start.generation)
         self._enter(self._generation)
@@ -107,6 +119,8 @@ class Reader:
     @property
     def done(self) -> EventID:
         """The point before which everything was read."""
+        if self._at_us == self._start.exact_us and self._generation.time == self._start.generation:
+            return self._start  # nothing was read: a point of this time would lie before the row that was resumed at
         return EventID(self._generation.time, self._at_us)
 
     def step(self) -> Batch:
@@ -142,9 +156,12 @@ class Reader:
             return Batch([], self.done)
         rows = self._read(window)
         if rows is None:
+            self._at_head = False
             return Batch([], self.done)  # too much at once: the next step takes a narrower window
         self._at_us = window.end_us
         if not rows:
+            self._refresh_before(reach_us)  # a jump may pass what the list of generations was known for
+            boundary = self._next_generation()
             self._jump(reach_us if boundary is None else min(reach_us, boundary.start_us))
         self._at_head = self._at_us >= reach_us
         return Batch(self._events(rows), self.done)
@@ -159,23 +176,28 @@ class Reader:
             raise HeadReached(cursor=str(self.done))
 
     def _keep_fresh(self, reach_us: int) -> None:
-        source = self._source
-        if min(self._at_us + self._width.us, reach_us) > source.known_at_us - self._list_margin_us:
-            source.refresh_generations()
-        source.refresh_metadata()
+        self._refresh_before(min(self._at_us + self._width.us, reach_us))
+        self._source.refresh_metadata()
+
+    def _refresh_before(self, end_us: int) -> None:
+        """Read the list of generations again if it is too old to be sure of all that start before *end_us*."""
+        if end_us > self._source.known_at_us - self._list_margin_us:
+            self._source.refresh_generations()
 
     def _stay_within_ttl(self) -> None:
         """Skip what has expired before anything was promised about it; raise if it was promised."""
         oldest_us = self._source.oldest_us()
         if self._at_us >= oldest_us:
             return
-        if self._at_us >= self._promised_us and self._settings.on_expired == "raise":
-            raise CursorExpired(
+        if self._at_us >= self._promised_us:
+            text = (
                 f"the reader of {self._source.table.full_name} fell behind what the log keeps "
-                f"({self._source.table.ttl_s} s); changes may be lost, make the consumer faster or the TTL longer",
-                gap_from=datetime_of(self._at_us),
-                gap_to=datetime_of(oldest_us),
+                f"({self._source.table.ttl_s} s); changes may be lost, make the consumer faster or the TTL longer"
             )
+            if self._settings.on_expired == "raise":
+                raise CursorExpired(text, gap_from=datetime_of(self._at_us), gap_to=datetime_of(oldest_us))
+            log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
+            self._promised_us = self._source.clock.now_us()  # told once until that is reached
         at = self._source.at(oldest_us)
         self._at_us = at.time
         if at.generation != self._generation.time:
@@ -217,11 +239,12 @@ class Reader:
         return rows
 
     def _layout_of(self, page: Page) -> Layout:
-        layout = self._layouts.get(page.columns)
+        key = (page.columns, self._source.table.columns)
+        layout = self._layouts.get(key)
         if layout is None:
-            # Columns that were never seen: the base table changed, or this is the first page.
-            table = self._source.reread_table() if self._layouts else self._source.table
-            layout = self._layouts[page.columns] = Layout.of(page.columns, table)
+            # Columns that were never seen: this is the first page, or the base table changed just now or a while ago.
+            table = self._source.reread_table(patiently=True)
+            layout = self._layouts[page.columns, table.columns] = Layout.of(page.columns, table)
         return layout
 
     def _jump(self, limit_us: int) -> None:

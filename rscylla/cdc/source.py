@@ -10,7 +10,16 @@ from typing import Literal, TypeVar
 from .._retry import Backoff
 from .._timeuuid import datetime_of, us_of
 from ..clock import Clock, Stop
-from ..errors import ConfigError, CursorExpired, InvalidCursor, NoStreams, TableChanged
+from ..errors import (
+    ConfigError,
+    CursorExpired,
+    InvalidCursor,
+    NoStreams,
+    RscyllaError,
+    SourceError,
+    Stopped,
+    TableChanged,
+)
 from ..event import EventID
 from .driver import LogSession
 from .topology import Generation, NodeClocks, TableInfo, Topology, generation_at, read_table, topology_for
@@ -27,6 +36,9 @@ METADATA_EVERY_US = 15_000_000
 """How often the table and the nodes' clocks are looked at again."""
 
 STREAMS_ATTEMPTS = 6
+
+EDGE_US = 60_000_000
+"""A cursor for later use keeps this far from what is about to expire."""
 
 
 class Source:
@@ -76,11 +88,20 @@ class Source:
             return
         self._metadata_at_us = now
         self.node_clocks.sample()
-        self.reread_table()
+        try:
+            self.reread_table()
+        except SourceError as e:
+            if not e.resumable:
+                raise
+            log.info("%s; what was known of the table before is used for now", e)
 
-    def reread_table(self) -> TableInfo:
-        """Read the table's columns and options again."""
-        fresh = read_table(self.session, self.table.keyspace, self.table.name)
+    def reread_table(self, *, patiently: bool = False) -> TableInfo:
+        """Read the table's columns and options again; *patiently*: also where a first try fails."""
+
+        def read() -> TableInfo:
+            return read_table(self.session, self.table.keyspace, self.table.name)
+
+        fresh = self._patiently(read) if patiently else read()
         if fresh.log_id != self.table.log_id:
             raise TableChanged(
                 f"the CDC log of {fresh.full_name} was dropped and created again; changes in between are gone, "
@@ -94,11 +115,13 @@ class Source:
         return self._patiently(lambda: self.topology.streams(generation))
 
     def _patiently(self, read: Callable[[], T]) -> T:
-        """Return what *read* gives, with some patience for what has not reached this replica yet."""
+        """Return what *read* gives, with some patience for nodes that fail and for what has not reached them yet."""
         for attempt in range(1, STREAMS_ATTEMPTS):
             try:
                 return read()
-            except NoStreams as e:
+            except RscyllaError as e:
+                if not e.resumable or isinstance(e, Stopped):
+                    raise
                 log.info("%s (attempt %d of %d)", e, attempt, STREAMS_ATTEMPTS)
                 self.clock.wait(self._stop, self._backoff.delay(attempt))
                 self._stop.check()
@@ -128,11 +151,16 @@ class Source:
         return EventID(self.generations[i].time, time_us)
 
     def at_time(self, time: datetime | None) -> EventID:
-        """Return the cursor that starts at *time* (aware), or at the oldest row that may be there."""
-        if time is None:
-            return self.oldest()
+        """Return the cursor that starts at *time* (aware), or at the oldest row that may be there.
+
+        A cursor at the very edge of what the log keeps would have expired before a stream is opened with it, so the
+        rows that expire within a minute are left out.
+        """
+        oldest_us = self.oldest_us()
+        if oldest_us > self.generations[0].start_us:
+            oldest_us += min(EDGE_US, self.table.ttl_s * 1_000_000 // 10)
         try:
-            return self.at(max(us_of(time), self.oldest_us()))
+            return self.at(oldest_us if time is None else max(us_of(time), oldest_us))
         except ValueError as e:
             raise ConfigError(f"cursor_at: {e}") from e
 
@@ -147,14 +175,15 @@ class Source:
             return self.oldest()
         cursor = EventID.parse(after)
         oldest_us = self.oldest_us()
-        if cursor.exact_us < oldest_us:
+        if max(cursor.exact_us, cursor.generation * 1000) < oldest_us:  # no row is older than its generation
             return self._expired(cursor, oldest_us, on_expired)
         if cursor.generation not in {g.time for g in self.generations}:
             raise InvalidCursor(
                 f"the cursor names the CDC generation of {cursor.generation} ms, which this cluster does not have; "
                 "is it a cursor of another cluster?"
             )
-        return cursor
+        first_us = cursor.generation * 1000
+        return cursor if cursor.exact_us >= first_us else EventID(cursor.generation, first_us)
 
     def _expired(self, cursor: EventID, oldest_us: int, on_expired: OnExpired) -> EventID:
         text = (

@@ -99,7 +99,8 @@ class Stream:
             #   Scanner  queries in flight, pages, retries                     (query, driver)
             #   rows     cells and positions of a page; sorted by the reader
             #   changes  records to events
-            reader = Reader(source, start, chosen, self._settings, inner)
+            promised = bool(after) or chosen.from_head
+            reader = Reader(source, start, chosen, self._settings, inner, promised=promised)
             inner.on_set(forget)
             # A head start is worth saving before anything is read: a restart must not begin at a newer head.
             first = Batch([], reader.done, must_save=chosen.from_head)
@@ -111,8 +112,9 @@ class Stream:
     def cursor_at(self, time: datetime | None = None) -> str:
         """Return the cursor that starts at *time* (aware; inclusive), for ``stream(cursor, ...)`` or a cursor store.
 
-        None, and times before what the log keeps, give the oldest row's place. No row is looked for: empty time costs
-        next to nothing to skip.
+        None, and times before what the log keeps, give the oldest row's place, leaving out the minute of rows that
+        would expire before the cursor is used (a tenth of the TTL if that is shorter). No row is looked for: empty time
+        costs next to nothing to skip.
 
         Raises:
             ConfigError: *time* has no time zone.
