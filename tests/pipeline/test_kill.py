@@ -1,0 +1,109 @@
+"""A consumer process is killed with SIGKILL again and again; nothing is lost, and little comes twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import rscylla
+from rscylla.embedded import EmbeddedScylla
+
+CONSUMER = Path(__file__).resolve().parents[1] / "support" / "kill_consumer.py"
+LAG_MS = 100
+KEYS = 40
+
+
+@pytest.fixture
+def scylla() -> Iterator[EmbeddedScylla]:
+    with EmbeddedScylla(ring_delay=timedelta(milliseconds=100)) as server:
+        yield server
+
+
+class Writer(threading.Thread):
+    """Writes numbered changes of some orders until it is told to stop."""
+
+    def __init__(self, scylla: EmbeddedScylla) -> None:
+        super().__init__(daemon=True)
+        self.stop = rscylla.Stop()
+        self.written = 0
+        self._session = scylla.connect()
+        self._session.execute(
+            "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        self._session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, n int) WITH cdc = {'enabled': true}")
+        self._insert = self._session.prepare("INSERT INTO shop.orders (id, n) VALUES (?, ?)")
+
+    def run(self) -> None:
+        while not self.stop.wait(0.004):
+            self._session.execute(self._insert, (self.written % KEYS, self.written))
+            self.written += 1
+
+
+def start(scylla: EmbeddedScylla, out: Path, *options: str) -> subprocess.Popen[bytes]:
+    host = f"{scylla.contact_points[0]}:{scylla.port}"
+    command = [sys.executable, str(CONSUMER), host, str(out), str(LAG_MS), *options]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def read(out: Path) -> list[list[str]]:
+    """Return the whole lines as (process, key, number, event id); a line cut by a kill cannot be: it is one write."""
+    return [line.split("\t") for line in out.read_text().splitlines()]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("kills", "options", "bound"),
+    [(50, (), 1), (10, ("--buffered", "50"), 60)],
+    ids=["scylla", "buffered"],
+)
+def test_kill_9_loses_nothing(
+    scylla: EmbeddedScylla, tmp_path: Path, kills: int, options: tuple[str, ...], bound: int
+) -> None:
+    """*bound*: events that may come again after one kill, those whose cursor was not saved yet."""
+    seed = int(os.environ.get("RSCYLLA_SEED", random.randrange(2**32)))
+    print(f"RSCYLLA_SEED={seed}")
+    dice = random.Random(seed)
+    out = tmp_path / "delivered"
+    writer = Writer(scylla)
+    writer.start()
+    for kill in range(kills):
+        consumer = start(scylla, out, *options)
+        with pytest.raises(subprocess.TimeoutExpired):  # it must still be running when it is killed
+            consumer.wait(dice.uniform(0.2, 1.6))
+        consumer.kill()
+        consumer.communicate()
+        if kill == kills // 2:
+            scylla.new_generation(delay=timedelta(seconds=6))
+    writer.stop.set()
+    writer.join()
+    assert not rscylla.Stop().wait(LAG_MS / 1000)  # the last writes come of age
+    last = start(scylla, out, "--to-head", *options)
+    _, errors = last.communicate(timeout=60)
+    assert last.returncode == 0, errors.decode()
+
+    lines = read(out)
+    events = [line for line in lines if line[1] != "start"]
+    numbers = [int(line[2]) for line in events]
+    lost = sorted(set(range(writer.written)) - set(numbers))
+    assert lost == []
+    assert len(set(numbers)) == writer.written > 100
+    duplicates = sum(n - 1 for n in Counter(numbers).values())
+    assert duplicates <= bound * kills
+    # Each event has one identity, whichever process delivered it.
+    assert len({(line[2], line[3]) for line in events}) == writer.written
+    for key in range(KEYS):
+        by_process: dict[str, list[int]] = {}
+        for process, foreign_id, number, _ in events:
+            if foreign_id == f'{{"id":{key}}}':
+                by_process.setdefault(process, []).append(int(number))
+        assert all(numbers == sorted(numbers) for numbers in by_process.values())
+    print(f"kills {kills}, written {writer.written}, duplicates {duplicates}")
