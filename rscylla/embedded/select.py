@@ -298,7 +298,7 @@ def _check_distinct(plan: SelectPlan, statement: ast.Select) -> None:
                 f" (not {column.name})"
             )
     for column in plan.table.partition_key:
-        if column not in selected:
+        if column not in selected and not plan.restrictions.full_key:
             raise InvalidRequest(
                 f"SELECT DISTINCT queries must request all the partition key columns (missing {column.name})"
             )

@@ -1,0 +1,430 @@
+"""Schema statements: what they make and refuse, and how CDC logs follow their tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from enginebox import EngineBox
+
+from rscylla.embedded.errors import (
+    AlreadyExists,
+    ConfigError,
+    InvalidRequest,
+    SyntaxException,
+    Unauthorized,
+    Unprepared,
+)
+from rscylla.embedded.result import QueryParams, SchemaChange, VoidResult
+
+CDC = "WITH cdc = {'enabled': true}"
+
+
+@pytest.fixture
+def box() -> EngineBox:
+    return EngineBox()
+
+
+def log_names(box: EngineBox, table: str = "t") -> set[str]:
+    found = box.engine.schema.keyspaces["ks"].tables[f"{table}_scylla_cdc_log"]
+    return {column.name for column in found.regular_columns}
+
+
+def events(box: EngineBox) -> list[tuple[str, str]]:
+    found = [(event.change, event.name) for event in box.events]
+    box.events.clear()
+    return found
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_creating_a_cdc_table_tells_of_base_and_log(box: EngineBox) -> None:
+    result = box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    assert result == SchemaChange("CREATED", "TABLE", "ks", "t")
+    assert events(box) == [("CREATED", "t"), ("CREATED", "t_scylla_cdc_log")]
+    assert box.run("CREATE TABLE IF NOT EXISTS t (x int PRIMARY KEY)") == VoidResult()
+    box.run("ALTER TABLE t ADD w int")
+    box.run("DROP TABLE t")
+    assert events(box) == [
+        ("UPDATED", "t"),
+        ("UPDATED", "t_scylla_cdc_log"),
+        ("DROPPED", "t"),
+        ("DROPPED", "t_scylla_cdc_log"),
+    ]
+
+
+def test_every_change_gives_a_new_schema_version(box: EngineBox) -> None:
+    versions = {box.engine.schema.version}
+    for statement in ("CREATE TABLE t (pk int PRIMARY KEY)", "ALTER TABLE t ADD v int", "DROP TABLE t"):
+        box.run(statement)
+        versions.add(box.engine.schema.version)
+    assert len(versions) == 4
+    box.run("DROP TABLE IF EXISTS t")
+    assert box.engine.schema.version in versions
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("CREATE TABLE x (a int)", "No PRIMARY KEY specifed"),
+        ("CREATE TABLE x (a int, PRIMARY KEY (b))", "Unknown definition b referenced in PRIMARY KEY"),
+        ("CREATE TABLE x (a int, a text, PRIMARY KEY (a))", "Multiple definition of identifier a"),
+        ("CREATE TABLE x (a int PRIMARY KEY, s int static)", "Static columns are only useful"),
+        ("CREATE TABLE x (a list<int> PRIMARY KEY)", "Invalid non-frozen collection type"),
+        ("CREATE TABLE x (a duration PRIMARY KEY)", "duration type is not supported for PRIMARY KEY part a"),
+        ("CREATE TABLE x (a counter PRIMARY KEY)", "counter type is not supported for PRIMARY KEY part a"),
+        ("CREATE TABLE x (a int PRIMARY KEY, c counter)", "counter tables are not supported"),
+        (f"CREATE TABLE x (a int PRIMARY KEY, c counter) {CDC}", "Counter support not implemented"),
+        ("CREATE TABLE x (a int PRIMARY KEY, b nosuch)", "Unknown type ks.nosuch"),
+        ("CREATE TABLE x (a int PRIMARY KEY) WITH COMPACT STORAGE", "COMPACT STORAGE tables are not supported"),
+        (
+            "CREATE TABLE x (a int, b int, c int, PRIMARY KEY (a, b, c)) WITH CLUSTERING ORDER BY (c ASC, b ASC)",
+            "The order of columns in the CLUSTERING ORDER directive",
+        ),
+        (
+            "CREATE TABLE x (a int, b int, PRIMARY KEY (a, b)) WITH CLUSTERING ORDER BY (a ASC)",
+            "Only clustering key columns can be defined in CLUSTERING ORDER directive",
+        ),
+        (f"CREATE TABLE {'x' * 193} (a int PRIMARY KEY)", "is not a valid table name"),
+        ("CREATE TABLE nokeyspace.x (a int PRIMARY KEY)", "Keyspace 'nokeyspace' does not exist"),
+        ("DROP TABLE nothere", "unconfigured table nothere"),
+        ("ALTER TABLE nothere ADD x int", "unconfigured table nothere"),
+    ],
+)
+def test_refused_tables(box: EngineBox, statement: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        box.run(statement)
+    assert events(box) == []
+
+
+def test_existing_names(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY)")
+    with pytest.raises(AlreadyExists) as caught:
+        box.run("CREATE TABLE t (pk int PRIMARY KEY)")
+    assert (caught.value.keyspace, caught.value.table) == ("ks", "t")
+    with pytest.raises(AlreadyExists):
+        box.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ("nosuch = 1", SyntaxException, "Unknown property 'nosuch'"),
+        ("gc_grace_seconds = 'x'", SyntaxException, "Invalid integer value x for 'gc_grace_seconds'"),
+        ("bloom_filter_fp_chance = 2", ConfigError, "between 0.0 and 1.0"),
+        ("compaction = {'class': 'NoSuch'}", ConfigError, "Unable to find compaction strategy class"),
+        ("caching = 'x'", SyntaxException, "It should be a map"),
+        ("cdc = {'nosuch': 1}", ConfigError, "Invalid CDC option: nosuch"),
+    ],
+)
+def test_refused_options(box: EngineBox, options: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        box.run(f"CREATE TABLE t (pk int PRIMARY KEY) WITH {options}")
+
+
+def test_keyspaces(box: EngineBox) -> None:
+    with pytest.raises(ConfigError, match="SimpleStrategy requires a replication_factor"):
+        box.run("CREATE KEYSPACE k2 WITH replication = {'class': 'SimpleStrategy'}")
+    with pytest.raises(ConfigError, match="tablets are not supported by the embedded server yet"):
+        box.run(
+            "CREATE KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1}"
+            " AND tablets = {'enabled': true}"
+        )
+    box.run(
+        "CREATE KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1}"
+        " AND tablets = {'enabled': false} AND durable_writes = false"
+    )
+    row = box.row("SELECT * FROM system_schema.keyspaces WHERE keyspace_name = 'k2'")
+    assert row["durable_writes"] is False
+    assert row["replication"] == {
+        "class": "org.apache.cassandra.locator.NetworkTopologyStrategy",
+        "datacenter1": "1",
+    }
+    box.run("CREATE TABLE k2.t (pk int PRIMARY KEY)")
+    box.run("DROP KEYSPACE k2")
+    with pytest.raises(InvalidRequest, match="Keyspace k2 does not exist"):
+        box.run("SELECT * FROM k2.t")
+    with pytest.raises(ConfigError, match="Cannot drop non existing keyspace 'k2'"):
+        box.run("DROP KEYSPACE k2")
+    for keyspace in ("system", "system_schema", "system_distributed"):
+        with pytest.raises(Unauthorized, match="is not user-modifiable"):
+            box.run(f"DROP KEYSPACE {keyspace}")
+    with pytest.raises(Unauthorized):
+        box.run("DROP TABLE system_distributed.cdc_generation_timestamps")
+
+
+# ---------------------------------------------------------------- columns
+
+
+def test_columns_added_dropped_and_added_again(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, v int)")
+    box.run("INSERT INTO t (pk, v) VALUES (1, 1)")
+    box.run("ALTER TABLE t ADD w text")
+    assert box.rows("SELECT * FROM t") == [{"pk": 1, "v": 1, "w": None}]
+    box.clock.advance(1)
+    box.run("ALTER TABLE t DROP v")
+    box.clock.advance(1)
+    with pytest.raises(InvalidRequest, match="Cannot re-add previously dropped column 'v' of type text"):
+        box.run("ALTER TABLE t ADD v text")
+    box.run("ALTER TABLE t ADD v int")
+    assert box.column("SELECT v FROM t") == [None]
+    box.run("INSERT INTO t (pk, v) VALUES (1, 2)")
+    assert box.column("SELECT v FROM t") == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("ADD v int", "Invalid column name v because it conflicts with an existing column"),
+        ("ADD s int static", "Static columns are only useful"),
+        ("ADD c counter", "Cannot add a counter column"),
+        ("DROP nothere", "Column nothere was not found in table t"),
+        ("DROP pk", "Cannot drop PRIMARY KEY part pk"),
+        ("RENAME v TO w", "Cannot rename non PRIMARY KEY part v"),
+        ("RENAME x TO w", "Cannot rename unknown column x in table t"),
+        ("RENAME pk TO v", "another column of that name already exist"),
+        ("ALTER v TYPE text", "ALTER TABLE ... TYPE is not supported"),
+    ],
+)
+def test_refused_column_changes(box: EngineBox, change: str, message: str) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, v int)")
+    with pytest.raises(InvalidRequest, match=message):
+        box.run(f"ALTER TABLE t {change}")
+
+
+def test_key_columns_are_renamed_with_their_data(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) {CDC}")
+    box.run("INSERT INTO t (pk, ck, v) VALUES (1, 2, 3)")
+    box.run("ALTER TABLE t RENAME pk TO p AND ck TO c")
+    assert box.rows("SELECT * FROM t WHERE p = 1 AND c = 2") == [{"p": 1, "c": 2, "v": 3}]
+    # The log has new, empty columns under the new names.
+    assert box.log() == [{"operation": 2, "end_of_batch": True, "v": 3}]
+    box.run("INSERT INTO t (p, c, v) VALUES (1, 2, 4)")
+    assert box.log()[1] == {"operation": 2, "end_of_batch": True, "p": 1, "c": 2, "v": 4}
+
+
+# ---------------------------------------------------------------- the log follows
+
+
+def test_the_log_follows_its_table(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    first = box.engine.schema.keyspaces["ks"].tables["t_scylla_cdc_log"]
+    box.run("INSERT INTO t (pk, v) VALUES (1, 1)")
+    box.run("ALTER TABLE t ADD w int")
+    assert log_names(box) >= {"w", "cdc$deleted_w"}
+    box.run("ALTER TABLE t DROP v")
+    assert not log_names(box) & {"v", "cdc$deleted_v"}
+    after = box.engine.schema.keyspaces["ks"].tables["t_scylla_cdc_log"]
+    assert (after.id, after.options) == (first.id, first.options)
+    assert box.log() == [{"operation": 2, "end_of_batch": True, "pk": 1}]
+
+
+def test_a_dropped_log_column_cannot_come_back_at_once(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    box.run("INSERT INTO t (pk, v) VALUES (1, 1)")
+    box.run("ALTER TABLE t DROP v")
+    box.clock.advance(2)
+    message = "with the same name was dropped too recently. Please retry after 3 seconds"
+    with pytest.raises(InvalidRequest, match=message):
+        box.run("ALTER TABLE t ADD v int")
+    assert "v" not in box.engine.schema.keyspaces["ks"].tables["t"].by_name
+    box.clock.advance(3)
+    box.run("ALTER TABLE t ADD v int")
+    assert box.log() == [{"operation": 2, "end_of_batch": True, "pk": 1}]
+    box.run("INSERT INTO t (pk, v) VALUES (1, 2)")
+    assert box.log()[1]["v"] == 2
+
+
+def test_switching_off_keeps_the_log_and_on_again_takes_it_back(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    identity = box.engine.schema.keyspaces["ks"].tables["t_scylla_cdc_log"].id
+    box.run("INSERT INTO t (pk, v) VALUES (1, 1)")
+    box.run("ALTER TABLE t WITH cdc = {'enabled': false}")
+    box.run("INSERT INTO t (pk, v) VALUES (1, 2)")
+    box.run("ALTER TABLE t ADD w int")
+    assert [row["v"] for row in box.log()] == [1]
+    assert "w" not in log_names(box)
+    box.run("ALTER TABLE t WITH cdc = {'enabled': true}")
+    assert "w" in log_names(box)
+    assert box.engine.schema.keyspaces["ks"].tables["t_scylla_cdc_log"].id == identity
+    box.run("INSERT INTO t (pk, w) VALUES (1, 3)")
+    assert [row.get("w") for row in box.log()] == [None, 3]
+
+
+def test_dropping_a_detached_log_by_hand(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    with pytest.raises(Unauthorized, match="Cannot DROP cdc log table t_scylla_cdc_log"):
+        box.run("DROP TABLE t_scylla_cdc_log")
+    box.run("ALTER TABLE t WITH cdc = {'enabled': false}")
+    box.run("DROP TABLE t_scylla_cdc_log")
+    events(box)
+    box.run("ALTER TABLE t WITH cdc = {'enabled': true}")
+    assert events(box) == [("UPDATED", "t"), ("CREATED", "t_scylla_cdc_log")]
+
+
+def test_dropping_the_base_takes_a_detached_log_along(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    box.run("ALTER TABLE t WITH cdc = {'enabled': false}")
+    box.run("DROP TABLE t")
+    assert box.engine.schema.keyspaces["ks"].tables == {}
+
+
+@pytest.mark.parametrize(
+    ("statements", "error", "message"),
+    [
+        (["ALTER TABLE t WITH cdc = {'ttl': 1}"], InvalidRequest, 'requires specifying "enabled" flag'),
+        (
+            ["CREATE TABLE u_scylla_cdc_log (a int PRIMARY KEY)", f"CREATE TABLE u (a int PRIMARY KEY) {CDC}"],
+            InvalidRequest,
+            "Cannot create CDC log table for table ks.u because a table of name ks.u_scylla_cdc_log already exists",
+        ),
+        (
+            [f"ALTER TABLE t_scylla_cdc_log {CDC}"],
+            InvalidRequest,
+            "creating nested CDC logs is not allowed",
+        ),
+        (
+            ["ALTER TABLE t_scylla_cdc_log ADD x int"],
+            InvalidRequest,
+            "You cannot modify the set of columns of a CDC log table directly. Modify the base table instead.",
+        ),
+        (
+            ["ALTER TABLE t WITH cdc = {'enabled': false}", "ALTER TABLE t_scylla_cdc_log DROP v"],
+            InvalidRequest,
+            "Although the base table has deactivated CDC, this table will continue being a CDC log table",
+        ),
+        (
+            ['ALTER TABLE t_scylla_cdc_log RENAME "cdc$stream_id" TO c'],
+            InvalidRequest,
+            "Cannot rename a column of a CDC log table.",
+        ),
+        (
+            ["ALTER TABLE t_scylla_cdc_log WITH tombstone_gc = {'mode': 'repair'}"],
+            InvalidRequest,
+            "The 'repair' mode for tombstone_gc is not allowed on CDC log tables.",
+        ),
+    ],
+)
+def test_refusals_around_the_log(box: EngineBox, statements: list[str], error: type[Exception], message: str) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    *before, last = statements
+    for statement in before:
+        box.run(statement)
+    known = dict(box.engine.schema.keyspaces["ks"].tables)
+    with pytest.raises(error, match=message):
+        box.run(last)
+    assert box.engine.schema.keyspaces["ks"].tables == known
+
+
+def test_a_table_that_is_only_named_like_a_log_is_an_ordinary_one(box: EngineBox) -> None:
+    box.run("CREATE TABLE t_scylla_cdc_log (a int PRIMARY KEY)")
+    box.run("ALTER TABLE t_scylla_cdc_log ADD b int")
+    box.run("CREATE TABLE t (pk int PRIMARY KEY)")
+    box.run("DROP TABLE t")
+    box.run("DROP TABLE t_scylla_cdc_log")
+
+
+def test_a_log_may_be_edited_and_its_properties_altered(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    box.run("INSERT INTO t (pk, v) VALUES (1, 1)")
+    box.run("ALTER TABLE t_scylla_cdc_log WITH comment = 'mine'")
+    (row,) = box.rows("SELECT * FROM t_scylla_cdc_log")
+    where = '"cdc$stream_id" = ? AND "cdc$time" = ? AND "cdc$batch_seq_no" = 0'
+    key = [row["cdc$stream_id"], row["cdc$time"]]
+    box.run(f"UPDATE t_scylla_cdc_log SET v = 7 WHERE {where}", key)
+    box.run("INSERT INTO t (pk, v) VALUES (1, 2)")
+    assert [row["v"] for row in box.log()] == [7, 2]
+    box.run(f"DELETE FROM t_scylla_cdc_log WHERE {where}", key)
+    assert [row["v"] for row in box.log()] == [2]
+    box.run("TRUNCATE t_scylla_cdc_log")
+    assert box.log() == []
+    box.run("ALTER TABLE t ADD w int")
+    assert box.engine.schema.keyspaces["ks"].tables["t_scylla_cdc_log"].options["comment"] == "mine"
+
+
+# ---------------------------------------------------------------- types
+
+
+def test_user_types_change_the_columns_made_of_them(box: EngineBox) -> None:
+    box.run("CREATE TYPE inner_type (a int)")
+    box.run("CREATE TYPE outer_type (i frozen<inner_type>)")
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, u inner_type, f frozen<outer_type>) {CDC}")
+    box.run("INSERT INTO t (pk, u, f) VALUES (1, {a: 1}, {i: {a: 2}})")
+    box.run("ALTER TYPE inner_type ADD b text")
+    assert box.row("SELECT u, f FROM t") == {"u": {"a": 1, "b": None}, "f": {"i": {"a": 2, "b": None}}}
+    box.run("UPDATE t SET u.b = 'x' WHERE pk = 1")
+    assert box.row("SELECT u.b FROM t") == {"u.b": "x"}
+    assert [row.get("u") for row in box.log()] == [{"a": 1, "b": None}, {"a": None, "b": "x"}]
+    box.run("ALTER TYPE inner_type RENAME a TO c")
+    assert box.row("SELECT u.c FROM t") == {"u.c": 1}
+    with pytest.raises(InvalidRequest, match="still used by user type outer_type"):
+        box.run("DROP TYPE inner_type")
+    with pytest.raises(InvalidRequest, match=r"still used by table ks\.t"):
+        box.run("DROP TYPE outer_type")
+    box.run("DROP TABLE t")
+    box.run("DROP TYPE outer_type")
+    box.run("DROP TYPE inner_type")
+    with pytest.raises(InvalidRequest, match=r"No user type named ks\.inner_type exists"):
+        box.run("DROP TYPE inner_type")
+
+
+# ---------------------------------------------------------------- prepared statements
+
+
+def prepared_ids(box: EngineBox, *texts: str) -> list[bytes]:
+    return [box.engine.prepare(text, "ks").id for text in texts]
+
+
+def test_a_schema_change_makes_clients_prepare_again(box: EngineBox) -> None:
+    """Otherwise they would read the new columns with the old ones' names."""
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
+    box.run("CREATE TABLE other (pk int PRIMARY KEY)")
+    base, log, other = prepared_ids(box, "SELECT * FROM t", "SELECT * FROM ks.t_scylla_cdc_log", "SELECT * FROM other")
+    box.run("ALTER TABLE t ADD w int")
+    for identity in (base, log):
+        with pytest.raises(Unprepared):
+            box.engine.get(identity)
+    assert box.engine.get(other).text == "SELECT * FROM other"
+    box.run("DROP KEYSPACE ks")
+    with pytest.raises(Unprepared):
+        box.engine.get(other)
+
+
+def test_ids_differ_by_keyspace_and_text(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY)")
+    first = box.engine.prepare("SELECT * FROM ks.t", None).id
+    assert first != box.engine.prepare("SELECT * FROM ks.t", "ks").id
+    assert first == box.engine.prepare("SELECT * FROM ks.t", None).id
+
+
+def test_bind_variables_are_named_and_typed(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (a int, b int, c text, v int, PRIMARY KEY ((a, b), c))")
+
+    def variables(text: str) -> tuple[list[tuple[str, str]], tuple[int, ...]]:
+        prepared = box.engine.prepare(text, "ks")
+        return [(spec.name, spec.type.name) for spec in prepared.variables], prepared.pk_indexes
+
+    assert variables("INSERT INTO t (v, b, a, c) VALUES (?, ?, ?, :name) USING TTL ? AND TIMESTAMP ?") == (
+        [("v", "int"), ("b", "int"), ("a", "int"), ("name", "text"), ("[ttl]", "int"), ("[timestamp]", "bigint")],
+        (2, 1),
+    )
+    assert variables("SELECT * FROM t WHERE a = ? AND b IN ? AND c > ? LIMIT ?") == (
+        [("a", "int"), ("in(b)", "frozen<list<int>>"), ("c", "text"), ("[limit]", "int")],
+        (),
+    )
+    assert variables("SELECT * FROM t WHERE token(a, b) > ?") == ([("partition key token", "bigint")], ())
+
+
+def test_values_by_name(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, v int)")
+    one: dict[str, Any] = {"k": b"\x00\x00\x00\x01", "val": b"\x00\x00\x00\x02"}
+    box.engine.query("INSERT INTO t (pk, v) VALUES (:k, :val)", one, QueryParams(keyspace="ks"))
+    assert box.rows("SELECT * FROM t") == [{"pk": 1, "v": 2}]
+    with pytest.raises(InvalidRequest, match="Missing value for bind variable val"):
+        box.engine.query("INSERT INTO t (pk, v) VALUES (:k, :val)", {"k": one["k"]}, QueryParams(keyspace="ks"))
+
+
+def test_no_keyspace_in_use(box: EngineBox) -> None:
+    with pytest.raises(InvalidRequest, match="No keyspace has been specified"):
+        box.engine.query("SELECT * FROM t", (), QueryParams())
