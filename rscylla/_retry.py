@@ -1,28 +1,102 @@
-"""The only door to ``tenacity``: how long to wait before trying again."""
+"""The only door to ``tenacity``: how long to wait before trying again, and trying again for ever."""
 
 from __future__ import annotations
 
-import attrs
-from tenacity import RetryCallState, Retrying, wait_exponential_jitter
+import random
+from collections.abc import Callable
+from datetime import timedelta
 
-__all__ = ["Backoff"]
+import attrs
+import tenacity
+
+from .clock import Clock, Stop
+from .errors import ConfigError
+
+__all__ = ["Backoff", "retry_forever"]
 
 
 @attrs.frozen
 class Backoff:
-    """Waits that grow exponentially, with random jitter on top so that many clients do not retry in step.
+    """How long to wait between attempts.
 
-    All in seconds. The n-th wait is ``initial * factor ** (n - 1)`` plus up to ``jitter``, at most ``maximum``.
+    The n-th failure in a row is followed by ``initial * factor ** (n - 1)``, at most ``maximum``, less a random part
+    of up to ``jitter`` (0 to 1) of that. An attempt that lasted ``reset_after`` or longer was healthy: counting starts
+    again with its failure.
     """
 
-    initial: float = 0.1
-    maximum: float = 30.0
+    initial: timedelta = timedelta(seconds=1)
+    maximum: timedelta = timedelta(minutes=1)
     factor: float = 2.0
-    jitter: float = 0.1
+    jitter: float = 0.5
+    reset_after: timedelta = timedelta(minutes=1)
 
-    def delay(self, attempt: int) -> float:
-        """Return the wait after the failure of *attempt*, counted from 1."""
-        state = RetryCallState(Retrying(), None, (), {})
-        state.attempt_number = attempt
-        wait = wait_exponential_jitter(self.initial, self.maximum, self.factor, self.jitter)
-        return float(wait(state))
+    def __attrs_post_init__(self) -> None:
+        if not timedelta() < self.initial <= self.maximum:
+            raise ConfigError("Backoff: initial must be more than zero and not above maximum")
+        if not self.factor >= 1:
+            raise ConfigError("Backoff: factor must be 1 or more")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigError("Backoff: jitter must be from 0 to 1")
+        if self.reset_after <= timedelta():
+            raise ConfigError("Backoff: reset_after must be more than zero")
+
+    def seconds(self, failures: int, chance: float | None = None) -> float:
+        """Return the seconds to wait after this many failures in a row.
+
+        *chance* (0 to 1) decides on the jitter; it is drawn if not given.
+        """
+        if chance is None:
+            chance = random.random()
+        longest = self.maximum.total_seconds()
+        wait = self.initial.total_seconds()
+        for _ in range(failures - 1):
+            if wait >= longest or self.factor == 1:
+                break
+            wait *= self.factor
+        return min(wait, longest) * (1 - self.jitter * chance)
+
+
+def retry_forever(
+    attempt: Callable[[], None],
+    *,
+    backoff: Backoff,
+    clock: Clock,
+    stop: Stop,
+    again: Callable[[BaseException], bool],
+    waiting: Callable[[BaseException, float], None],
+) -> None:
+    """Call *attempt* until it returns or *stop* is set; waits with *clock*.
+
+    *again* says whether an error is worth another attempt; if not, it is raised. *waiting* is told the error and the
+    seconds before each wait; what it raises ends the loop.
+    """
+    failures = 0
+    began = clock.monotonic()
+
+    def timed() -> None:
+        nonlocal began
+        began = clock.monotonic()
+        if not stop.is_set():
+            attempt()
+
+    def wait(_: tenacity.RetryCallState) -> float:
+        nonlocal failures
+        healthy = clock.monotonic() - began >= backoff.reset_after.total_seconds()
+        failures = 1 if healthy else failures + 1
+        return backoff.seconds(failures)
+
+    def before_sleep(state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is not None:
+            waiting(error, state.upcoming_sleep)
+
+    def pause(seconds: float) -> None:
+        clock.wait(stop, seconds)
+
+    tenacity.Retrying(
+        retry=tenacity.retry_if_exception(again),
+        wait=wait,
+        sleep=pause,
+        before_sleep=before_sleep,
+        reraise=True,
+    )(timed)

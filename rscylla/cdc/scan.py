@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from queue import SimpleQueue
 
 import attrs
@@ -21,6 +22,9 @@ __all__ = ["Limits", "Scanner", "TooMuch"]
 log = logging.getLogger("rscylla")
 
 
+_RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=10))
+
+
 @attrs.frozen
 class Limits:
     """What one stream may ask of the cluster and hold in memory.
@@ -34,7 +38,7 @@ class Limits:
     window_rows: int = 100_000
     window_bytes: int = 64 * 1024 * 1024
     attempts: int = 8
-    backoff: Backoff = attrs.field(factory=lambda: Backoff(initial=0.1, maximum=10.0))
+    backoff: Backoff = _RETRY
 
     def __attrs_post_init__(self) -> None:
         for name in ("in_flight", "page_size", "window_rows", "window_bytes", "attempts"):
@@ -161,6 +165,6 @@ class Scanner:
         if may_give_up and isinstance(ours, QueryTimeout) and failures >= 3:
             raise TooMuch from error
         self.retries += 1
-        delay = self._limits.backoff.delay(failures)
+        delay = self._limits.backoff.seconds(failures)
         log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)
         return _Fetch(task, fetch.read, fetch.state, failures, self._clock.monotonic() + delay)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from .._retry import Backoff
@@ -52,7 +52,7 @@ class Source:
         self.session = session
         self.clock = clock
         self._stop = stop
-        self._backoff = Backoff(initial=0.2, maximum=5.0)
+        self._backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
         self.table: TableInfo = read_table(session, keyspace, table)
         self.topology: Topology = topology_for(session, keyspace)
         self.node_clocks = NodeClocks(session, clock)
@@ -123,7 +123,7 @@ class Source:
                 if not e.resumable or isinstance(e, Stopped):
                     raise
                 log.info("%s (attempt %d of %d)", e, attempt, STREAMS_ATTEMPTS)
-                self.clock.wait(self._stop, self._backoff.delay(attempt))
+                self.clock.wait(self._stop, self._backoff.seconds(attempt))
                 self._stop.check()
         return read()
 

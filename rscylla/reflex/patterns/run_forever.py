@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ..._retry import Backoff, retry_forever
 from ...clock import Stop
 from ...errors import HeadReached, Stopped, is_resumable
-from .._retry import Backoff, retry_forever
 from .._run import Spec, run
 
 __all__ = ["Backoff", "run_forever"]
