@@ -45,7 +45,8 @@ class EmbeddedScylla:
         port: Port of every node; 0 lets the system choose.
         shards: Shards of a node, and so CDC streams of a vnode.
         vnodes: Tokens of a node.
-        clock: What the nodes tell the time from; None is the machine's clock.
+        clock: What the nodes tell the time from, and sessions from `connect` stamp their writes by; None is the
+            machine's clock.
         users: Names with passwords; None lets everyone in.
         seed: Makes host ids, tokens and stream ids repeatable.
         ring_delay: A new generation starts twice this and five seconds after it was made.
@@ -102,7 +103,7 @@ class EmbeddedScylla:
         self._port = 0
         self._engine = Engine(self._cluster, self.clock)
         self._server = Server(self._engine, self._options)
-        self._sessions = Sessions()
+        self._sessions = Sessions(clock)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -5,18 +5,42 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from .clock import Clock
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
 
-__all__ = ["Sessions"]
+__all__ = ["Sessions", "Timestamps"]
+
+
+_DRIVER_DEFAULT: Final = "127.0.0.1"
+
+
+class Timestamps:
+    """Write timestamps from a clock, microseconds, never the same twice: what the driver stamps its requests with."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_us = 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> int:
+        with self._lock:
+            self._last_us = max(self._clock.now_us(), self._last_us + 1)
+            return self._last_us
 
 
 class Sessions:
-    """Opens scylla-driver sessions to one address list, remembers their clusters and closes them. Thread-safe."""
+    """Opens scylla-driver sessions to one address list, remembers their clusters and closes them. Thread-safe.
 
-    def __init__(self) -> None:
+    With a ``clock``, the driver stamps its writes by it: a cluster that lives in another time than the machine would
+    refuse the machine's timestamps on CDC tables.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
         self._clusters: list[Any] = []
         self._lock = threading.Lock()
 
@@ -37,7 +61,6 @@ class Sessions:
         driver: Any = importlib.import_module("cassandra.cluster")
         auth: Any = importlib.import_module("cassandra.auth")
         settings: dict[str, Any] = {
-            "contact_points": list(contact_points),
             "port": port,
             "protocol_version": 4,  # spares the driver a refused attempt with v5
             "compression": False,
@@ -46,6 +69,12 @@ class Sessions:
             "topology_event_refresh_window": 0,
             "status_event_refresh_window": 0,
         }
+        if _DRIVER_DEFAULT not in contact_points:
+            # Where its default will do, the driver is left with it: it warns about contact points that come without a
+            # load balancing policy, and with one it would not let the caller set ``session.row_factory``.
+            settings["contact_points"] = list(contact_points)
+        if self._clock is not None:
+            settings["timestamp_generator"] = Timestamps(self._clock)
         if users and "auth_provider" not in options:
             name, password = next(iter(users.items()))
             settings["auth_provider"] = auth.PlainTextAuthProvider(name, password)

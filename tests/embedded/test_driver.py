@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import doctest
 import ipaddress
 import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,7 +29,7 @@ from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import BatchStatement, SimpleStatement, dict_factory
 from cassandra.util import Duration, OrderedMapSerializedKey, SortedSet, uuid_from_time
 
-from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess
+from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, ManualClock, facade
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 UNIX_EPOCH_TICKS = 0x01B21DD213814000  # 100 ns ticks from 1582-10-15, where UUID time starts, to 1970
@@ -82,6 +89,31 @@ def test_a_cluster_with_the_drivers_defaults_connects(scylla: EmbeddedScylla) ->
         assert host.host_id in {node.host_id for node in scylla._cluster.nodes}
     finally:
         cluster.shutdown()
+
+
+def test_a_server_that_keeps_its_shards_to_itself_is_used_like_any_other() -> None:
+    """The driver then takes it for Cassandra and asks for system.peers_v2 first, which must be refused."""
+    with EmbeddedScylla(2, shard_aware=False) as scylla:
+        session = scylla.connect()
+        assert len(session.cluster.metadata.all_hosts()) == 2
+        assert {host.sharding_info for host in session.cluster.metadata.all_hosts()} == {None}
+        assert session.execute("SELECT key FROM system.local").one() == ("local",)
+
+
+def test_answers_can_be_compressed(scylla: EmbeddedScylla) -> None:
+    with EmbeddedScylla(compression=True) as packed:
+        session = packed.connect(compression="lz4")
+        keyspaces = "SELECT keyspace_name FROM system_schema.keyspaces"
+        assert {row.keyspace_name for row in session.execute(keyspaces)} >= {"system", "system_schema"}
+
+
+def test_connecting_is_quiet_and_leaves_the_session_to_the_caller(
+    scylla: EmbeddedScylla, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = scylla.connect()
+    session.row_factory = dict_factory
+    assert session.execute("SELECT key FROM system.local").one() == {"key": "local"}
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
 def test_protocol_version_three_connects(scylla: EmbeddedScylla) -> None:
@@ -478,7 +510,52 @@ def test_a_new_generation_needs_no_new_node(shared: Session) -> None:
         assert len(rows) == 2
 
 
+# ---------------------------------------------------------------- a driven clock
+
+
+def test_time_passes_only_when_told_for_writes_expiry_and_generations() -> None:
+    clock = ManualClock(1_500_000_000_000_000)
+    with EmbeddedScylla(clock=clock, seed=2) as scylla:
+        session = scylla.connect()
+        session.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'ttl': 600}")
+        insert = session.prepare("INSERT INTO ks.t (pk, v) VALUES (1, 1) USING TTL 60")
+        session.execute(insert)
+        (before,) = session.execute("SELECT * FROM ks.t_scylla_cdc_log")
+        assert 0 <= (before.cdc_time.time - UNIX_EPOCH_TICKS) // 10 - 1_500_000_000_000_000 < 10
+
+        scylla.new_generation(timedelta(seconds=90))
+        clock.advance(61)
+        assert list(session.execute("SELECT * FROM ks.t")) == []
+        session.execute(insert)
+        clock.advance(60)
+        session.execute(insert)
+        streams = [row.cdc_stream_id for row in session.execute("SELECT * FROM ks.t_scylla_cdc_log")]
+        assert sorted(streams.count(stream) for stream in set(streams)) == [1, 2]
+
+        clock.advance(600 - 121)
+        assert len(list(session.execute("SELECT * FROM ks.t_scylla_cdc_log"))) == 2
+
+
 # ---------------------------------------------------------------- the owner's side
+
+
+def test_the_example_in_the_docs_is_true() -> None:
+    assert doctest.testmod(facade).failed == 0
+    assert doctest.testmod(facade).attempted > 0
+
+
+def test_the_module_runs_as_a_program_until_told_to_stop() -> None:
+    command = [sys.executable, "-m", "rscylla.embedded", "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        ready = json.loads(child.stdout.readline())
+        with socket.create_connection((ready["contact_points"][0], ready["port"]), timeout=10):
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(20) == 0
+        assert b"for development and tests" in child.stderr.read()
 
 
 def test_execute_inside_the_server_needs_no_driver() -> None:
