@@ -20,7 +20,7 @@ from .cdclog import log_rows
 from .clock import Clock
 from .ddl import DdlStatement, SchemaEditor, SchemaStores
 from .describe import describe
-from .errors import InvalidRequest, Unauthorized, Unprepared
+from .errors import InvalidRequest, ServerError, Unauthorized, Unprepared
 from .images import PartitionImages
 from .mutation import Key, PartitionMutation, RowMutation
 from .operations import ListKeys
@@ -173,8 +173,9 @@ class Engine(SchemaStores):
     def _run(self, text: str, statement: Any, keyspace: str | None, values: Values, params: QueryParams) -> Result:
         if isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete | ast.Batch):
             compiled = self._compiled(text, statement, keyspace)
-            request = self._request(_positional(compiled.variables, values), params)
             plan = compiled.plan
+            is_write = not isinstance(plan, SelectPlan)
+            request = self._request(_positional(compiled.variables, values), params, is_write=is_write)
             if isinstance(plan, SelectPlan):
                 return plan.execute(request, self._store(plan.table, request))
             if isinstance(plan, WritePlan):
@@ -188,7 +189,7 @@ class Engine(SchemaStores):
         """Execute a protocol BATCH: all statements of a partition make one mutation."""
         if kind == "counter":
             raise InvalidRequest("counter batches are not supported by the embedded server")
-        base = self._request((), params)
+        base = self._request((), params, is_write=True)
         plans: list[tuple[WritePlan, Request]] = []
         for item, values in items:
             text, keyspace = (item, params.keyspace) if isinstance(item, str) else (item.text, item.keyspace)
@@ -201,12 +202,15 @@ class Engine(SchemaStores):
             plans.append((compiled.plan, attrs.evolve(base, values=_positional(compiled.variables, values))))
         return self._write(plans, None, is_batch=True)
 
-    def _request(self, values: Sequence[BindValue], params: QueryParams) -> Request:
-        now_us = self.cluster.node(params.node).clock.now_us()
+    def _request(self, values: Sequence[BindValue], params: QueryParams, *, is_write: bool) -> Request:
+        try:
+            now_us = self.cluster.node(params.node).clock.now_us()
+        except KeyError:
+            raise ServerError(f"node {params.node} has left the cluster; connect to another one") from None
         timestamp = params.default_timestamp
-        return Request(
-            values, params, now_us, self._server_timestamp(params.node, now_us) if timestamp is None else timestamp
-        )
+        if timestamp is None:
+            timestamp = self._server_timestamp(params.node, now_us) if is_write else now_us
+        return Request(values, params, now_us, timestamp)
 
     def _server_timestamp(self, node: int, now_us: int) -> int:
         """Return the node's clock, moved on so that no two writes it stamps are equal."""

@@ -7,14 +7,15 @@ for one request. Messages follow Scylla's ``cql3/restrictions/statement_restrict
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
 
 from . import ast
 from .binding import Getter, Request, Scope
-from .errors import InvalidRequest
+from .errors import InvalidRequest, ServerError
 from .filtering import Check, Predicate, predicate
 from .mutation import Bound, Key
 from .positions import Position, bound_end, bound_start, position_maker
@@ -28,6 +29,7 @@ __all__ = ["Range", "Restrictions"]
 _MIN_TOKEN = -(1 << 63)
 _MAX_TOKEN = (1 << 63) - 1
 _SLICES = ("<", "<=", ">", ">=")
+_MOST_KEYS = 100  # keys that IN lists may name, Scylla's default for partition and for clustering keys
 
 Values = Callable[[Request], list[bytes | None]]
 
@@ -251,6 +253,7 @@ class Restrictions:
             if null_error and None in found:
                 raise InvalidRequest(f"Invalid null value in condition for column {column.name}")
             lists.append([value for value in found if value is not None])
+        _check_product("partition", lists)
         if len(lists) == 1:
             only = lists[0]
             return [(only[0],)] if len(only) == 1 else [(value,) for value in dict.fromkeys(only)]
@@ -302,6 +305,7 @@ class Restrictions:
                     if r.low < r.high
                 ]
             values = single.values(request)
+            _check_product("clustering", [prefixes, values])
             prefixes = [(*p, v) for p in prefixes for v in values if v is not None]
         return [self._range(Bound(p), Bound(p)) for p in prefixes]
 
@@ -370,6 +374,17 @@ def _side(op: str) -> str:
 
 def _twice(column: Column) -> InvalidRequest:
     return InvalidRequest(f"{column.name} cannot be restricted by more than one relation if it includes an Equal")
+
+
+def _check_product(kind: str, lists: Sequence[Sequence[Any]]) -> None:
+    """Refuse IN lists that name more keys than a node accepts. Source: Scylla ``statement_restrictions.cc``."""
+    size = math.prod(len(set(values)) for values in lists)
+    if size > _MOST_KEYS:
+        raise ServerError(
+            f"size of {kind}-key IN list or {kind}-key cartesian product of IN list {size} is greater than maximum"
+            f" {_MOST_KEYS}. Use --max-{kind}-key-restrictions-per-query configuration option to change default"
+            " setting."
+        )
 
 
 def _set(value: Any, name: str) -> bytes | None:

@@ -10,7 +10,7 @@ from enginebox import EngineBox
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rscylla.embedded.errors import InvalidRequest, ProtocolError
+from rscylla.embedded.errors import InvalidRequest, ProtocolError, ServerError
 from rscylla.embedded.murmur3 import murmur3_token
 from rscylla.embedded.result import UNSET, QueryParams, RowsResult
 
@@ -276,6 +276,19 @@ def test_unset_in_where_is_refused_and_unset_limit_is_none(box: EngineBox) -> No
     with pytest.raises(InvalidRequest, match="Invalid unset value for column pk"):
         box.run("SELECT * FROM t WHERE pk = ?", [UNSET])
     assert len(box.rows("SELECT * FROM t WHERE pk = 0 LIMIT ?", [UNSET])) == 9
+
+
+def test_in_lists_are_bounded_as_in_scylla(box: EngineBox) -> None:
+    assert len(box.rows("SELECT * FROM t WHERE pk IN ?", [[0] * 200])) == 9
+    assert box.rows("SELECT * FROM two WHERE a IN ? AND b IN ?", [list(range(10, 20)), list(range(10))]) == []
+    for query, values in (
+        ("SELECT * FROM t WHERE pk IN ?", [list(range(101))]),
+        ("SELECT * FROM two WHERE a IN ? AND b IN ?", [list(range(11)), list(range(10))]),
+    ):
+        with pytest.raises(ServerError, match=r"is greater than maximum 100\. Use --max-partition-key-restrictions"):
+            box.run(query, values)
+    with pytest.raises(ServerError, match="size of clustering-key IN list"):
+        box.run("SELECT * FROM t WHERE pk = 0 AND c1 IN ? AND c2 IN ?", [list(range(26)), list(range(4))])
 
 
 def test_a_wrong_number_of_values_is_refused(box: EngineBox) -> None:
