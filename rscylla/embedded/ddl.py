@@ -6,7 +6,7 @@ import math
 import re
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -44,14 +44,16 @@ DdlStatement = (
 )
 
 
-class SchemaStores:
-    """What the editor tells about tables: called after the schema holds the new state."""
+class SchemaStores(Protocol):
+    """Who keeps the tables' data. Called once the schema holds the new state, in the same thread."""
 
     def table_changed(self, table: Table) -> None:
-        raise NotImplementedError
+        """``table`` is new, or is the new form of the table with its id."""
+        ...
 
     def table_dropped(self, table: Table) -> None:
-        raise NotImplementedError
+        """``table`` is no longer there: its data goes."""
+        ...
 
 
 @attrs.define

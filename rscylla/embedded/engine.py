@@ -18,7 +18,7 @@ from .binding import Request, Scope
 from .calls import Calls, table_token
 from .cdclog import log_rows
 from .clock import Clock
-from .ddl import DdlStatement, SchemaEditor, SchemaStores
+from .ddl import DdlStatement, SchemaEditor
 from .describe import describe
 from .errors import InvalidRequest, ServerError, Unauthorized, Unprepared
 from .images import PartitionImages
@@ -62,7 +62,7 @@ class _Compiled:
     pk_indexes: tuple[int, ...]
 
 
-class Engine(SchemaStores):
+class Engine:
     """Executes CQL. All errors are ``CqlError``.
 
     ``schema_listeners`` are called with every schema change, those of CDC logs included; the change of the base is
