@@ -81,7 +81,7 @@ class Engine:
         self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
         self._plans: OrderedDict[tuple[str | None, str], _Compiled] = OrderedDict()
         self._last_timestamp: dict[int, int] = {}
-        self._random = random.SystemRandom()
+        self._random = random.Random()
         self._list_node = self._random.randbytes(6)
         self._calls = Calls()
         self._writes = 0

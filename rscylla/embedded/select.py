@@ -6,6 +6,7 @@ A log page takes the short way: finished rows are sliced, never looked at. Every
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from .reading import Reader
 from .result import UNSET, ColumnSpec, RowsResult
 from .rows import RowView, column_value
 from .schema import Column
-from .storage import PackedPartition, TableStore, cut_row, join_row
+from .storage import PackedPartition, Partition, TableStore, cut_row, join_row
 from .types import INT
 from .where import Restrictions
 
@@ -162,48 +163,22 @@ class SelectPlan:
 
     def _plain_page(self, request: Request, reader: Reader, page_size: int | None, limit: int) -> RowsResult:
         """Return a page of bare columns: log rows by slices, others cell by cell."""
-        most = min(limit, page_size or _NO_LIMIT)
-        byte_room = _PAGE_BYTES if page_size is not None else _NO_LIMIT
-        rows: list[bytes] = []
-        stop: tuple[Key, Key | None] | None = None  # the last row, once the page is full
-        readers = self._readers
+        page = _PlainPage(min(limit, page_size or _NO_LIMIT), _NO_LIMIT if page_size is None else _PAGE_BYTES)
+        more = False
         for partition in reader.partitions():
-            if len(rows) >= most or byte_room <= 0:
-                if _has_rows(reader, partition):
-                    break
-                continue
-            if isinstance(partition, PackedPartition):
-                fit = most - len(rows)
-                if partition.longest:
-                    # By the longest row, so that lengths need not be summed up.
-                    fit = min(fit, max(byte_room // partition.longest + 1, 1))
-                found, last = reader.wires(partition, fit)
-                if not found:
-                    continue
-                rows.extend(found if self.is_whole_row else self._narrowed(found))
-                byte_room -= len(found) * partition.longest
-                stop = (partition.key, None if last is None else partition.clustering_key(last))
-                if last is not None:
-                    break
-                continue
-            for view in reader.views(partition):
-                if len(rows) >= most or byte_room <= 0:
-                    break
-                row = join_row([read(view) for read in readers])
-                rows.append(row)
-                byte_room -= len(row)
-                stop = (partition.key, view.ck)
+            if page.is_full:
+                more = next(reader.views(partition), None) is not None
+            elif isinstance(partition, PackedPartition):
+                more = page.take_packed(reader, partition, None if self.is_whole_row else self._narrowed)
             else:
-                if stop is not None and stop[0] is partition.key:
-                    stop = (partition.key, None)
-                continue
-            break
-        else:
-            return RowsResult(self.columns, rows)
-        if len(rows) >= limit or page_size is None or stop is None:
-            return RowsResult(self.columns, rows)
-        left = None if limit >= _NO_LIMIT else limit - len(rows)
-        return RowsResult(self.columns, rows, PageMark(self.table.id, stop[0], stop[1], left, 0).pack())
+                more = page.take(reader, partition, self._readers)
+            if more:
+                break
+        if not more or page_size is None or page.stop is None or len(page.rows) >= limit:
+            return RowsResult(self.columns, page.rows)
+        key, ck = page.stop
+        left = None if limit >= _NO_LIMIT else limit - len(page.rows)
+        return RowsResult(self.columns, page.rows, PageMark(self.table.id, key, ck, left, 0).pack())
 
     def _narrowed(self, wires: list[bytes]) -> list[bytes]:
         """Return log rows with only the selected columns."""
@@ -246,8 +221,51 @@ class SelectPlan:
         return lambda view: tuple(Descending(part) for part in position(view.ck or ())[:depth])
 
 
-def _has_rows(reader: Reader, partition: Any) -> bool:
-    return next(reader.views(partition), None) is not None
+class _PlainPage:
+    """A page in the making. ``stop`` is the last row, by key; its clustering key is None when its partition is done."""
+
+    def __init__(self, most: int, byte_room: int) -> None:
+        self.rows: list[bytes] = []
+        self.stop: tuple[Key, Key | None] | None = None
+        self._most = most
+        self._byte_room = byte_room
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) >= self._most or self._byte_room <= 0
+
+    def take_packed(
+        self, reader: Reader, partition: PackedPartition, narrow: Callable[[list[bytes]], list[bytes]] | None
+    ) -> bool:
+        """Add finished rows of a log partition; return whether it has more than the page takes."""
+        found, last = reader.wires(partition, self._most - len(self.rows))
+        if not found:
+            return False
+        size = len(found) * partition.longest
+        if size > self._byte_room:
+            # Only now the lengths matter: rows are at most as long as the longest.
+            sizes = list(itertools.accumulate(map(len, found)))
+            fit = bisect_left(sizes, self._byte_room) + 1
+            if fit < len(found):
+                found, last = reader.wires(partition, fit)
+            size = sizes[len(found) - 1]
+        self.rows.extend(found if narrow is None else narrow(found))
+        self._byte_room -= size
+        self.stop = (partition.key, None if last is None else partition.clustering_key(last))
+        return last is not None
+
+    def take(self, reader: Reader, partition: Partition, readers: list[Evaluate]) -> bool:
+        """Add rows of a general partition; return whether it has more than the page takes."""
+        for view in reader.views(partition):
+            if self.is_full:
+                return True
+            row = join_row([read(view) for read in readers])
+            self.rows.append(row)
+            self._byte_room -= len(row)
+            self.stop = (partition.key, view.ck)
+        if self.stop is not None and self.stop[0] is partition.key:
+            self.stop = (partition.key, None)
+        return False
 
 
 def _limit_getter(scope: Scope, term: Any, name: str) -> Getter | None:

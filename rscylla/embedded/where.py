@@ -253,10 +253,9 @@ class Restrictions:
             if null_error and None in found:
                 raise InvalidRequest(f"Invalid null value in condition for column {column.name}")
             lists.append([value for value in found if value is not None])
+        if not self.key_is_in:
+            return [tuple([values[0] for values in lists])] if all(lists) else []
         _check_product("partition", lists)
-        if len(lists) == 1:
-            only = lists[0]
-            return [(only[0],)] if len(only) == 1 else [(value,) for value in dict.fromkeys(only)]
         return list(dict.fromkeys(itertools.product(*lists)))
 
     def token_range(self, request: Request) -> tuple[int, int] | None:
@@ -305,7 +304,8 @@ class Restrictions:
                     if r.low < r.high
                 ]
             values = single.values(request)
-            _check_product("clustering", [prefixes, values])
+            if single.is_in:
+                _check_product("clustering", [prefixes, values])
             prefixes = [(*p, v) for p in prefixes for v in values if v is not None]
         return [self._range(Bound(p), Bound(p)) for p in prefixes]
 

@@ -66,11 +66,18 @@ class WritePlan:
         self.restrictions: Restrictions
         # INSERT with only static columns and no clustering key touches no row.
         self.static_only = False
+        self._static: list[Operation] = []
+        self._regular: list[Operation] = []
         self._default_ttl = int(scope.table.options.get("default_time_to_live", 0))
 
     @property
     def is_conditional(self) -> bool:
         return self.existence is not None or bool(self.conditions)
+
+    def sort_operations(self) -> None:
+        """Tell static from regular operations, once all are known."""
+        self._static = [op for op in self.operations if op.column.kind == "static"]
+        self._regular = [op for op in self.operations if op.column.kind != "static"]
 
     # ------------------------------------------------------------ for a request
 
@@ -139,17 +146,15 @@ class WritePlan:
             self._edit(builder, request, context)
 
     def _edit(self, builder: MutationBuilder, request: Request, context: Callable[[Key | None], WriteContext]) -> None:
-        static = [op for op in self.operations if op.column.kind == "static"]
-        if static:
+        if self._static:
             ctx, edits = context(None), RowMutation()
-            for operation in static:
+            for operation in self._static:
                 operation.apply(ctx, edits if builder.mutation.static_row is None else builder.static_row())
             if edits.cells:
                 builder.static_row().cells.update(edits.cells)
         if self.static_only:
             return
-        regular = [op for op in self.operations if op.column.kind != "static"]
-        if not regular and self.kind != "INSERT":
+        if not self._regular and self.kind != "INSERT":
             return
         for ck in self.clustering_keys(request):
             ctx = context(ck)
@@ -157,7 +162,7 @@ class WritePlan:
             row = RowMutation() if known is None else known
             if self.kind == "INSERT":
                 put_marker(row, Marker(ctx.timestamp, ctx.ttl, ctx.expiry))
-            for operation in regular:
+            for operation in self._regular:
                 operation.apply(ctx, row)
             if known is None and (row.marker is not None or row.cells):
                 builder.mutation.rows[ck] = row
@@ -183,6 +188,7 @@ def compile_write(scope: Scope, statement: ast.Insert | ast.Update | ast.Delete)
         plan = _update(scope, statement)
     else:
         plan = _delete(scope, statement)
+    plan.sort_operations()
     if plan.is_conditional:
         _check_conditional(plan)
     return plan

@@ -197,6 +197,16 @@ def test_a_page_ends_at_about_one_megabyte() -> None:
     assert len(box.rows("SELECT * FROM big")) == 12
 
 
+def test_one_long_log_row_does_not_make_all_pages_short() -> None:
+    box = EngineBox()
+    box.run("CREATE TABLE big (pk int, ck int, v blob, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}")
+    for ck in range(40):
+        box.run("INSERT INTO big (pk, ck, v) VALUES (0, ?, ?)", [ck, bytes(2_000_000 if ck == 7 else 10)])
+    pages = box.pages("SELECT ck FROM big_scylla_cdc_log", page_size=5000)
+    assert [row["ck"] for page in pages for row in page] == list(range(40))
+    assert len(pages) <= 3
+
+
 def test_rows_that_come_and_go_between_pages() -> None:
     box = EngineBox()
     box.run("CREATE TABLE t (pk int, ck int, PRIMARY KEY (pk, ck))")
