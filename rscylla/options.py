@@ -62,17 +62,19 @@ class StreamLag:
         self,
         lag: timedelta | None = None,
         *,
-        minutes: float = 0,
-        seconds: float = 0,
-        milliseconds: float = 0,
+        minutes: float | None = None,
+        seconds: float | None = None,
+        milliseconds: float | None = None,
     ) -> None:
         if lag is not None and not isinstance(lag, timedelta):
             raise ConfigError("StreamLag takes a timedelta, or seconds=..., minutes=..., milliseconds=...")
-        total = (lag or timedelta()) + timedelta(minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+        if lag is None and minutes is None and seconds is None and milliseconds is None:
+            raise ConfigError("StreamLag needs a length, such as StreamLag(seconds=30)")
+        total = (lag or timedelta()) + timedelta(
+            minutes=minutes or 0, seconds=seconds or 0, milliseconds=milliseconds or 0
+        )
         if total < timedelta():
             raise ConfigError("StreamLag must not be negative")
-        if lag is None and not (minutes or seconds or milliseconds):
-            raise ConfigError("StreamLag needs a length, such as StreamLag(seconds=30)")
         self.__attrs_init__(total)
 
     def apply(self, options: StreamOptions) -> StreamOptions:
