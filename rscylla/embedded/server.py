@@ -268,7 +268,8 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Cut the connection at once."""
+        """Cut the connection at once; what it still asked for is not served."""
+        self._state = "closing"
         if self._transport is not None:
             self._transport.abort()
 

@@ -86,6 +86,8 @@ def test_a_cluster_with_the_drivers_defaults_connects(scylla: EmbeddedScylla) ->
         assert cluster.protocol_version == 4
         (host,) = cluster.metadata.all_hosts()
         assert host.sharding_info.shards_count == 2
+        (pool,) = session.get_pools()
+        eventually(lambda: set(pool._connections) == {0, 1})
         assert host.host_id in {node.host_id for node in scylla._cluster.nodes}
     finally:
         cluster.shutdown()
@@ -614,3 +616,27 @@ def test_the_server_in_a_process_of_its_own_serves_changes_and_dies() -> None:
         assert again.port == port
         profile = ExecutionProfile(load_balancing_policy=RoundRobinPolicy())
         again.connect(execution_profiles={EXEC_PROFILE_DEFAULT: profile}).execute("SELECT key FROM system.local")
+
+
+def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
+    program = """
+import os, signal, sys
+from rscylla.embedded import EmbeddedScyllaProcess
+scylla = EmbeddedScyllaProcess().start()
+print(scylla.port, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=30, check=False)
+    assert done.returncode == -signal.SIGKILL
+    port = int(done.stdout)
+    eventually(lambda: not is_listening(port))
+
+
+def is_listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True

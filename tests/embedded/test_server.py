@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import random
 import socket
 import struct
 import threading
@@ -426,6 +427,20 @@ def test_frames_may_arrive_byte_by_byte_and_many_at_a_time(server: Fixture) -> N
     client.socket.sendall(frame[11:])
     assert client.receive()[0] == Opcode.RESULT
     assert server.engine.served == 52
+
+
+def test_garbage_never_stops_the_server(server: Fixture) -> None:
+    """Random bytes, and random bodies behind a right header; the seed is in the failure."""
+    for seed in range(150):
+        noise = random.Random(seed)
+        client = server.client(started=seed % 2 == 0)
+        body = noise.randbytes(noise.randrange(40))
+        opcode = noise.choice([Opcode.QUERY, Opcode.PREPARE, Opcode.EXECUTE, Opcode.BATCH, Opcode.STARTUP, 0x42])
+        flags = noise.choice([0, Flag.COMPRESSED, Flag.CUSTOM_PAYLOAD, 0xFF])
+        header = HEADER.pack(4, flags, 1, opcode, len(body)) if seed % 3 else noise.randbytes(HEADER.size)
+        client.socket.sendall(header + body)
+        client.socket.close()
+        assert server.client().query("void")[0] == Opcode.RESULT, f"seed {seed}"
 
 
 # ---------------------------------------------------------------- large answers
