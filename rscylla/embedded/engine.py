@@ -40,6 +40,7 @@ from .select import SelectPlan, compile_select
 from .storage import PackedPartition, TableStore
 from .system import SystemTables
 from .topology import Cluster
+from .types import DURATION
 from .write import Mutations, WritePlan, compile_write
 
 __all__ = ["Engine"]
@@ -140,6 +141,7 @@ class Engine:
         else:
             self._check_writable(table)
             plan = compile_write(scope, statement)
+        _bind_timeout(scope, statement)
         variables = tuple(scope.variables[at] for at in range(len(scope.variables)))
         keys = [scope.key_markers.get(at) for at in range(len(table.partition_key))]
         pk_indexes = () if None in keys else tuple(at for at in keys if at is not None)
@@ -155,16 +157,19 @@ class Engine:
             scope = Scope(self.schema, self._table(inner.table, keyspace), self._calls)
             self._check_writable(scope.table)
             plans.append(compile_write(scope, inner))
+            _bind_timeout(scope, inner)
             variables |= scope.variables
             first = first or scope
         using: Any = None
         if statement.using.ttl is not None:
             raise InvalidRequest("Global TTL on the BATCH statement is not supported.")
-        if statement.using.timestamp is not None and first is not None:
-            if any(plan.sets_timestamp for plan in plans):
-                raise InvalidRequest("Timestamp must be set either on BATCH or individual statements")
+        if statement.using.timestamp is not None and any(plan.sets_timestamp for plan in plans):
+            raise InvalidRequest("Timestamp must be set either on BATCH or individual statements")
+        if first is not None:
             outer = Scope(self.schema, first.table, self._calls)
-            using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
+            _bind_timeout(outer, statement)
+            if statement.using.timestamp is not None:
+                using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
             variables |= outer.variables
         return _Compiled(self.schema.version, (plans, using), tuple(variables[at] for at in range(len(variables))), ())
 
@@ -367,6 +372,14 @@ class Engine:
 
     def table_dropped(self, table: Table) -> None:
         self._stores.pop((table.keyspace, table.name), None)
+
+
+def _bind_timeout(scope: Scope, statement: Any) -> None:
+    """Check USING TIMEOUT and take its bind marker into account. The time itself does not matter here."""
+    using = getattr(statement, "using", None)
+    term = statement.timeout if using is None else using.timeout
+    if term is not None:
+        scope.getter(term, DURATION, "[timeout]")
 
 
 def _positional(variables: tuple[ColumnSpec, ...], values: Values) -> Sequence[BindValue]:

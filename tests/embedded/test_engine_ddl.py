@@ -413,6 +413,13 @@ def test_bind_variables_are_named_and_typed(box: EngineBox) -> None:
         [("a", "int"), ("in(b)", "frozen<list<int>>"), ("c", "text"), ("[limit]", "int")],
         (),
     )
+    assert variables("SELECT * FROM t WHERE a = ? AND b = ? USING TIMEOUT ?") == (
+        [("a", "int"), ("b", "int"), ("[timeout]", "duration")],
+        (0, 1),
+    )
+    assert variables(
+        "BEGIN BATCH USING TIMESTAMP ? AND TIMEOUT ? DELETE FROM t USING TIMEOUT ? WHERE a = ? AND b = 1 APPLY BATCH"
+    ) == ([("[timestamp]", "bigint"), ("[timeout]", "duration"), ("[timeout]", "duration"), ("a", "int")], ())
     assert variables("SELECT * FROM t WHERE token(a, b) > ?") == ([("partition key token", "bigint")], ())
 
 
