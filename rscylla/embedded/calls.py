@@ -16,7 +16,8 @@ from .result import UNSET
 from .rows import RowView
 from .schema import Table
 from .storage import key_bytes, log_token
-from .types import CqlType
+from .terms import is_compatible
+from .types import BIGINT, CqlType
 
 __all__ = ["Calls", "table_token"]
 
@@ -32,6 +33,11 @@ class Calls:
     def getter(self, scope: Scope, call: ast.Call, cql_type: CqlType) -> Getter:
         """Return the function that gives the call's value, which must fit ``cql_type``."""
         if call.name == "token" and call.keyspace in (None, "system"):
+            if not is_compatible(BIGINT, cql_type):
+                raise InvalidRequest(
+                    "Type error: cannot assign result of function system.token (type bigint) to a value of type"
+                    f" {cql_type.name}"
+                )
             return self._token_of_terms(scope, call)
         function = find_function(call.name, call.args, wanted=cql_type, keyspace=call.keyspace)
         getters = [

@@ -162,7 +162,7 @@ class SchemaEditor:
         table = Table(
             keyspace.name,
             name,
-            uuid.UUID(str(statement.options["id"])) if "id" in statement.options else uuid.uuid1(),
+            self._table_id(statement.options.get("id")),
             uuid.uuid4(),
             columns,
             table_options(statement.options, DEFAULTS),
@@ -172,6 +172,19 @@ class SchemaEditor:
         self._put(keyspace, table, "CREATED", changes)
         if log is not None:
             self._put(keyspace, log, "CREATED", changes)
+
+    def _table_id(self, given: Any) -> uuid.UUID:
+        """Return the id that the statement gives, or a new one."""
+        if given is None:
+            return uuid.uuid1()
+        try:
+            identity = uuid.UUID(given)
+        except (TypeError, ValueError, AttributeError):
+            raise ConfigError(f"Invalid table id {given}") from None
+        for keyspace in self.schema.keyspaces.values():
+            if any(table.id == identity for table in keyspace.tables.values()):
+                raise InvalidRequest(f"Table with id {identity} already exists")
+        return identity
 
     def _new_columns(self, keyspace: Keyspace, statement: ast.CreateTable) -> tuple[Column, ...]:
         types: dict[str, CqlType] = {}
@@ -347,6 +360,8 @@ class SchemaEditor:
     def _alter_options(
         self, keyspace: Keyspace, table: Table, given: dict[str, Any], changes: list[SchemaChange]
     ) -> None:
+        if "id" in given:
+            raise ConfigError("Cannot alter table id.")
         options = table_options(given, table.options, is_log=table.is_cdc_log)
         altered = attrs.evolve(table, version=uuid.uuid4(), options=options)
         log: Table | None = None

@@ -13,7 +13,7 @@ from .errors import InvalidRequest
 from .result import UNSET
 from .rows import RowView, column_value
 from .schema import Column
-from .types import INT, CqlType, ListType, MapType, SetType, UdtType
+from .types import DURATION, INT, CqlType, ListType, MapType, SetType, TupleType, UdtType
 
 __all__ = ["Check", "Predicate", "condition", "predicate"]
 
@@ -47,14 +47,36 @@ def predicate(scope: Scope, relation: ast.Relation) -> Predicate:
         )
     if relation.op == "LIKE":
         raise InvalidRequest("LIKE is not supported by the embedded server")
+    if relation.op in ("<", "<=", ">", ">=") and _holds_duration(cql_type):
+        raise InvalidRequest(f"Slice restrictions are not supported on {_duration_kind(cql_type)}")
     if relation.op == "!=":
         raise InvalidRequest(f'Unsupported "!=" relation: {column.name}')
     return Predicate(column, _comparison(scope, relation, cql_type, column.name, read, null_equals_null=False))
 
 
+def _holds_duration(cql_type: CqlType) -> bool:
+    if isinstance(cql_type, MapType):
+        return _holds_duration(cql_type.key) or _holds_duration(cql_type.value)
+    if isinstance(cql_type, ListType | SetType):
+        return _holds_duration(cql_type.element)
+    if isinstance(cql_type, TupleType | UdtType):
+        return any(_holds_duration(item) for item in cql_type.items)
+    return cql_type == DURATION
+
+
+def _duration_kind(cql_type: CqlType) -> str:
+    if cql_type == DURATION:
+        return "duration columns"
+    if isinstance(cql_type, TupleType):
+        return "tuples containing durations"
+    return "UDTs containing durations" if isinstance(cql_type, UdtType) else "collections containing durations"
+
+
 def condition(scope: Scope, relation: ast.Relation) -> Predicate:
     """Return the IF comparison: ``= null`` holds for a missing value and ``!=`` for any other one."""
     column, cql_type, read = _left(scope, relation)
+    if relation.op in ("<", "<=", ">", ">=") and _holds_duration(cql_type):
+        raise InvalidRequest(f"Slice conditions are not supported on {_duration_kind(cql_type)}")
     if column.kind in ("partition_key", "clustering"):
         raise InvalidRequest(f"PRIMARY KEY column '{column.name}' cannot have IF conditions")
     if relation.op in ("CONTAINS", "CONTAINS KEY", "LIKE", "IS NOT NULL"):

@@ -108,7 +108,9 @@ def _expression(scope: Scope, item: Any) -> Expression:
         return _element(scope, item)
     if isinstance(item, ast.FieldSelector):
         return _field(scope, item)
-    raise InvalidRequest("A bare term in a select list needs a type; write (type) term")
+    raise InvalidRequest(
+        "literals in a select list are not supported by the embedded server; select columns or functions"
+    )
 
 
 def _function(scope: Scope, item: ast.FunctionSelector) -> Expression:

@@ -115,12 +115,23 @@ def test_existing_names(box: EngineBox) -> None:
         ("bloom_filter_fp_chance = 2", ConfigError, "between 0.0 and 1.0"),
         ("compaction = {'class': 'NoSuch'}", ConfigError, "Unable to find compaction strategy class"),
         ("caching = 'x'", SyntaxException, "It should be a map"),
+        ("id = 'x'", ConfigError, "Invalid table id x"),
         ("cdc = {'nosuch': 1}", ConfigError, "Invalid CDC option: nosuch"),
     ],
 )
 def test_refused_options(box: EngineBox, options: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         box.run(f"CREATE TABLE t (pk int PRIMARY KEY) WITH {options}")
+
+
+def test_table_ids_are_given_once(box: EngineBox) -> None:
+    identity = "11111111-1111-1111-1111-111111111111"
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY) WITH id = {identity}")
+    assert str(box.engine.schema.keyspaces["ks"].tables["t"].id) == identity
+    with pytest.raises(InvalidRequest, match=f"Table with id {identity} already exists"):
+        box.run(f"CREATE TABLE u (pk int PRIMARY KEY) WITH id = {identity}")
+    with pytest.raises(ConfigError, match="Cannot alter table id"):
+        box.run("ALTER TABLE t WITH id = 22222222-1111-1111-1111-111111111111")
 
 
 def test_keyspaces(box: EngineBox) -> None:

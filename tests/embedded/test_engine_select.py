@@ -269,6 +269,8 @@ FILTERING = "use ALLOW FILTERING"
         ("SELECT * FROM t LIMIT 0", "LIMIT must be strictly positive"),
         ("SELECT * FROM t PER PARTITION LIMIT -1", "PER PARTITION LIMIT must be strictly positive"),
         ("SELECT writetime(pk) FROM t", "Cannot use selection function writetime on PRIMARY KEY part pk"),
+        ("SELECT * FROM t WHERE pk = token(1)", "cannot assign result of function system.token"),
+        ("SELECT 5 FROM t", "literals in a select list are not supported"),
         ("SELECT nosuch(v) FROM t", "Unknown function 'nosuch'"),
         ("SELECT sum(w) FROM t", "it takes numbers, not text"),
         ("SELECT count(*) FROM t GROUP BY v", "only supported on the columns of the PRIMARY KEY"),
@@ -307,6 +309,19 @@ def test_a_wrong_number_of_values_is_refused(box: EngineBox) -> None:
         box.engine.execute(prepared, [], QueryParams(keyspace="ks"))
     with pytest.raises(InvalidRequest, match="Validation failed for type int"):
         box.engine.execute(prepared, [b"\x00"], QueryParams(keyspace="ks"))
+
+
+def test_durations_have_no_order() -> None:
+    box = EngineBox()
+    box.run("CREATE TABLE d (pk int PRIMARY KEY, d duration, l frozen<list<duration>>)")
+    box.run("INSERT INTO d (pk, d) VALUES (1, 1h)")
+    assert box.column("SELECT pk FROM d WHERE d = 60m ALLOW FILTERING") == [1]
+    with pytest.raises(InvalidRequest, match="Slice restrictions are not supported on duration columns"):
+        box.run("SELECT pk FROM d WHERE d > 30m ALLOW FILTERING")
+    with pytest.raises(InvalidRequest, match="not supported on collections containing durations"):
+        box.run("SELECT pk FROM d WHERE l > [] ALLOW FILTERING")
+    with pytest.raises(InvalidRequest, match="Slice conditions are not supported on duration columns"):
+        box.run("UPDATE d SET l = null WHERE pk = 1 IF d > 30m")
 
 
 def test_filters_on_collections() -> None:
