@@ -77,12 +77,13 @@ class Partition:
     stored cell is either current, dead or expired, and reading never looks at tombstones.
     """
 
-    __slots__ = ("key", "keys", "place", "positions", "ranges", "rows", "static", "tombstone")
+    __slots__ = ("_may_have_garbage", "key", "keys", "place", "positions", "ranges", "rows", "static", "tombstone")
 
     def __init__(self, key: Key, place: tuple[int, bytes], position: Callable[[Key], Position]) -> None:
         self.key = key
         self.place = place
         self.tombstone = NEVER
+        self._may_have_garbage = False  # something here was deleted or has a TTL
         self.static: RowMutation | None = None
         self.ranges = RangeTombstones(position)
         self.positions: list[Position] = []
@@ -110,6 +111,8 @@ class Partition:
 
     def _apply_row(self, key: Key, place: Position, edit: RowMutation) -> None:
         positions = self.positions
+        if not self._may_have_garbage:
+            self._may_have_garbage = _is_mortal(edit)
         if not positions or positions[-1] < place:
             at = len(positions)
         else:
@@ -140,6 +143,10 @@ class Partition:
         at = bisect_left(self.positions, place)
         return self.rows[at] if at < len(self.positions) and self.positions[at] == place else None
 
+    def expect_garbage(self) -> None:
+        """Let ``forget`` look at the rows, which were put in as they are."""
+        self._may_have_garbage = True
+
     def drop_column(self, name: str, timestamp: int) -> None:
         """Forget what was written to a column up to ``timestamp``, as ALTER TABLE DROP does."""
         rows = self.rows if self.static is None else [*self.rows, self.static]
@@ -153,6 +160,8 @@ class Partition:
 
     def forget(self, now_s: int, gc_grace_s: int) -> None:
         """Drop rows of which nothing is left but deletions and expired cells older than ``gc_grace_s``."""
+        if not self._may_have_garbage:
+            return
         oldest = (now_s - gc_grace_s) * 1_000_000
         keep = [not _is_garbage(row, now_s - gc_grace_s, oldest) for row in self.rows]
         if not all(keep):
@@ -166,6 +175,16 @@ class Partition:
         if row.marker is not None and (row.marker.expiry is None or row.marker.expiry > now_s):
             return True
         return any(is_live_cell(cell, now_s) for cell in row.cells.values())
+
+
+def _is_mortal(edit: RowMutation) -> bool:
+    """Tell whether an edit deletes something or writes something that expires."""
+    if edit.tombstone is not None or (edit.marker is not None and edit.marker.expiry is not None):
+        return True
+    for cell in edit.cells.values():
+        if isinstance(cell, CollectionCells) or cell.value is None or cell.expiry is not None:
+            return True
+    return False
 
 
 def _is_garbage(row: RowMutation, before_s: int, before_us: int) -> bool:
@@ -281,6 +300,7 @@ class PackedPartition:
         out.positions = list(self.positions)
         out.keys = [self.clustering_key(at) for at in range(len(self.wires))]
         out.rows = [self.row(at) for at in range(len(self.wires))]
+        out.expect_garbage()
         return out
 
 

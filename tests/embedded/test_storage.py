@@ -230,6 +230,17 @@ def test_garbage_is_let_go_after_gc_grace() -> None:
     assert not partition.positions
 
 
+def test_expired_rows_are_let_go_after_gc_grace() -> None:
+    store = make_store(make_table())
+    row = RowMutation(Marker(1, 5, 100), {"v": Cell(b"x", 1, 5, 100)})
+    store.apply(PartitionMutation(make_table(), (int_bytes(1),), rows={(int_bytes(1),): row}))
+    store.apply(insert(2, 1, v=b"stays"))
+    store.forget(864_100)
+    partition = store.get((int_bytes(1),))
+    assert isinstance(partition, Partition)
+    assert partition.keys == [(int_bytes(2),)]
+
+
 def test_dead_elements_do_not_make_a_row_live() -> None:
     row = RowMutation(cells={"m": CollectionCells(5, {b"k": Cell(None, 6)})})
     assert not Partition.is_live(row, NOW_S)
