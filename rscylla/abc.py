@@ -5,14 +5,14 @@ Each method says when it is called, from which threads, what "nothing" is, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import attrs
 
 from .clock import Stop
-from .event import Event, Progress
+from .event import ChangeLike, Event, Progress
 from .options import StreamOption
 
 __all__ = [
@@ -28,25 +28,6 @@ __all__ = [
     "StreamFunc",
     "Watermarked",
 ]
-
-
-class ChangeLike(Protocol):
-    """What a change of a base row offers to consumers. Values are natural Python values, None for null."""
-
-    @property
-    def operation(self) -> int: ...
-    @property
-    def key(self) -> Mapping[str, Any]: ...
-    @property
-    def before(self) -> Mapping[str, Any] | None:
-        """The preimage's values by column; None when the table logs none or the row did not exist."""
-
-    @property
-    def after(self) -> Mapping[str, Any] | None:
-        """The postimage's values if there is one, else the values this change wrote; None for deletes."""
-
-    @property
-    def ttl(self) -> int | None: ...
 
 
 class StreamClient(Protocol):

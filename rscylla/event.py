@@ -12,17 +12,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import attrs
 
 from . import _timeuuid as tu
 from .errors import InvalidCursor
 
-if TYPE_CHECKING:
-    from .abc import ChangeLike
-
-__all__ = ["Event", "EventID", "Operation", "Progress", "SimpleEvent", "cursor_key"]
+__all__ = ["ChangeLike", "Event", "EventID", "Operation", "Progress", "SimpleEvent", "cursor_key"]
 
 GRID_US = 1_000_000
 """Width of the aligned windows that event ids name: one second, on the grid of the epoch."""
@@ -166,6 +163,25 @@ def cursor_key(cursor: str) -> tuple[int, bytes]:
         InvalidCursor: *cursor* is neither empty nor an event id.
     """
     return EventID.parse(cursor).key if cursor else (-(2**63), b"")
+
+
+class ChangeLike(Protocol):
+    """What a change of a base row offers to consumers. Values are natural Python values, None for null."""
+
+    @property
+    def operation(self) -> int: ...
+    @property
+    def key(self) -> Mapping[str, Any]: ...
+    @property
+    def before(self) -> Mapping[str, Any] | None:
+        """The preimage's values by column; None when the table logs none or the row did not exist."""
+
+    @property
+    def after(self) -> Mapping[str, Any] | None:
+        """The postimage's values if there is one, else the values this change wrote; None for deletes."""
+
+    @property
+    def ttl(self) -> int | None: ...
 
 
 class Event(ABC):
