@@ -22,7 +22,7 @@ from .output import json_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["demo"]
+__all__ = ["conclude", "demo"]
 
 _SHOWN = ("written", "delivered", "lost", "duplicates", "out_of_order", "generations", "restarts")
 
@@ -35,7 +35,7 @@ def demo(
     ] = None,
     as_json: JsonOutput = False,
 ) -> None:
-    """Write to a table while a consumer that keeps dying reads its changes; show that nothing is lost.
+    """Show that nothing is lost while a consumer keeps dying.
 
     Starts an embedded Scylla, writes to a table of orders, and reads its CDC log with a consumer that fails now and
     then (fate), and crashes without saving its cursor. Half-way a node joins, which starts a new CDC generation. The
@@ -49,13 +49,7 @@ def demo(
         work = Demo(scylla, plan)
         stop.on_set(work.stop)
         verdict = _watched(work, _display(plan, as_json=as_json))
-    if as_json:
-        typer.echo(json_line({name: getattr(verdict, name) for name in _SHOWN}))
-    else:
-        _show(verdict, plan)
-    if not verdict.ok:
-        say(f"error: {_what_is_wrong(verdict)} (seed {plan.seed})")
-        raise typer.Exit(Exit.FAILED)
+    raise typer.Exit(conclude(verdict, plan, as_json=as_json))
 
 
 def _quieten() -> None:
@@ -173,6 +167,18 @@ def _panel(now: Snapshot, plan: Plan) -> RenderableType:
 
 
 # ---------------------------------------------------------------- the verdict
+
+
+def conclude(verdict: Verdict, plan: Plan, *, as_json: bool) -> int:
+    """Show the verdict; return the exit code that it deserves."""
+    if as_json:
+        typer.echo(json_line({name: getattr(verdict, name) for name in _SHOWN}))
+    else:
+        _show(verdict, plan)
+    if verdict.ok:
+        return Exit.DONE
+    say(f"error: {_what_is_wrong(verdict)} (seed {plan.seed})")
+    return Exit.FAILED
 
 
 def _show(verdict: Verdict, plan: Plan) -> None:

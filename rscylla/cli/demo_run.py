@@ -56,10 +56,17 @@ class Plan:
     crash_every: int = 1_500
     switch: timedelta = timedelta(seconds=1)
     """From the moment a node joins to the start of the new generation."""
-    writing: timedelta = timedelta(seconds=9)
-    """How long writing takes, if the machine is fast enough."""
     save_every: timedelta = timedelta(milliseconds=200)
-    time_limit: timedelta = timedelta(minutes=2)
+
+    @property
+    def rate(self) -> float:
+        """Changes a second, if the machine is fast enough: up to nine seconds of writing, less for a few changes."""
+        return max(400.0, self.events / 9)
+
+    @property
+    def time_limit_s(self) -> float:
+        """When to give up."""
+        return 120.0 + self.events / 100
 
 
 @attrs.frozen
@@ -164,7 +171,7 @@ class Demo:
             ]
             for thread in threads:
                 thread.start()
-            deadline = self._clock.monotonic() + self._plan.time_limit.total_seconds()
+            deadline = self._clock.monotonic() + self._plan.time_limit_s
             for thread in threads:
                 thread.join(max(0.0, deadline - self._clock.monotonic()))
             late = any(thread.is_alive() for thread in threads)
@@ -177,7 +184,7 @@ class Demo:
             raise self._failures[0]
         if late:
             raise rscylla.RscyllaError(
-                f"the demo did not end within {self._plan.time_limit.total_seconds():g} s; is the machine very busy?"
+                f"the demo did not end within {self._plan.time_limit_s:g} s; is the machine very busy?"
             )
         self._phase = "done"
         return self._checker.verdict()
@@ -300,7 +307,7 @@ class _Writer:
         self._lines: list[list[int]] = [[] for _ in range(plan.orders)]
         self._next_line = [0] * plan.orders
         self._prepared = {cql: session.prepare(cql) for cql in (_INSERT, _UPDATE, _DELETE)}
-        self._pause_s = plan.writing.total_seconds() / plan.events
+        self._pause_s = 1 / plan.rate
         self._done = 0
         self._begun = clock.monotonic()
 

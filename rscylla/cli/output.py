@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -41,8 +40,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def line_of(event: rscylla.ChangeEvent, kind: str, *, as_json: bool) -> str:
     """Return the line of *event* in the format *kind*, one of ``EVENT_FORMATS``."""
     if kind == "row":
-        row = _row(event)
-        return json_line(row) if as_json else _fields(row)
+        return json_line(event.row) if as_json else _fields(event.row)
     if kind == "change":
         return event.metadata.decode() if as_json else _change(event)
     return _event_json(event) if as_json else _event(event)
@@ -74,13 +72,6 @@ def _change(event: rscylla.ChangeEvent) -> str:
     change = event.change.as_dict()
     shown = {name: change[name] for name in change if name not in ("operation", "timestamp") and change[name]}
     return f"{_time(event)}  {event.operation.name}  {_fields(shown)}"
-
-
-def _row(event: rscylla.ChangeEvent) -> dict[str, Any]:
-    """Return the log row with its time as the uuid that the log holds."""
-    row = dict(event.row)
-    row["cdc$time"] = str(uuid.UUID(row["cdc$time"].replace("-", "")))
-    return row
 
 
 def _fields(values: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ def serve(
     password: Password = None,
     as_json: JsonOutput = False,
 ) -> None:
-    """Run an embedded Scylla on loopback until Ctrl-C or SIGTERM.
+    """Run an embedded Scylla until Ctrl-C or SIGTERM.
 
     For development and tests: all data is in memory and gone at the end. Nodes listen on 127.0.0.1, 127.0.0.2 and so
     on. With --username only that user may connect.

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import enum
+import os
+import select
+import stat
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -209,7 +215,8 @@ class _Tail:
         """Run until the end, the stop signal, or an error that trying again does not mend."""
         start = self._prepare()
         try:
-            self._follow()
+            with _reader_watched(self._nobody_reads):
+                self._follow()
         except BaseException:
             self._tell_cursor(unless=start)
             raise
@@ -259,10 +266,14 @@ class _Tail:
         except OSError as error:
             self._failure = error
             self._stop.set()
-            raise rscylla.Stopped from error  # the cursor stays before what nobody read
+            raise rscylla.Stopped from error  # the cursor stays before what could not be written
         self._written += 1
         if self._written == self._wanted.limit:
             self._stop.set()  # looked at after the cursor was saved
+
+    def _nobody_reads(self) -> None:
+        self._failure = BrokenPipeError()
+        self._stop.set()
 
     def _tell_cursor(self, *, unless: str | None = None) -> None:
         """Write the cursor to continue from to standard error, if there is one and it is not *unless*."""
@@ -280,3 +291,32 @@ class _Tail:
             say(f"saved for consumer {self._who!r}: {cursor}")
         else:
             say(f"continue with --from '{cursor}'")
+
+
+@contextmanager
+def _reader_watched(gone: Callable[[], None]) -> Iterator[None]:
+    """Call *gone* when standard output is a pipe that nobody reads any more: ``tail | head`` ends without a write."""
+    try:
+        out = sys.stdout.fileno()
+        if not stat.S_ISFIFO(os.fstat(out).st_mode):
+            raise OSError
+    except (OSError, ValueError):
+        yield
+        return
+    ours, ended = os.pipe()
+
+    def watch() -> None:
+        poller = select.poll()
+        poller.register(out, 0)  # errors are always told
+        poller.register(ours, select.POLLIN)
+        if out in dict(poller.poll()):
+            gone()
+
+    watcher = threading.Thread(target=watch, name="rscylla-tail-pipe", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        os.close(ended)
+        watcher.join()
+        os.close(ours)

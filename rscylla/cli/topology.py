@@ -35,7 +35,7 @@ def topology(
     tls_ca: TlsCa = None,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show a table's CDC options, its generations with their streams, and the nodes' clocks.
+    """Show a table's CDC options, streams and clocks.
 
     A generation is expired when all its rows have outlived the log's TTL, and upcoming when it has not started yet.
     """
