@@ -503,6 +503,32 @@ def test_a_node_joins_and_leaves_before_the_drivers_eyes() -> None:
         assert len(list(session.execute(times))) == 2
 
 
+def test_writes_go_to_the_generation_of_their_time_while_a_node_joins() -> None:
+    with EmbeddedScylla(2, seed=5) as scylla:
+        session = scylla.connect()
+        session.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
+        update = session.prepare("UPDATE ks.t SET v = ? WHERE pk = ?")
+        scylla.add_node(timedelta(milliseconds=150))
+        streams = "SELECT time, streams FROM system_distributed.cdc_streams_descriptions_v2"
+        owner = {stream: row.time.replace(tzinfo=dt.UTC) for row in session.execute(streams) for stream in row.streams}
+        switch = max(owner.values())
+        written = 0
+        while dt.datetime.now(dt.UTC) < switch + timedelta(milliseconds=100):
+            execute_concurrent_with_args(session, update, [(written, pk) for pk in range(20)])
+            written += 20
+        rows = list(
+            session.execute('SELECT "cdc$stream_id" AS id, writetime("cdc$operation") AS at FROM ks.t_scylla_cdc_log')
+        )
+        assert len(rows) == written
+        switch_us = int(switch.timestamp() * 1000) * 1000
+        before = [row for row in rows if row.at < switch_us]
+        after = [row for row in rows if row.at >= switch_us]
+        assert before
+        assert switch not in {owner[row.id] for row in before}
+        assert {owner[row.id] for row in after} == {switch}
+
+
 def test_a_new_generation_needs_no_new_node(shared: Session) -> None:
     with EmbeddedScylla() as scylla:
         scylla.new_generation(timedelta(seconds=60))
