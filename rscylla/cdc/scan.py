@@ -112,7 +112,8 @@ class Scanner:
                 while waiting and self._in_flight < self._limits.in_flight:
                     self._send(statement, waiting.popleft())
                 if not self._in_flight:
-                    self._clock.wait(stop, max(0.0, min(f.due for f in delayed) - self._clock.monotonic()))
+                    due = min(f.due for f in delayed)
+                    self._clock.wait(stop, max(0.001, due - self._clock.monotonic()))  # clocks have a grain
                     continue
                 answer = answers.get()
                 if answer is None:
