@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
         self._engine = server.engine
         self._node = listener.node.index
         self._state = "new"
-        self._shard = 0
+        self._shard: int | None = None
         self._keyspace: str | None = None
         self._with_metadata_id = False
         self._compressor: Compressor | None = None
@@ -242,8 +242,13 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._state = "closing"
         self._listener.connections.discard(self)
-        self._listener.shard_loads[self._shard] -= 1
+        self._leave_shard()
         self._pending.clear()
+
+    def _leave_shard(self) -> None:
+        if self._shard is not None:
+            self._listener.shard_loads[self._shard] -= 1
+            self._shard = None
 
     def data_received(self, data: bytes) -> None:
         if self._state == "closing":
@@ -378,6 +383,8 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         self._state = "closing"
+        # Now, not when the socket is gone: the driver's first try, with v5, must not cost the next one its shard.
+        self._leave_shard()
         self._out.append(answer.error_frame(self.version, stream, error))
         self._flush()
         if transport.can_write_eof():
