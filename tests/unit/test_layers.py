@@ -1,0 +1,229 @@
+"""The rooms of the house and what each may import, as a table, held against the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import rscylla
+
+ROOT = Path(rscylla.__file__).resolve().parents[1]
+
+GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
+GROUND += ("rscylla._streamid", "rscylla._json", "rscylla._retry", "rscylla.abc")
+
+ALLOWED: dict[str, tuple[str, ...]] = {
+    # room: the modules of ours that it may import, by prefix; its own are always allowed
+    "rscylla.errors": (),
+    "rscylla.clock": ("rscylla.errors",),
+    "rscylla.options": ("rscylla.errors", "rscylla._timeuuid"),
+    "rscylla.event": ("rscylla.errors", "rscylla._timeuuid"),
+    "rscylla._timeuuid": ("rscylla.errors",),
+    "rscylla._streamid": ("rscylla.errors",),
+    "rscylla._json": ("rscylla.errors", "rscylla._timeuuid"),
+    "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
+    "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),
+    "rscylla.cdc.driver": GROUND,
+    "rscylla.cdc.plan": GROUND,
+    "rscylla.cdc.query": (*GROUND, "rscylla.cdc.plan"),
+    "rscylla.cdc.topology": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.query"),
+    "rscylla.cdc.rows": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.topology"),
+    "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.rows"),
+    "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.plan", "rscylla.cdc.query"),
+    "rscylla.cdc": GROUND,
+    "rscylla.reflex": GROUND,
+    "cursorstore": GROUND,
+    "rscylla.embedded": (),
+    "rscylla.testing": (*GROUND, "cursorstore"),
+    "rscylla.cli": ("rscylla", "cursorstore"),
+    "rscylla.__main__": ("rscylla.cli",),
+    "rscylla": (*GROUND, "rscylla.cdc", "rscylla.reflex"),
+}
+
+DOORS: dict[str, tuple[str, ...]] = {
+    # library: the modules that may import it
+    "cassandra": ("rscylla.cdc.driver", "cursorstore._cql", "rscylla.embedded.facade"),
+    "tenacity": ("rscylla._retry",),
+    "prometheus_client": ("rscylla.reflex", "rscylla.cli"),
+    "typer": ("rscylla.cli",),
+    "rich": ("rscylla.cli",),
+    "lark": ("rscylla.embedded",),
+    "sortedcontainers": ("rscylla.embedded",),
+    "lz4": ("rscylla.embedded",),
+    "pyspark": ("rscylla.spark",),
+    "confluent_kafka": ("rscylla.kafka",),
+}
+
+PURE = ("rscylla.cdc.plan", "rscylla.cdc.query", "rscylla.cdc.rows", "rscylla.cdc.changes")
+WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
+HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Return all modules of the product by name."""
+    found = {}
+    for package in ("rscylla", "cursorstore"):
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def imports(module: str) -> tuple[tuple[str, bool, bool], ...]:
+    """Return what *module* imports: (name, only for type checkers, inside a function)."""
+    path = modules()[module]
+    tree = ast.parse(path.read_text())
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return tuple(_walk(tree, package, typing=False, inner=False))
+
+
+def _walk(node: ast.AST, package: str, *, typing: bool, inner: bool) -> Iterator[tuple[str, bool, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, typing, inner) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            base = package.rsplit(".", child.level - 1)[0] if child.level else ""
+            name = ".".join(p for p in (base, child.module) if p)
+            yield from ((_target(name, alias.name), typing, inner) for alias in child.names)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _walk(child, package, typing=True, inner=inner)
+        else:
+            within = inner or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _walk(child, package, typing=typing, inner=within)
+
+
+def _target(module: str, name: str) -> str:
+    """Return the module that ``from module import name`` reads: a submodule where *name* is one."""
+    full = f"{module}.{name}"
+    return full if full in modules() else module
+
+
+def ours(name: str) -> bool:
+    return name.split(".")[0] in ("rscylla", "cursorstore")
+
+
+def within(name: str, rooms: tuple[str, ...]) -> bool:
+    return any(name == room or name.startswith(room + ".") for room in rooms)
+
+
+def room_of(module: str) -> str:
+    return max((r for r in ALLOWED if within(module, (r,))), key=len)
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_a_room_imports_only_what_it_may(module: str) -> None:
+    room = room_of(module)
+    if room == "rscylla" and module != "rscylla":
+        pytest.fail(f"{module} belongs to no room; name it in the table")
+    allowed = (*ALLOWED[room], room) if room != "rscylla" else ALLOWED[room]
+    wrong = [name for name, typing, _ in imports(module) if ours(name) and not typing and not within(name, allowed)]
+    assert not wrong, f"{module} ({room}) must not import {wrong}"
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_libraries_come_in_by_their_doors(module: str) -> None:
+    wrong = [
+        name
+        for name, typing, _ in imports(module)
+        if not typing and name.split(".")[0] in DOORS and not within(module, DOORS[name.split(".")[0]])
+    ]
+    assert not wrong, f"{module} is no door to {wrong}"
+
+
+def test_the_embedded_server_shares_nothing_and_connects_lazily() -> None:
+    for module in modules():
+        if not within(module, ("rscylla.embedded",)):
+            continue
+        for name, typing, inner in imports(module):
+            assert not ours(name) or within(name, ("rscylla.embedded",)), f"{module} imports {name}"
+            assert name.split(".")[0] != "cassandra" or inner or typing, f"{module} imports {name} before it is needed"
+
+
+def test_product_code_never_imports_tests() -> None:
+    for module in modules():
+        names = [name for name, _, _ in imports(module)]
+        assert not any(n.split(".")[0] in ("tests", "pytest", "hypothesis", "freezegun") for n in names) or within(
+            module, ("rscylla.testing",)
+        ), module
+        if not within(module, ("rscylla.testing",)):
+            assert not any(within(n, ("rscylla.testing",)) for n in names), module
+
+
+def test_pure_rooms_touch_nothing_outside() -> None:
+    for module in PURE:
+        touched = {name.split(".")[0] for name, _, _ in imports(module)} & WORLDLY
+        assert not touched, f"{module} imports {touched}"
+
+
+def test_only_the_clock_reads_time() -> None:
+    told = ("time", "datetime")
+    for module, path in modules().items():
+        if module == "rscylla.clock" or within(module, ("rscylla.embedded", "rscylla.cli", "rscylla.testing")):
+            continue
+        calls = (n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call))
+        for call in calls:
+            if not isinstance(call, ast.Attribute) or not isinstance(call.value, ast.Name):
+                continue
+            reads = call.attr in ("now", "utcnow", "today", "time_ns", "monotonic", "perf_counter", "sleep")
+            assert not (call.value.id in told and (reads or call.attr == "time")), f"{module} reads time by itself"
+
+
+def test_there_are_no_import_cycles() -> None:
+    graph = {
+        module: {n for n, typing, inner in imports(module) if n in modules() and not typing and not inner} - {module}
+        for module in modules()
+    }
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module in done:
+            return
+        for other in sorted(graph[module]):
+            visit(other, (*path, module))
+        done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_importing_rscylla_is_light() -> None:
+    code = f"import sys, rscylla, cursorstore; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_public_face_is_sorted_and_complete() -> None:
+    names = rscylla.__all__
+    assert len(set(names)) == len(names)
+    # As ruff sorts them: constants, classes, functions.
+    kinds = [(0 if n.isupper() else 1 if n[:1].isupper() else 2, n) for n in names]
+    assert kinds == sorted(kinds)
+    given = {n for n, value in vars(rscylla).items() if not n.startswith("_") and type(value).__name__ != "module"}
+    assert given == set(names)
+    for name in names:
+        assert getattr(rscylla, name).__doc__ or name.isupper(), f"{name} says nothing of itself"
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_every_module_says_what_lives_there(module: str) -> None:
+    tree = ast.parse(modules()[module].read_text())
+    assert ast.get_docstring(tree), module
+
+
+@pytest.mark.parametrize("module", sorted(m for m in modules() if not m.rpartition(".")[2].startswith("_")))
+def test_exported_names_exist_and_are_sorted(module: str) -> None:
+    for node in ast.parse(modules()[module].read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = ast.literal_eval(node.value)
+            assert len(set(names)) == len(names)
+            kinds = [(0 if n.isupper() else 1 if n[:1].isupper() else 2, n) for n in names]
+            assert kinds == sorted(kinds), module
