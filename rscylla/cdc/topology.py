@@ -206,7 +206,8 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
             doing=doing,
         )
     }
-    if table not in found:
+    is_log = table.endswith(LOG_SUFFIX) and table.removesuffix(LOG_SUFFIX) in found and table + LOG_SUFFIX not in found
+    if table not in found or is_log:
         raise TableNotFound(_not_found(session, keyspace, table, set(found), doing))
     options = _cdc_options((found[table][1] or {}).get("cdc"))
     log_row = found.get(table + LOG_SUFFIX)
@@ -239,7 +240,8 @@ def _not_found(session: LogSession, keyspace: str, table: str, tables: set[str],
         hint = f"did you mean {quote_name(keyspace)}.{quote_name(near[0])}?" if near else "check the name"
         if table.endswith(LOG_SUFFIX) and table.removesuffix(LOG_SUFFIX) in tables:
             hint = "name the base table, not its log"
-        return f"keyspace {quote_name(keyspace)} has no table {quote_name(table)}; {hint}"
+        kind = "base table" if table in tables else "table"
+        return f"keyspace {quote_name(keyspace)} has no {kind} {quote_name(table)}; {hint}"
     keyspaces = {row[0] for row in session.rows("SELECT keyspace_name FROM system_schema.keyspaces", doing=doing)}
     if keyspace in keyspaces:
         return f"keyspace {quote_name(keyspace)} has no table {quote_name(table)}; it has no tables at all"
