@@ -31,7 +31,7 @@ _FLIP = bytes(b ^ 0x80 for b in range(256))
 
 def type_of(name: str) -> driver.Type:
     """Return the tree of a native CQL type, or of a marshal class text."""
-    return driver._type_of(cqltypes.lookup_casstype(name))
+    return driver._type_of(cqltypes._cqltypes.get(name) or cqltypes.lookup_casstype(name))
 
 
 def stream_id(token: int, vnode: int = 0, salt: int = 0) -> bytes:

@@ -1,0 +1,645 @@
+"""How a stream reads, each defect of the Go reader (R numbers) once: from open to event, over a log in memory."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cassandra import InvalidRequest, OperationTimedOut
+from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_id
+
+from rscylla import Consumer, Spec, run
+from rscylla._timeuuid import datetime_of
+from rscylla.cdc.client import Client
+from rscylla.cdc.query import first_row_cql
+from rscylla.cdc.scan import Limits
+from rscylla.cdc.stream import Stream
+from rscylla.clock import Stop
+from rscylla.errors import (
+    CDCDisabled,
+    ConfigError,
+    CursorExpired,
+    HeadReached,
+    InvalidCursor,
+    MissingLag,
+    NoStreams,
+    QueryFailed,
+    QueryTimeout,
+    Stopped,
+    TableChanged,
+    TableNotFound,
+)
+from rscylla.event import Event, EventID, Operation, Progress
+from rscylla.options import StreamFromHead, StreamLag, StreamOption, StreamToHead, StreamUntil
+from rscylla.testing import FakeCursorStore
+
+LAG = StreamLag(seconds=30)
+HEAD_US = NOW_US - 30 * SECOND
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+
+
+def stream_of(log: FakeLog, **settings: Any) -> Stream:
+    settings.setdefault("prefetch", 0)
+    return Stream(log, log.keyspace, log.table, clock=log.clock, **settings)  # type: ignore[arg-type]
+
+
+def drain(client: Client) -> tuple[list[Any], list[Progress], HeadReached]:
+    """Return the events and progress up to the head, and how it was told."""
+    events: list[Any] = []
+    progress: list[Progress] = []
+    while True:
+        try:
+            got = client.recv()
+        except HeadReached as e:
+            return events, progress, e
+        (progress if isinstance(got, Progress) else events).append(got)
+
+
+def drain_of_progress(client: Client) -> None:
+    """Receive until an error; an event is a failure."""
+    while isinstance(got := client.recv(), Progress):
+        pass
+    pytest.fail(f"delivered {got}")
+
+
+def to_head(log: FakeLog, after: str = "", *options: StreamOption, **settings: Any) -> list[Any]:
+    return drain(stream_of(log, **settings)(after, *(options or (LAG,)), StreamToHead()))[0]
+
+
+def names(events: list[Any]) -> list[tuple[str, str, int]]:
+    found = []
+    for event in events:
+        i = EventID.parse(event.id)
+        raw = i.stream_time.hex()
+        found.append((i.stream_id.hex(), f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}", i.seq))
+    return found
+
+
+@pytest.fixture
+def one(log: FakeLog) -> FakeLog:
+    """A log with one generation, an hour old, of four streams."""
+    log.generation(NOW_US - HOUR, [stream_id(n * 100, n // 2) for n in range(4)])
+    return log
+
+
+def cut(log: FakeLog, us: int) -> None:
+    """Begin another generation, of new streams."""
+    log.generation(us, [stream_id(n * 100, n // 2, len(log.generations)) for n in range(4)])
+
+
+# ---------------------------------------------------------------- lag, width, windows
+
+
+def test_R1_the_lag_reaches_the_source_through_run(one: FakeLog) -> None:
+    old = [one.write(NOW_US - s * SECOND, at=s) for s in (61, 90, 300)]
+    one.write(NOW_US - 59 * SECOND)
+    seen: list[Event] = []
+    spec = Spec(
+        stream_of(one),
+        FakeCursorStore(),
+        Consumer("c", lambda event, fate: seen.append(event)),
+        StreamLag(seconds=60),
+        StreamToHead(),
+    )
+    with pytest.raises(HeadReached):
+        run(spec)
+    assert names(seen) == one.expected(old)
+
+
+def test_a_stream_without_lag_is_refused(one: FakeLog) -> None:
+    with pytest.raises(MissingLag, match=r"ks\.t has no StreamLag"):
+        stream_of(one)("")
+    assert one.metadata == []
+
+
+def test_R2_a_year_of_nothing_costs_a_handful_of_queries(log: FakeLog) -> None:
+    log.ttl_s = 0
+    log.generation(NOW_US - 365 * DAY, [stream_id(n) for n in range(8)])
+    first, last = log.write(NOW_US - 364 * DAY), log.write(NOW_US - DAY)
+    assert names(to_head(log)) == log.expected([first, last])
+    assert len(log.asked) < 40
+
+
+def test_R2_width_shrinks_where_there_is_much(one: FakeLog) -> None:
+    rows = [one.write(HEAD_US - 60 * SECOND + n * 1000, at=n) for n in range(300)]
+    got = to_head(one, limits=Limits(window_rows=20, page_size=5))
+    assert names(got) == one.expected(rows)
+
+
+def test_R3_generations_are_taken_in_order_of_time_however_they_are_listed(log: FakeLog) -> None:
+    for hours in (5, 4, 3, 2, 1):
+        cut(log, NOW_US - hours * HOUR)
+    rows = [log.write(NOW_US - minutes * 60 * SECOND, at=minutes) for minutes in range(1, 299)]
+    for seed in range(5):
+        log.random.seed(seed)
+        assert names(to_head(log)) == log.expected(rows)
+
+
+def test_R5_the_head_is_that_of_the_newest_generation(log: FakeLog) -> None:
+    cut(log, NOW_US - 600 * SECOND)
+    cut(log, NOW_US - 300 * SECOND)
+    rows = [log.write(NOW_US - s * SECOND) for s in (599, 301, 300, 299, 31)]
+    assert names(to_head(log)) == log.expected(rows)
+
+
+def test_R5_a_generation_that_starts_while_far_behind_is_read_before_the_head(one: FakeLog) -> None:
+    client = stream_of(one, limits=Limits(window_rows=2))("", LAG, StreamToHead())
+    one.write(NOW_US - 50 * 60 * SECOND)
+    client.recv()
+    one.clock.advance(1200.0)
+    cut(one, NOW_US + 600 * SECOND)
+    late = one.write(NOW_US + 700 * SECOND)
+    assert names(drain(client)[0]) == [late.name]
+
+
+def test_R6_the_cursor_of_an_event_continues_right_after_it(one: FakeLog) -> None:
+    rows = [one.write(HEAD_US - 5 * SECOND + n // 3, at=n, low=n * 2**60, seq=n % 2) for n in range(12)]
+    ids = [e.id for e in to_head(one)]
+    assert len(ids) == len(rows)
+    for at, cursor in enumerate(ids):
+        assert [e.id for e in to_head(one, cursor)] == ids[at + 1 :]
+
+
+def test_R8_an_idle_stream_tells_its_progress(one: FakeLog) -> None:
+    client = stream_of(one)("", LAG)
+    told = [client.recv() for _ in range(20)]
+    assert all(isinstance(p, Progress) for p in told)
+    times = [p.time_us for p in told if isinstance(p, Progress)]
+    assert times == sorted(set(times))
+    assert one.clock.now_us() - times[-1] <= 42 * SECOND  # lag, 10 s between two, and a poll
+    assert client.watermark_us >= times[-1]
+    one.asked.clear()
+    stream_of(one)(told[-1].cursor, LAG, StreamToHead())  # type: ignore[union-attr]
+    assert all(a.start_us >= times[-1] for a in one.asked)
+
+
+def test_R9_the_first_row_is_asked_of_each_stream(one: FakeLog) -> None:
+    assert "PER PARTITION LIMIT 1" in first_row_cql("ks", "t")
+    late, early = one.write(NOW_US - 600 * SECOND, at=0), one.write(NOW_US - 3000 * SECOND, at=1)
+    assert names(to_head(one)) == one.expected([late, early])
+
+
+def test_R10_cursor_at_any_time_is_a_point_and_not_an_error(log: FakeLog) -> None:
+    for days in (400, 200, 2):
+        cut(log, NOW_US - days * DAY)
+    row = log.write(NOW_US - HOUR)
+    stream = stream_of(log)
+    for time in (None, datetime_of(0), datetime_of(NOW_US - 300 * DAY), datetime_of(NOW_US - 2 * HOUR)):
+        cursor = stream.cursor_at(time)
+        assert EventID.parse(cursor).generation == (NOW_US - 2 * DAY) // 1000
+        assert names(to_head(log, cursor)) == [row.name]
+    assert to_head(log, stream.cursor_at(datetime_of(row.us + 1))) == []
+    assert names(to_head(log, stream.cursor_at(datetime_of(row.us)))) == [row.name]
+    with pytest.raises(ConfigError, match="time zone"):
+        stream.cursor_at(datetime_of(0).replace(tzinfo=None))
+
+
+def test_a_cursor_at_the_oldest_row_can_still_be_used_a_moment_later(log: FakeLog) -> None:
+    cut(log, NOW_US - 400 * DAY)
+    cursor = stream_of(log).cursor_at()
+    log.clock.advance(59.0)
+    assert to_head(log, cursor) == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_R11_rows_at_a_boundary_come_once_and_old_before_new(log: FakeLog, shared: bool) -> None:
+    boundary = NOW_US - 300 * SECOND
+    ids = [stream_id(n * 100) for n in range(3)]
+    log.generation(boundary - HOUR, ids)
+    log.generation(boundary, ids if shared else [stream_id(n * 100, 0, 1) for n in range(3)])
+    rows = [log.write(boundary + us, at=n) for us in (-1000, -1, 0, 1, 1000) for n in range(3)]
+    got = to_head(log)
+    assert names(got) == log.expected(rows)
+    assert [e.timestamp_us for e in got] == sorted(e.timestamp_us for e in got)
+
+
+# ---------------------------------------------------------------- threads, retries, limits
+
+
+@pytest.mark.parametrize("how", ["dropped", "closed", "stopped"])
+def test_R12_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> None:
+    waiting, stop = threading.Event(), Stop()
+    one.clock.wait = lambda inner, seconds: waiting.set() or inner.wait()  # type: ignore[assignment]
+    client = stream_of(one, prefetch=2)("", LAG, stop=stop)
+    thread = client._thread
+    assert thread is not None
+    assert waiting.wait(10)
+    gone = weakref.ref(client)
+    if how == "closed":
+        client.close()
+        client.close()
+        with pytest.raises(Stopped):
+            client.recv()
+    elif how == "stopped":
+        stop.set()
+    else:
+        del client
+        gc.collect()
+        assert gone() is None
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_R13_a_page_that_fails_is_asked_again_and_no_other(one: FakeLog) -> None:
+    rows = [one.write(HEAD_US - n * SECOND, at=n) for n in range(1, 60)]
+    calls = iter(range(10**6))
+    one.on_fetch = lambda _: OperationTimedOut("late") if next(calls) % 3 == 1 else None
+    assert names(to_head(one, limits=Limits(page_size=4), streams_per_query=1)) == one.expected(rows)
+    assert any(one.clock.waits)
+    asked = [(a.cql, a.streams, a.start_us, a.end_us, a.state) for a in one.asked]
+    assert len(asked) - len(set(asked)) == len([n for n in range(len(asked)) if n % 3 == 1])
+
+
+def test_R13_metadata_that_cannot_be_read_for_a_while_is_no_end(one: FakeLog) -> None:
+    client = stream_of(one)("", LAG)
+    client.recv()
+    failing = iter([True] * 3)
+    one.on_rows = lambda cql: OperationTimedOut("late") if next(failing, False) else None
+    for _ in range(10):
+        assert isinstance(client.recv(), Progress)
+    assert next(failing, None) is None
+
+
+def test_a_query_that_is_refused_ends_the_stream_at_once_and_for_good(one: FakeLog) -> None:
+    client = stream_of(one)("", LAG)
+    one.on_fetch = lambda _: InvalidRequest("no such column")
+    with pytest.raises(QueryFailed, match=r"reading the CDC log of ks\.t.*no such column") as first:
+        client.recv()
+    asked = len(one.asked)
+    with pytest.raises(QueryFailed) as second:
+        client.recv()
+    assert second.value is first.value
+    assert asked == len(one.asked) == 1
+
+
+def test_a_cluster_that_stays_silent_ends_the_stream_with_a_resumable_error(one: FakeLog) -> None:
+    one.on_fetch = lambda _: OperationTimedOut("late")
+    with pytest.raises(QueryTimeout) as e:
+        to_head(one, limits=Limits(attempts=4))
+    assert e.value.resumable
+
+
+def test_R14_an_idle_stream_asks_little(log: FakeLog) -> None:
+    log.generation(NOW_US - HOUR, [stream_id(n * 1000 + s, n) for n in range(64) for s in range(4)])
+    client = stream_of(log)("", LAG)
+    client.recv()
+    log.asked.clear()
+    before = log.clock.now_us()
+    for _ in range(6):
+        client.recv()
+    seconds = (log.clock.now_us() - before) / SECOND
+    assert len(log.asked) <= 3 * (seconds + 1)  # 256 streams are three queries
+
+
+def test_R15_a_window_that_holds_too_many_bytes_is_read_in_parts(one: FakeLog) -> None:
+    rows = [one.write(HEAD_US - 10 * SECOND + n * 1000, at=n) for n in range(200)]
+    client = stream_of(one, limits=Limits(window_bytes=2000, page_size=3))("", LAG, StreamToHead())
+    largest = 0
+    events = []
+    while True:
+        try:
+            got = client.recv()
+        except HeadReached:
+            break
+        largest = max(largest, len(client._events))
+        if not isinstance(got, Progress):
+            events.append(got)
+    assert names(events) == one.expected(rows)
+    assert 0 < largest <= 20
+
+
+# ---------------------------------------------------------------- changes and keys
+
+
+def test_R16_images_come_with_their_change(one: FakeLog) -> None:
+    us = HEAD_US - SECOND
+    for seq, (operation, v) in enumerate([(0, 1), (1, 2), (9, 3)]):
+        one.write(us, low=5, seq=seq, v=v, **{"cdc$operation": operation})
+    (event,) = to_head(one, limits=Limits(page_size=1))
+    assert (event.type, event.change.before, event.change.values, event.change.after) == (
+        Operation.UPDATE,
+        {"v": 1},
+        {"v": 2},
+        {"v": 3},
+    )
+    raw = to_head(one, granularity="row")
+    assert [e.type for e in raw] == [0, 1, 9]
+
+
+def test_R17_absent_key_parts_are_absent(one: FakeLog) -> None:
+    one.write(HEAD_US - 2, pk=1, ck=None, **{"cdc$operation": 4})
+    one.write(HEAD_US - 1, pk=1, ck=0, **{"cdc$operation": 3})
+    assert [e.foreign_id for e in to_head(one)] == ['{"pk":1}', '{"ck":0,"pk":1}']
+
+
+def test_R18_a_table_that_was_made_again_is_noticed(one: FakeLog) -> None:
+    client = stream_of(one)("", LAG)
+    client.recv()
+    one.log_id = type(one.log_id)(int=7)
+    with pytest.raises(TableChanged, match="dropped and created again"):
+        drain(client)
+
+
+def test_R18_a_column_that_is_added_while_reading_is_read(one: FakeLog) -> None:
+    client = stream_of(one)("", LAG)
+    one.write(HEAD_US - SECOND, v=1)
+    assert client.recv().change.values == {"v": 1}  # type: ignore[union-attr]
+    one.base = (*one.base, ("w", "regular", "int"))
+    one.columns = columns_of(one.base)
+    one.write(one.clock.now_us(), v=2, w=3)
+    got = client.recv()
+    while isinstance(got, Progress):
+        got = client.recv()
+    assert got.change.values == {"v": 2, "w": 3}
+
+
+def test_R19_names_are_quoted(clock: Any) -> None:
+    log = FakeLog(clock, keyspace="Select", table='My "Table"')
+    log.generation(NOW_US - HOUR, [stream_id(1)])
+    log.write(HEAD_US - SECOND)
+    assert len(to_head(log)) == 1
+    assert log.asked[0].cql.startswith('SELECT * FROM "Select"."My ""Table""_scylla_cdc_log" WHERE "cdc$stream_id"')
+
+
+# ---------------------------------------------------------------- heads and ends
+
+
+def test_R20_from_head_first_tells_where_it_starts(one: FakeLog) -> None:
+    one.write(HEAD_US - SECOND)
+    client = stream_of(one)("", LAG, StreamFromHead())
+    start = client.recv()
+    assert isinstance(start, Progress)
+    assert EventID.parse(start.cursor) == EventID((NOW_US - HOUR) // 1000, HEAD_US)
+    assert one.asked == []
+    fresh = one.write(HEAD_US)
+    assert names([client.recv()]) == [fresh.name]
+
+
+def test_from_head_to_head_is_over_at_once(one: FakeLog) -> None:
+    one.write(HEAD_US - SECOND)
+    events, progress, head = drain(stream_of(one)("", LAG, StreamFromHead(), StreamToHead()))
+    assert events == []
+    assert [p.cursor for p in progress] == [head.cursor]
+
+
+def test_R21_nothing_waits_longer_than_the_lag_and_a_poll(one: FakeLog) -> None:
+    client = stream_of(one)("", StreamLag(seconds=120))
+    client.recv()
+    row = one.write(one.clock.now_us() + 5)
+    got = client.recv()
+    while isinstance(got, Progress):
+        got = client.recv()
+    assert names([got]) == [row.name]
+    assert 120 * SECOND < one.clock.now_us() - row.us <= 121 * SECOND + 10
+
+
+def test_to_head_saves_where_it_ended(one: FakeLog) -> None:
+    rows = [one.write(HEAD_US - s * SECOND) for s in (5, 1)]
+    events, progress, head = drain(stream_of(one)("", LAG, StreamToHead()))
+    assert names(events) == one.expected(rows)
+    assert progress[-1].cursor == head.cursor
+    assert EventID.parse(head.cursor).time == HEAD_US
+    assert drain(stream_of(one)(head.cursor, LAG, StreamToHead()))[0] == []
+
+
+@pytest.mark.parametrize("tail_s", [0, 60])
+def test_until_delivers_all_before_and_nothing_after(one: FakeLog, tail_s: int) -> None:
+    end = HEAD_US + tail_s * SECOND
+    rows = [one.write(end - us) for us in (1, 2, SECOND, 50 * SECOND)]
+    one.write(end)
+    events, progress, head = drain(stream_of(one)("", LAG, StreamUntil(datetime_of(end))))
+    assert names(events) == one.expected(rows)
+    assert EventID.parse(head.cursor).time == end
+    assert progress[-1].cursor == head.cursor
+    assert one.clock.now_us() >= end + 30 * SECOND
+
+
+def test_the_head_of_a_cursor_that_is_ahead_is_not_behind_it(one: FakeLog) -> None:
+    row = one.write(NOW_US - 40 * SECOND, low=2**63)
+    (event,) = to_head(one)
+    events, progress, head = drain(stream_of(one)(event.id, StreamLag(seconds=60), StreamToHead()))
+    assert (events, progress, head.cursor) == ([], [], event.id)
+    assert row.us == event.timestamp_us
+
+
+# ---------------------------------------------------------------- what must not pass in silence
+
+
+def test_R22_a_generation_without_streams_is_an_error(one: FakeLog) -> None:
+    row = one.write(NOW_US - 600 * SECOND)
+    one.generations[(NOW_US - 300 * SECOND) // 1000] = []
+    client = stream_of(one)("", LAG, StreamToHead())
+    assert names([client.recv()]) == [row.name]
+    with pytest.raises(NoStreams, match="has no streams") as e:
+        drain(client)
+    assert e.value.resumable
+    assert len(one.clock.waits) >= 5
+
+
+def test_R22_streams_that_arrive_late_are_waited_for(one: FakeLog) -> None:
+    late = (NOW_US - 300 * SECOND) // 1000
+    one.generations[late] = []
+    one.clock.on_wait = lambda _: one.generations.__setitem__(late, [stream_id(7, 0, 9)])
+    client = stream_of(one)("", LAG, StreamToHead())
+    drain(client)
+    row = one.write(NOW_US - 200 * SECOND)
+    assert names(to_head(one)) == [row.name]
+
+
+def test_R22_a_cluster_without_generations_is_an_error(log: FakeLog) -> None:
+    with pytest.raises(NoStreams, match="no CDC generation"):
+        stream_of(log)("", LAG)
+
+
+def test_R23_an_expired_cursor_is_told_and_not_skipped(log: FakeLog) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
+    with pytest.raises(CursorExpired, match=r"changes from .* to .* may be lost") as e:
+        stream_of(log)(cursor, LAG)
+    assert e.value.gap_from == datetime_of(NOW_US - 3 * DAY)
+    assert e.value.gap_to == datetime_of(NOW_US - DAY)
+
+
+def test_R23_the_policy_may_be_to_go_on_at_the_oldest(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    row = log.write(NOW_US - DAY + SECOND)
+    cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
+    assert names(to_head(log, cursor, on_expired="oldest")) == [row.name]
+    assert any(r.levelno == logging.ERROR and "may be lost" in r.message for r in caplog.records)
+
+
+def test_R23_a_reader_that_falls_behind_what_is_kept_stops(log: FakeLog) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    log.write(NOW_US - DAY + 100 * SECOND)
+    log.write(NOW_US - DAY + 200 * SECOND)
+    start = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - DAY + 50 * SECOND))
+    client = stream_of(log, limits=Limits(window_rows=1))(start, LAG)
+    assert isinstance(client.recv(), Event)
+    log.clock.advance(300.0)
+    with pytest.raises(CursorExpired, match="fell behind") as e:
+        drain(client)
+    assert e.value.gap_to == datetime_of(log.clock.now_us() - DAY)
+
+
+def test_R23_a_start_at_the_oldest_promises_nothing_that_expires(log: FakeLog) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    log.write(NOW_US - DAY + SECOND)
+    row = log.write(NOW_US - HOUR)
+    client = stream_of(log)("", LAG, StreamToHead())
+    log.clock.advance(300.0)
+    assert names(drain(client)[0]) == [row.name]
+
+
+def test_a_cursor_of_another_cluster_is_refused(one: FakeLog) -> None:
+    with pytest.raises(InvalidCursor, match="another cluster"):
+        stream_of(one)(str(EventID(NOW_US // 1000 - 5, NOW_US - 4000)), LAG)
+    for text in ("7", "{}", '{"v":2}', "x"):
+        with pytest.raises(InvalidCursor):
+            stream_of(one)(text, LAG)
+
+
+def test_R24_a_node_whose_clock_is_behind_holds_the_windows_back(
+    one: FakeLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    one.nodes = [Host("a", 0), Host("b", -40 * SECOND), Host("c", None), Host("d", 90 * SECOND)]
+    seen = one.write(HEAD_US - 41 * SECOND)
+    one.write(HEAD_US - 39 * SECOND)
+    assert names(to_head(one)) == [seen.name]
+    told = [r.message for r in caplog.records if "clock of node" in r.message]
+    assert [("node b" in t, "node d" in t) for t in sorted(told)] == [(True, False), (False, True)]
+
+
+def test_R25_no_query_asks_for_more_streams_than_the_server_allows(log: FakeLog) -> None:
+    log.generation(NOW_US - HOUR, [stream_id(n, n // 120) for n in range(360)])
+    rows = [log.write(HEAD_US - SECOND, at=n) for n in range(360)]
+    assert names(to_head(log)) == log.expected(rows)
+    assert max(len(a.streams) for a in log.asked) <= 100
+    with pytest.raises(ConfigError, match="from 1 to 100"):
+        to_head(log, streams_per_query=101)
+
+
+def test_R26_the_start_of_an_old_cluster_is_what_the_log_still_has(log: FakeLog) -> None:
+    for days in range(360, 0, -30):
+        cut(log, NOW_US - days * DAY)
+    row = log.write(NOW_US - HOUR)
+    assert names(to_head(log)) == [row.name]
+    assert min(a.start_us for a in log.asked) >= NOW_US - DAY
+    assert len(log.asked) < 10
+
+
+def test_R28_nothing_is_handed_out_while_another_stream_is_unread(one: FakeLog) -> None:
+    rows = [one.write(HEAD_US - 3 * SECOND + n * 7919 % 1000, at=n) for n in range(40)]
+    cursor = stream_of(one).cursor_at(datetime_of(HEAD_US - 4 * SECOND))
+    bad = one.generations[(NOW_US - HOUR) // 1000][3]
+    one.on_fetch = lambda a: InvalidRequest("broken") if bad in a.streams and not a.is_probe else None
+    client = stream_of(one, streams_per_query=1, limits=Limits(in_flight=1))(cursor, LAG)
+    with pytest.raises(QueryFailed):
+        drain_of_progress(client)
+    one.on_fetch = lambda _: None
+    assert names(to_head(one, cursor, streams_per_query=1)) == one.expected(rows)
+
+
+def test_R29_an_id_depends_on_the_row_alone(one: FakeLog) -> None:
+    for n in range(30):
+        one.write(HEAD_US - 95 * SECOND + n * SECOND // 7, at=n)
+    ids = [e.id for e in to_head(one)]
+    for lag in (1, 45, 60):
+        assert [e.id for e in to_head(one, "", StreamLag(seconds=lag))] == ids
+    assert [e.id for e in to_head(one, limits=Limits(window_rows=2), streams_per_query=1)] == ids
+    for start in range(0, 3000, 411):
+        after = stream_of(one).cursor_at(datetime_of(HEAD_US - 95 * SECOND + start * 1000))
+        assert {e.id for e in to_head(one, after)} <= set(ids)
+
+
+def test_a_cursor_of_go_replays_its_window(one: FakeLog) -> None:
+    second = HEAD_US // SECOND * SECOND - 10 * SECOND
+    rows = [one.write(second + us, at=at) for at, us in enumerate((-1, 0, 250_000, 999_999, SECOND))]
+    third = to_head(one)[2]
+    go = third.id.replace(',"v":2', "")
+    assert names(to_head(one, go)) == one.expected(rows[1:])
+
+
+def test_a_cursor_of_go_from_before_its_generation_is_not_expired(log: FakeLog) -> None:
+    cut(log, NOW_US - HOUR)
+    row = log.write(NOW_US - HOUR)
+    go = str(EventID((NOW_US - HOUR) // 1000, NOW_US - HOUR - 30 * SECOND)).replace(',"v":2', "")
+    assert names(to_head(log, go)) == [row.name]
+
+
+# ---------------------------------------------------------------- opening
+
+
+def test_a_stop_that_is_set_ends_it(one: FakeLog) -> None:
+    stop = Stop()
+    client = stream_of(one)("", LAG, stop=stop)
+    stop.set()
+    with pytest.raises(Stopped):
+        client.recv()
+    with pytest.raises(Stopped):
+        client.recv()
+
+
+def test_a_closed_client_leaves_the_callers_stop_as_it_was(one: FakeLog) -> None:
+    stop = Stop()
+    for _ in range(3):
+        stream_of(one)("", LAG, stop=stop).close()
+    assert not stop.is_set()
+    assert not stop._callbacks
+
+
+def test_a_short_lag_is_warned_of_once(one: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
+    stream = stream_of(one)
+    for _ in range(2):
+        drain(stream("", StreamLag(seconds=1), StreamToHead()))
+    assert len([r for r in caplog.records if "lag of 1 s" in r.message]) == 1
+
+
+@pytest.mark.parametrize(
+    ("keyspace", "table", "error", "text"),
+    [
+        ("ks", "T", TableNotFound, "did you mean ks.t?"),
+        ("ks", "t_scylla_cdc_log", TableNotFound, "name the base table"),
+        ("ks", "u", TableNotFound, "check the name"),
+        ("Ks", "t", TableNotFound, "did you mean ks?"),
+        ("other", "t", TableNotFound, "no keyspace other"),
+    ],
+)
+def test_a_wrong_name_is_told_with_a_hint(
+    one: FakeLog, keyspace: str, table: str, error: type[Exception], text: str
+) -> None:
+    stream = Stream(one, keyspace, table, clock=one.clock)  # type: ignore[arg-type]
+    with pytest.raises(error) as e:
+        stream("", LAG)
+    assert text in str(e.value)
+
+
+def test_a_table_without_a_log_is_told_how_to_get_one(one: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole: Callable[..., Any] = one._schema
+    monkeypatch.setattr(one, "_schema", lambda cql, given: [r for r in whole(cql, given) if "_log" not in str(r[0])])
+    with pytest.raises(CDCDisabled, match=r"ALTER TABLE ks\.t WITH cdc"):
+        stream_of(one)("", LAG)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"granularity": "rows"}, {"on_expired": "skip"}, {"prefetch": -1}, {"poll": timedelta()}, {"consistency": "MOST"}],
+)
+def test_a_wrong_argument_is_refused(one: FakeLog, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        stream_of(one, **wrong)
+
+
+def test_late_rows_within_the_lag_are_delivered_in_their_place(one: FakeLog) -> None:
+    """A row that becomes visible 20 s after its time is found by a lag of 30 s."""
+    rows: list[Written] = [
+        one.write(NOW_US + n * SECOND, at=n, visible_us=NOW_US + (n + n % 3 * 10) * SECOND) for n in range(40)
+    ]
+    client = stream_of(one)("", LAG, StreamUntil(datetime_of(NOW_US + 100 * SECOND)))
+    assert names(drain(client)[0]) == one.expected(rows)
