@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from .rows import RowView
 from .schema import Table
 from .storage import key_bytes, log_token
 from .terms import is_compatible
+from .timeuuid import TimeUuids
 from .types import BIGINT, CqlType
 
 __all__ = ["Calls", "table_token"]
@@ -29,6 +31,13 @@ def table_token(table: Table) -> Callable[[Key], int]:
 
 class Calls:
     """Implements ``binding.Functions`` with the native functions."""
+
+    def __init__(self) -> None:
+        # Each node has its own: timeuuids of one source never go back, and node clocks may differ.
+        self._timeuuids: defaultdict[int, TimeUuids] = defaultdict(TimeUuids)
+
+    def _context(self, request: Request) -> Context:
+        return Context(request.now_us, self._timeuuids[request.params.node])
 
     def getter(self, scope: Scope, call: ast.Call, cql_type: CqlType) -> Getter:
         """Return the function that gives the call's value, which must fit ``cql_type``."""
@@ -47,7 +56,7 @@ class Calls:
 
         def get(request: Request) -> bytes | None:
             arguments = [_argument(getter(request)) for getter in getters]
-            return function.call(Context(request.now_us), arguments)
+            return function.call(self._context(request), arguments)
 
         return get
 
@@ -91,7 +100,7 @@ class Calls:
 
         def for_request(request: Request) -> Callable[[RowView], bytes | None]:
             readers = [part(request) for part in parts]
-            context = Context(request.now_us)
+            context = self._context(request)
             return lambda view: function.call(context, [read(view) for read in readers])
 
         return function.result, for_request
