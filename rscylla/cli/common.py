@@ -124,9 +124,10 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the outermost edge: nothing is above
             if debugging():
                 traceback.print_exc()
-            if not isinstance(error, KeyboardInterrupt):
+            code = exit_code_of(error)
+            if code != Exit.INTERRUPTED:
                 tell_error(error, as_json=bool(kwargs.get("as_json")))
-            raise typer.Exit(exit_code_of(error)) from None
+            raise typer.Exit(code) from None
 
     return wrapped
 

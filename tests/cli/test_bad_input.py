@@ -1,0 +1,176 @@
+"""Each kind of bad input gets one clear line that says what to do, the exit code of its kind, and changes nothing."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+import rscylla
+from cursorstore import ScyllaCursorStore
+from rscylla.embedded import EmbeddedScylla
+
+from .conftest import Run, Shop
+
+OLD = str(rscylla.EventID(1_577_836_800_000, 1_577_836_805_000_000))
+"""A cursor of the year 2020."""
+
+
+@pytest.fixture(scope="module")
+def closed_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def test_help_lists_the_exit_codes(run: Run) -> None:
+    ran = run("--help")
+    assert ran.code == 0
+    text = " ".join(" ".join(ran.out).split())
+    for part in ("0 done", "1 failed", "2 wrong usage", "3 no connection", "4 no such table", "5 a cursor", "130"):
+        assert part in text
+
+
+def test_server_that_is_not_there(run: Run, closed_port: int) -> None:
+    for command in (
+        ["tail", "shop.orders", "--lag", "1"],
+        ["topology", "shop.orders"],
+        ["cursor", "list", "--store", "s"],
+    ):
+        ran = run(*command, "--host", f"127.0.0.1:{closed_port}", "--json")
+        assert ran.code == 3
+        assert "check the address, the port, and that Scylla runs" in ran.error
+        assert ran.err[-1].startswith('{"error":"ConnectionFailed"')
+
+
+def test_text_that_is_no_host(run: Run) -> None:
+    ran = run("topology", "shop.orders", "--host", "127.0.0.1:http")
+    assert (ran.code, ran.error) == (
+        2,
+        "error: '127.0.0.1:http' is not a host; write name, name:port or [ipv6]:port",
+    )
+
+
+def test_missing_lag(run: Run) -> None:
+    ran = run("tail", "shop.orders")
+    assert ran.code == 2
+    assert ran.error.startswith("error: tail needs --lag SECONDS; 30 or more is safe")
+
+
+def test_tls_file_that_is_not_there(run: Run) -> None:
+    ran = run("topology", "shop.orders", "--tls-ca", "/nowhere/ca.pem")
+    assert ran.code == 2
+    assert "'/nowhere/ca.pem' cannot be read" in ran.error
+
+
+def test_unknown_keyspace_and_table(run: Run, shop: Shop) -> None:
+    ran = run("tail", "nowhere.orders", "--lag", "0", "--host", shop.host)
+    assert ran.code == 4
+    assert ran.error.startswith("error: there is no keyspace nowhere;")
+    ran = run("topology", f"{shop.keyspace}.invoices", "--host", shop.host)
+    assert ran.code == 4
+    assert ran.error.startswith(f"error: keyspace {shop.keyspace} has no table invoices;")
+
+
+def test_table_without_cdc(run: Run, shop: Shop) -> None:
+    shop.cql(f"CREATE TABLE {shop.keyspace}.plain (id int PRIMARY KEY)")
+    ran = run("tail", f"{shop.keyspace}.plain", "--lag", "0", "--to-head", "--host", shop.host)
+    assert ran.code == 4
+    assert "has no CDC log; enable it with ALTER TABLE" in ran.error
+
+
+def test_name_that_needs_quoting(run: Run, shop: Shop) -> None:
+    shop.cql(f"CREATE TABLE {shop.keyspace}.\"Returns\" (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    ran = run("topology", f"{shop.keyspace}.Returns", "--host", shop.host)
+    assert ran.code == 4
+    assert f'did you mean {shop.keyspace}."Returns"?' in ran.error
+    assert "names without double quotes are read as lower case" in ran.error
+    assert run("topology", f'{shop.keyspace}."Returns"', "--host", shop.host).code == 0
+
+
+def test_wrong_credentials(run: Run) -> None:
+    with EmbeddedScylla(users={"ann": "secret"}) as scylla:
+        host = f"127.0.0.1:{scylla.port}"
+        ran = run("topology", "shop.orders", "--host", host, "--username", "ann", "--password", "hunter2")
+        assert ran.code == 3
+        assert "refused the user name or password; check both" in ran.error
+        assert not any("hunter2" in line for line in ran.out + ran.err)
+        # The right ones, from the environment: what is told now is that there is no table.
+        ran = run("topology", "shop.orders", "--host", host, RSCYLLA_USERNAME="ann", RSCYLLA_PASSWORD="secret")
+        assert ran.code == 4
+
+
+def test_user_without_a_password_where_none_can_be_asked_for(run: Run) -> None:
+    ran = run("topology", "shop.orders", "--username", "ann")
+    assert ran.code == 2
+    assert "--username needs a password; set RSCYLLA_PASSWORD" in ran.error
+
+
+def test_password_is_not_shown_by_help(run: Run) -> None:
+    assert not any("secret" in line for line in run("tail", "--help", RSCYLLA_PASSWORD="secret").out)
+
+
+@pytest.mark.parametrize("text", ['{"cursor":1}', "{", '{"cursor_gen":"x"}'])
+def test_cursor_that_is_not_ours(run: Run, shop: Shop, text: str) -> None:
+    ran = run("tail", shop.orders, "--lag", "0", "--from", text, "--host", shop.host)
+    assert ran.code == 5
+    assert "the text is not a cursor of rscylla" in ran.error
+
+
+def test_start_that_is_nothing_known(run: Run, shop: Shop) -> None:
+    ran = run("tail", shop.orders, "--lag", "0", "--from", "yesterday", "--host", shop.host)
+    assert ran.code == 2
+    assert "'yesterday' is neither oldest, head, a time such as" in ran.error
+
+
+def test_consumer_and_store_go_together(run: Run) -> None:
+    ran = run("tail", "shop.orders", "--lag", "1", "--consumer", "audit")
+    assert ran.code == 2
+    assert "--consumer NAME and --store KEYSPACE go together" in ran.error
+
+
+def test_expired_cursor_stays_as_it_was(run: Run, shop: Shop) -> None:
+    shop.insert(1)
+    store = ScyllaCursorStore(shop.session, shop.keyspace, create=True)
+    store.set_cursor("audit", OLD)
+    ran = run(
+        *("tail", shop.orders, "--lag", "0", "--to-head", "--host", shop.host),
+        *("--consumer", "audit", "--store", shop.keyspace),
+    )
+    assert ran.code == 5
+    assert "older than what the log keeps" in ran.error
+    assert ran.out == []
+    assert store.get_cursor("audit") == OLD
+
+
+def test_expired_cursor_goes_on_at_the_oldest_when_asked(run: Run, shop: Shop) -> None:
+    shop.insert(1)
+    ran = run(
+        *("tail", shop.orders, "--lag", "0", "--to-head", "--host", shop.host, "--json"),
+        *("--from", OLD, "--on-expired", "oldest"),
+    )
+    assert (ran.code, len(ran.out)) == (0, 1)
+
+
+def test_cursor_of_another_cluster_stays_as_it_was(run: Run, shop: Shop) -> None:
+    stranger = rscylla.EventID.parse(rscylla.GetCursor(shop.session, shop.keyspace, "orders"))
+    cursor = str(rscylla.EventID(stranger.generation + 1, stranger.time + 1_000_000))
+    store = ScyllaCursorStore(shop.session, shop.keyspace, create=True)
+    store.set_cursor("audit", cursor)
+    ran = run(
+        *("tail", shop.orders, "--lag", "0", "--to-head", "--host", shop.host),
+        *("--consumer", "audit", "--store", shop.keyspace),
+    )
+    assert ran.code == 5
+    assert "is it a cursor of another cluster?" in ran.error
+    assert store.get_cursor("audit") == cursor
+
+
+def test_missing_cursor_table(run: Run, shop: Shop) -> None:
+    ran = run(
+        *("tail", shop.orders, "--lag", "0", "--to-head", "--host", shop.host),
+        *("--consumer", "audit", "--store", shop.keyspace),
+    )
+    assert ran.code == 4
+    assert "`rscylla cursor schema` prints" in ran.error
