@@ -1,0 +1,128 @@
+"""What is read of the cluster: the table, its options, generations, streams, clocks."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from cassandra import OperationTimedOut
+from fakelog import NOW_US, SECOND, FakeLog, Host, pack_options, stream_id
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rscylla.cdc.topology import (
+    Generation,
+    NodeClocks,
+    VnodeTopology,
+    _cdc_options,
+    generation_at,
+    read_table,
+    topology_for,
+)
+from rscylla.errors import MetadataError, NoStreams, QueryTimeout
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=6))
+def test_options_are_read_as_scylla_packs_them(options: dict[str, str]) -> None:
+    packed = pack_options(**options)
+    assert _cdc_options(packed) == options
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text(min_size=1), min_size=1, max_size=3), st.data())
+def test_options_that_are_cut_are_refused(options: dict[str, str], data: st.DataObject) -> None:
+    packed = pack_options(**options)
+    with pytest.raises(MetadataError, match="cannot be read"):
+        _cdc_options(packed[: data.draw(st.integers(0, len(packed) - 1))])
+
+
+def test_no_options_are_none() -> None:
+    assert _cdc_options(None) is None
+
+
+@given(st.lists(st.integers(0, 1000), unique=True, min_size=1), st.integers(-5, 1005))
+def test_the_generation_of_a_time_is_the_last_that_started(times: list[int], ms: int) -> None:
+    generations = tuple(Generation(t) for t in sorted(times))
+    found = generation_at(generations, ms * 1000)
+    assert found == sum(t <= ms for t in times) - 1
+
+
+def test_R3_generations_are_sorted_and_streams_in_order_of_token(log: FakeLog) -> None:
+    ids = [stream_id(t, 1) for t in (5, -5, 2**62, -(2**63))]
+    for ms in (5000, 3000, 4000):
+        log.generation(ms * 1000, ids)
+    topology = VnodeTopology(log)  # type: ignore[arg-type]
+    assert topology.generations() == (Generation(3000), Generation(4000), Generation(5000))
+    assert topology.streams(Generation(4000)) == tuple(ids[i] for i in (3, 1, 0, 2))
+    asked = len(log.metadata)
+    topology.streams(Generation(4000))
+    assert len(log.metadata) == asked
+
+
+def test_R22_an_empty_set_of_streams_is_an_error_and_not_kept(log: FakeLog) -> None:
+    topology = VnodeTopology(log)  # type: ignore[arg-type]
+    with pytest.raises(NoStreams):
+        topology.streams(Generation(7))
+    log.generations[7] = [stream_id(1)]
+    assert topology.streams(Generation(7)) == (stream_id(1),)
+
+
+def test_tablets_are_refused_by_name(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"= 'system_schema'": [("scylla_keyspaces",)], "scylla_keyspaces": [(0,)]}
+    monkeypatch.setattr(log, "rows", lambda cql, values=(), **_: next(v for k, v in answers.items() if k in cql))
+    with pytest.raises(MetadataError, match="uses tablets"):
+        topology_for(log, "ks")  # type: ignore[arg-type]
+
+
+def test_a_table_is_read_with_its_keys_in_order(clock: object) -> None:
+    base = (("b", "clustering", "int"), ("a", "partition_key", "int"), ("s", "static", "text"), ("v", "regular", "int"))
+    log = FakeLog(clock, base=base, ttl_s=7)  # type: ignore[arg-type]
+    table = read_table(log, "ks", "t")  # type: ignore[arg-type]
+    assert (table.ttl_s, table.enabled, table.log_id) == (7, True, log.log_id)
+    assert [c.name for c in (*table.partition_key, *table.clustering_key)] == ["a", "b"]
+
+
+# ---------------------------------------------------------------- clocks
+
+
+def test_R24_the_slowest_clock_counts_and_faster_ones_do_not(log: FakeLog) -> None:
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", 0), Host("b", -3 * SECOND), Host("c", 9 * SECOND)]
+    clocks.sample()
+    assert clocks.slowest_us(NOW_US) == pytest.approx(NOW_US - 3 * SECOND, abs=1000)
+    assert clocks.skew_us["a"] == 0
+
+
+def test_a_node_that_does_not_answer_keeps_its_last_value(log: FakeLog) -> None:
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", -5 * SECOND)]
+    clocks.sample()
+    log.nodes = [Host("a", None), Host("never", None)]
+    clocks.sample()
+    assert clocks.skew_us.keys() == {"a"}
+    assert clocks.slowest_us(NOW_US) == pytest.approx(NOW_US - 5 * SECOND, abs=1000)
+    log.nodes = []
+    clocks.sample()
+    assert clocks.slowest_us(NOW_US) == NOW_US
+
+
+def test_the_time_an_answer_takes_is_no_skew(log: FakeLog) -> None:
+    log.nodes = [Host("a", 0)]
+    log.on_rows = lambda _: log.clock.advance(0.25)  # type: ignore[assignment,func-returns-value]
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    clocks.sample()
+    assert clocks.skew_us == {"a": 0}
+
+
+def test_skew_is_told_once_until_it_is_gone(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    for skew in (2, 2, 0, 2):
+        log.nodes = [Host("a", skew * SECOND)]
+        clocks.sample()
+    assert len(caplog.records) == 2
+
+
+def test_errors_say_what_was_done(log: FakeLog) -> None:
+    log.on_rows = lambda _: OperationTimedOut("late")
+    with pytest.raises(QueryTimeout, match="reading the CDC generations"):
+        VnodeTopology(log).generations()  # type: ignore[arg-type]
