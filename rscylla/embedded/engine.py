@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -37,19 +37,22 @@ from .result import (
 )
 from .schema import LOG_SUFFIX, Keyspace, Schema, Table
 from .select import SelectPlan, compile_select
-from .storage import PackedPartition, TableStore
+from .storage import PackedPartition, Stamp, TableStore
 from .system import SystemTables
 from .topology import Cluster
 from .types import DURATION
 from .write import Mutations, WritePlan, compile_write
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Journal", "LoggedRow"]
 
 _PREPARED_MOST: Final = 10_000
 _PLANS_MOST: Final = 2_000
 _WRITES_BETWEEN_SWEEPS: Final = 50_000
 
 Plan = SelectPlan | WritePlan
+
+# A CDC log row on its way: where it goes, its partition and clustering key, its wire bytes, and how it is written.
+LoggedRow = tuple[TableStore, Key, Key, bytes, Stamp]
 Values = Sequence[BindValue] | Mapping[str, BindValue]
 
 
@@ -61,6 +64,22 @@ class _Compiled:
     plan: Any
     variables: tuple[ColumnSpec, ...]
     pk_indexes: tuple[int, ...]
+
+
+class Journal(Protocol):
+    """Who writes down what changes, so that it outlives the process. Each raises ServerError when it cannot."""
+
+    def wrote(self, mutations: Iterable[PartitionMutation], rows: Sequence[LoggedRow]) -> None:
+        """Write down one request's edits, before they are applied."""
+        ...
+
+    def truncated(self, table: Table) -> None:
+        """Write down that a table is about to lose all rows."""
+        ...
+
+    def schema_changed(self, changes: Sequence[SchemaChange]) -> None:
+        """Write down what the schema now holds in the places that have changed."""
+        ...
 
 
 class Engine:
@@ -75,6 +94,7 @@ class Engine:
         self.clock = clock
         self.schema = Schema()
         self.schema_listeners: list[Callable[[SchemaChange], None]] = []
+        self.journal: Journal | None = None
         self._stores: dict[tuple[str, str], TableStore] = {}
         self._system = SystemTables(self.schema, cluster)
         self._system.install(self.table_changed)
@@ -251,19 +271,24 @@ class Engine:
 
     def _commit(self, mutations: Mutations, request: Request) -> None:
         """Make the log rows of all partitions, then apply: an error leaves nothing half done."""
-        logged: list[tuple[TableStore, Any]] = []
+        now_s = request.now_s
+        logged: list[LoggedRow] = []
+        key: Key
+        clustering: Key
         for mutation in mutations:
             table = mutation.table
             if table.cdc is not None and table.cdc.enabled:
                 store = self._stores[table.keyspace, table.name + LOG_SUFFIX]
-                logged.extend((store, row) for row in self._log_rows(mutation, store, request))
+                for row in self._log_rows(mutation, store, request):
+                    key, clustering = (row.stream_id,), (row.time, row.seq.to_bytes(4, "big"))
+                    stamp = (row.timestamp, row.ttl, now_s + row.ttl if row.ttl else None)
+                    logged.append((store, key, clustering, store.log_wire(key, clustering, row.values), stamp))
+        if self.journal is not None:
+            self.journal.wrote(mutations, logged)
         for mutation in mutations:
             self._stores[mutation.table.keyspace, mutation.table.name].apply(mutation)
-        now_s = request.now_s
-        for store, row in logged:
-            expiry = now_s + row.ttl if row.ttl else None
-            clustering = (row.time, row.seq.to_bytes(4, "big"))
-            store.append_log((row.stream_id,), clustering, row.values, (row.timestamp, row.ttl, expiry))
+        for store, key, clustering, wire, stamp in logged:
+            store.append_log(key, clustering, wire, stamp)
         self._writes += len(mutations)
         if self._writes >= _WRITES_BETWEEN_SWEEPS:
             self._writes = 0
@@ -308,6 +333,8 @@ class Engine:
             table = self._table(statement.table, keyspace)
             if table.keyspace in self._system.protected:
                 raise Unauthorized(f"Cannot TRUNCATE {table.keyspace}.{table.name}")
+            if self.journal is not None:
+                self.journal.truncated(table)
             self._stores[table.keyspace, table.name].truncate()
             return VoidResult()
         if isinstance(statement, ast.Describe):
@@ -318,6 +345,8 @@ class Engine:
 
     def _change_schema(self, statement: DdlStatement, keyspace: str | None) -> Result:
         change, all_changes = self._editor.apply(statement, keyspace)
+        if self.journal is not None and all_changes:
+            self.journal.schema_changed(all_changes)
         for each in all_changes:
             self._forget_statements(each)
             for listener in list(self.schema_listeners):
@@ -339,6 +368,20 @@ class Engine:
                     self._prepared.pop(identity, None)
 
     # ------------------------------------------------------------ tables
+
+    @property
+    def stores(self) -> Mapping[tuple[str, str], TableStore]:
+        """The data of all tables by keyspace and name, for who keeps it. Change it only by the stores' own methods."""
+        return self._stores
+
+    def clear(self) -> None:
+        """Forget all keyspaces, data and statements; the system tables are as at the start."""
+        self._prepared.clear()
+        self._plans.clear()
+        self._stores.clear()
+        self._last_timestamp.clear()
+        self.schema.keyspaces.clear()
+        self._system.install(self.table_changed)
 
     def _table(self, name: ast.TableName, current: str | None) -> Table:
         keyspace_name = name.keyspace or current

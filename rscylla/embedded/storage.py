@@ -246,6 +246,12 @@ class PackedPartition:
             self.longest = len(wire)
         return True
 
+    def holds(self, position: Position, wire: bytes, stamp: Stamp) -> bool:
+        """Tell whether exactly this row is here."""
+        at = bisect_left(self.positions, position)
+        found = at < len(self.positions) and self.positions[at] == position
+        return found and self.wires[at] == wire and self.stamps[at] == stamp
+
     def has_expired(self, now_s: int) -> bool:
         return self.next_expiry is not None and self.next_expiry <= now_s
 
@@ -347,8 +353,12 @@ class TableStore:
             self.add(partition)
         partition.apply(mutation)
 
-    def append_log(self, key: Key, clustering: Key, values: dict[str, bytes], stamp: Stamp) -> None:
-        """Add one CDC log row; ``values`` are its non-null regular cells by column name."""
+    def log_wire(self, key: Key, clustering: Key, values: dict[str, bytes]) -> bytes:
+        """Return a CDC log row as it is kept and sent; ``values`` are its non-null regular cells by column name."""
+        return join_row([*key, *clustering, *[values.get(c.name) for c in self.table.regular_columns]])
+
+    def append_log(self, key: Key, clustering: Key, wire: bytes, stamp: Stamp) -> None:
+        """Add one CDC log row, as ``log_wire`` made it for the present columns; the same row again changes nothing."""
         table = self.table
         partition = self.partitions.get(key)
         if partition is None:
@@ -357,11 +367,18 @@ class TableStore:
         if isinstance(partition, PackedPartition):
             if partition.layout is not table:
                 partition.adopt(table)
-            wire = join_row([*key, *clustering, *[values.get(c.name) for c in table.regular_columns]])
-            if partition.append(self.position(clustering), wire, stamp):
+            position = self.position(clustering)
+            if partition.append(position, wire, stamp) or partition.holds(position, wire, stamp):
                 return
-        cells: dict[str, Cell | CollectionCells] = {n: Cell(v, *stamp) for n, v in values.items()}
-        self.apply(PartitionMutation(table, key, rows={clustering: RowMutation(cells=cells)}))
+        cells = cut_row(wire)[len(key) + len(clustering) :]
+        row = RowMutation(
+            cells={
+                column.name: Cell(value, *stamp)
+                for column, value in zip(table.regular_columns, cells, strict=True)
+                if value is not None
+            }
+        )
+        self.apply(PartitionMutation(table, key, rows={clustering: row}))
 
     def get(self, key: Key) -> AnyPartition | None:
         partition = self.partitions.get(key)

@@ -23,7 +23,7 @@ from rscylla.embedded.mutation import (
 from rscylla.embedded.positions import HIGH, Descending, RangeTombstones, position_maker
 from rscylla.embedded.reconcile import merge_cell, merge_marker
 from rscylla.embedded.schema import Column, Table
-from rscylla.embedded.storage import PackedPartition, Partition, TableStore, cut_row, join_row, key_bytes
+from rscylla.embedded.storage import PackedPartition, Partition, Stamp, TableStore, cut_row, join_row, key_bytes
 from rscylla.embedded.types import BLOB, INT, TEXT, TIMEUUID
 
 NOW_S = 1000
@@ -270,6 +270,12 @@ def log_key(ticks: int, seq: int = 0) -> tuple[bytes, bytes]:
     return uuid.UUID(fields=(ticks, 0, 0x1000, 0x80, 0, 0)).bytes, int_bytes(seq)
 
 
+def append(
+    store: TableStore, key: tuple[bytes, ...], clustering: tuple[bytes, ...], values: dict[str, bytes], stamp: Stamp
+) -> None:
+    store.append_log(key, clustering, store.log_wire(key, clustering, values), stamp)
+
+
 def packed(store: TableStore) -> PackedPartition:
     partition = store.get((STREAM,))
     assert isinstance(partition, PackedPartition)
@@ -284,13 +290,13 @@ def test_rows_cut_and_join_back() -> None:
 def test_log_rows_are_kept_in_time_order_as_finished_bytes() -> None:
     store = make_store(log_table("v"))
     for ticks in (3, 1, 2):
-        store.append_log((STREAM,), log_key(ticks), {"v": b"%d" % ticks}, (ticks, 0, None))
+        append(store, (STREAM,), log_key(ticks), {"v": b"%d" % ticks}, (ticks, 0, None))
     assert [cut_row(wire)[3] for wire in packed(store).wires] == [b"1", b"2", b"3"]
 
 
 def test_log_rows_follow_a_change_of_columns() -> None:
     store = make_store(log_table("a", "b"))
-    store.append_log((STREAM,), log_key(1), {"a": b"1", "b": b"2"}, (10, 0, None))
+    append(store, (STREAM,), log_key(1), {"a": b"1", "b": b"2"}, (10, 0, None))
     store.set_table(log_table("b", "c"))
     assert [cut_row(wire)[3:] for wire in packed(store).wires] == [[b"2", None]]
     store.set_table(log_table("a", "b", dropped={"a": (TEXT, 20)}))
@@ -300,7 +306,7 @@ def test_log_rows_follow_a_change_of_columns() -> None:
 def test_a_log_column_that_comes_back_at_once_does_not_show_what_was_dropped() -> None:
     """Also when nothing was read or written between the two changes."""
     store = make_store(log_table("a"))
-    store.append_log((STREAM,), log_key(1), {"a": b"1"}, (10, 0, None))
+    append(store, (STREAM,), log_key(1), {"a": b"1"}, (10, 0, None))
     store.set_table(log_table())
     store.set_table(log_table("a", dropped={"a": (TEXT, 20)}))
     assert [cut_row(wire)[3:] for wire in packed(store).wires] == [[None]]
@@ -308,20 +314,27 @@ def test_a_log_column_that_comes_back_at_once_does_not_show_what_was_dropped() -
 
 def test_expired_log_rows_are_let_go() -> None:
     store = make_store(log_table("v"))
-    store.append_log((STREAM,), log_key(1), {"v": b"a"}, (1, 5, 100))
-    store.append_log((STREAM,), log_key(2), {"v": b"b"}, (2, 9, 200))
+    append(store, (STREAM,), log_key(1), {"v": b"a"}, (1, 5, 100))
+    append(store, (STREAM,), log_key(2), {"v": b"b"}, (2, 9, 200))
     store.forget(100)
     assert [cut_row(wire)[3] for wire in packed(store).wires] == [b"b"]
     store.forget(200)
     assert store.get((STREAM,)) is None
 
 
+def test_the_same_log_row_again_changes_nothing() -> None:
+    store = make_store(log_table("v"))
+    for _ in range(2):
+        append(store, (STREAM,), log_key(1), {"v": b"a"}, (1, 0, None))
+    assert [cut_row(wire)[3] for wire in packed(store).wires] == [b"a"]
+
+
 def test_editing_the_log_by_hand_keeps_its_rows() -> None:
     store = make_store(log_table("v"))
-    store.append_log((STREAM,), log_key(1), {"v": b"a"}, (1, 0, None))
+    append(store, (STREAM,), log_key(1), {"v": b"a"}, (1, 0, None))
     edit = RowMutation(cells={"v": Cell(b"edited", 2)})
     store.apply(PartitionMutation(store.table, (STREAM,), rows={log_key(1): edit}))
-    store.append_log((STREAM,), log_key(2), {"v": b"b"}, (3, 0, None))
+    append(store, (STREAM,), log_key(2), {"v": b"b"}, (3, 0, None))
     partition = store.get((STREAM,))
     assert isinstance(partition, Partition)
     assert [{"v": Cell(b"edited", 2)}, {"v": Cell(b"b", 3)}] == [row.cells for row in partition.rows]
@@ -331,7 +344,7 @@ def test_partitions_come_in_token_order_and_a_log_by_its_first_bytes_signed() ->
     store = make_store(log_table("v"))
     low, high = b"\x80" + b"\x00" * 15, b"\x7f" + b"\x00" * 15
     for stream in (high, low):
-        store.append_log((stream,), log_key(1), {}, (1, 0, None))
+        append(store, (stream,), log_key(1), {}, (1, 0, None))
     assert [low, high] == [partition.key[0] for partition in store.scan()]
 
 
