@@ -141,9 +141,10 @@ def close_stdout() -> None:
 
 
 def _is_operational(error: BaseException) -> bool:
-    """Return whether *error* comes from the embedded server and is meant for its owner."""
+    """Return whether *error* is not ours, but has a text that is meant for the user: of the server, or of an import."""
     embedded = sys.modules.get("rscylla.embedded")
-    return embedded is not None and isinstance(error, embedded.EmbeddedScyllaError)
+    known = (ModuleNotFoundError, *((embedded.EmbeddedScyllaError,) if embedded is not None else ()))
+    return isinstance(error, known)
 
 
 # ---------------------------------------------------------------- logs

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -105,6 +110,40 @@ def test_user_without_a_password_where_none_can_be_asked_for(run: Run) -> None:
     ran = run("topology", "shop.orders", "--username", "ann")
     assert ran.code == 2
     assert "--username needs a password; set RSCYLLA_PASSWORD" in ran.error
+
+
+def test_password_is_asked_for_on_a_terminal_and_not_echoed() -> None:
+    ours, terminal = pty.openpty()
+    with (
+        EmbeddedScylla(users={"ann": "secret"}) as scylla,
+        subprocess.Popen(
+            [
+                *(sys.executable, "-c", "from rscylla.cli import main; main()"),
+                *("topology", "shop.orders", "--host", f"127.0.0.1:{scylla.port}", "--username", "ann"),
+            ],
+            stdin=terminal,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # no other terminal to ask on
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        ) as child,
+    ):
+        os.close(terminal)
+        assert child.stderr is not None
+        try:
+            asked = child.stderr.read(len("Password: "))
+            os.write(ours, b"secret\n")
+            # The login was accepted: what is wrong is that there is no table.
+            assert child.wait(30) == 4
+        finally:
+            child.kill()
+        assert asked == b"Password: "
+        assert b"secret" not in child.stderr.read()
+    echoed = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        echoed = os.read(ours, 1000)
+    os.close(ours)
+    assert b"secret" not in echoed
 
 
 def test_password_is_not_shown_by_help(run: Run) -> None:
