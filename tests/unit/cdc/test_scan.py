@@ -1,0 +1,227 @@
+"""The scanner: queries in flight under one limit, retries by page, and when it gives up."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from cassandra import InvalidRequest, OperationTimedOut, ReadFailure
+from cassandra.connection import ConnectionShutdown
+from fakelog import body_of, type_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rscylla.cdc.driver import Column, LogStatement, Page
+from rscylla.cdc.plan import ScanTask
+from rscylla.cdc.scan import Limits, Scanner, TooMuch
+from rscylla.clock import Stop
+from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, Stopped
+from rscylla.testing import ManualClock
+
+COLUMNS = (Column("v", type_of("blob")),)
+STATEMENT = LogStatement("cql", type, 1, 10)
+
+
+class Cluster:
+    """Answers from a thread of its own, in any order. Each task has *pages* pages, named by stream and number."""
+
+    def __init__(self, pages: int, seed: int = 0) -> None:
+        self.pages = pages
+        self.fault: Callable[[bytes, int], BaseException | None] = lambda stream, page: None
+        self.in_flight = self.most = self.asked = 0
+        self.hold = False
+        self._lock = threading.Lock()
+        self._dice = random.Random(seed)
+        self._waiting: list[Callable[[], None]] = []
+        self._wake: SimpleQueue[bool] = SimpleQueue()
+        self._thread = threading.Thread(target=self._answer, daemon=True)
+        self._thread.start()
+
+    def fetch(
+        self,
+        statement: LogStatement,
+        values: Sequence[Any],
+        state: bytes | None,
+        *,
+        on_page: Callable[[Page], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        number = int(state or b"0")
+        stream: bytes = values[0][0]
+        with self._lock:
+            self.asked += 1
+            self.in_flight += 1
+            self.most = max(self.most, self.in_flight)
+            error = self.fault(stream, number)
+            following = str(number + 1).encode() if number + 1 < self.pages else None
+            page = Page(COLUMNS, body_of([(stream + b"/" + str(number).encode(),)]), 0, following)
+            self._waiting.append(lambda: on_error(error) if error is not None else on_page(page))
+        if not self.hold:
+            self._wake.put(True)
+
+    def release(self) -> None:
+        """Answer what was held back."""
+        self.hold = False
+        for _ in range(len(self._waiting)):
+            self._wake.put(True)
+
+    def close(self) -> None:
+        self._wake.put(False)
+        self._thread.join(10)
+
+    def _answer(self) -> None:
+        while self._wake.get():
+            with self._lock:
+                answer = self._waiting.pop(self._dice.randrange(len(self._waiting)))
+                self.in_flight -= 1
+            answer()
+
+
+def tasks(count: int) -> list[ScanTask]:
+    return [ScanTask("ks", "t", 0, (b"%d" % n,), 0, 10) for n in range(count)]
+
+
+def scan(cluster: Cluster, count: int, limits: Limits, **how: Any) -> list[bytes]:
+    """Return what all pages held, in the order they came."""
+    got: list[bytes] = []
+    scanner = Scanner(cluster, clock=ManualClock(), limits=limits)  # type: ignore[arg-type]
+    scanner.read(STATEMENT, tasks(count), Stop(), lambda page: got.extend(c[0] or b"" for c in page.cells()), **how)
+    return got
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 12), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3), st.integers(0, 999))
+def test_R14_every_page_comes_once_and_never_more_queries_than_the_limit(
+    count: int, pages: int, in_flight: int, failures: int, seed: int
+) -> None:
+    cluster = Cluster(pages, seed)
+    left = {(b"%d" % n, p): failures for n in range(count) for p in range(pages)}
+
+    def fault(stream: bytes, page: int) -> BaseException | None:
+        left[stream, page] -= 1
+        return OperationTimedOut("late") if left[stream, page] >= 0 else None
+
+    cluster.fault = fault
+    try:
+        got = scan(cluster, count, Limits(in_flight=in_flight), may_give_up=False)
+    finally:
+        cluster.close()
+    assert sorted(got) == sorted(b"%d/%d" % (n, p) for n in range(count) for p in range(pages))
+    for n in range(count):
+        mine = [g for g in got if g.startswith(b"%d/" % n)]
+        assert mine == [b"%d/%d" % (n, p) for p in range(pages)]
+    assert cluster.most <= in_flight
+    assert cluster.asked == count * pages * (failures + 1)
+
+
+def test_R14_queries_of_a_read_that_was_given_up_still_count() -> None:
+    cluster = Cluster(1)
+    scanner = Scanner(cluster, clock=ManualClock(), limits=Limits(in_flight=3, window_rows=1))  # type: ignore[arg-type]
+    try:
+        for _ in range(20):
+            with pytest.raises(TooMuch):
+                scanner.read(STATEMENT, tasks(6), Stop(), lambda page: None)
+        got: list[Page] = []
+        scanner.read(STATEMENT, tasks(1), Stop(), got.append)
+    finally:
+        cluster.close()
+    assert len(got) == 1
+    assert got[0].cells() == [(b"0/0",)]
+    assert cluster.most <= 3
+
+
+@pytest.mark.parametrize("limits", [Limits(window_rows=5), Limits(window_bytes=40)])
+def test_R15_a_window_with_too_much_is_given_up_unless_it_must_be_read(limits: Limits) -> None:
+    cluster = Cluster(10)
+    try:
+        with pytest.raises(TooMuch):
+            scan(cluster, 1, limits)
+        assert cluster.asked < 10
+        assert len(scan(cluster, 1, limits, may_give_up=False)) == 10
+    finally:
+        cluster.close()
+
+
+def test_a_window_that_times_out_again_and_again_is_given_up_for_a_narrower_one() -> None:
+    cluster = Cluster(1)
+    cluster.fault = lambda stream, page: OperationTimedOut("late")
+    try:
+        with pytest.raises(TooMuch):
+            scan(cluster, 1, Limits())
+        assert cluster.asked == 3
+        with pytest.raises(QueryTimeout, match=r"reading the CDC log of ks\.t"):
+            scan(cluster, 1, Limits(attempts=5), may_give_up=False)
+        assert cluster.asked == 3 + 5
+    finally:
+        cluster.close()
+
+
+def test_a_node_that_is_gone_is_no_reason_for_narrower_windows() -> None:
+    cluster = Cluster(1)
+    cluster.fault = lambda stream, page: ConnectionShutdown("gone")
+    try:
+        with pytest.raises(ConnectionFailed):
+            scan(cluster, 1, Limits(attempts=6))
+        assert cluster.asked == 6
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("no column"), InvalidRequest("dropped")])
+def test_a_permanent_error_is_raised_at_once(error: BaseException) -> None:
+    cluster = Cluster(1)
+    cluster.fault = lambda stream, page: error if stream == b"0" else None
+    try:
+        with pytest.raises(QueryFailed) as e:
+            scan(cluster, 1, Limits())
+        assert e.value.__cause__ is error
+        assert cluster.asked == 1
+    finally:
+        cluster.close()
+
+
+def test_retries_wait_longer_each_time() -> None:
+    cluster = Cluster(1)
+    failures = iter([ReadFailure("bad")] * 5)
+    cluster.fault = lambda stream, page: next(failures, None)
+    clock = ManualClock()
+    scanner = Scanner(cluster, clock=clock, limits=Limits())  # type: ignore[arg-type]
+    try:
+        scanner.read(STATEMENT, tasks(1), Stop(), lambda page: None, may_give_up=False)
+    finally:
+        cluster.close()
+    assert scanner.retries == 5
+    waits = [w for w in clock.waits if w > 0.05]
+    assert all(b > a for a, b in pairwise(waits))
+
+
+def test_stop_ends_a_wait_for_answers() -> None:
+    cluster = Cluster(1)
+    cluster.hold = True
+    stop, ended = Stop(), SimpleQueue[BaseException]()
+    scanner = Scanner(cluster, clock=ManualClock(), limits=Limits())  # type: ignore[arg-type]
+
+    def read() -> None:
+        try:
+            scanner.read(STATEMENT, tasks(2), stop, lambda page: None)
+        except BaseException as e:  # noqa: BLE001 - handed to the test
+            ended.put(e)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    stop.set()
+    assert isinstance(ended.get(timeout=10), Stopped)
+    thread.join(10)
+    cluster.release()
+    cluster.close()
+
+
+@pytest.mark.parametrize("name", ["in_flight", "page_size", "window_rows", "window_bytes", "attempts"])
+def test_limits_of_nothing_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Limits(**{name: 0})
