@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from .clock import Clock, NodeClock, SystemClock
+from .descriptions import Descriptions, Rewriting, Version
 from .errors import InvalidRequest, ServerError
-from .generation import Generation, make_generation
+from .generation import Generation, StreamRange, make_generation
 from .murmur3 import MIN_TOKEN
 from .schema import Table
+from .tablets import TabletStreams
+from .timewindow import LEEWAY_US, moment, window_message
 
-__all__ = ["GENERATION_LEEWAY_US", "Cluster", "Node"]
-
-GENERATION_LEEWAY_US: Final = 5_000_000  # how far a write's timestamp may be off the server's clock
+__all__ = ["Cluster", "Node"]
 
 _DEFAULT_IGNORE_MSB: Final = 12
 _MAX_NODES: Final = 254  # addresses 127.0.0.1 to 127.0.0.254
@@ -51,8 +53,11 @@ class Cluster:
         seed: Makes host ids, tokens and stream ids repeatable; None draws them fresh.
         clock: What nodes tell the time from.
         ring_delay_ms: A new generation starts twice this and five seconds after it is made.
+        tablets: Whether new keyspaces use tablets unless they say otherwise.
+        version: "4.3" or "4.4" for an old Scylla, which has no tablets; None for the present one.
 
-    ``nodes`` are the present members in order of joining; ``generations`` ascend by time.
+    ``nodes`` are the present members in order of joining; ``generations`` ascend by time. ``tablets`` has the stream
+    sets of tables in tablets keyspaces, ``descriptions`` tells which tables list the generations.
     """
 
     def __init__(
@@ -67,6 +72,8 @@ class Cluster:
         dc: str = "datacenter1",
         rack: str = "rack1",
         name: str = "embedded",
+        tablets: bool = False,
+        version: Version | None = None,
     ) -> None:
         for what, value in (("nodes", nodes), ("shards", shards), ("vnodes", vnodes)):
             if value < 1:
@@ -82,9 +89,19 @@ class Cluster:
         self.rack = rack
         self.nodes: list[Node] = []
         self.generations: list[Generation] = []
+        self.listeners: list[Callable[[], None]] = []  # called after each change
         self._random = random.Random(seed)
         self._joined = 0
         self._tokens: set[int] = set()
+        self.descriptions = Descriptions(version)
+        if tablets and version is not None:
+            raise ValueError(f"Scylla {version} has no tablets; leave out one of the two")
+        self.tablets_by_default = tablets
+        self.tablets = TabletStreams(
+            ring_delay_ms=ring_delay_ms,
+            shards=lambda: sum(node.shards for node in self.nodes),
+            random_bits=lambda: self._random.getrandbits(64),
+        )
         for _ in range(nodes):
             self._join(shards)
         self._publish(self.clock.now_us() // 1000)
@@ -122,17 +139,26 @@ class Cluster:
             raise ValueError("the last node of a cluster cannot be removed")
         self.nodes.remove(node)
         self._tokens.difference_update(node.tokens)
+        self._tell()
         return node
 
     def new_generation(self, delay_ms: int | None = None) -> Generation:
         """Make a generation for the present ring, as ``nodetool checkAndRepairCdcStreams`` does; see ``add_node``."""
         return self._publish(self._start_of_next(delay_ms))
 
+    def upgrade(self, rewriting: Rewriting = "done") -> None:
+        """Go from 4.3 to 4.4. Raises ValueError when this is not 4.3."""
+        self.descriptions.upgrade([generation.time_ms for generation in self.generations], rewriting)
+
+    def finish_rewriting(self) -> None:
+        """Copy the generations that an upgrade has held back. Raises ValueError when there are none."""
+        self.descriptions.rewrite([generation.time_ms for generation in self.generations])
+
     def stream_for(self, table: Table | None, token: int, timestamp_us: int, now_us: int) -> bytes:
         """Return the stream id for a write to a base partition.
 
         Args:
-            table: The base table. All tables of vnode keyspaces share their streams.
+            table: The base table. All tables of vnode keyspaces share their streams; None stands for any of them.
             token: Token of the base partition key.
             timestamp_us: The record's timestamp.
             now_us: The coordinating node's clock.
@@ -141,24 +167,28 @@ class Cluster:
             InvalidRequest: The timestamp is more than 5 s ahead, or in a past that CDC does not accept any more.
             ServerError: No generation covers the timestamp.
 
-        Source: Scylla ``cdc/metadata.cc`` get_vnode_stream.
+        Source: Scylla ``cdc/metadata.cc`` get_vnode_stream, get_tablet_stream.
         """
-        if timestamp_us > now_us + GENERATION_LEEWAY_US:
-            raise InvalidRequest(_window_message("future", timestamp_us, now_us))
-        settled_us = now_us - GENERATION_LEEWAY_US
+        own = None if table is None else self.tablets.of(table.keyspace, table.name)
+        if own is not None:
+            self.tablets.collect(self.clock.now_us())
+            return own.stream_for(token, timestamp_us, now_us)
+        if timestamp_us > now_us + LEEWAY_US:
+            raise InvalidRequest(window_message("future", timestamp_us, now_us))
+        settled_us = now_us - LEEWAY_US
         generations = self.generations
         settled = self._index_at(settled_us)
         if timestamp_us <= settled_us:
             if settled < 0 or timestamp_us < generations[settled].time_us:
-                raise InvalidRequest(_window_message("past", timestamp_us, now_us))
+                raise InvalidRequest(window_message("past", timestamp_us, now_us))
             if settled + 1 < len(generations) and generations[settled + 1].time_us <= now_us:
-                raise InvalidRequest(_window_message("past", timestamp_us, now_us))
+                raise InvalidRequest(window_message("past", timestamp_us, now_us))
             return generations[settled].stream_of(token)
         used = self._index_at(timestamp_us)
         if used < 0:
             raise ServerError(
                 "cdc::metadata::get_stream: could not find any CDC stream for timestamp "
-                f"{_text(timestamp_us)}. Are we in the middle of a cluster upgrade?"
+                f"{moment(timestamp_us)}. Are we in the middle of a cluster upgrade?"
             )
         return generations[used].stream_of(token)
 
@@ -174,7 +204,7 @@ class Cluster:
         now_ms = self.clock.now_us() // 1000
         last_ms = self.generations[-1].time_ms
         if delay_ms is None:
-            return max(now_ms + 2 * self.ring_delay_ms + GENERATION_LEEWAY_US // 1000, last_ms + 1)
+            return max(now_ms + 2 * self.ring_delay_ms + LEEWAY_US // 1000, last_ms + 1)
         if delay_ms < 0:
             raise ValueError(f"a generation cannot start in the past; the delay is {delay_ms} ms")
         # At least the next millisecond: records of the present one are already in the old streams.
@@ -190,7 +220,43 @@ class Cluster:
         ring = [(token, node) for node in self.nodes for token in node.tokens]
         generation = make_generation(time_ms, ring, lambda: self._random.getrandbits(64))
         self.generations.append(generation)
+        self._tell()
         return generation
+
+    def _tell(self) -> None:
+        for listener in self.listeners:
+            listener()
+
+    def state(self) -> dict[str, Any]:
+        """Return the ring and its generations as plain values, for ``restore``; clocks are not part of it."""
+        return {
+            "shards": self.shards,
+            "vnodes": self.vnodes,
+            "random": self._random.getstate(),
+            "joined": self._joined,
+            "nodes": [
+                (n.index, n.host_id.bytes, n.address, n.dc, n.rack, n.tokens, n.shards, n.ignore_msb)
+                for n in self.nodes
+            ],
+            "generations": [
+                (g.time_ms, [(e.range_end, e.streams, e.ignore_msb) for e in g.entries]) for g in self.generations
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the cluster that ``state`` was taken of. Listeners are not called."""
+        self.shards, self.vnodes = state["shards"], state["vnodes"]
+        self._random.setstate(state["random"])
+        self._joined = state["joined"]
+        self.nodes[:] = [
+            Node(index, uuid.UUID(bytes=host), address, dc, rack, tokens, shards, NodeClock(self.clock), ignore_msb)
+            for index, host, address, dc, rack, tokens, shards, ignore_msb in state["nodes"]
+        ]
+        self.generations[:] = [
+            Generation(time_ms, tuple(StreamRange(*entry) for entry in entries))
+            for time_ms, entries in state["generations"]
+        ]
+        self._tokens = {token for node in self.nodes for token in node.tokens}
 
     def _join(self, shards: int) -> Node:
         if shards < 1:
@@ -217,19 +283,3 @@ class Cluster:
             if token != MIN_TOKEN and token not in self._tokens:
                 self._tokens.add(token)
                 return token
-
-
-def _window_message(side: str, timestamp_us: int, now_us: int) -> str:
-    return (
-        f'cdc: attempted to get a stream "from the {side}" ({_text(timestamp_us)}; current server time: '
-        f"{_text(now_us)}). Writes to a table with CDC take timestamps close to the server's clock: leave out "
-        "USING TIMESTAMP, or bring the client's clock in step."
-    )
-
-
-def _text(timestamp_us: int) -> str:
-    try:
-        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=timestamp_us)
-    except OverflowError:
-        return f"{timestamp_us} us"
-    return f"{when:%Y/%m/%d %H:%M:%S}"

@@ -366,3 +366,28 @@ def test_the_shards_of_a_large_ring_are_evenly_used() -> None:
     source = random.Random(3)
     used = {cluster.stream_for(None, murmur3_token(source.randbytes(8)), START_US, START_US) for _ in range(1000)}
     assert used == set(cluster.generations[0].streams)
+
+
+def test_a_restored_cluster_goes_on_as_the_first_would_have() -> None:
+    clock = ManualClock(1_700_000_000_000_000)
+    first = Cluster(2, clock=clock, seed=1)
+    first.add_node(0)
+    first.remove_node(0)
+    second = Cluster(1, clock=clock, seed=2)
+    second.restore(first.state())
+    assert second.state() == first.state()
+    for cluster in (first, second):
+        cluster.new_generation(10)
+        cluster.add_node(20)
+    assert second.state() == first.state()
+    assert [node.index for node in second.nodes] == [1, 2, 3]
+
+
+def test_listeners_hear_of_each_change() -> None:
+    cluster = Cluster(2, clock=ManualClock(1_700_000_000_000_000), seed=1)
+    heard: list[tuple[int, int]] = []
+    cluster.listeners.append(lambda: heard.append((len(cluster.nodes), len(cluster.generations))))
+    cluster.add_node(0)
+    cluster.new_generation(10)
+    cluster.remove_node(0)
+    assert heard == [(3, 2), (3, 3), (2, 3)]
