@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from .errors import AlreadyExists, CqlError, Unprepared
+from .errors import CqlError
 from .frame import HEADER, Opcode
 from .result import (
     ColumnSpec,
@@ -209,11 +209,7 @@ def supported_frame(version: int, stream: int, options: Mapping[str, Sequence[st
 
 def error_frame(version: int, stream: int, error: CqlError) -> bytes:
     """Return ERROR with the extra fields that some codes carry."""
-    body = _INT.pack(error.code) + string(_fit(error.message))
-    if isinstance(error, AlreadyExists):
-        body += string(error.keyspace) + string(error.table)
-    elif isinstance(error, Unprepared):
-        body += short_bytes(error.statement_id)
+    body = _INT.pack(error.code) + string(_fit(error.message)) + error.extra
     return frame(version, stream, Opcode.ERROR, body)
 
 

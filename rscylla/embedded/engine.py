@@ -43,7 +43,7 @@ from .topology import Cluster
 from .types import DURATION
 from .write import Mutations, WritePlan, compile_write
 
-__all__ = ["Engine", "Journal", "LoggedRow"]
+__all__ = ["Engine", "Journal", "LoggedRow", "WriteFaults"]
 
 _PREPARED_MOST: Final = 10_000
 _PLANS_MOST: Final = 2_000
@@ -82,6 +82,16 @@ class Journal(Protocol):
         ...
 
 
+class WriteFaults(Protocol):
+    """What may go wrong with a write on purpose; see ``faults.py``."""
+
+    def copies(self, table: Table) -> int:
+        """Return how many times the log rows of a write to *table* are made: 1, or more for a repeated Paxos learn."""
+
+    def hold(self, mutations: Iterable[PartitionMutation], apply: Callable[[], None]) -> bool:
+        """Return whether the write is kept back; *apply* then carries it out at a later time."""
+
+
 class Engine:
     """Executes CQL. All errors are ``CqlError``.
 
@@ -95,6 +105,7 @@ class Engine:
         self.schema = Schema()
         self.schema_listeners: list[Callable[[SchemaChange], None]] = []
         self.journal: Journal | None = None
+        self.write_faults: WriteFaults | None = None
         self._stores: dict[tuple[str, str], TableStore] = {}
         self._system = SystemTables(self.schema, cluster)
         self._system.install(self.table_changed)
@@ -279,10 +290,16 @@ class Engine:
             table = mutation.table
             if table.cdc is not None and table.cdc.enabled:
                 store = self._stores[table.keyspace, table.name + LOG_SUFFIX]
-                for row in self._log_rows(mutation, store, request):
-                    key, clustering = (row.stream_id,), (row.time, row.seq.to_bytes(4, "big"))
-                    stamp = (row.timestamp, row.ttl, now_s + row.ttl if row.ttl else None)
-                    logged.append((store, key, clustering, store.log_wire(key, clustering, row.values), stamp))
+                for _ in range(1 if self.write_faults is None else self.write_faults.copies(table)):
+                    for row in self._log_rows(mutation, store, request):
+                        key, clustering = (row.stream_id,), (row.time, row.seq.to_bytes(4, "big"))
+                        stamp = (row.timestamp, row.ttl, now_s + row.ttl if row.ttl else None)
+                        logged.append((store, key, clustering, store.log_wire(key, clustering, row.values), stamp))
+        if self.write_faults is not None and self.write_faults.hold(mutations, lambda: self._apply(mutations, logged)):
+            return
+        self._apply(mutations, logged)
+
+    def _apply(self, mutations: Mutations, logged: list[LoggedRow]) -> None:
         if self.journal is not None:
             self.journal.wrote(mutations, logged)
         for mutation in mutations:

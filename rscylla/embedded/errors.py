@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import struct
+from typing import ClassVar, Final
 
 __all__ = [
     "AlreadyExists",
@@ -11,12 +12,38 @@ __all__ = [
     "CqlError",
     "EmbeddedScyllaError",
     "InvalidRequest",
+    "IsBootstrapping",
+    "Overloaded",
     "ProtocolError",
+    "RateLimit",
+    "ReadFailure",
+    "ReadTimeout",
     "ServerError",
     "SyntaxException",
     "Unauthorized",
+    "Unavailable",
     "Unprepared",
+    "WriteFailure",
+    "WriteTimeout",
+    "consistency_name",
 ]
+
+
+_CONSISTENCIES: Final = ("ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM") + (
+    "SERIAL",
+    "LOCAL_SERIAL",
+    "LOCAL_ONE",
+)
+
+
+def consistency_name(level: int) -> str:
+    """Return the name of a consistency level of the protocol."""
+    return _CONSISTENCIES[level] if 0 <= level < len(_CONSISTENCIES) else str(level)
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">H", len(data)) + data
 
 
 class CqlError(Exception):
@@ -24,9 +51,11 @@ class CqlError(Exception):
 
     code: ClassVar[int] = 0x0000
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, extra: bytes = b"") -> None:
         super().__init__(message)
         self.message = message
+        self.extra = extra
+        """What follows the message in the frame, as some codes have it."""
 
 
 class ServerError(CqlError):
@@ -39,6 +68,87 @@ class ProtocolError(CqlError):
 
 class BadCredentials(CqlError):
     code = 0x0100
+
+
+class Unavailable(CqlError):
+    """Too few replicas are up."""
+
+    code = 0x1000
+
+    def __init__(self, consistency: int, required: int = 1, alive: int = 0) -> None:
+        name = consistency_name(consistency)
+        super().__init__(
+            f"Cannot achieve consistency level for cl {name}. Requires {required}, alive {alive}",
+            struct.pack(">Hii", consistency, required, alive),
+        )
+
+
+class Overloaded(CqlError):
+    code = 0x1001
+
+
+class IsBootstrapping(CqlError):
+    code = 0x1002
+
+
+class WriteTimeout(CqlError):
+    code = 0x1100
+
+    def __init__(self, consistency: int, write_type: str, received: int = 0, required: int = 1) -> None:
+        super().__init__(
+            f"Operation timed out - received only {received} responses from {required} CL="
+            f"{consistency_name(consistency)}.",
+            struct.pack(">Hii", consistency, received, required) + _string(write_type),
+        )
+
+
+class ReadTimeout(CqlError):
+    code = 0x1200
+
+    def __init__(self, consistency: int, received: int = 0, required: int = 1) -> None:
+        super().__init__(
+            f"Operation timed out - received only {received} responses from {required} CL="
+            f"{consistency_name(consistency)}.",
+            struct.pack(">HiiB", consistency, received, required, received >= required),
+        )
+
+
+class ReadFailure(CqlError):
+    code = 0x1300
+
+    def __init__(self, consistency: int, received: int = 0, required: int = 1, failures: int = 1) -> None:
+        super().__init__(
+            f"Operation failed - received {received} responses and {failures} failures from {required} CL="
+            f"{consistency_name(consistency)}.",
+            struct.pack(">HiiiB", consistency, received, required, failures, False),
+        )
+
+
+class WriteFailure(CqlError):
+    code = 0x1500
+
+    def __init__(
+        self, consistency: int, write_type: str, received: int = 0, required: int = 1, failures: int = 1
+    ) -> None:
+        super().__init__(
+            f"Operation failed - received {received} responses and {failures} failures from {required} CL="
+            f"{consistency_name(consistency)}.",
+            struct.pack(">Hiii", consistency, received, required, failures) + _string(write_type),
+        )
+
+
+class RateLimit(CqlError):
+    """A partition is asked too often. Only for clients that negotiated it; others get a `ConfigError`.
+
+    Source: Scylla ``docs/dev/protocol-extensions.md``, SCYLLA_RATE_LIMIT_ERROR.
+    """
+
+    code = 0xF000
+
+    def __init__(self, *, is_write: bool) -> None:
+        super().__init__(
+            "Per-partition rate limit reached, rejected by coordinator", struct.pack(">BB", int(is_write), 1)
+        )
 
 
 class SyntaxException(CqlError):
@@ -63,7 +173,7 @@ class AlreadyExists(CqlError):
     code = 0x2400
 
     def __init__(self, message: str, keyspace: str, table: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, _string(keyspace) + _string(table))
         self.keyspace = keyspace
         self.table = table
 
@@ -74,7 +184,10 @@ class Unprepared(CqlError):
     code = 0x2500
 
     def __init__(self, statement_id: bytes) -> None:
-        super().__init__(f"No prepared statement with ID {statement_id.hex()} found.")
+        super().__init__(
+            f"No prepared statement with ID {statement_id.hex()} found.",
+            struct.pack(">H", len(statement_id)) + statement_id,
+        )
         self.statement_id = statement_id
 
 
