@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -101,6 +100,7 @@ class Cluster:
             ring_delay_ms=ring_delay_ms,
             shards=lambda: sum(node.shards for node in self.nodes),
             random_bits=lambda: self._random.getrandbits(64),
+            changed=self._tell,
         )
         for _ in range(nodes):
             self._join(shards)
@@ -149,10 +149,12 @@ class Cluster:
     def upgrade(self, rewriting: Rewriting = "done") -> None:
         """Go from 4.3 to 4.4. Raises ValueError when this is not 4.3."""
         self.descriptions.upgrade([generation.time_ms for generation in self.generations], rewriting)
+        self._tell()
 
     def finish_rewriting(self) -> None:
         """Copy the generations that an upgrade has held back. Raises ValueError when there are none."""
         self.descriptions.rewrite([generation.time_ms for generation in self.generations])
+        self._tell()
 
     def stream_for(self, table: Table | None, token: int, timestamp_us: int, now_us: int) -> bytes:
         """Return the stream id for a write to a base partition.
@@ -241,6 +243,8 @@ class Cluster:
             "generations": [
                 (g.time_ms, [(e.range_end, e.streams, e.ignore_msb) for e in g.entries]) for g in self.generations
             ],
+            "tablets": self.tablets.state(),
+            "descriptions": self.descriptions.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -257,6 +261,8 @@ class Cluster:
             for time_ms, entries in state["generations"]
         ]
         self._tokens = {token for node in self.nodes for token in node.tokens}
+        self.tablets.restore(state["tablets"])
+        self.descriptions.restore(state["descriptions"])
 
     def _join(self, shards: int) -> Node:
         if shards < 1:
