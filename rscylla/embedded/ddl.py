@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 import attrs
@@ -13,8 +13,8 @@ import attrs
 from . import ast
 from .binding import find_udt
 from .cdclog import altered_cdc_options, cdc_options, log_columns, log_options
-from .errors import AlreadyExists, ConfigError, InvalidRequest, Unauthorized
-from .properties import DEFAULTS, keyspace_options, table_options
+from .errors import AlreadyExists, ConfigError, InvalidRequest, SyntaxException, Unauthorized
+from .properties import DEFAULTS, keyspace_options, table_options, tablets_option
 from .result import SchemaChange
 from .schema import LOG_SUFFIX, CdcOptions, Column, Keyspace, Schema, Table
 from .types import BIGINT, COUNTER, DURATION, CqlType, UdtType, parse_type, term_bytes
@@ -58,12 +58,18 @@ class SchemaStores(Protocol):
 
 @attrs.define
 class SchemaEditor:
-    """Carries out schema statements. ``now_us`` reads the server's clock; ``system`` names protected keyspaces."""
+    """Carries out schema statements. ``now_us`` reads the server's clock; ``system`` names protected keyspaces.
+
+    ``datacenters`` returns the names of those that the cluster has. ``tablets``: whether new keyspaces use tablets
+    where nothing else is said; None is a Scylla without them.
+    """
 
     schema: Schema
     stores: SchemaStores
     now_us: Callable[[], int]
     system: frozenset[str]
+    datacenters: Callable[[], Collection[str]]
+    tablets: bool | None = False
 
     def apply(self, statement: DdlStatement, keyspace: str | None) -> tuple[SchemaChange | None, list[SchemaChange]]:
         """Return the change asked for (None when there was nothing to do) and all changes made, logs included."""
@@ -98,7 +104,10 @@ class SchemaEditor:
             if statement.if_not_exists:
                 return
             raise AlreadyExists(f'Cannot add existing keyspace "{name}"', name)
-        self.schema.keyspaces[name] = Keyspace(name, keyspace_options(statement.options, None))
+        self._check_tablets_known(statement.options)
+        options = keyspace_options(statement.options, None, self.datacenters())
+        tablets = tablets_option(statement.options, options["replication"], default=bool(self.tablets))
+        self.schema.keyspaces[name] = Keyspace(name, options, tablets)
         changes.append(SchemaChange("CREATED", "KEYSPACE", name))
 
     def _alter_keyspace(self, statement: ast.AlterKeyspace, changes: list[SchemaChange]) -> None:
@@ -108,8 +117,19 @@ class SchemaEditor:
             if statement.if_exists:
                 return
             raise InvalidRequest(f"Unknown keyspace {statement.name}")
-        found.options = keyspace_options(statement.options, found.options)
+        self._check_tablets_known(statement.options)
+        options = keyspace_options(statement.options, found.options, self.datacenters())
+        if "tablets" in statement.options:
+            tablets = tablets_option(statement.options, options["replication"], default=False)
+            if (tablets is None) != (found.tablets is None):
+                raise InvalidRequest("Cannot alter replication strategy vnode/tablets flavor")
+            found.tablets = tablets
+        found.options = options
         changes.append(SchemaChange("UPDATED", "KEYSPACE", statement.name))
+
+    def _check_tablets_known(self, options: dict[str, Any]) -> None:
+        if self.tablets is None and "tablets" in options:
+            raise SyntaxException("Unknown property 'tablets'")
 
     def _drop_keyspace(self, statement: ast.DropKeyspace, changes: list[SchemaChange]) -> None:
         self._protect(statement.name)

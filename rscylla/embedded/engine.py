@@ -109,7 +109,13 @@ class Engine:
         self._stores: dict[tuple[str, str], TableStore] = {}
         self._system = SystemTables(self.schema, cluster)
         self._system.install(self.table_changed)
-        self._editor = SchemaEditor(self.schema, self, clock.now_us, self._system.protected)
+        self._editor = SchemaEditor(
+            self.schema,
+            self,
+            clock.now_us,
+            self._system.protected,
+            lambda: frozenset(node.dc for node in cluster.nodes),
+        )
         self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
         self._plans: OrderedDict[tuple[str | None, str], _Compiled] = OrderedDict()
         self._last_timestamp: dict[int, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from .errors import ConfigError, InvalidRequest, SyntaxException
@@ -108,15 +109,19 @@ def _check_compaction(options: dict[str, Any]) -> None:
     options["compaction"] = {**options["compaction"], "class": name.rpartition(".")[2]}
 
 
-def keyspace_options(given: dict[str, Any], base: dict[str, Any] | None) -> dict[str, Any]:
+def keyspace_options(
+    given: dict[str, Any], base: dict[str, Any] | None, datacenters: Collection[str]
+) -> dict[str, Any]:
     """Return ``{"replication": map, "durable_writes": bool}``; ``base`` is what ALTER starts from.
+
+    ``datacenters`` are those of the cluster: what ``replication_factor`` stands for.
 
     Raises ConfigError for a replication that Scylla refuses and for tablets, which are not supported here.
     """
     options: dict[str, Any] = {"replication": None, "durable_writes": True, **(base or {})}
     for name, value in given.items():
         if name == "replication":
-            options["replication"] = _replication(value)
+            options["replication"] = _replication(value, options["replication"] or {}, datacenters)
         elif name == "durable_writes":
             if str(value).lower() not in ("true", "false"):
                 raise SyntaxException(f"Invalid boolean value {value} for 'durable_writes'")
@@ -130,7 +135,7 @@ def keyspace_options(given: dict[str, Any], base: dict[str, Any] | None) -> dict
     return options
 
 
-def _replication(value: Any) -> dict[str, str]:
+def _replication(value: Any, old: dict[str, str], datacenters: Collection[str]) -> dict[str, str]:
     if not isinstance(value, dict) or not value.get("class"):
         raise ConfigError("Missing mandatory replication strategy class")
     name = str(value["class"]).rpartition(".")[2]
@@ -146,7 +151,26 @@ def _replication(value: Any) -> dict[str, str]:
     for factor in rest.values():
         if not factor.isdigit():
             raise ConfigError(f"Replication factor must be numeric; found '{factor}'")
+    if name == "NetworkTopologyStrategy":
+        rest = _by_datacenter(rest, old, datacenters)
     return {"class": _LOCATOR + name, **rest}
+
+
+def _by_datacenter(given: dict[str, str], old: dict[str, str], datacenters: Collection[str]) -> dict[str, str]:
+    """Return the replication factor of each datacenter. Drivers know no other form: gocql fails on any.
+
+    ``replication_factor`` is for the datacenters that are neither named nor had one before. A change of the strategy
+    without any factor keeps the one there was. Source: Scylla ``cql3/statements/ks_prop_defs.cc``.
+    """
+    factors = {name: factor for name, factor in given.items() if name != "replication_factor"}
+    unknown = [name for name in factors if name not in datacenters]
+    if unknown:
+        raise ConfigError(f"Unrecognized strategy option {{{unknown[0]}}} passed to NetworkTopologyStrategy")
+    common = given.get("replication_factor", None if given else old.get("replication_factor"))
+    if common is None:
+        return factors
+    kept = {name: factor for name, factor in old.items() if name not in ("class", "replication_factor")}
+    return {**dict.fromkeys(sorted(datacenters), common), **kept, **factors}
 
 
 def _check_tablets(value: Any) -> None:

@@ -165,6 +165,25 @@ def test_keyspaces(box: EngineBox) -> None:
         box.run("DROP TABLE system_distributed.cdc_generation_timestamps")
 
 
+def test_the_replication_factor_stands_for_that_of_each_datacenter(box: EngineBox) -> None:
+    def replication() -> dict[str, str]:
+        found = box.row("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = 'k2'")["replication"]
+        assert isinstance(found, dict)
+        return {name: value.rpartition(".")[2] for name, value in found.items()}
+
+    box.run("CREATE KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}")
+    assert replication() == {"class": "NetworkTopologyStrategy", "datacenter1": "1"}
+    box.run("ALTER KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 2}")
+    assert replication()["datacenter1"] == "1", "what a datacenter had stays"
+    box.run("ALTER KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}")
+    assert replication()["datacenter1"] == "3"
+    box.run("ALTER KEYSPACE k2 WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 2}")
+    box.run("ALTER KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy'}")
+    assert replication() == {"class": "NetworkTopologyStrategy", "datacenter1": "2"}
+    with pytest.raises(ConfigError, match=r"Unrecognized strategy option \{nosuchdc\} passed to Network"):
+        box.run("ALTER KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy', 'nosuchdc': 1}")
+
+
 # ---------------------------------------------------------------- columns
 
 
