@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import ast
@@ -11,6 +11,7 @@ from .binding import Getter, Request, Scope
 from .casts import cast_function
 from .errors import InvalidRequest
 from .functions import Context, find_function
+from .jsontext import from_json, read_json, to_json
 from .murmur3 import murmur3_token
 from .mutation import Key
 from .result import UNSET
@@ -19,7 +20,7 @@ from .schema import Table
 from .storage import key_bytes, log_token
 from .terms import is_compatible
 from .timeuuid import TimeUuids
-from .types import BIGINT, CqlType
+from .types import BIGINT, TEXT, CqlType
 
 __all__ = ["Calls", "table_token"]
 
@@ -48,6 +49,8 @@ class Calls:
                     f" {cql_type.name}"
                 )
             return self._token_of_terms(scope, call)
+        if call.name == "fromjson" and call.keyspace in (None, "system"):
+            return self._from_json(scope, call, cql_type)
         function = find_function(call.name, call.args, wanted=cql_type, keyspace=call.keyspace)
         getters = [
             scope.getter(argument, kind, f"arg{at}(system.{function.name})")
@@ -57,6 +60,17 @@ class Calls:
         def get(request: Request) -> bytes | None:
             arguments = [_argument(getter(request)) for getter in getters]
             return function.call(self._context(request), arguments)
+
+        return get
+
+    @staticmethod
+    def _from_json(scope: Scope, call: ast.Call, cql_type: CqlType) -> Getter:
+        _one_argument("fromjson", call.args)
+        text = scope.getter(call.args[0], TEXT, "arg0(system.fromjson)")
+
+        def get(request: Request) -> bytes | None:
+            raw = _argument(text(request))
+            return None if raw is None else from_json(cql_type, read_json(raw.decode()))
 
         return get
 
@@ -89,6 +103,8 @@ class Calls:
 
         ``arguments`` are compiled expressions (with ``type`` and ``for_request``) or terms.
         """
+        if name == "tojson":
+            return _to_json(arguments)
         kinds = [getattr(argument, "type", argument) for argument in arguments]
         function = find_function(name, kinds)
         parts: list[Callable[[Request], Callable[[RowView], bytes | None]]] = []
@@ -110,6 +126,27 @@ class Calls:
 
     def cast(self, source: CqlType, target: CqlType) -> Callable[[bytes], bytes | None]:
         return cast_function(source, target)
+
+
+def _one_argument(name: str, arguments: Sequence[Any]) -> None:
+    if len(arguments) != 1:
+        raise InvalidRequest(
+            f"Invalid number of arguments in call to function system.{name}: 1 required but {len(arguments)} provided"
+        )
+
+
+def _to_json(arguments: list[Any]) -> tuple[CqlType, Callable[[Request], Callable[[RowView], bytes | None]]]:
+    """Return toJson of an expression: it takes any type, so it is not among the functions with signatures."""
+    _one_argument("tojson", arguments)
+    (argument,) = arguments
+    if not hasattr(argument, "for_request"):
+        raise InvalidRequest("toJson of a constant is not supported by the embedded server; give it a column")
+
+    def for_request(request: Request) -> Callable[[RowView], bytes | None]:
+        read = argument.for_request(request)
+        return lambda view: to_json(argument.type, read(view)).encode()
+
+    return TEXT, for_request
 
 
 def _constant(getter: Getter) -> Callable[[Request], Callable[[RowView], bytes | None]]:

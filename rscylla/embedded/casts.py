@@ -33,7 +33,7 @@ from .natives import (
 )
 from .timeuuid import millis
 
-__all__ = ["cast_function"]
+__all__ = ["cast_function", "value_text"]
 
 _MS_PER_DAY: Final = 86_400_000
 _MAX_EXPONENT: Final = 4000  # a decimal of a few bytes can have two thousand million digits when written out
@@ -72,7 +72,7 @@ def _conversion(source: CqlType, target: CqlType) -> Callable[[Any], Any] | None
     if source in _NUMBERS and target in _NUMBERS and target is not COUNTER:
         return _number(source, target)
     if target in (TEXT, ASCII) and source in _WRITTEN:
-        return lambda value: _text(source, value)
+        return lambda value: value_text(source, value)
     if (source, target) == (ASCII, TEXT):
         return lambda value: value
     if source is TIMEUUID and target in (TIMESTAMP, DATE):
@@ -127,7 +127,8 @@ def _wrap(value: int, bits: int | None) -> int:
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
-def _text(source: CqlType, value: Any) -> str:
+def value_text(source: CqlType, value: Any) -> str:
+    """Return a decoded value of a number, time, uuid, boolean or inet as text. Source: Scylla ``types/types.cc``."""
     if source is BOOLEAN:
         return "true" if value else "false"
     if source is FLOAT:

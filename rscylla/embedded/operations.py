@@ -18,7 +18,7 @@ from .rows import list_order
 from .schema import Column
 from .types import INT, CqlType, ListType, MapType, SetType, UdtType
 
-__all__ = ["ListKeys", "Operation", "WriteContext", "assignment", "deletion", "setter"]
+__all__ = ["ListKeys", "Operation", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
 
 _UUID_EPOCH_TICKS = 0x01B21DD213814000  # 100 ns ticks from 1582-10-15 to 1970-01-01
 _MIRROR_US = 1262304000000000  # 2010-01-01; prepended list keys run backwards from here
@@ -104,9 +104,13 @@ class Operation:
 
 def setter(scope: Scope, column: Column, term: Any) -> Operation:
     """Return ``column = term``, as INSERT and UPDATE SET write it."""
+    return setter_of(column, scope.getter(term, column.type, column.name))
+
+
+def setter_of(column: Column, get: Getter) -> Operation:
+    """Return ``column = value`` for a value that a function gives: bytes, None for null, or UNSET."""
     name, cql_type = column.name, column.type
     if not cql_type.is_multicell:
-        get = scope.getter(term, cql_type, name)
 
         def set_cell(ctx: WriteContext, row: RowMutation) -> None:
             value = get(ctx.request)
@@ -114,10 +118,9 @@ def setter(scope: Scope, column: Column, term: Any) -> Operation:
                 put_cell(row, name, ctx.cell(value))  # type: ignore[arg-type]  # UNSET is excluded above
 
         return Operation(column, set_cell)
-    whole = scope.getter(term, cql_type, name)
 
     def overwrite(ctx: WriteContext, row: RowMutation) -> None:
-        value = whole(ctx.request)
+        value = get(ctx.request)
         if value is UNSET:
             return
         # Just before the new elements, so that the tombstone does not cover them.

@@ -10,10 +10,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import attrs
+
 from . import ast
 from .binding import Getter, Request, Scope
 from .errors import InvalidRequest
 from .filtering import Check
+from .jsontext import json_row
 from .mutation import Key
 from .paging import PageMark
 from .positions import Descending, position_maker
@@ -23,7 +26,7 @@ from .result import UNSET, ColumnSpec, RowsResult
 from .rows import RowView, column_value
 from .schema import Column
 from .storage import PackedPartition, Partition, TableStore, cut_row, join_row
-from .types import INT
+from .types import INT, TEXT
 from .where import Restrictions
 
 __all__ = ["SelectPlan", "compile_select"]
@@ -50,6 +53,9 @@ class SelectPlan:
         self.sort_columns: tuple[Column, ...] = ()
         self.group: tuple[Column, ...] = ()
         self.columns: tuple[ColumnSpec, ...] = projection.specs
+        if statement.json:
+            self.columns = (ColumnSpec(scope.table.keyspace, scope.table.name, "[json]", TEXT),)
+        self._is_json = statement.json
         self.filters: list[Callable[[Request], Check]] = []
         # Rows of a log in the shape in which they are stored need no work at all.
         self.is_whole_row = projection.plain == scope.table.columns
@@ -58,6 +64,15 @@ class SelectPlan:
     # ------------------------------------------------------------ for a request
 
     def execute(self, request: Request, store: TableStore) -> RowsResult:
+        """Return a page of the result."""
+        result = self._read(request, store)
+        if not self._is_json:
+            return result
+        names = [spec.name for spec in self.projection.specs]
+        types = [spec.type for spec in self.projection.specs]
+        return attrs.evolve(result, rows=[join_row([json_row(names, types, cut_row(row))]) for row in result.rows])
+
+    def _read(self, request: Request, store: TableStore) -> RowsResult:
         params = request.params
         page_size = params.page_size if params.page_size is not None and params.page_size > 0 else None
         if self.sort_columns and page_size is not None:
@@ -291,8 +306,6 @@ def _limit(getter: Getter | None, request: Request, what: str) -> int:
 
 def compile_select(scope: Scope, statement: ast.Select) -> SelectPlan:
     """Return the plan of a SELECT. Raises InvalidRequest for what the table or Scylla does not allow."""
-    if statement.json:
-        raise InvalidRequest("SELECT JSON is not supported by the embedded server; select the columns")
     projection = compile_projection(scope, statement.selectors)
     restrictions = Restrictions(scope, statement.where)
     plan = SelectPlan(scope, statement, projection, restrictions)

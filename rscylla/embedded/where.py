@@ -282,6 +282,10 @@ class Restrictions:
             found = list({(r.low, r.high): r for r in sorted(found, key=lambda r: r.low)}.values())
         return found
 
+    def row(self, key: Key) -> Range:
+        """Return the range that is the one row with this full clustering key."""
+        return self._range(Bound(key), Bound(key))
+
     def _range(self, start: Bound, end: Bound) -> Range:
         return Range(start, end, bound_start(start, self._position), bound_end(end, self._position))
 

@@ -10,12 +10,13 @@ from . import ast
 from .binding import Getter, Request, Scope
 from .errors import InvalidRequest
 from .filtering import Predicate, condition
+from .jsontext import decode_document, from_json
 from .mutation import Key, Marker, PartitionMutation, RangeTombstone, RowMutation
-from .operations import ListKeys, Operation, WriteContext, assignment, deletion, setter
+from .operations import ListKeys, Operation, WriteContext, assignment, deletion, setter, setter_of
 from .reconcile import MutationBuilder, delete_row, put_marker
-from .result import UNSET
+from .result import UNSET, BindValue
 from .schema import Column, Table
-from .types import BIGINT, INT
+from .types import BIGINT, INT, TEXT
 from .where import Range, Restrictions
 
 __all__ = ["Mutations", "WritePlan", "compile_write"]
@@ -180,6 +181,61 @@ class WritePlan:
                 builder.delete_range(RangeTombstone(start, end, timestamp))
 
 
+class JsonPlan(WritePlan):
+    """INSERT JSON. The document comes with the request, so keys and values are found then.
+
+    As in Scylla, static columns in the document are taken and not written, and a regular column that is not in it is
+    written as null unless the statement says DEFAULT UNSET. Source: Scylla ``cql3/statements/update_statement.cc``.
+    """
+
+    def __init__(self, scope: Scope, statement: ast.Insert) -> None:
+        super().__init__(scope, "INSERT", statement.using)
+        self.restrictions = Restrictions(scope, ())
+        self._text = scope.getter(statement.json, TEXT, "[json]")
+        self._default: Any = UNSET if statement.json_default_unset else None
+        self._known: tuple[Request, dict[str, bytes | None]] | None = None
+        if statement.if_not_exists:
+            self.existence = "not exists"
+        for column in self.table.regular_columns:
+            self.operations.append(setter_of(column, functools.partial(self._value, column.name)))
+
+    def _document(self, request: Request) -> dict[str, bytes | None]:
+        if self._known is None or self._known[0] is not request:
+            raw = self._text(request)
+            if not isinstance(raw, bytes):
+                raise InvalidRequest("INSERT JSON needs a document, not null")
+            given = decode_document(raw.decode())
+            columns = {name: self.table.by_name.get(name) for name in given}
+            unknown = [name for name, column in columns.items() if column is None]
+            if unknown:
+                raise InvalidRequest(f"JSON values map contains unrecognized column: {unknown[0]}")
+            encoded = {n: from_json(c.type, given[n]) for n, c in columns.items() if c is not None}
+            self._known = (request, encoded)
+        return self._known[1]
+
+    def _value(self, name: str, request: Request) -> BindValue:
+        value: BindValue = self._document(request).get(name, self._default)
+        return value
+
+    def _key(self, columns: tuple[Column, ...], request: Request) -> Key:
+        document = self._document(request)
+        parts: list[bytes] = []
+        for column in columns:
+            part = document.get(column.name)
+            if part is None:
+                raise InvalidRequest(f"Missing mandatory PRIMARY KEY part {column.name}")
+            parts.append(part)
+        return tuple(parts)
+
+    def keys(self, request: Request) -> list[Key]:
+        key = self._key(self.table.partition_key, request)
+        _check_key(self.table, key)
+        return [key]
+
+    def ranges(self, request: Request) -> list[Range]:
+        return [self.restrictions.row(self._key(self.table.clustering_key, request))]
+
+
 def compile_write(scope: Scope, statement: ast.Insert | ast.Update | ast.Delete) -> WritePlan:
     """Return the plan of a statement against ``scope.table``. Raises InvalidRequest for what does not fit it."""
     if isinstance(statement, ast.Insert):
@@ -196,7 +252,7 @@ def compile_write(scope: Scope, statement: ast.Insert | ast.Update | ast.Delete)
 
 def _insert(scope: Scope, statement: ast.Insert) -> WritePlan:
     if statement.json is not None:
-        raise InvalidRequest("INSERT JSON is not supported by the embedded server; name the columns")
+        return JsonPlan(scope, statement)
     if len(statement.columns) != len(statement.values):
         raise InvalidRequest("Unmatched column names/values")
     table = scope.table

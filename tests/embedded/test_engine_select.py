@@ -274,7 +274,6 @@ FILTERING = "use ALLOW FILTERING"
         ("SELECT nosuch(v) FROM t", "Unknown function 'nosuch'"),
         ("SELECT sum(w) FROM t", "it takes numbers, not text"),
         ("SELECT count(*) FROM t GROUP BY v", "only supported on the columns of the PRIMARY KEY"),
-        ("SELECT JSON * FROM t", "SELECT JSON is not supported by the embedded server"),
         ("SELECT * FROM t WHERE pk = 1 AND v CONTAINS 1 ALLOW FILTERING", "Cannot use CONTAINS on column v"),
         ("SELECT * FROM system.peers_v2", "unconfigured table peers_v2"),
     ],
