@@ -1,4 +1,4 @@
-"""JSON in CQL: SELECT JSON, INSERT JSON and what they put into the log, toJson and fromJson, and every type's encoding."""
+"""JSON in CQL: SELECT JSON, INSERT JSON and what it puts into the log, toJson, fromJson, every type's encoding."""
 
 from __future__ import annotations
 
