@@ -14,6 +14,9 @@ from .reader import Batch, Reader, Settings
 
 __all__ = ["Client"]
 
+CLOSE_TIMEOUT_S = 5.0
+"""A small query in progress cannot be taken back; the thread ends by itself when it is answered or times out."""
+
 
 class Client:
     """An open stream of a CDC log; see ``rscylla.abc.StreamClient``. ``recv`` is for one thread, ``close`` for any.
@@ -110,12 +113,12 @@ class Client:
         return got
 
     def close(self) -> None:
-        """Stop reading and wait for the thread; safe to repeat."""
+        """Stop reading and wait for the thread, though not for a node that hangs; safe to repeat."""
         self._stop.set()
         if self._error is None:
             self._error = Stopped("the stream was closed")
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(CLOSE_TIMEOUT_S)
 
 
 def _read_ahead(
