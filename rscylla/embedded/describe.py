@@ -119,7 +119,7 @@ class _Describing:
         options = keyspace.options
         text = (
             f"CREATE KEYSPACE {quote_name(keyspace.name)} WITH replication = {_map(options['replication'])}"
-            f" AND durable_writes = {str(options['durable_writes']).lower()};"
+            f" AND durable_writes = {str(options['durable_writes']).lower()}{self._tablets(keyspace)};"
         )
         yield (keyspace.name, "keyspace", keyspace.name, text)
         for udt in _by_use(keyspace):
@@ -127,6 +127,15 @@ class _Describing:
         for name in sorted(keyspace.tables):
             if not self._is_attached_log(keyspace, keyspace.tables[name]):
                 yield from self._table(keyspace, keyspace.tables[name])
+
+    def _tablets(self, keyspace: Keyspace) -> str:
+        if "scylla_keyspaces" not in self._schema.keyspaces["system_schema"].tables or keyspace.name in self._system:
+            return ""  # a Scylla without tablets would not take the property
+        if keyspace.tablets is None:
+            return " AND tablets = {'enabled': false}"
+        if not keyspace.tablets:
+            return " AND tablets = {'enabled': true}"
+        return f" AND tablets = {{'initial': {keyspace.tablets}}}"
 
     @staticmethod
     def _is_attached_log(keyspace: Keyspace, table: Table) -> bool:

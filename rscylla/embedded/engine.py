@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -20,6 +21,7 @@ from .cdclog import log_rows
 from .clock import Clock
 from .ddl import DdlStatement, SchemaEditor
 from .describe import describe
+from .descriptions import Rewriting
 from .errors import InvalidRequest, ServerError, Unauthorized, Unprepared
 from .images import PartitionImages
 from .mutation import Key, PartitionMutation, RowMutation
@@ -115,6 +117,7 @@ class Engine:
             clock.now_us,
             self._system.protected,
             lambda: frozenset(node.dc for node in cluster.nodes),
+            None if cluster.descriptions.version else cluster.tablets_by_default,
         )
         self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
         self._plans: OrderedDict[tuple[str | None, str], _Compiled] = OrderedDict()
@@ -178,6 +181,7 @@ class Engine:
         else:
             self._check_writable(table)
             plan = compile_write(scope, statement)
+            self._check_conditional(plan)
         _bind_timeout(scope, statement)
         variables = tuple(scope.variables[at] for at in range(len(scope.variables)))
         keys = [scope.key_markers.get(at) for at in range(len(table.partition_key))]
@@ -194,6 +198,7 @@ class Engine:
             scope = Scope(self.schema, self._table(inner.table, keyspace), self._calls)
             self._check_writable(scope.table)
             plans.append(compile_write(scope, inner))
+            self._check_conditional(plans[-1])
             _bind_timeout(scope, inner)
             variables |= scope.variables
             first = first or scope
@@ -376,6 +381,14 @@ class Engine:
                 listener(each)
         return VoidResult() if change is None else change
 
+    def upgrade(self, rewriting: Rewriting) -> None:
+        """Go from 4.3 to 4.4: the new description tables appear. Raises ValueError when this is not 4.3."""
+        self.cluster.upgrade(rewriting)
+        for table in self._system.install(self.table_changed):
+            self.schema.version = uuid.uuid4()
+            for listener in list(self.schema_listeners):
+                listener(SchemaChange("CREATED", "TABLE", table.keyspace, table.name))
+
     def _forget_statements(self, change: SchemaChange) -> None:
         """Drop prepared statements of what changed, so that clients prepare them again and learn the new columns."""
         if change.change == "CREATED":
@@ -424,6 +437,11 @@ class Engine:
         if table.keyspace in self._system.protected:
             raise Unauthorized(f"Cannot modify {table.keyspace}.{table.name}: system tables are read-only here")
 
+    def _check_conditional(self, plan: WritePlan) -> None:
+        table = plan.table
+        if plan.is_conditional and table.is_cdc_log and self.schema.keyspaces[table.keyspace].tablets is not None:
+            raise InvalidRequest(f"LWT is not supported on CDC log tables: {table.keyspace}.{table.name}")
+
     def _store(self, table: Table, request: Request) -> TableStore:
         virtual = self._system.store(table, request.params.node)
         return virtual if virtual is not None else self._stores[table.keyspace, table.name]
@@ -435,9 +453,11 @@ class Engine:
             self._stores[place] = TableStore(table, table_token(table))
         else:
             store.set_table(table)
+        self.cluster.tablets.table_changed(self.schema.keyspaces[table.keyspace], table, self.clock.now_us())
 
     def table_dropped(self, table: Table) -> None:
         self._stores.pop((table.keyspace, table.name), None)
+        self.cluster.tablets.table_dropped(table)
 
 
 def _bind_timeout(scope: Scope, statement: Any) -> None:

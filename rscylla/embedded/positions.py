@@ -75,8 +75,12 @@ class Descending:
         return f"Descending({self.key!r})"
 
 
+def _token_key(stream_id: bytes) -> Any:
+    return (bytes((stream_id[0] ^ 0x80,)) + stream_id[1:]) if stream_id else stream_id
+
+
 def _column_key(column: Column) -> Callable[[bytes], Any]:
-    sort_key = column.type.sort_key
+    sort_key = _token_key if column.by_token else column.type.sort_key
     if not column.descending:
         return sort_key
 

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from .errors import ConfigError, InvalidRequest, SyntaxException
+from .tablets import MOST_TABLETS
 
-__all__ = ["DEFAULTS", "keyspace_options", "table_options"]
+__all__ = ["DEFAULTS", "keyspace_options", "table_options", "tablets_option"]
 
 DEFAULTS: Final[dict[str, Any]] = {
     "bloom_filter_fp_chance": 0.01,
@@ -116,7 +117,7 @@ def keyspace_options(
 
     ``datacenters`` are those of the cluster: what ``replication_factor`` stands for.
 
-    Raises ConfigError for a replication that Scylla refuses and for tablets, which are not supported here.
+    ``tablets`` is left to ``tablets_option``. Raises ConfigError for a replication that Scylla refuses.
     """
     options: dict[str, Any] = {"replication": None, "durable_writes": True, **(base or {})}
     for name, value in given.items():
@@ -126,9 +127,7 @@ def keyspace_options(
             if str(value).lower() not in ("true", "false"):
                 raise SyntaxException(f"Invalid boolean value {value} for 'durable_writes'")
             options["durable_writes"] = str(value).lower() == "true"
-        elif name == "tablets":
-            _check_tablets(value)
-        elif name != "storage":
+        elif name not in ("tablets", "storage"):
             raise SyntaxException(f"Unknown property '{name}'")
     if options["replication"] is None:
         raise ConfigError("Missing mandatory replication strategy class")
@@ -173,11 +172,35 @@ def _by_datacenter(given: dict[str, str], old: dict[str, str], datacenters: Coll
     return {**dict.fromkeys(sorted(datacenters), common), **kept, **factors}
 
 
-def _check_tablets(value: Any) -> None:
+def tablets_option(given: dict[str, Any], replication: dict[str, str], *, default: bool) -> int | None:
+    """Return ``initial_tablets`` of a new keyspace: None for vnodes, 0 for as many tablets as the server likes.
+
+    Args:
+        default: Whether a keyspace that says nothing uses tablets; only those of NetworkTopologyStrategy can.
+
+    Raises SyntaxException or ConfigError for a value that is not allowed. Source: Scylla
+    ``cql3/statements/ks_prop_defs.cc``.
+    """
+    strategy = replication["class"].rpartition(".")[2]
+    able = strategy == "NetworkTopologyStrategy"
+    if "tablets" not in given:
+        return 0 if default and able else None
+    value = given["tablets"]
     if not isinstance(value, dict):
         raise SyntaxException("Invalid value for property 'tablets'. It should be a map.")
-    if str(value.get("enabled", "true")).lower() != "false":
-        raise ConfigError(
-            "tablets are not supported by the embedded server yet;"
-            " create the keyspace WITH tablets = {'enabled': false}"
-        )
+    for name in value:
+        if name not in ("enabled", "initial"):
+            raise ConfigError(f"Unrecognized tablets option {name}")
+    enabled = str(value.get("enabled", "true")).lower()
+    if enabled not in ("true", "false"):
+        raise ConfigError(f"Tablets enabled value must be true or false; found: {value['enabled']}")
+    if enabled == "false":
+        return None
+    initial = str(value.get("initial", "0"))
+    if not initial.isdecimal() or not initial.isascii():
+        raise ConfigError(f"Initial tablets value should be numeric; found {initial}")
+    if int(initial) > MOST_TABLETS:
+        raise ConfigError(f"the embedded server makes at most {MOST_TABLETS} tablets for a table, not {initial}")
+    if not able:
+        raise ConfigError(f"{strategy} doesn't support tablet replication")
+    return int(initial)

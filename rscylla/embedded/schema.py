@@ -18,13 +18,17 @@ ColumnKind = Literal["partition_key", "clustering", "static", "regular"]
 
 @attrs.frozen
 class Column:
-    """``position`` counts from 0 inside partition_key and clustering, -1 otherwise. ``descending``: clustering only."""
+    """``position`` counts from 0 inside partition_key and clustering, -1 otherwise. ``descending``: clustering only.
+
+    ``by_token``: a clustering blob of stream ids, whose first byte counts as signed.
+    """
 
     name: str
     type: CqlType
     kind: ColumnKind
     position: int = -1
     descending: bool = False
+    by_token: bool = False
 
 
 @attrs.frozen
@@ -44,7 +48,7 @@ class Table:
 
     ``columns`` in ``SELECT *`` order: partition key, clustering key, then static and regular columns by name.
     ``cdc`` is None if the option was never given. ``is_cdc_log`` marks a real log (CDC partitioner); ``cdc_base`` is
-    then the base table's name. ``options`` are the other table properties.
+    then the base table's name. ``options`` are the other table properties. ``ttl_column`` says when a row expires.
     """
 
     keyspace: str
@@ -57,6 +61,7 @@ class Table:
     is_cdc_log: bool = False
     cdc_base: str | None = None
     dropped: dict[str, Any] = attrs.field(factory=dict)
+    ttl_column: str | None = None
     by_name: dict[str, Column] = attrs.field(init=False, repr=False, eq=False)
     partition_key: tuple[Column, ...] = attrs.field(init=False, repr=False, eq=False)
     clustering_key: tuple[Column, ...] = attrs.field(init=False, repr=False, eq=False)

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from .calls import table_token
 from .cdclog import extension_bytes
+from .descriptions import LEGACY_TABLE, V2_TABLES
+from .generation import Generation
 from .mutation import Key
 from .positions import position_maker
 from .schema import Keyspace, Schema, Table
 from .storage import PackedPartition, TableStore, join_row, key_bytes
-from .systemtables import KEYSPACES, system_tables
+from .systemtables import KEYSPACES, TABLET_TABLES, system_tables
 from .topology import Cluster, Node
 from .types import UdtType
 
@@ -22,7 +24,7 @@ CDC_PARTITIONER: Final = "com.scylladb.dht.CDCPartitioner"
 
 _RELEASE: Final = "3.0.8"  # what Scylla says; it makes drivers read system_schema as Cassandra 3 has it
 _CQL_VERSION: Final = "3.3.1"
-_VERSION: Final = "2026.3.0-embedded"
+_VERSION: Final = "2026.3.0"
 
 Row = dict[str, Any]
 
@@ -49,17 +51,39 @@ class SystemTables:
             ("system_schema", "types"): self._types,
             ("system_schema", "dropped_columns"): self._dropped_columns,
             ("system_schema", "scylla_tables"): self._scylla_tables,
+            ("system_schema", "scylla_keyspaces"): self._scylla_keyspaces,
+            ("system", "cdc_local"): self._cdc_local,
+            ("system", "cdc_timestamps"): self._tablet_timestamps,
+            ("system", "cdc_streams"): self._tablet_streams,
+            ("system_distributed", "cdc_streams_descriptions"): self._legacy_streams,
             ("system_distributed", "cdc_generation_timestamps"): self._generation_timestamps,
             ("system_distributed", "cdc_streams_descriptions_v2"): self._streams,
         }
 
-    def install(self, table_changed: Callable[[Table], None]) -> None:
-        """Put the system keyspaces and their tables into the schema."""
+    def install(self, table_changed: Callable[[Table], None]) -> list[Table]:
+        """Put what the cluster's version has and the schema lacks into the schema; return those tables."""
+        added: list[Table] = []
         for name, replication in KEYSPACES.items():
-            self._schema.keyspaces[name] = Keyspace(name, {"replication": replication, "durable_writes": True})
+            if name not in self._schema.keyspaces:
+                self._schema.keyspaces[name] = Keyspace(name, {"replication": replication, "durable_writes": True})
         for table in system_tables():
-            self._schema.keyspaces[table.keyspace].tables[table.name] = table
-            table_changed(table)
+            tables = self._schema.keyspaces[table.keyspace].tables
+            if table.name not in tables and self._exists(table.keyspace, table.name):
+                tables[table.name] = table
+                table_changed(table)
+                added.append(table)
+        return added
+
+    def _exists(self, keyspace: str, name: str) -> bool:
+        """Tell whether the cluster's version has this table."""
+        descriptions = self._cluster.descriptions
+        if (keyspace, name) in TABLET_TABLES:
+            return descriptions.version is None
+        if (keyspace, name) == ("system_distributed", LEGACY_TABLE):
+            return descriptions.legacy is not None
+        if keyspace == "system_distributed" and name in V2_TABLES:
+            return descriptions.v2 is not None
+        return True
 
     def store(self, table: Table, node: int) -> TableStore | None:
         """Return the rows as ``node`` shows them, or None for a table that is stored like any other."""
@@ -79,8 +103,10 @@ class SystemTables:
         if keyspace == "system_schema":
             return self._schema.version
         if keyspace == "system_distributed":
-            return tuple(generation.time_ms for generation in self._cluster.generations)
-        return (self._schema.version, tuple(node.index for node in self._cluster.nodes))
+            return (len(self._cluster.generations), self._cluster.descriptions.content)
+        self._cluster.tablets.collect(self._cluster.clock.now_us())
+        nodes = tuple(node.index for node in self._cluster.nodes)
+        return (self._schema.version, nodes, self._cluster.tablets.version, self._cluster.descriptions.rewritten)
 
     # ------------------------------------------------------------ system
 
@@ -115,10 +141,15 @@ class SystemTables:
                 yield self._node(other) | {"peer": other.address, "preferred_ip": other.address}
 
     def _versions(self, node: Node) -> Iterator[Row]:
-        yield {"key": "local", "version": _VERSION, "build_mode": "embedded", "build_id": ""}
+        yield {"key": "local", "version": self._version, "build_mode": "embedded", "build_id": ""}
 
     def _scylla_local(self, node: Node) -> Iterator[Row]:
         yield {"key": "scylla_cpu_sharding_algorithm", "value": "biased-token-round-robin"}
+
+    @property
+    def _version(self) -> str:
+        old = self._cluster.descriptions.version
+        return f"{_VERSION if old is None else old + '.0'}-embedded"
 
     # ------------------------------------------------------------ system_schema
 
@@ -190,16 +221,50 @@ class SystemTables:
                 "version": table.version,
             }
 
-    # ------------------------------------------------------------ CDC generations
+    def _scylla_keyspaces(self, node: Node) -> Iterator[Row]:
+        for keyspace in self._schema.keyspaces.values():
+            if keyspace.tablets is not None:
+                yield {"keyspace_name": keyspace.name, "initial_tablets": keyspace.tablets}
+
+    # ------------------------------------------------------------ CDC generations and stream sets
+
+    def _listed(self, times: list[int] | None) -> list[Generation]:
+        """Return the generations that a description table lists."""
+        return [generation for generation in self._cluster.generations if generation.time_ms in (times or ())]
 
     def _generation_timestamps(self, node: Node) -> Iterator[Row]:
-        for generation in self._cluster.generations:
+        for generation in self._listed(self._cluster.descriptions.v2):
             yield {"key": "timestamps", "time": generation.time_ms}
 
     def _streams(self, node: Node) -> Iterator[Row]:
-        for generation in self._cluster.generations:
+        for generation in self._listed(self._cluster.descriptions.v2):
             for entry in generation.entries:
                 yield {"time": generation.time_ms, "range_end": entry.range_end, "streams": set(entry.streams)}
+
+    def _legacy_streams(self, node: Node) -> Iterator[Row]:
+        for generation in self._listed(self._cluster.descriptions.legacy):
+            yield {"time": generation.time_ms, "streams": set(generation.streams)}
+
+    def _cdc_local(self, node: Node) -> Iterator[Row]:
+        if self._cluster.descriptions.rewritten:
+            yield {"key": "rewritten"}
+
+    def _tablet_timestamps(self, node: Node) -> Iterator[Row]:
+        for streams in self._cluster.tablets:
+            for each in streams.sets:
+                yield {"keyspace_name": streams.keyspace, "table_name": streams.table, "timestamp": each.time_ms}
+
+    def _tablet_streams(self, node: Node) -> Iterator[Row]:
+        for table in self._cluster.tablets:
+            for each, state, streams in table.changes():
+                for stream in streams:
+                    yield {
+                        "keyspace_name": table.keyspace,
+                        "table_name": table.table,
+                        "timestamp": each.time_ms,
+                        "stream_state": state,
+                        "stream_id": stream,
+                    }
 
 
 def _store(table: Table, rows: Iterable[Row]) -> TableStore:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
+import attrs
+
 from .errors import InvalidRequest
 from .properties import DEFAULTS
 from .schema import Column, Table
 from .types import UdtType, parse_type
 
-__all__ = ["KEYSPACES", "system_tables"]
+__all__ = ["KEYSPACES", "TABLET_TABLES", "system_tables"]
+
+TABLET_TABLES: Final = (("system", "cdc_timestamps"), ("system", "cdc_streams"), ("system_schema", "scylla_keyspaces"))
+"""What Scylla has had since there are tablets."""
 
 _LOCAL: Final = {"class": "org.apache.cassandra.locator.LocalStrategy"}
 
@@ -78,6 +83,7 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         " storage_engine text, tablets frozen<map<text,text>>, version uuid",
     },
     "system_distributed": {
+        "cdc_streams_descriptions": "time timestamp || expired timestamp, streams frozen<set<blob>>",
         "cdc_generation_timestamps": "key text | time timestamp DESC | expired timestamp",
         "cdc_streams_descriptions_v2": "time timestamp | range_end bigint | streams frozen<set<blob>>",
     },
@@ -114,7 +120,10 @@ def _split(text: str) -> list[list[str]]:
 
 
 def _column(words: list[str], kind: Any, position: int) -> Column:
-    return Column(words[0], parse_type(words[1], _no_udt), kind, position, words[-1] == "DESC")
+    column = Column(words[0], parse_type(words[1], _no_udt), kind, position, words[-1] == "DESC")
+    # The virtual table makes its rows in the order of the streams' tokens, whatever a blob's order is.
+    by_token = (column.name, kind) == ("stream_id", "clustering")
+    return attrs.evolve(column, by_token=True) if by_token else column
 
 
 def _no_udt(name: str) -> UdtType:

@@ -222,6 +222,7 @@ class Cluster:
         ring = [(token, node) for node in self.nodes for token in node.tokens]
         generation = make_generation(time_ms, ring, lambda: self._random.getrandbits(64))
         self.generations.append(generation)
+        self.descriptions.publish(time_ms)
         self._tell()
         return generation
 

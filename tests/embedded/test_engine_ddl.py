@@ -137,11 +137,6 @@ def test_table_ids_are_given_once(box: EngineBox) -> None:
 def test_keyspaces(box: EngineBox) -> None:
     with pytest.raises(ConfigError, match="SimpleStrategy requires a replication_factor"):
         box.run("CREATE KEYSPACE k2 WITH replication = {'class': 'SimpleStrategy'}")
-    with pytest.raises(ConfigError, match="tablets are not supported by the embedded server yet"):
-        box.run(
-            "CREATE KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1}"
-            " AND tablets = {'enabled': true}"
-        )
     box.run(
         "CREATE KEYSPACE k2 WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1}"
         " AND tablets = {'enabled': false} AND durable_writes = false"
