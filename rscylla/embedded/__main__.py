@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=options.seed,
         ring_delay=timedelta(milliseconds=options.ring_delay_ms),
         users=users,
+        tablets=bool(options.tablets),
+        version=options.scylla_version,
     )
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -61,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--vnodes", type=int, default=8)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--ring-delay-ms", type=int, default=30_000)
+    parser.add_argument("--tablets", type=int, default=0, help="1: new keyspaces use tablets unless they say otherwise")
+    parser.add_argument("--scylla-version", choices=["4.3", "4.4"], default=None, help="an old Scylla, without tablets")
     parser.add_argument("--control", action="store_true", help="take commands on standard input, stop when it ends")
     return parser
 
@@ -85,6 +89,14 @@ def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, 
             scylla.remove_node(command["address"])
         case "new_generation":
             scylla.new_generation(delay)
+        case "split_tablets":
+            scylla.split_tablets(command["keyspace"], command["table"], delay)
+        case "merge_tablets":
+            scylla.merge_tablets(command["keyspace"], command["table"], delay)
+        case "upgrade":
+            scylla.upgrade(command["rewriting"])
+        case "finish_rewriting":
+            scylla.finish_rewriting()
         case unknown:
             return {"error": f"unknown command {unknown!r}"}
     return {}

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from .clock import Clock, SystemClock
+from .descriptions import Rewriting, Version
 from .engine import Engine
 from .errors import EmbeddedScyllaError
 from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
@@ -50,7 +51,9 @@ class EmbeddedScylla:
         users: Names with passwords; None lets everyone in.
         seed: Makes host ids, tokens and stream ids repeatable.
         ring_delay: A new generation starts twice this and five seconds after it was made.
-        tablets: Not supported yet: True raises NotImplementedError.
+        tablets: Whether new keyspaces use tablets where they do not say by ``tablets = {'enabled': ...}``.
+        version: "4.3" for a Scylla that describes generations in one old table, until `upgrade`; "4.4" for one without
+            tablets; None for the present one. Nothing else of old versions is imitated.
         shard_aware: Tell clients about shards, as Scylla does; they then open one connection for each.
         compression: Compress answers for clients that ask for it. Needs ``lz4``; on loopback it only costs time.
         max_frame: The largest request accepted, in bytes.
@@ -73,13 +76,12 @@ class EmbeddedScylla:
         seed: int | None = None,
         ring_delay: timedelta = timedelta(seconds=30),
         tablets: bool = False,
+        version: Version | None = None,
         shard_aware: bool = True,
         compression: bool = False,
         max_frame: int = 256 * 1024 * 1024,
         max_connections: int = 8192,
     ) -> None:
-        if tablets:
-            raise NotImplementedError("the embedded server has no tablets yet; use tablets=False for vnode keyspaces")
         if users is not None and not users:
             raise ValueError("users is empty, so nobody could log in; leave it out to let everyone in")
         self.clock: Clock = clock or SystemClock()
@@ -91,6 +93,8 @@ class EmbeddedScylla:
             seed=seed,
             clock=self.clock,
             ring_delay_ms=_milliseconds(ring_delay),
+            tablets=tablets,
+            version=version,
         )
         self._options = ServerOptions(
             users=self._users,
@@ -222,6 +226,14 @@ class EmbeddedScylla:
         result = self._engine.execute(prepared, bound, params)
         return _decode_rows(result) if isinstance(result, RowsResult) else []
 
+    def expire_rows(self) -> int:
+        """Delete the rows that have expired by their table's TTL column (``CREATE TABLE ... (at timestamp TTL)``).
+
+        What Scylla's expiration service does now and then; returns how many rows there were. CDC logs show these
+        deletes as operations -3 and -4.
+        """
+        return self._run(self._engine.expire_rows)
+
     # ------------------------------------------------------------ topology
 
     def add_node(self, delay: timedelta | None = None) -> str:
@@ -280,8 +292,50 @@ class EmbeddedScylla:
         Raises EmbeddedScyllaError when it would not start after all others.
         """
         delay_ms = None if delay is None else _milliseconds(delay)
+        self._told(lambda: self._cluster.new_generation(delay_ms))
+
+    def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
+        """Split each tablet of a base table in two, which gives it a whole new set of streams.
+
+        Args:
+            keyspace, table: Names as stored, without quotes.
+            delay: When the set starts, from now; None is Scylla's rule, twice the ring delay and five seconds. In any
+                case it starts after the set before it.
+
+        Raises:
+            EmbeddedScyllaError: The table has no CDC log, or its keyspace no tablets, or too many tablets come of it.
+        """
+        self._resize_tablets(keyspace, table, 2, delay)
+
+    def merge_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
+        """Merge the tablets of a base table two by two; see `split_tablets`. A single tablet cannot be merged."""
+        self._resize_tablets(keyspace, table, 0.5, delay)
+
+    def _resize_tablets(self, keyspace: str, table: str, factor: float, delay: timedelta | None) -> None:
+        delay_ms = None if delay is None else _milliseconds(delay)
+        tablets = self._cluster.tablets
+        self._told(lambda: tablets.resize(keyspace, table, factor, self.clock.now_us(), delay_ms))
+
+    def upgrade(self, rewriting: Rewriting = "done") -> None:
+        """Turn a cluster of version 4.3 into one of 4.4: the new description tables appear beside the old one.
+
+        Args:
+            rewriting: ``"done"``: all generations are in the new tables, and ``system.cdc_local`` says ``rewritten``.
+                ``"held"``: so far only the newest; `finish_rewriting` does the rest. ``"disabled"``: only the newest,
+                for ever. New generations go to the new tables only.
+
+        Raises EmbeddedScyllaError for a cluster that is not of version 4.3.
+        """
+        self._told(lambda: self._engine.upgrade(rewriting))
+
+    def finish_rewriting(self) -> None:
+        """Copy the generations that ``upgrade("held")`` left out. Raises EmbeddedScyllaError when there are none."""
+        self._told(self._cluster.finish_rewriting)
+
+    def _told(self, work: Callable[[], object]) -> None:
+        """Run ``work`` on the loop's thread; what it finds wrong is the caller's to know."""
         try:
-            self._run(lambda: self._cluster.new_generation(delay_ms))
+            self._run(work)
         except ValueError as error:
             raise EmbeddedScyllaError(str(error)) from error
 

@@ -17,6 +17,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from .descriptions import Rewriting, Version
 from .errors import EmbeddedScyllaError
 from .sessions import Sessions
 
@@ -36,7 +37,7 @@ class EmbeddedScyllaProcess:
     """An embedded Scylla in a child process. A context manager; not thread-safe, but for `connect` and `kill`.
 
     Args:
-        nodes, port, shards, vnodes, users, seed, ring_delay: as in `EmbeddedScylla`.
+        nodes, port, shards, vnodes, users, seed, ring_delay, tablets, version: as in `EmbeddedScylla`.
         start_timeout: How long the child may take until it listens.
         tune_malloc: Let the child's allocator keep large blocks; no effect outside glibc.
     """
@@ -51,10 +52,12 @@ class EmbeddedScyllaProcess:
         users: Mapping[str, str] | None = None,
         seed: int | None = None,
         ring_delay: timedelta = timedelta(seconds=30),
+        tablets: bool = False,
+        version: Version | None = None,
         start_timeout: timedelta = timedelta(seconds=30),
         tune_malloc: bool = True,
     ) -> None:
-        self._arguments = {
+        self._arguments: dict[str, int | str] = {
             "nodes": nodes,
             "port": port,
             "shards": shards,
@@ -63,6 +66,10 @@ class EmbeddedScyllaProcess:
         }
         if seed is not None:
             self._arguments["seed"] = seed
+        if tablets:
+            self._arguments["tablets"] = 1
+        if version is not None:
+            self._arguments["scylla-version"] = version
         self._users = dict(users) if users is not None else None
         self._timeout_s = start_timeout.total_seconds()
         self._tune_malloc = tune_malloc
@@ -167,6 +174,22 @@ class EmbeddedScyllaProcess:
     def new_generation(self, delay: timedelta | None = None) -> None:
         """Start a new CDC generation, see `EmbeddedScylla.new_generation`."""
         self._command("new_generation", delay)
+
+    def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
+        """Split each tablet of a table in two, see `EmbeddedScylla.split_tablets`."""
+        self._command("split_tablets", delay, keyspace=keyspace, table=table)
+
+    def merge_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
+        """Merge the tablets of a table two by two, see `EmbeddedScylla.merge_tablets`."""
+        self._command("merge_tablets", delay, keyspace=keyspace, table=table)
+
+    def upgrade(self, rewriting: Rewriting = "done") -> None:
+        """Go from 4.3 to 4.4, see `EmbeddedScylla.upgrade`."""
+        self._command("upgrade", rewriting=rewriting)
+
+    def finish_rewriting(self) -> None:
+        """Copy the generations that an upgrade has held back, see `EmbeddedScylla.finish_rewriting`."""
+        self._command("finish_rewriting")
 
     # ------------------------------------------------------------ talking to the child
 

@@ -615,8 +615,8 @@ def test_a_taken_port_is_told_and_a_stopped_server_starts_again_with_its_data() 
 
 
 def test_what_is_not_there_yet_is_refused_by_name() -> None:
-    with pytest.raises(NotImplementedError, match="no tablets"):
-        EmbeddedScylla(tablets=True)
+    with pytest.raises(ValueError, match=r"Scylla 4\.3 has no tablets"):
+        EmbeddedScylla(tablets=True, version="4.3")
     with pytest.raises(ValueError, match="nobody could log in"):
         EmbeddedScylla(users={})
 
