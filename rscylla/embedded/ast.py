@@ -293,9 +293,12 @@ class DropKeyspace:
 
 @attrs.frozen
 class ColumnDef:
+    """``expires``: the column tells when its row expires (per-row TTL)."""
+
     name: str
     type_text: str
     static: bool
+    expires: bool = False
 
 
 @attrs.frozen
@@ -314,7 +317,7 @@ class CreateTable:
 
 @attrs.frozen
 class AlterTable:
-    """Exactly one of the parts is set."""
+    """Exactly one of the parts is set. ``row_ttl`` is the column of ``TTL name``, ``drop_row_ttl`` is ``TTL NULL``."""
 
     table: TableName
     if_exists: bool = False
@@ -324,6 +327,8 @@ class AlterTable:
     rename: tuple[tuple[str, str], ...] = ()
     alter_type: tuple[str, str] | None = None
     options: dict[str, Any] | None = None
+    row_ttl: str | None = None
+    drop_row_ttl: bool = False
 
 
 @attrs.frozen
@@ -354,8 +359,8 @@ class DropType:
 
 @attrs.frozen
 class Describe:
-    """DESCRIBE as cqlsh sends it. ``what``: cluster, schema, full schema, keyspaces, keyspace, tables, table, types,
-    type, functions, function, aggregates, aggregate, index, materialized view, or "" for a bare name."""
+    """DESCRIBE as cqlsh sends it. ``what``: cluster, schema, full schema, keyspaces, keyspace, only keyspace, tables, table,
+    types, type, functions, function, aggregates, aggregate, index, materialized view, or "" for a bare name."""
 
     what: str
     keyspace: str | None

@@ -418,6 +418,9 @@ class _Schema:
     def key_column(self, parts: Parts) -> tuple[str, Any]:
         return ("key_column", ast.ColumnDef(*parts))
 
+    def ttl_column(self, parts: Parts) -> tuple[str, Any]:
+        return ("column", ast.ColumnDef(parts[0], parts[1], static=False, expires=True))
+
     def primary_key(self, parts: Parts) -> tuple[str, Any]:
         return ("key", (parts[0], tuple(parts[1:])))
 
@@ -471,6 +474,12 @@ class _Schema:
 
     def alter_column(self, parts: Parts) -> dict[str, Any]:
         return {"alter_type": (parts[0], parts[1])}
+
+    def set_row_ttl(self, parts: Parts) -> dict[str, Any]:
+        return {"row_ttl": parts[0]}
+
+    def drop_row_ttl(self, _: Parts) -> dict[str, Any]:
+        return {"drop_row_ttl": True}
 
     def alter_properties(self, parts: Parts) -> dict[str, Any]:
         return {"options": parts[0]}
@@ -556,6 +565,7 @@ class _Describing:
     describe_schema = _describe("schema")
     describe_keyspaces = _describe("keyspaces")
     describe_keyspace = _describe("keyspace")
+    describe_only_keyspace = _describe("only keyspace")
     describe_tables = _describe("tables")
     describe_table = _describe("table")
     describe_types = _describe("types")

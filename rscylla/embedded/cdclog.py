@@ -39,6 +39,8 @@ RANGE_START_EXCLUSIVE: Final = 6
 RANGE_END_INCLUSIVE: Final = 7
 RANGE_END_EXCLUSIVE: Final = 8
 POSTIMAGE: Final = 9
+SERVICE_ROW_DELETE: Final = -3
+SERVICE_PARTITION_DELETE: Final = -4
 
 _OPERATION: Final = "cdc$operation"
 _TTL: Final = "cdc$ttl"
@@ -49,7 +51,7 @@ _DELETED_ELEMENTS: Final = "cdc$deleted_elements_"
 _TRUE: Final = b"\x01"
 _LONG: Final = struct.Struct(">q")
 _TIME: Final = struct.Struct(">IHHQ")
-_OPERATION_BYTES: Final = tuple(bytes([operation]) for operation in range(POSTIMAGE + 1))
+_OPERATION_BYTES: Final = {operation: bytes([operation & 0xFF]) for operation in (*range(POSTIMAGE + 1), -3, -4)}
 _GREGORIAN_TICKS: Final = 0x01B21DD213814000  # 1582-10-15 to 1970-01-01 in 100 ns
 
 
@@ -217,6 +219,7 @@ class _RecordWriter:
         self._partition = {c.name: part for c, part in zip(table.partition_key, mutation.key, strict=True)}
         self._logged = log.by_name
         self._full = options.delta == "full"
+        self._is_service = mutation.is_service
 
     def _row(self, operation: int, prefix: Key = ()) -> dict[str, bytes]:
         """Return a row with operation and keys; clustering columns beyond ``prefix`` stay null."""
@@ -236,8 +239,8 @@ class _RecordWriter:
                 self._row(RANGE_END_INCLUSIVE if end.inclusive else RANGE_END_EXCLUSIVE, end.prefix),
             ]
         if change.kind == "row_delete":
-            return [self._row(ROW_DELETE, change.key)]
-        return [self._row(PARTITION_DELETE)]
+            return [self._row(SERVICE_ROW_DELETE if self._is_service else ROW_DELETE, change.key)]
+        return [self._row(SERVICE_PARTITION_DELETE if self._is_service else PARTITION_DELETE)]
 
     def _upsert(self, change: Change, row: RowMutation) -> dict[str, bytes]:
         values = self._row(UPDATE if row.marker is None else INSERT, change.key)

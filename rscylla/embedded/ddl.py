@@ -16,6 +16,7 @@ from .cdclog import altered_cdc_options, cdc_options, log_columns, log_options
 from .errors import AlreadyExists, ConfigError, InvalidRequest, SyntaxException, Unauthorized
 from .properties import DEFAULTS, keyspace_options, table_options, tablets_option
 from .result import SchemaChange
+from .rowttl import altered_ttl_column, created_ttl_column
 from .schema import LOG_SUFFIX, CdcOptions, Column, Keyspace, Schema, Table
 from .types import BIGINT, COUNTER, DURATION, CqlType, UdtType, parse_type, term_bytes
 from .udts import replace_udt
@@ -187,6 +188,7 @@ class SchemaEditor:
             columns,
             table_options(statement.options, DEFAULTS),
             cdc,
+            ttl_column=created_ttl_column(columns, [column.name for column in statement.columns if column.expires]),
         )
         log = self._log_of(keyspace, table) if cdc is not None and cdc.enabled else None
         self._put(keyspace, table, "CREATED", changes)
@@ -313,7 +315,10 @@ class SchemaEditor:
             return
         if table.is_cdc_log:
             self._refuse_log_columns(keyspace, table, statement)
-        if statement.add:
+        ttl_column = table.ttl_column
+        if statement.row_ttl is not None or statement.drop_row_ttl:
+            columns, dropped, ttl_column = table.columns, table.dropped, altered_ttl_column(table, statement.row_ttl)
+        elif statement.add:
             columns, dropped = self._added(keyspace, table, statement.add), table.dropped
         elif statement.drop:
             columns, dropped = self._dropped(table, statement)
@@ -321,7 +326,7 @@ class SchemaEditor:
             columns, dropped = _renamed(table, statement.rename), table.dropped
         else:
             raise InvalidRequest("ALTER TABLE ... TYPE is not supported by the embedded server")
-        altered = attrs.evolve(table, version=uuid.uuid4(), columns=columns, dropped=dropped)
+        altered = attrs.evolve(table, version=uuid.uuid4(), columns=columns, dropped=dropped, ttl_column=ttl_column)
         log = self._log_of(keyspace, altered) if altered.cdc is not None and altered.cdc.enabled else None
         self._put(keyspace, altered, "UPDATED", changes)
         if log is not None:
@@ -374,6 +379,8 @@ class SchemaEditor:
                 raise InvalidRequest(f"Column {name} was not found in table {table.name}")
             if column.kind in ("partition_key", "clustering"):
                 raise InvalidRequest(f"Cannot drop PRIMARY KEY part {name}")
+            if name == table.ttl_column:
+                raise InvalidRequest(f"Cannot drop column {name}, which is the table's TTL column; first say TTL NULL")
             dropped[name] = (column.type, timestamp)
         return tuple(c for c in table.columns if c.name not in statement.drop), dropped
 

@@ -95,11 +95,12 @@ class _Describing:
 
     def _one(self, what: str) -> list[Item]:
         name, place = self._statement.name, self._statement.keyspace
-        if what == "keyspace":
+        if what in ("keyspace", "only keyspace"):
             wanted = place or name or self._current
             if wanted is None:
                 raise InvalidRequest("Not in any keyspace. Name one, or USE it")
-            return list(self._keyspace(self._find_keyspace(wanted)))
+            items = self._keyspace(self._find_keyspace(wanted))
+            return list(items) if what == "keyspace" else [next(items)]
         if what == "" and place is None and name in self._schema.keyspaces:
             return list(self._keyspace(self._schema.keyspaces[name]))
         wanted = place or self._current
@@ -188,6 +189,8 @@ def create_table_text(table: Table, *, internals: bool) -> str:
         suffix = " static" if column.kind == "static" else ""
         if lone_key and column.kind == "partition_key":
             suffix = " PRIMARY KEY"
+        if column.name == table.ttl_column:
+            suffix = " TTL"
         lines.append(f"    {quote_name(column.name)} {column.type.name}{suffix}")
     dropped = {n: d for n, d in table.dropped.items() if n not in table.by_name} if internals else {}
     lines += [f"    {quote_name(name)} {kind.name}" for name, (kind, _) in dropped.items()]

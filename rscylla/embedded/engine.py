@@ -27,6 +27,7 @@ from .images import PartitionImages
 from .mutation import Key, PartitionMutation, RowMutation
 from .operations import ListKeys
 from .parser import parse
+from .reconcile import delete_row
 from .result import (
     BindValue,
     ColumnSpec,
@@ -37,6 +38,7 @@ from .result import (
     SetKeyspaceResult,
     VoidResult,
 )
+from .rowttl import expired_rows
 from .schema import LOG_SUFFIX, Keyspace, Schema, Table
 from .select import SelectPlan, compile_select
 from .storage import PackedPartition, Stamp, TableStore
@@ -341,6 +343,27 @@ class Engine:
         if isinstance(partition, PackedPartition):
             partition = partition.unpacked(store.position)
         return partition.static if ck is None else partition.row_at(store.position(ck))
+
+    def expire_rows(self) -> int:
+        """Delete the rows whose TTL column says they have expired, and return how many there were.
+
+        Scylla's expiration service does this now and then. Each delete is a write of its own, in the log as well.
+        """
+        node = self.cluster.nodes[0].index
+        now_s = self.clock.now_us() // 1_000_000
+        stores = [store for store in self._stores.values() if store.table.ttl_column is not None]
+        found = [(store.table, key, ck) for store in stores for key, ck in list(expired_rows(store, now_s))]
+        for table, key, ck in found:
+            request = self._request((), QueryParams(node=node), is_write=True)
+            mutations = Mutations(ListKeys(self._list_node), self._prior)
+            builder = mutations.of(table, key)
+            builder.mutation.is_service = True
+            if table.clustering_key:
+                delete_row(builder.row(ck), request.timestamp)
+            else:
+                builder.delete_partition(request.timestamp)
+            self._commit(mutations, request)
+        return len(found)
 
     def sweep(self) -> None:
         """Let go of rows that have expired or were deleted long ago. Runs now and then by itself."""

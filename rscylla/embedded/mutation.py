@@ -77,6 +77,7 @@ class PartitionMutation:
     """All that one write does to one partition of one table.
 
     ``rows`` is keyed by the full clustering key (encoded parts), ``()`` in a table without clustering columns.
+    ``is_service`` marks deletes of the server itself, of rows that have expired: the log tells them from the users'.
     """
 
     table: Table
@@ -85,3 +86,4 @@ class PartitionMutation:
     static_row: RowMutation | None = None
     rows: dict[Key, RowMutation] = attrs.field(factory=dict)
     range_tombstones: list[RangeTombstone] = attrs.field(factory=list)
+    is_service: bool = False

@@ -614,7 +614,7 @@ def test_properties_take_constants_only(value):
         ("KEYSPACES", ("keyspaces", None, None)),
         ("KEYSPACE", ("keyspace", None, None)),
         ("KEYSPACE ks", ("keyspace", "ks", None)),
-        ("ONLY KEYSPACE ks", ("keyspace", "ks", None)),
+        ("ONLY KEYSPACE ks", ("only keyspace", "ks", None)),
         ("TABLES", ("tables", None, None)),
         ("COLUMNFAMILIES", ("tables", None, None)),
         ("TABLE ks.t", ("table", "ks", "t")),

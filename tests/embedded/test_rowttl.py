@@ -1,0 +1,138 @@
+"""Per-row TTL: a column that says when its row expires, and the deletes of the server's own in the log."""
+
+from __future__ import annotations
+
+import datetime as dt
+from datetime import UTC
+
+import pytest
+from enginebox import EngineBox
+
+from rscylla.embedded import EmbeddedScylla
+from rscylla.embedded.clock import ManualClock
+from rscylla.embedded.errors import CqlError, InvalidRequest
+
+CDC = "WITH cdc = {'enabled': true, 'preimage': true}"
+WIDE = f"CREATE TABLE t (pk int, ck int, v int, gone bigint TTL, PRIMARY KEY (pk, ck)) {CDC}"
+
+
+@pytest.fixture
+def box() -> EngineBox:
+    return EngineBox()
+
+
+def now_s(box: EngineBox) -> int:
+    return box.clock.now_us() // 1_000_000
+
+
+def test_an_expired_row_is_deleted_by_the_server(box: EngineBox) -> None:
+    box.run(WIDE)
+    for ck, life in ((1, 10), (2, 20), (3, None)):
+        box.run("INSERT INTO t (pk, ck, gone) VALUES (1, ?, ?)", [ck, None if life is None else now_s(box) + life])
+    assert box.engine.expire_rows() == 0
+    box.clock.advance(10)
+    # Until the service comes by, the row is there.
+    assert box.column("SELECT ck FROM t") == [1, 2, 3]
+    assert box.engine.expire_rows() == 1
+    assert box.column("SELECT ck FROM t") == [2, 3]
+    preimage, delete = box.log()[-2:]
+    assert (preimage["operation"], preimage["ck"]) == (0, 1)
+    assert delete == {"operation": -3, "pk": 1, "ck": 1, "end_of_batch": True}
+    box.clock.advance(100)
+    assert [box.engine.expire_rows() for _ in range(2)] == [1, 0]
+
+
+def test_without_clustering_columns_the_partition_goes(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int, gone int TTL) {CDC}")
+    box.run("INSERT INTO t (pk, v, gone) VALUES (1, 2, 0)")
+    assert box.engine.expire_rows() == 1
+    assert [row["operation"] for row in box.log()] == [2, 0, -4]
+    assert box.rows("SELECT * FROM t") == []
+
+
+def test_each_row_is_a_record_of_its_own(box: EngineBox) -> None:
+    box.run(WIDE)
+    box.run(
+        "BEGIN BATCH INSERT INTO t (pk, ck, gone) VALUES (1, 1, 0); INSERT INTO t (pk, ck, gone) VALUES (1, 2, 0);"
+        " APPLY BATCH"
+    )
+    assert box.engine.expire_rows() == 2
+    times = {row["cdc$time"] for row in box.rows("SELECT * FROM t_scylla_cdc_log") if row["cdc$operation"] == -3}
+    assert len(times) == 2
+
+
+def test_the_users_deletes_stay_what_they_were(box: EngineBox) -> None:
+    box.run(WIDE)
+    box.run("INSERT INTO t (pk, ck, gone) VALUES (1, 1, 0)")
+    box.run("DELETE FROM t WHERE pk = 1 AND ck = 1")
+    box.run("DELETE FROM t WHERE pk = 1")
+    assert [row["operation"] for row in box.log()] == [2, 0, 3, 4]
+    assert box.engine.expire_rows() == 0
+
+
+def test_timestamps_count_in_milliseconds(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, gone timestamp TTL)")
+    moment = dt.datetime.fromtimestamp(now_s(box) + 5, UTC)
+    box.run("INSERT INTO t (pk, gone) VALUES (1, ?)", [moment])
+    box.clock.advance(4)
+    assert box.engine.expire_rows() == 0
+    box.clock.advance(1)
+    assert box.engine.expire_rows() == 1
+
+
+def test_it_can_be_switched_off_and_on(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, a int, b int TTL)")
+    box.run("INSERT INTO t (pk, a, b) VALUES (1, 0, 0)")
+    with pytest.raises(InvalidRequest, match="already, with column b"):
+        box.run("ALTER TABLE t TTL a")
+    box.run("ALTER TABLE t TTL NULL")
+    assert box.engine.expire_rows() == 0
+    with pytest.raises(InvalidRequest, match="not enabled"):
+        box.run("ALTER TABLE t TTL NULL")
+    box.run("ALTER TABLE t TTL a")
+    with pytest.raises(InvalidRequest, match="Cannot drop column a"):
+        box.run("ALTER TABLE t DROP a")
+    assert box.engine.expire_rows() == 1
+
+
+def test_describe_shows_the_column(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, gone bigint TTL)")
+    text = box.row("DESCRIBE TABLE t")["create_statement"]
+    assert "    gone bigint TTL" in text
+    box.run("DROP TABLE t")
+    box.run(text)
+    assert box.row("DESCRIBE TABLE t")["create_statement"] == text
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("CREATE TABLE x (pk int PRIMARY KEY, a text TTL)", "must be of type timestamp, bigint or int, not text"),
+        ("CREATE TABLE x (pk int PRIMARY KEY, a int TTL, b int TTL)", "only one column can be the table's TTL column"),
+        ("CREATE TABLE x (pk int, a int TTL, PRIMARY KEY (pk, a))", "must be a regular column"),
+        ("ALTER TABLE t TTL pk", "must be a regular column"),
+        ("ALTER TABLE t TTL nothere", "Column nothere was not found"),
+        ("ALTER TABLE t TTL v", "must be of type"),
+    ],
+)
+def test_refusals(box: EngineBox, statement: str, message: str) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, v text)")
+    with pytest.raises(CqlError, match=message):
+        box.run(statement)
+
+
+def test_a_column_may_be_named_ttl(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, ttl int TTL)")
+    box.run("ALTER TABLE t TTL NULL")
+    box.run("ALTER TABLE t TTL ttl")
+    assert box.engine.schema.keyspaces["ks"].tables["t"].ttl_column == "ttl"
+
+
+def test_from_the_servers_own_interface() -> None:
+    with EmbeddedScylla(clock=ManualClock(1_800_000_000_000_000), seed=1) as scylla:
+        scylla.execute("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        scylla.execute("CREATE TABLE k.t (pk int PRIMARY KEY, gone int TTL) WITH cdc = {'enabled': true}")
+        scylla.execute("INSERT INTO k.t (pk, gone) VALUES (1, 0)")
+        assert scylla.expire_rows() == 1
+        operations = scylla.execute('SELECT "cdc$operation" AS op FROM k.t_scylla_cdc_log')
+    assert [row["op"] for row in operations] == [2, -4]
