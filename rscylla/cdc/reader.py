@@ -89,6 +89,7 @@ class Reader:
         # may be this much older than the window is.
         self._list_margin_us = min(self._lag_us // 2, 15_000_000)
         self._poll_s = min(settings.poll.total_seconds(), max(0.05, lag.total_seconds() / 10))
+        self._not_before = 0.0
         self._scanner = Scanner(source.session, clock=source.clock, limits=settings.limits)
         self._scan = self._prepare(scan_cql)
         self._first_row = self._prepare(first_row_cql)
@@ -135,7 +136,7 @@ class Reader:
         source = self._source
         if self._at_head:
             self._end_if_asked()
-            source.clock.wait(self._stop, self._poll_s)
+        self._pause()
         self._stop.check()
         watermark_us = source.watermark_us(self._lag_us)
         reach_us = watermark_us if self._until_us is None else min(watermark_us, self._until_us)
@@ -165,6 +166,19 @@ class Reader:
             self._jump(reach_us if boundary is None else min(reach_us, boundary.start_us))
         self._at_head = self._at_us >= reach_us
         return Batch(self._events(rows), self.done)
+
+    def _pause(self) -> None:
+        """Wait until the next look at the head is due, or until the rows read so far are within their rate."""
+        clock = self._source.clock
+        wait = max(self._poll_s, len(self._groups) / self._settings.limits.head_queries_per_s) if self._at_head else 0.0
+        wait = max(wait, self._not_before - clock.monotonic())
+        if wait > 0:
+            clock.wait(self._stop, wait)
+
+    def _slow_down(self, rows: int) -> None:
+        rate = self._settings.limits.rows_per_s
+        if rate is not None:
+            self._not_before = max(self._not_before, self._source.clock.monotonic()) + rows / rate
 
     # ------------------------------------------------------------ where and how far
 
@@ -234,6 +248,7 @@ class Reader:
         except TooMuch:
             self._width = self._width.narrower(window)
             return None
+        self._slow_down(len(rows))
         self._width = self._width.after(window, len(rows))
         rows.sort(key=_position)
         return rows

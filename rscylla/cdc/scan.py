@@ -31,6 +31,8 @@ class Limits:
 
     ``in_flight``: queries at once. ``page_size``: rows a page. ``window_rows`` and ``window_bytes``: what a window may
     hold before it is read in narrower ones. ``attempts``: tries of one page. ``backoff``: waits between them.
+    ``head_queries_per_s``: at the head each look costs a query a group of streams, so in a cluster of very many streams
+    the looks come less often than ``poll`` says. ``rows_per_s``: rows read, on average; None for as many as there are.
     """
 
     in_flight: int = 16
@@ -39,11 +41,15 @@ class Limits:
     window_bytes: int = 64 * 1024 * 1024
     attempts: int = 8
     backoff: Backoff = _RETRY
+    head_queries_per_s: int = 200
+    rows_per_s: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        for name in ("in_flight", "page_size", "window_rows", "window_bytes", "attempts"):
+        for name in ("in_flight", "page_size", "window_rows", "window_bytes", "attempts", "head_queries_per_s"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"Limits: {name} must be at least 1, not {getattr(self, name)}")
+        if self.rows_per_s is not None and self.rows_per_s < 1:
+            raise ConfigError(f"Limits: rows_per_s must be at least 1, or None, not {self.rows_per_s}")
 
 
 class TooMuch(Exception):

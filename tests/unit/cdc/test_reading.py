@@ -296,6 +296,26 @@ def test_R14_an_idle_stream_asks_little(log: FakeLog) -> None:
     assert len(log.asked) <= 3 * (seconds + 1)  # 256 streams are three queries
 
 
+def test_R14_the_head_of_very_many_streams_is_looked_at_less_often(log: FakeLog) -> None:
+    log.generation(NOW_US - HOUR, [stream_id(n * 1000 + s, n) for n in range(64) for s in range(4)])
+    client = stream_of(log, limits=Limits(head_queries_per_s=2), streams_per_query=4)("", LAG)
+    client.recv()
+    log.asked.clear()
+    before = log.clock.now_us()
+    for _ in range(6):
+        client.recv()
+    seconds = (log.clock.now_us() - before) / SECOND
+    assert len(log.asked) <= 2 * (seconds + 64)  # one look is 64 queries
+
+
+def test_R14_rows_come_no_faster_than_asked_for(one: FakeLog) -> None:
+    for n in range(200):
+        one.write(HEAD_US - 100 * SECOND + n * 1000, at=n)
+    before = one.clock.now_us()
+    assert len(to_head(one, limits=Limits(window_rows=20, rows_per_s=10))) == 200
+    assert one.clock.now_us() - before >= 17 * SECOND  # 200 rows, less those of the last window
+
+
 def test_R15_a_window_that_holds_too_many_bytes_is_read_in_parts(one: FakeLog) -> None:
     rows = [one.write(HEAD_US - 10 * SECOND + n * 1000, at=n) for n in range(200)]
     client = stream_of(one, limits=Limits(window_bytes=2000, page_size=3))("", LAG, StreamToHead())
