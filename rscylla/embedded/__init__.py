@@ -15,8 +15,10 @@ except ModuleNotFoundError as error:
     ) from error
 from .clock import Clock, ManualClock, SystemClock
 from .errors import CqlError, EmbeddedScyllaError
+from .faults import Faults, Rule, Statements
 from .process import EmbeddedScyllaProcess
 from .result import UNSET
+from .tls import Tls
 
 __all__ = [
     "UNSET",
@@ -25,6 +27,10 @@ __all__ = [
     "EmbeddedScylla",
     "EmbeddedScyllaError",
     "EmbeddedScyllaProcess",
+    "Faults",
     "ManualClock",
+    "Rule",
+    "Statements",
     "SystemClock",
+    "Tls",
 ]

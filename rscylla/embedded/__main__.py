@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from .durable import COMPACT_BYTES
 from .errors import EmbeddedScyllaError
 from .facade import EmbeddedScylla
 from .process import USERS_VARIABLE
+from .tls import Tls
 
 __all__ = ["main"]
 
@@ -28,21 +30,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Millions of stored cells are no garbage: look at them less often. This process is nobody else's.
     gc.set_threshold(50_000, 20, 50)
     users = json.loads(os.environ[USERS_VARIABLE]) if USERS_VARIABLE in os.environ else None
-    scylla = EmbeddedScylla(
-        options.nodes,
-        port=options.port,
-        shards=options.shards,
-        vnodes=options.vnodes,
-        seed=options.seed,
-        ring_delay=timedelta(milliseconds=options.ring_delay_ms),
-        users=users,
-        tablets=bool(options.tablets),
-        version=options.scylla_version,
-    )
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
+        scylla = EmbeddedScylla(
+            options.nodes,
+            port=options.port,
+            shards=options.shards,
+            vnodes=options.vnodes,
+            seed=options.seed,
+            ring_delay=timedelta(milliseconds=options.ring_delay_ms),
+            users=users,
+            tls=_tls(options),
+            tablets=bool(options.tablets),
+            version=options.scylla_version,
+            data_dir=options.data_dir,
+            fsync=bool(options.fsync),
+            compact_bytes=options.compact_bytes,
+        )
         scylla.start()
     except EmbeddedScyllaError as error:
         _say({"error": str(error)})
@@ -55,6 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _tls(options: argparse.Namespace) -> Tls | None:
+    return None if options.tls_cert is None else Tls(options.tls_cert, options.tls_key, options.tls_ca)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rscylla.embedded", description=__doc__)
     parser.add_argument("--nodes", type=int, default=1)
@@ -65,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ring-delay-ms", type=int, default=30_000)
     parser.add_argument("--tablets", type=int, default=0, help="1: new keyspaces use tablets unless they say otherwise")
     parser.add_argument("--scylla-version", choices=["4.3", "4.4"], default=None, help="an old Scylla, without tablets")
+    parser.add_argument("--data-dir", default=None, help="keep all data there; without it, data is in memory only")
+    parser.add_argument("--fsync", type=int, default=0, help="1: answer a write only once the disk has it")
+    parser.add_argument("--compact-bytes", type=int, default=COMPACT_BYTES, help="log bytes before a snapshot is made")
+    parser.add_argument("--tls-cert", help="PEM file with the nodes' certificate; they then speak TLS only")
+    parser.add_argument("--tls-key", help="PEM file with its key")
+    parser.add_argument("--tls-ca", help="PEM file of the authority that clients' certificates need (mutual TLS)")
     parser.add_argument("--control", action="store_true", help="take commands on standard input, stop when it ends")
     return parser
 
@@ -97,6 +113,8 @@ def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, 
             scylla.upgrade(command["rewriting"])
         case "finish_rewriting":
             scylla.finish_rewriting()
+        case "fault":
+            return {"result": scylla.call_fault(command["call"], command["arguments"])}
         case unknown:
             return {"error": f"unknown command {unknown!r}"}
     return {}

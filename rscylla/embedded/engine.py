@@ -81,8 +81,12 @@ class Journal(Protocol):
         """Write down that a table is about to lose all rows."""
         ...
 
+    def schema_changing(self) -> None:
+        """Hear that a schema statement begins."""
+        ...
+
     def schema_changed(self, changes: Sequence[SchemaChange]) -> None:
-        """Write down what the schema now holds in the places that have changed."""
+        """Write down what the schema now holds in the places that have changed: none after a failure."""
         ...
 
 
@@ -395,9 +399,7 @@ class Engine:
         raise InvalidRequest(f"{type(statement).__name__} is not supported by the embedded server")
 
     def _change_schema(self, statement: DdlStatement, keyspace: str | None) -> Result:
-        change, all_changes = self._editor.apply(statement, keyspace)
-        if self.journal is not None and all_changes:
-            self.journal.schema_changed(all_changes)
+        change, all_changes = self._edit_schema(statement, keyspace)
         for each in all_changes:
             self._forget_statements(each)
             for listener in list(self.schema_listeners):
@@ -411,6 +413,19 @@ class Engine:
             self.schema.version = uuid.uuid4()
             for listener in list(self.schema_listeners):
                 listener(SchemaChange("CREATED", "TABLE", table.keyspace, table.name))
+
+    def _edit_schema(
+        self, statement: DdlStatement, keyspace: str | None
+    ) -> tuple[SchemaChange | None, list[SchemaChange]]:
+        if self.journal is None:
+            return self._editor.apply(statement, keyspace)
+        self.journal.schema_changing()
+        changes: list[SchemaChange] = []
+        try:
+            change, changes = self._editor.apply(statement, keyspace)
+        finally:
+            self.journal.schema_changed(changes)
+        return change, changes
 
     def _forget_statements(self, change: SchemaChange) -> None:
         """Drop prepared statements of what changed, so that clients prepare them again and learn the new columns."""
@@ -433,6 +448,11 @@ class Engine:
         """The data of all tables by keyspace and name, for who keeps it. Change it only by the stores' own methods."""
         return self._stores
 
+    @property
+    def protected(self) -> frozenset[str]:
+        """The names of the system keyspaces."""
+        return self._system.protected
+
     def clear(self) -> None:
         """Forget all keyspaces, data and statements; the system tables are as at the start."""
         self._prepared.clear()
@@ -440,7 +460,16 @@ class Engine:
         self._stores.clear()
         self._last_timestamp.clear()
         self.schema.keyspaces.clear()
+        self.install_system_tables()
+
+    def install_system_tables(self) -> None:
+        """Put the system tables of the cluster's version in their places; those that are there stay."""
         self._system.install(self.table_changed)
+
+    def is_current(self, table: Table) -> bool:
+        """Return whether *table* is in use as it is: not dropped and not altered."""
+        keyspace = self.schema.keyspaces.get(table.keyspace)
+        return keyspace is not None and keyspace.tables.get(table.name) is table
 
     def _table(self, name: ast.TableName, current: str | None) -> Table:
         keyspace_name = name.keyspace or current

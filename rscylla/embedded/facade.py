@@ -6,19 +6,26 @@ import asyncio
 import concurrent.futures
 import errno
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from .clock import Clock, SystemClock
 from .descriptions import Rewriting, Version
+from .durable import COMPACT_BYTES, Durable
 from .engine import Engine
 from .errors import EmbeddedScyllaError
+from .faultboard import FaultBoard
+from .faultcontrol import FaultControl
+from .faults import Faults
 from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
 from .server import Server, ServerOptions
 from .sessions import Sessions
+from .tls import Tls
 from .topology import Cluster, Node
 
 if TYPE_CHECKING:
@@ -39,7 +46,8 @@ class EmbeddedScylla:
     A ScyllaDB look-alike on loopback, for development and tests: native protocol, CQL, CDC logs and generations.
 
     Each node listens on an address of its own, 127.0.0.1, 127.0.0.2 and so on, on one common port. All data is in
-    memory and gone with `stop`. Every method is thread-safe. What it does not support, it refuses by name.
+    memory, and gone with the process unless it has a ``data_dir``. Every method is thread-safe. What it does not
+    support, it refuses by name.
 
     Args:
         nodes: How many nodes the cluster starts with.
@@ -49,11 +57,17 @@ class EmbeddedScylla:
         clock: What the nodes tell the time from, and sessions from `connect` stamp their writes by; None is the
             machine's clock.
         users: Names with passwords; None lets everyone in.
+        tls: Certificate and key of the nodes, which then speak TLS only; with an authority for clients, mutual TLS.
         seed: Makes host ids, tokens and stream ids repeatable.
         ring_delay: A new generation starts twice this and five seconds after it was made.
         tablets: Whether new keyspaces use tablets where they do not say by ``tablets = {'enabled': ...}``.
         version: "4.3" for a Scylla that describes generations in one old table, until `upgrade`; "4.4" for one without
             tablets; None for the present one. Nothing else of old versions is imitated.
+        data_dir: A directory of its own, where data, schema, nodes and stream ids outlive the process, a killed one
+            too. What is there wins over ``nodes``, ``shards``, ``vnodes`` and ``seed``; give the rest as before.
+        fsync: Answer a write only once the disk has it. Without it a write is safe as soon as it is answered when
+            the process is killed, but the last seconds are lost when the machine goes down.
+        compact_bytes: How long the log in ``data_dir`` may get before a snapshot takes its place.
         shard_aware: Tell clients about shards, as Scylla does; they then open one connection for each.
         compression: Compress answers for clients that ask for it. Needs ``lz4``; on loopback it only costs time.
         max_frame: The largest request accepted, in bytes.
@@ -73,10 +87,14 @@ class EmbeddedScylla:
         vnodes: int = 8,
         clock: Clock | None = None,
         users: Mapping[str, str] | None = None,
+        tls: Tls | None = None,
         seed: int | None = None,
         ring_delay: timedelta = timedelta(seconds=30),
         tablets: bool = False,
         version: Version | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        fsync: bool = False,
+        compact_bytes: int = COMPACT_BYTES,
         shard_aware: bool = True,
         compression: bool = False,
         max_frame: int = 256 * 1024 * 1024,
@@ -86,6 +104,7 @@ class EmbeddedScylla:
             raise ValueError("users is empty, so nobody could log in; leave it out to let everyone in")
         self.clock: Clock = clock or SystemClock()
         self._users = dict(users) if users is not None else None
+        self._tls = tls
         self._cluster = Cluster(
             nodes,
             shards=shards,
@@ -102,11 +121,18 @@ class EmbeddedScylla:
             compression=compression,
             max_frame=max_frame,
             max_connections=max_connections,
+            tls=None if tls is None else tls.server_context(),
         )
         self._wanted_port = port
         self._port = 0
         self._engine = Engine(self._cluster, self.clock)
-        self._server = Server(self._engine, self._options)
+        self._durable: Durable | None = None
+        if data_dir is not None:
+            self._durable = Durable(Path(data_dir), self._engine, sync=fsync, compact_bytes=compact_bytes)
+        board = FaultBoard(self._engine.is_current)
+        self._engine.write_faults = board
+        self._server = Server(self._engine, self._options, board)
+        self._faults = FaultControl(self._cluster, self._server, board, lambda: self._port)
         self._sessions = Sessions(clock)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -120,7 +146,8 @@ class EmbeddedScylla:
         A server that was stopped starts again with its data, on the port it had if that was given.
 
         Raises:
-            EmbeddedScyllaError: It is running already, or an address or port cannot be had.
+            EmbeddedScyllaError: It is running already, an address or port cannot be had, or the data directory is in
+                use, damaged, or cannot be written.
         """
         with self._lock:
             if self._loop is not None:
@@ -136,7 +163,8 @@ class EmbeddedScylla:
             self.stop()
             raise
         log.info(
-            "embedded Scylla for development and tests (data in memory, no durability) listens on %s, port %d",
+            "embedded Scylla for development and tests (%s) listens on %s, port %d",
+            "data in memory, no durability" if self._durable is None else f"data in {self._durable.path}",
             ", ".join(self.contact_points),
             self._port,
         )
@@ -154,6 +182,8 @@ class EmbeddedScylla:
         # One more turn of the loop lets the closed connections say goodbye before it ends.
         loop.call_soon_threadsafe(loop.call_soon, loop.stop)
         thread.join(_STOP_TIMEOUT_S)
+        if self._durable is not None and not thread.is_alive():
+            self._durable.close()
 
     def __enter__(self) -> Self:
         """Start, unless it is running."""
@@ -165,6 +195,8 @@ class EmbeddedScylla:
         self.stop()
 
     async def _open(self) -> None:
+        if self._durable is not None:
+            self._durable.open()
         attempts = 1 if self._wanted_port else _PORT_ATTEMPTS
         for left in reversed(range(attempts)):
             try:
@@ -206,8 +238,19 @@ class EmbeddedScylla:
         ``options`` go to ``cassandra.cluster.Cluster`` and win over what is set here. With ``users``, the first of
         them logs in unless an ``auth_provider`` is given. Raises what the driver raises.
         """
-        self._running()
-        return self._sessions.connect(self.contact_points, self.port, self._users, keyspace, options)
+        if self._tls is not None and "ssl_context" not in options:
+            options["ssl_context"] = self._tls.client_context()
+        listening = self._run(lambda: [n.address for n in self._cluster.nodes if self._server.listens(n.index)])
+        return self._sessions.connect(listening or self.contact_points, self.port, self._users, keyspace, options)
+
+    @property
+    def faults(self) -> Faults:
+        """What can go wrong with this cluster, when told to: nodes that stop or hang, errors, lost connections."""
+        return Faults(self.call_fault)
+
+    def call_fault(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Do one thing that `Faults` asks for; arguments and result are JSON. Raises what `Faults` says."""
+        return self._wait(self._faults.call(name, arguments))
 
     def execute(self, cql: str, values: Sequence[Any] = (), *, keyspace: str | None = None) -> list[dict[str, Any]]:
         """Run one statement inside the server, past the protocol; return all its rows by column name.

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from .descriptions import Rewriting, Version
 from .errors import EmbeddedScyllaError
+from .faults import Faults
 from .sessions import Sessions
+from .tls import Tls
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -34,10 +36,12 @@ _MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD
 
 
 class EmbeddedScyllaProcess:
-    """An embedded Scylla in a child process. A context manager; not thread-safe, but for `connect` and `kill`.
+    """An embedded Scylla in a child process. A context manager; not thread-safe, but for `connect`, `kill` and
+    `faults`.
 
     Args:
-        nodes, port, shards, vnodes, users, seed, ring_delay, tablets, version: as in `EmbeddedScylla`.
+        nodes, port, shards, vnodes, users, tls, seed, ring_delay, tablets, version, data_dir, fsync, compact_bytes:
+            as in `EmbeddedScylla`.
         start_timeout: How long the child may take until it listens.
         tune_malloc: Let the child's allocator keep large blocks; no effect outside glibc.
     """
@@ -50,10 +54,14 @@ class EmbeddedScyllaProcess:
         shards: int = 2,
         vnodes: int = 8,
         users: Mapping[str, str] | None = None,
+        tls: Tls | None = None,
         seed: int | None = None,
         ring_delay: timedelta = timedelta(seconds=30),
         tablets: bool = False,
         version: Version | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        fsync: bool = False,
+        compact_bytes: int | None = None,
         start_timeout: timedelta = timedelta(seconds=30),
         tune_malloc: bool = True,
     ) -> None:
@@ -66,16 +74,27 @@ class EmbeddedScyllaProcess:
         }
         if seed is not None:
             self._arguments["seed"] = seed
+        self._tls = tls
+        if tls is not None:
+            self._arguments |= {"tls-cert": str(tls.certificate.absolute()), "tls-key": str(tls.key.absolute())}
+            if tls.client_ca is not None:
+                self._arguments["tls-ca"] = str(tls.client_ca.absolute())
         if tablets:
             self._arguments["tablets"] = 1
         if version is not None:
             self._arguments["scylla-version"] = version
+        if data_dir is not None:
+            self._arguments["data-dir"] = os.fspath(data_dir)
+            self._arguments["fsync"] = int(fsync)
+        if compact_bytes is not None:
+            self._arguments["compact-bytes"] = compact_bytes
         self._users = dict(users) if users is not None else None
         self._timeout_s = start_timeout.total_seconds()
         self._tune_malloc = tune_malloc
         self._child: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._sessions = Sessions()
+        self._talking = threading.Lock()
         self._ready: dict[str, Any] = {}
 
     # ------------------------------------------------------------ life
@@ -124,7 +143,10 @@ class EmbeddedScyllaProcess:
             child.wait()
 
     def kill(self) -> None:
-        """End the child at once, as a crash would (SIGKILL). All its data is gone; sessions stay open, broken."""
+        """End the child at once, as a crash would (SIGKILL). Sessions stay open, broken.
+
+        Its data is gone, unless it has a ``data_dir``: then `start` brings back all that clients were told is written.
+        """
         child, self._child = self._child, None
         if child is None:
             return
@@ -161,6 +183,8 @@ class EmbeddedScyllaProcess:
 
     def connect(self, keyspace: str | None = None, **options: Any) -> Session:
         """Return a new scylla-driver session; `stop` closes it. ``options`` go to ``cassandra.cluster.Cluster``."""
+        if self._tls is not None and "ssl_context" not in options:
+            options["ssl_context"] = self._tls.client_context()
         return self._sessions.connect(self.contact_points, self.port, self._users, keyspace, options)
 
     def add_node(self, delay: timedelta | None = None) -> str:
@@ -191,6 +215,11 @@ class EmbeddedScyllaProcess:
         """Copy the generations that an upgrade has held back, see `EmbeddedScylla.finish_rewriting`."""
         self._command("finish_rewriting")
 
+    @property
+    def faults(self) -> Faults:
+        """What can go wrong with this cluster, see `EmbeddedScylla.faults`."""
+        return Faults(lambda name, arguments: self._command("fault", call=name, arguments=arguments).get("result"))
+
     # ------------------------------------------------------------ talking to the child
 
     def _running(self) -> subprocess.Popen[str]:
@@ -201,11 +230,12 @@ class EmbeddedScyllaProcess:
     def _command(self, name: str, delay: timedelta | None = None, **arguments: Any) -> dict[str, Any]:
         if delay is not None:
             arguments["delay_ms"] = _milliseconds(delay)
-        stdin = self._running().stdin
-        assert stdin is not None
-        stdin.write(json.dumps({"command": name, **arguments}) + "\n")
-        stdin.flush()
-        answer = self._next_answer()
+        with self._talking:
+            stdin = self._running().stdin
+            assert stdin is not None
+            stdin.write(json.dumps({"command": name, **arguments}) + "\n")
+            stdin.flush()
+            answer = self._next_answer()
         self._ready["contact_points"] = answer["contact_points"]
         return answer
 
