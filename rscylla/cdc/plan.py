@@ -65,7 +65,8 @@ def next_window(
 def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUERY) -> tuple[tuple[bytes, ...], ...]:
     """Return the streams in groups of at most *limit*, each of whole vnodes where they fit.
 
-    The streams of a vnode share their replicas, and neighbours in the ring mostly do.
+    The streams of a vnode share their replicas, and neighbours in the ring mostly do. Those of tablets name no vnode;
+    each stands for itself, and a group is any *limit* neighbours.
 
     Args:
         streams: in ascending order of token, as ``Topology.streams`` gives them.

@@ -54,7 +54,7 @@ class Source:
         self._stop = stop
         self._backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
         self.table: TableInfo = read_table(session, keyspace, table)
-        self.topology: Topology = topology_for(session, keyspace)
+        self.topology: Topology = topology_for(session, keyspace, table)
         self.node_clocks = NodeClocks(session, clock)
         self.generations: tuple[Generation, ...] = ()
         self.known_at_us = 0
@@ -74,6 +74,7 @@ class Source:
     def _read_generations(self) -> tuple[Generation, ...]:
         found = self.topology.generations()
         if not found:
+            self.reread_table()  # the streams of tablets go with the table: then that is what is to be told
             raise NoStreams("the cluster has no CDC generation yet; is it still starting?")
         return found
 
@@ -177,10 +178,14 @@ class Source:
         oldest_us = self.oldest_us()
         if max(cursor.exact_us, cursor.generation * 1000) < oldest_us:  # no row is older than its generation
             return self._expired(cursor, oldest_us, on_expired)
+        if self.topology.forgets and cursor.generation < self.generations[0].time:
+            return self.at(cursor.exact_us)  # it was at the end of a set that is no longer listed
         if cursor.generation not in {g.time for g in self.generations}:
+            # The stream sets of tablets are the table's own, generations of vnodes are the cluster's.
+            owner = "table" if self.topology.model == "tablets" else "cluster"
             raise InvalidCursor(
-                f"the cursor names the CDC generation of {cursor.generation} ms, which this cluster does not have; "
-                "is it a cursor of another cluster?"
+                f"the cursor names the CDC generation of {cursor.generation} ms, which this {owner} does not have; "
+                f"is it a cursor of another {owner}?"
             )
         first_us = cursor.generation * 1000
         return cursor if cursor.exact_us >= first_us else EventID(cursor.generation, first_us)

@@ -7,20 +7,25 @@ import struct
 import threading
 import uuid
 from bisect import bisect_right
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Protocol
 
 import attrs
 
+from .._streamid import token_of
 from ..clock import Clock
-from ..errors import CDCDisabled, MetadataError, NoStreams, SourceError, TableNotFound
+from ..errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, SourceError, TableNotFound
 from .driver import LogSession
 from .query import LOG_SUFFIX, quote_name
 
 __all__ = [
     "BaseColumn",
     "Generation",
+    "LegacyTopology",
+    "Model",
     "NodeClocks",
     "TableInfo",
+    "TabletTopology",
     "Topology",
     "VnodeTopology",
     "read_table",
@@ -33,6 +38,11 @@ DEFAULT_TTL_S = 86_400
 
 SAMPLE_TIMEOUT_S = 2.0
 """A node that takes longer to tell its time is left out: reading must not wait for one that hangs."""
+
+Model = Literal["vnodes", "tablets"]
+
+_OLD = "cdc_streams_descriptions"
+_NEW = "cdc_generation_timestamps"
 
 _U32 = struct.Struct("<I")
 
@@ -54,6 +64,12 @@ class Topology(Protocol):
     Generation times are read before stream sets: a set is complete once its time is visible.
     """
 
+    model: Model
+    """What the table's streams follow."""
+
+    forgets: bool
+    """Whether generations whose rows have all expired leave the list."""
+
     def generations(self) -> tuple[Generation, ...]:
         """Read all generations from the cluster, sorted by time. Blocks."""
 
@@ -65,53 +81,182 @@ class Topology(Protocol):
         """
 
 
-class VnodeTopology:
-    """Generations of a vnode keyspace, Scylla 4.4 and later: ``cdc_generation_timestamps`` and the streams by vnode.
+class _Kept:
+    """The stream sets that were read, by generation. Thread-safe."""
 
-    Source: Scylla ``docs/dev/cdc.md``; tables of ``system_distributed``.
-    """
-
-    def __init__(self, session: LogSession) -> None:
-        self._session = session
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._streams: dict[int, tuple[bytes, ...]] = {}
 
-    def generations(self) -> tuple[Generation, ...]:
-        rows = self._session.rows(
-            "SELECT toUnixTimestamp(time) FROM system_distributed.cdc_generation_timestamps WHERE key = 'timestamps'",
-            doing="reading the CDC generations",
-        )
-        # Sorted here: the table is clustered newest first, and no order is to be relied on.
-        return tuple(Generation(t) for t in sorted({row[0] for row in rows}))
-
-    def streams(self, generation: Generation) -> tuple[bytes, ...]:
+    def get(self, generation: Generation, read: Callable[[], Iterable[bytes]]) -> tuple[bytes, ...]:
         with self._lock:
             known = self._streams.get(generation.time)
         if known is not None:
             return known
-        rows = self._session.rows(
-            "SELECT streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = %s",
-            (generation.time,),
-            doing="reading the streams of a CDC generation",
-        )
-        ids = {bytes(stream) for row in rows for stream in row[0] or ()}
+        ids = {bytes(stream) for stream in read()}
         if not ids:
             raise NoStreams(
                 f"the CDC generation of {generation.time} ms has no streams; its description may not have reached this "
                 "replica yet, try again"
             )
         # Signed token order, which is the order of full scans and keeps the streams of a vnode together.
-        found = tuple(sorted(ids, key=lambda s: (int.from_bytes(s[:8], "big", signed=True), s)))
+        found = tuple(sorted(ids, key=lambda s: (token_of(s), s)))
         with self._lock:
             self._streams[generation.time] = found
         return found
 
 
-def topology_for(session: LogSession, keyspace: str) -> Topology:
-    """Return the topology that *keyspace* uses, by looking at its schema. Blocks.
+def _sorted(rows: Iterable[tuple[Any, ...]]) -> tuple[Generation, ...]:
+    # Sorted here: the tables are clustered newest first or not at all, and no order is to be relied on.
+    return tuple(Generation(t) for t in sorted({row[0] for row in rows}))
+
+
+class VnodeTopology:
+    """Generations of a vnode keyspace, Scylla 4.4 and later: ``cdc_generation_timestamps`` and the streams by vnode.
+
+    Source: Scylla ``docs/dev/cdc.md``; tables of ``system_distributed``.
+    """
+
+    model: Model = "vnodes"
+    forgets = False
+
+    def __init__(self, session: LogSession) -> None:
+        self._session = session
+        self._kept = _Kept()
+
+    def generations(self) -> tuple[Generation, ...]:
+        return _sorted(
+            self._session.rows(
+                "SELECT toUnixTimestamp(time) FROM system_distributed.cdc_generation_timestamps "
+                "WHERE key = 'timestamps'",
+                doing="reading the CDC generations",
+            )
+        )
+
+    def streams(self, generation: Generation) -> tuple[bytes, ...]:
+        return self._kept.get(generation, lambda: self._read(generation))
+
+    def _read(self, generation: Generation) -> list[bytes]:
+        rows = self._session.rows(
+            "SELECT streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = %s",
+            (generation.time,),
+            doing="reading the streams of a CDC generation",
+        )
+        return [stream for row in rows for stream in row[0] or ()]
+
+
+class LegacyTopology:
+    """Generations of Scylla 4.3 in ``cdc_streams_descriptions``, followed through the upgrade to 4.4.
+
+    The upgrade makes the new tables and copies the old generations there; ``system.cdc_local`` says ``rewritten`` when
+    all are copied, and then the new tables are all that is read. Until then both are, and what either lists counts:
+    generations made meanwhile are in the new tables only, and with the copying switched off that stays so.
+    """
+
+    model: Model = "vnodes"
+    forgets = False
+
+    def __init__(self, session: LogSession) -> None:
+        self._session = session
+        self._kept = _Kept()
+        self._new = VnodeTopology(session)
+        self._in_new: frozenset[Generation] = frozenset()
+        self._has_moved = False
+
+    def generations(self) -> tuple[Generation, ...]:
+        if not self._has_moved:
+            old = self._old_generations()
+            if old is not None:
+                return old
+            log.info("the descriptions of the CDC generations have moved to the tables of Scylla 4.4")
+            self._has_moved = True
+        return self._new.generations()
+
+    def _old_generations(self) -> tuple[Generation, ...] | None:
+        """Return what old and new tables list; None when only the new ones count any more."""
+        described = _description_tables(self._session)
+        if _OLD not in described:
+            return None
+        has_new = _NEW in described
+        if has_new and self._is_rewritten():
+            return None
+        try:
+            found = self._session.rows(
+                f"SELECT toUnixTimestamp(time) FROM system_distributed.{_OLD}", doing="reading the CDC generations"
+            )
+        except QueryFailed:
+            if _OLD in _description_tables(self._session):
+                raise
+            return None  # it was removed just now, as may be done after an upgrade
+        newer = self._new.generations() if has_new else ()
+        self._in_new = frozenset(newer)
+        return _sorted([*found, *((g.time,) for g in newer)])
+
+    def _is_rewritten(self) -> bool:
+        return bool(
+            self._session.rows(
+                "SELECT key FROM system.cdc_local WHERE key = 'rewritten'",
+                doing="asking whether the CDC generations were rewritten",
+            )
+        )
+
+    def streams(self, generation: Generation) -> tuple[bytes, ...]:
+        if self._has_moved or generation in self._in_new:
+            return self._new.streams(generation)
+        return self._kept.get(generation, lambda: self._read(generation))
+
+    def _read(self, generation: Generation) -> list[bytes]:
+        rows = self._session.rows(
+            f"SELECT streams FROM system_distributed.{_OLD} WHERE time = %s",
+            (generation.time,),
+            doing="reading the streams of a CDC generation",
+        )
+        return [stream for row in rows for stream in row[0] or ()]
+
+
+class TabletTopology:
+    """Stream sets of one table in a tablets keyspace; each split or merge of its tablets makes a whole new one.
+
+    Source: Scylla ``docs/dev/cdc.md``; virtual tables ``system.cdc_timestamps`` and ``system.cdc_streams``, which list
+    a set from when it is decided, a minute before it is used, and drop it when its rows have expired.
+    """
+
+    model: Model = "tablets"
+    forgets = True
+
+    def __init__(self, session: LogSession, keyspace: str, table: str) -> None:
+        self._session = session
+        self._table = (keyspace, table)
+        self._kept = _Kept()
+
+    def generations(self) -> tuple[Generation, ...]:
+        return _sorted(
+            self._session.rows(
+                "SELECT toUnixTimestamp(timestamp) FROM system.cdc_timestamps "
+                "WHERE keyspace_name = %s AND table_name = %s",
+                self._table,
+                doing="reading the CDC stream sets",
+            )
+        )
+
+    def streams(self, generation: Generation) -> tuple[bytes, ...]:
+        return self._kept.get(generation, lambda: self._read(generation))
+
+    def _read(self, generation: Generation) -> list[bytes]:
+        rows = self._session.rows(
+            "SELECT stream_id FROM system.cdc_streams "
+            "WHERE keyspace_name = %s AND table_name = %s AND timestamp = %s AND stream_state = 0",
+            (*self._table, generation.time),
+            doing="reading the streams of a CDC stream set",
+        )
+        return [row[0] for row in rows]
+
+
+def topology_for(session: LogSession, keyspace: str, table: str) -> Topology:
+    """Return the topology of a table's streams, by looking at the schema. Blocks.
 
     Raises:
-        MetadataError: it is one that this version does not read.
+        MetadataError: the cluster describes no CDC generations.
     """
     tables = session.rows(
         "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_schema'",
@@ -123,20 +268,24 @@ def topology_for(session: LogSession, keyspace: str) -> Topology:
             (keyspace,),
             doing=f"looking at keyspace {keyspace}",
         )
-        if rows and rows[0][0] is not None:
-            raise MetadataError(
-                f"keyspace {quote_name(keyspace)} uses tablets, whose streams this version does not read; create it "
-                "WITH tablets = {'enabled': false}"
-            )
-    described = session.rows(
+        if rows and rows[0][0] is not None:  # 0 is the usual value: as many tablets as the server likes
+            return TabletTopology(session, keyspace, table)
+    described = _description_tables(session)
+    if _OLD in described:
+        return LegacyTopology(session)
+    if _NEW in described:
+        return VnodeTopology(session)
+    raise MetadataError(
+        f"the cluster has neither system_distributed.{_NEW} nor {_OLD}; is it ScyllaDB, 4.3 or later, with CDC?"
+    )
+
+
+def _description_tables(session: LogSession) -> set[str]:
+    rows = session.rows(
         "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_distributed'",
         doing="looking for the CDC description tables",
     )
-    if ("cdc_generation_timestamps",) not in described:
-        raise MetadataError(
-            "the cluster has no system_distributed.cdc_generation_timestamps; this version reads Scylla 4.4 and later"
-        )
-    return VnodeTopology(session)
+    return {row[0] for row in rows}
 
 
 def generation_at(generations: tuple[Generation, ...], time_us: int) -> int:

@@ -53,6 +53,11 @@ def test_streams_of_before_versions_are_grouped_too() -> None:
     assert [len(g) for g in group_streams(old)] == [100, 100, 50]
 
 
+def test_streams_of_tablets_are_grouped_whole_and_bounded() -> None:
+    tablets = [stream_id(n) for n in range(7)]
+    assert group_streams(tablets, limit=3) == (tuple(tablets[:3]), tuple(tablets[3:6]), tuple(tablets[6:]))
+
+
 @pytest.mark.parametrize("limit", [0, -1, 101])
 def test_R25_a_group_larger_than_the_server_allows_is_refused(limit: int) -> None:
     with pytest.raises(ConfigError, match="from 1 to 100"):

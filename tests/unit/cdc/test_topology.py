@@ -17,7 +17,6 @@ from rscylla.cdc.topology import (
     _cdc_options,
     generation_at,
     read_table,
-    topology_for,
 )
 from rscylla.errors import MetadataError, NoStreams, QueryTimeout
 
@@ -64,13 +63,6 @@ def test_R22_an_empty_set_of_streams_is_an_error_and_not_kept(log: FakeLog) -> N
         topology.streams(Generation(7))
     log.generations[7] = [stream_id(1)]
     assert topology.streams(Generation(7)) == (stream_id(1),)
-
-
-def test_tablets_are_refused_by_name(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = {"= 'system_schema'": [("scylla_keyspaces",)], "scylla_keyspaces": [(0,)]}
-    monkeypatch.setattr(log, "rows", lambda cql, values=(), **_: next(v for k, v in answers.items() if k in cql))
-    with pytest.raises(MetadataError, match="uses tablets"):
-        topology_for(log, "ks")  # type: ignore[arg-type]
 
 
 def test_a_table_is_read_with_its_keys_in_order(clock: object) -> None:
