@@ -99,6 +99,8 @@ def connect(
     username: str | None = None,
     password: str | None = None,
     tls_ca: str | Path | None = None,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
     local_dc: str | None = None,
     connect_timeout_s: float = 10.0,
 ) -> Session:
@@ -108,6 +110,7 @@ def connect(
         hosts: contact points, each ``host``, ``host:port`` or ``[ipv6]:port``; *port* where none is given.
         username: user to log in as; then *password* is required.
         tls_ca: PEM file of the authority that signed the nodes' certificates; turns TLS on.
+        tls_cert, tls_key: PEM files of this client's own certificate and key, for nodes that ask for one (mutual TLS).
         local_dc: data centre to prefer.
 
     Raises:
@@ -125,7 +128,7 @@ def connect(
         [DefaultEndPoint(address, p) for address, p in points],
         port=points[0][1],
         auth_provider=PlainTextAuthProvider(username, password) if username is not None else None,
-        ssl_context=_tls_context(tls_ca) if tls_ca is not None else None,
+        ssl_context=_tls_context(tls_ca, tls_cert, tls_key),
         execution_profiles={
             EXEC_PROFILE_DEFAULT: ExecutionProfile(
                 load_balancing_policy=TokenAwarePolicy(policy), request_timeout=REQUEST_TIMEOUT_S
@@ -155,12 +158,22 @@ def _endpoint(host: str, port: int) -> tuple[str, int]:
     return address, int(digits) if digits else port
 
 
-def _tls_context(ca: str | Path) -> ssl.SSLContext:
+def _tls_context(ca: str | Path | None, cert: str | Path | None, key: str | Path | None) -> ssl.SSLContext | None:
+    if ca is None and cert is None and key is None:
+        return None
+    if ca is None or (cert is None) != (key is None):
+        raise ConfigError("tls_cert and tls_key go together, and with tls_ca, which turns TLS on")
     try:
         context = ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as e:
         raise ConfigError(f"the TLS authority file {str(ca)!r} cannot be read: {e}") from e
     context.check_hostname = False  # the driver connects by address; the chain is still verified
+    if cert is not None:
+        try:
+            # A passphrase would be asked for on the terminal: an empty one makes such a key an error instead.
+            context.load_cert_chain(str(cert), str(key), password="")
+        except (OSError, ssl.SSLError) as e:
+            raise ConfigError(f"the TLS certificate {str(cert)!r} with key {str(key)!r} cannot be used: {e}") from e
     return context
 
 

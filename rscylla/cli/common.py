@@ -32,6 +32,8 @@ __all__ = [
     "Password",
     "TableName",
     "TlsCa",
+    "TlsCert",
+    "TlsKey",
     "Username",
     "close_stdout",
     "credentials",
@@ -317,6 +319,14 @@ TlsCa = Annotated[
     Path | None,
     typer.Option("--tls-ca", metavar="FILE", help="Use TLS; PEM file of the authority that signed the nodes' keys."),
 ]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", metavar="FILE", help="PEM file of the own certificate, where nodes ask for one."),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option("--tls-key", metavar="FILE", help="PEM file of its key."),
+]
 JsonOutput = Annotated[
     bool,
     typer.Option("--json", help="One JSON object a line on standard output."),
@@ -333,12 +343,21 @@ class Connection:
     username: str | None
     password: str | None = attrs.field(repr=False)
     tls_ca: Path | None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
 
     @contextmanager
     def session(self) -> Iterator[rscylla.Session]:
         """Connect, and shut the session's cluster down at the end."""
         username, password = credentials(self.username, self.password)
-        session = rscylla.connect(self.hosts, username=username, password=password, tls_ca=self.tls_ca)
+        session = rscylla.connect(
+            self.hosts,
+            username=username,
+            password=password,
+            tls_ca=self.tls_ca,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+        )
         try:
             yield session
         finally:

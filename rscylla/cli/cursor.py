@@ -19,6 +19,8 @@ from .common import (
     JsonOutput,
     Password,
     TlsCa,
+    TlsCert,
+    TlsKey,
     Username,
     naming,
     parse_table,
@@ -57,10 +59,12 @@ def list_(
     username: Username = None,
     password: Password = None,
     tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: JsonOutput = False,
 ) -> None:
     """List all cursors, by consumer."""
-    with _opened(Connection(host, username, password, tls_ca), store, table_name) as (_, cursors):
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, cursors):
         records = cursors.list_cursors()
     if as_json:
         for record in records:
@@ -83,10 +87,12 @@ def get(
     username: Username = None,
     password: Password = None,
     tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Print the cursor of a consumer; an empty line if it was reset to the oldest event."""
-    with _opened(Connection(host, username, password, tls_ca), store, table_name) as (_, cursors):
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, cursors):
         records = cursors.cursor_history(consumer)
     if not records:
         raise rscylla.CursorError(
@@ -114,10 +120,15 @@ def set_(
     username: Username = None,
     password: Password = None,
     tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Move a cursor forward. Going back is refused; `rscylla cursor reset` does that."""
-    with _opened(Connection(host, username, password, tls_ca), store, table_name) as (session, cursors):
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (
+        session,
+        cursors,
+    ):
         wanted = _cursor(session, cursor, of)
         cursors.get_cursor(consumer)  # so that going back is told from the saved cursor
         cursors.set_cursor(consumer, wanted)
@@ -138,10 +149,15 @@ def reset(
     username: Username = None,
     password: Password = None,
     tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Set a cursor whatever is saved, also backwards. A consumer at work notices, and goes on from the new cursor."""
-    with _opened(Connection(host, username, password, tls_ca), store, table_name) as (session, cursors):
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (
+        session,
+        cursors,
+    ):
         cursors.reset_cursor(consumer, _cursor(session, cursor, of), reason=reason)
         _confirm(cursors, consumer, as_json=as_json)
 

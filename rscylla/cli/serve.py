@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+import rscylla
 
 from .common import JsonOutput, Password, Username, credentials, stopping, told
 from .output import json_line
@@ -21,6 +24,15 @@ def serve(
     vnodes: Annotated[int, typer.Option(min=1, max=1024, help="Tokens of a node.")] = 8,
     username: Username = None,
     password: Password = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Speak TLS only; PEM file with the nodes' certificate."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM file of its key.")] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option("--tls-ca", metavar="FILE", help="Ask clients for a certificate that this authority signed."),
+    ] = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Run an embedded Scylla until Ctrl-C or SIGTERM.
@@ -28,11 +40,17 @@ def serve(
     For development and tests: all data is in memory and gone at the end. Nodes listen on 127.0.0.1, 127.0.0.2 and so
     on. With --username only that user may connect.
     """
-    from rscylla.embedded import EmbeddedScylla  # it needs packages that other commands do not
+    from rscylla.embedded import EmbeddedScylla, Tls  # it needs packages that other commands do not
 
     username, password = credentials(username, password)
+    if (tls_cert is None) != (tls_key is None) or (tls_ca is not None and tls_cert is None):
+        raise rscylla.ConfigError("--tls-cert and --tls-key go together, and --tls-ca needs both")
+    tls = Tls(tls_cert, tls_key, tls_ca) if tls_cert is not None and tls_key is not None else None
     users = {username: password} if username is not None and password is not None else None
-    with stopping() as stop, EmbeddedScylla(nodes, port=port, shards=shards, vnodes=vnodes, users=users) as scylla:
+    with (
+        stopping() as stop,
+        EmbeddedScylla(nodes, port=port, shards=shards, vnodes=vnodes, users=users, tls=tls) as scylla,
+    ):
         addresses = scylla.contact_points
         if as_json:
             ready = {"host": addresses[0], "port": scylla.port, "contact_points": addresses}

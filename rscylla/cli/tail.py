@@ -27,6 +27,8 @@ from .common import (
     Password,
     TableName,
     TlsCa,
+    TlsCert,
+    TlsKey,
     Username,
     close_stdout,
     naming,
@@ -132,6 +134,8 @@ def tail(
     username: Username = None,
     password: Password = None,
     tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Show the changes of a table as they come, until Ctrl-C.
@@ -151,7 +155,11 @@ def tail(
     )
     if (consumer is None) != (store is None):
         raise rscylla.ConfigError("--consumer NAME and --store KEYSPACE go together; give both or neither")
-    with Connection(host, username, password, tls_ca).session() as session, naming(wanted.name), stopping() as stop:
+    with (
+        Connection(host, username, password, tls_ca, tls_cert, tls_key).session() as session,
+        naming(wanted.name),
+        stopping() as stop,
+    ):
         stream = rscylla.NewStream(
             session,
             wanted.name.keyspace,

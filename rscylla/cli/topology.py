@@ -15,6 +15,8 @@ from .common import (
     JsonOutput,
     Password,
     TlsCa,
+    TlsCert,
+    TlsKey,
     Username,
     naming,
     parse_table,
@@ -33,6 +35,8 @@ def topology(
     username: Username = None,
     password: Password = None,
     tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Show a table's CDC options, streams and clocks.
@@ -40,7 +44,7 @@ def topology(
     A generation is expired when all its rows have outlived the log's TTL, and upcoming when it has not started yet.
     """
     parsed = parse_table(name)
-    with Connection(host, username, password, tls_ca).session() as session, naming(parsed):
+    with Connection(host, username, password, tls_ca, tls_cert, tls_key).session() as session, naming(parsed):
         found = _describe(rscylla.NewStream(session, parsed.keyspace, parsed.table))
     typer.echo(json_line(found)) if as_json else _show(found)
 

@@ -1,0 +1,69 @@
+"""A pytest plugin for the suites of applications; pytest finds it by itself where rscylla is installed.
+
+Fixtures: ``embedded_scylla``, a server of the test's own; ``scylla_session``, a driver session on it; ``await_cursor``,
+which waits until a consumer has come so far. Nothing of the server is imported before a test asks for it.
+
+How long one server lives is the ini option ``embedded_scylla_scope`` (``function``, the default, ``class``, ``module``,
+``package`` or ``session``), or ``--embedded-scylla-scope`` for one run. What the server is like says a marker, on
+whatever the scope is: ``@pytest.mark.embedded_scylla(nodes=3)``, with the arguments of ``EmbeddedScylla``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from cassandra.cluster import Session
+
+    from rscylla.embedded import EmbeddedScylla
+
+__all__ = ["await_cursor", "embedded_scylla", "pytest_addoption", "pytest_configure", "scylla_session"]
+
+_Scope = Literal["function", "class", "module", "package", "session"]
+
+_SCOPES = ("function", "class", "module", "package", "session")
+_OPTION = "embedded_scylla_scope"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = f"how long one embedded Scylla lives: {', '.join(_SCOPES)}"
+    parser.addini(_OPTION, text, default="function")
+    group = parser.getgroup("rscylla")
+    group.addoption("--embedded-scylla-scope", dest=_OPTION, choices=_SCOPES, default=None, help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "embedded_scylla(**arguments): what EmbeddedScylla is made with")
+    if _scope("", config) not in _SCOPES:
+        raise pytest.UsageError(f"{_OPTION}: {_scope('', config)!r} is no scope; use one of {', '.join(_SCOPES)}")
+
+
+def _scope(fixture_name: str, config: pytest.Config) -> _Scope:
+    return cast("_Scope", config.getoption(_OPTION) or config.getini(_OPTION))
+
+
+@pytest.fixture(scope=_scope)
+def embedded_scylla(request: pytest.FixtureRequest) -> Iterator[EmbeddedScylla]:
+    """A running `rscylla.embedded.EmbeddedScylla`, stopped when its scope ends."""
+    from rscylla.embedded import EmbeddedScylla  # most runs never need it
+
+    marker = request.node.get_closest_marker("embedded_scylla")
+    with EmbeddedScylla(**(marker.kwargs if marker is not None else {})) as scylla:
+        yield scylla
+
+
+@pytest.fixture(scope=_scope)
+def scylla_session(embedded_scylla: EmbeddedScylla) -> Session:
+    """A scylla-driver session on ``embedded_scylla``; it ends with the server."""
+    return embedded_scylla.connect()
+
+
+@pytest.fixture(scope="session")
+def await_cursor() -> Callable[..., None]:
+    """`rscylla.testing.await_cursor`: wait until a consumer's saved cursor is at an event, or fail."""
+    from rscylla.testing import await_cursor
+
+    return await_cursor
