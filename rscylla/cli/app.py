@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+import rscylla
+
 from . import cursor, demo, serve, tail, topology
-from .common import Exit
+from .common import Exit, say, tell_error
 
 __all__ = ["app", "run"]
 
@@ -50,10 +53,28 @@ app.add_typer(cursor.app, name="cursor")
 app.command("topology")(topology.topology)
 
 
+# Newer versions of typer carry a click of their own, so the class is taken from where typer has it.
+_UsageError = cast("type[Exception]", typer.BadParameter.__bases__[0])
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, ``sys.argv`` unless given; return the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        app(args=arguments, prog_name="rscylla")
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else Exit.DONE
-    return Exit.DONE
+        ended = app(args=given, prog_name="rscylla", standalone_mode=False)
+    except typer.Abort:  # Ctrl-C or the end of the input at a question
+        return Exit.INTERRUPTED
+    except _UsageError as error:
+        text = str(error.format_message())  # type: ignore[attr-defined]
+        if type(error).__name__ == "NoArgsIsHelpError":
+            say(text)  # the help of a command that was given nothing
+        else:
+            wrong = rscylla.ConfigError(f"{text.rstrip('.')}; {_help_of(error)} tells more")
+            tell_error(wrong, as_json="--json" in given)
+        return Exit.USAGE
+    return ended if isinstance(ended, int) else Exit.DONE
+
+
+def _help_of(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return f"`{context.command_path if context is not None else 'rscylla'} --help`"

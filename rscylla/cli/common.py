@@ -44,6 +44,7 @@ __all__ = [
     "quiet_logs",
     "say",
     "stopping",
+    "tell_error",
     "time_of",
     "told",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -50,3 +51,39 @@ def test_the_library_does_not_import_the_command_line() -> None:
     code = "import sys, rscylla, cursorstore; print([m for m in ('typer', 'rich', 'rscylla.cli') if m in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("tail --lag 1", "Missing argument 'KS.TABLE'; `rscylla tail --help` tells more"),
+        ("tail shop.orders --lag soon", "Invalid value for '--lag'"),
+        ("tail shop.orders --lag 1 --format xml", "Invalid value for '--format'"),
+        ("tail shop.orders --lag 1 --limit 0", "Invalid value for '--limit'"),
+        ("cursor reset audit oldest --store shop", "Missing option '--reason'"),
+        ("cursor list", "Missing option '--store'; `rscylla cursor list --help` tells more"),
+        ("serve --port 70000", "Invalid value for '--port'"),
+        ("demo --events 1", "Invalid value for '--events'"),
+        ("nonsense", "No such command 'nonsense'; `rscylla --help` tells more"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_with_json_an_object(
+    capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    assert run(line.split()) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"error: {said}")
+    assert told.err.count("\n") == 1
+    assert run([*line.split(), "--json"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    error = json.loads(told.err.splitlines()[1])
+    assert (error["error"], f"error: {error['message']}") == ("ConfigError", told.err.splitlines()[0])
+
+
+def test_a_command_that_is_given_nothing_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cursor"]) == 2
+    told = "".join(capsys.readouterr())
+    assert "error:" not in told
+    assert "reset" in told
