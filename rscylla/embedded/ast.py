@@ -370,9 +370,14 @@ class Describe:
 
 @attrs.frozen
 class Unsupported:
-    """A statement the parser knows by name and the server refuses by name (materialized views, indexes, UDF, roles)."""
+    """A statement the parser knows by name and the server refuses by name (materialized views, indexes, UDF, roles).
+
+    Of CREATE MATERIALIZED VIEW, ``table`` is what it looks at, and ``cdc`` tells whether it has that option.
+    """
 
     what: str
+    table: TableName | None = None
+    cdc: bool = False
 
 
 Statement = (

@@ -93,7 +93,12 @@ class Scope:
 
     def marker(self, marker: ast.Marker, cql_type: CqlType, name: str) -> None:
         spec = ColumnSpec(self.table.keyspace, self.table.name, marker.name or name, cql_type)
-        self.variables[marker.index] = spec
+        known = self.variables.setdefault(marker.index, spec)
+        if known.type != cql_type:
+            raise InvalidRequest(
+                f"variable {spec.name} has type {known.type.name} in one place and {cql_type.name} in another; name"
+                " them apart"
+            )
 
     def lookup_udt(self, name: str) -> UdtType:
         """Return the user-defined type of that name in the table's keyspace. Raises InvalidRequest."""

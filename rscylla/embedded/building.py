@@ -95,6 +95,7 @@ class _Terms:
 
     def __init__(self) -> None:
         self.markers = 0
+        self.named: dict[str, ast.Marker] = {}
 
     def null(self, _: Parts) -> ast.Constant:
         return _NULL
@@ -104,8 +105,12 @@ class _Terms:
         return ast.Marker(self.markers - 1, None)
 
     def named_marker(self, parts: Parts) -> ast.Marker:
-        self.markers += 1
-        return ast.Marker(self.markers - 1, parts[0])
+        # A name used twice is one variable, as in Scylla (Cassandra makes two of it).
+        known = self.named.get(parts[0])
+        if known is None:
+            self.markers += 1
+            known = self.named[parts[0]] = ast.Marker(self.markers - 1, parts[0])
+        return known
 
     def function(self, parts: Parts) -> tuple[str | None, str]:
         return (parts[0] if len(parts) > 1 else None, parts[-1])
@@ -589,6 +594,7 @@ class Builder(_Words, _Writing, _Schema, _Describing):
     def reset(self) -> None:
         """Begin a new statement: its first marker has index 0."""
         self.markers = 0
+        self.named = {}
 
     def start(self, parts: Parts) -> ast.Statement:
         return parts[0]  # type: ignore[no-any-return]

@@ -103,7 +103,7 @@ def _ttl(value: str) -> int:
     if match is None:
         raise _bad_value("ttl", value)
     digits = match.group(1)
-    if len(digits) > 20 or abs(int(digits)) > _MAX_INT32:
+    if len(digits) > 20 or not -_MAX_INT32 - 1 <= int(digits) <= _MAX_INT32:
         raise ConfigError("Invalid CDC option: ttl too large")
     if int(digits) < 0:
         raise ConfigError("Invalid CDC option: ttl must be >= 0")

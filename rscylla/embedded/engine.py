@@ -341,6 +341,8 @@ class Engine:
     def _prior(self, table: Table, key: Key, ck: Key | None) -> RowMutation | None:
         """Return a stored row, or the static row for ``ck`` None; dead and expired cells included."""
         store = self._stores[table.keyspace, table.name]
+        if table.keyspace in self._system.protected:
+            store = self._system.store(table, self.cluster.nodes[0].index, store) or store
         partition = store.get(key)
         if partition is None:
             return None
@@ -372,8 +374,9 @@ class Engine:
     def sweep(self) -> None:
         """Let go of rows that have expired or were deleted long ago. Runs now and then by itself."""
         now_s = self.clock.now_us() // 1_000_000
-        for store in self._stores.values():
-            store.forget(now_s)
+        for (keyspace, _), store in self._stores.items():
+            if keyspace not in self._system.protected:
+                store.forget(now_s)
 
     # ------------------------------------------------------------ everything else
 
@@ -395,6 +398,7 @@ class Engine:
         if isinstance(statement, ast.Describe):
             return describe(self.schema, self.cluster, statement, keyspace, self._system.protected)
         if isinstance(statement, ast.Unsupported):
+            self._check_view(statement, keyspace)
             raise InvalidRequest(f"{statement.what} is not supported by the embedded server")
         raise InvalidRequest(f"{type(statement).__name__} is not supported by the embedded server")
 
@@ -486,8 +490,18 @@ class Engine:
         return table
 
     def _check_writable(self, table: Table) -> None:
-        if table.keyspace in self._system.protected:
+        if table.keyspace in self._system.protected and not self._system.is_writable(table):
             raise Unauthorized(f"Cannot modify {table.keyspace}.{table.name}: system tables are read-only here")
+
+    def _check_view(self, statement: ast.Unsupported, keyspace: str | None) -> None:
+        """Refuse a view of a log, and one with a log, as Scylla does: no others are refused there."""
+        if statement.cdc:
+            raise InvalidRequest("Cannot enable CDC for a materialized view")
+        if statement.table is not None:
+            table = self._table(statement.table, keyspace)
+            base = self.schema.keyspaces[table.keyspace].tables.get(table.cdc_base or "")
+            if table.is_cdc_log and base is not None and base.cdc is not None and base.cdc.enabled:
+                raise InvalidRequest("Materialized views cannot be created on CDC Log tables")
 
     def _check_conditional(self, plan: WritePlan) -> None:
         table = plan.table
@@ -495,8 +509,8 @@ class Engine:
             raise InvalidRequest(f"LWT is not supported on CDC log tables: {table.keyspace}.{table.name}")
 
     def _store(self, table: Table, request: Request) -> TableStore:
-        virtual = self._system.store(table, request.params.node)
-        return virtual if virtual is not None else self._stores[table.keyspace, table.name]
+        written = self._stores[table.keyspace, table.name]
+        return self._system.store(table, request.params.node, written) or written
 
     def table_changed(self, table: Table) -> None:
         place = (table.keyspace, table.name)

@@ -16,7 +16,7 @@ from .reconcile import live_value, put_cell, put_collection
 from .result import UNSET
 from .rows import list_order
 from .schema import Column
-from .types import INT, CqlType, ListType, MapType, SetType, UdtType
+from .types import INT, TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 
 __all__ = ["ListKeys", "Operation", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
 
@@ -253,6 +253,8 @@ def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) 
 
 def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any | None) -> Operation:
     name = column.name
+    if isinstance(key_term, ast.Call) and key_term.name == "scylla_timeuuid_list_index":
+        return _list_cell(scope, column, cql_type, key_term.args[0], term)
     get_index = scope.getter(key_term, INT, f"idx({name})")
     get_value: Getter | None = None if term is None else scope.getter(term, cql_type.element, f"value({name})")
 
@@ -272,6 +274,22 @@ def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: An
         put_collection(row, name, CollectionCells(cells={known[at][0]: ctx.cell(value)}))  # type: ignore[arg-type]
 
     return Operation(column, put, needs_read=True)
+
+
+def _list_cell(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any) -> Operation:
+    """Return ``l[SCYLLA_TIMEUUID_LIST_INDEX(uuid)] = term``: a list element by its own key, with which logs replay."""
+    name = column.name
+    get_key = scope.getter(key_term, TIMEUUID, f"timeuuid({name})")
+    get_value = scope.getter(term, cql_type.element, f"value({name})")
+
+    def put(ctx: WriteContext, row: RowMutation) -> None:
+        key, value = get_key(ctx.request), get_value(ctx.request)
+        if not isinstance(key, bytes) or len(key) != 16:
+            raise InvalidRequest(f"Invalid null or unset key of an element of the list {name}; give a timeuuid")
+        if value is not UNSET:
+            put_collection(row, name, CollectionCells(cells={key: ctx.cell(value)}))  # type: ignore[arg-type]
+
+    return Operation(column, put)
 
 
 def _set_field(scope: Scope, column: Column, field: str, term: Any | None) -> Operation:

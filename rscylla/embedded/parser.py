@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections import OrderedDict
 from typing import Any, Final
@@ -80,7 +81,7 @@ def _unsupported(words: list[Word]) -> ast.Unsupported | None:
     first = tuple(word.upper() for _, word, _ in words[:4])
     for size in range(len(first), 0, -1):
         if (name := _BY_FIRST_WORDS.get(first[:size])) is not None:
-            return ast.Unsupported(name)
+            return _view(name, words) if name == "CREATE MATERIALIZED VIEW" else ast.Unsupported(name)
     if first[:1] == ("SELECT",):
         spoken = [word.upper() if kind == "IDENT" else word for kind, word, _ in words]
         for here, name in zip(zip(spoken, spoken[1:], spoken[2:], strict=False), spoken[1:], strict=False):
@@ -89,6 +90,18 @@ def _unsupported(words: list[Word]) -> ast.Unsupported | None:
             if name == "ANN" and here[2] == "OF":
                 return ast.Unsupported("ORDER BY ... ANN OF")
     return None
+
+
+def _view(name: str, words: list[Word]) -> ast.Unsupported:
+    """Return the refused view with what decides on the reason: the table it is of, and whether it asks for a log."""
+    spoken = [word.lower() if kind == "IDENT" else word for kind, word, _ in words]
+    cdc = ("cdc", "=") in itertools.pairwise(spoken)
+    if "from" not in spoken[:-1]:
+        return ast.Unsupported(name, cdc=cdc)
+    at = spoken.index("from") + 1
+    parts = [spoken[at], spoken[at + 2]] if spoken[at + 1 : at + 2] == ["."] and len(spoken) > at + 2 else [spoken[at]]
+    plain = [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in parts]
+    return ast.Unsupported(name, ast.TableName(plain[0] if len(plain) > 1 else None, plain[-1]), cdc)
 
 
 @functools.cache

@@ -112,6 +112,9 @@ class SelectPlan:
         if request.params.paging_state is not None and not self._is_grouped:
             mark = PageMark.unpack(request.params.paging_state, self.table.id)
         keys = restrictions.keys(request, null_error=False) if restrictions.full_key else None
+        if keys is not None and self.table.is_cdc_log:
+            # Any other key has the smallest token, of which no row can be.
+            keys = [key for key in keys if len(key[0]) == 16]
         tokens = None if restrictions.full_key else restrictions.token_range(request)
         ranges = restrictions.ranges(request)
         if (keys is None and tokens is None) or not ranges:

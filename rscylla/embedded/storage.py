@@ -143,6 +143,12 @@ class Partition:
         at = bisect_left(self.positions, place)
         return self.rows[at] if at < len(self.positions) and self.positions[at] == place else None
 
+    def as_mutation(self, table: Table) -> PartitionMutation:
+        """Return the write that makes this partition out of nothing. It shares rows with it: do not change them."""
+        tombstone = None if self.tombstone == NEVER else self.tombstone
+        rows = dict(zip(self.keys, self.rows, strict=True))
+        return PartitionMutation(table, self.key, tombstone, self.static, rows, self.ranges.as_list())
+
     def expect_garbage(self) -> None:
         """Let ``forget`` look at the rows, which were put in as they are."""
         self._may_have_garbage = True

@@ -9,10 +9,10 @@ from .calls import table_token
 from .cdclog import extension_bytes
 from .descriptions import LEGACY_TABLE, V2_TABLES
 from .generation import Generation
-from .mutation import Key
+from .mutation import Cell, Key, Marker, PartitionMutation, RowMutation
 from .positions import position_maker
 from .schema import Keyspace, Schema, Table
-from .storage import PackedPartition, TableStore, join_row, key_bytes
+from .storage import PackedPartition, Partition, TableStore, join_row, key_bytes
 from .systemtables import KEYSPACES, TABLET_TABLES, system_tables
 from .topology import Cluster, Node
 from .types import UdtType
@@ -85,8 +85,31 @@ class SystemTables:
             return descriptions.v2 is not None
         return True
 
-    def store(self, table: Table, node: int) -> TableStore | None:
-        """Return the rows as ``node`` shows them, or None for a table that is stored like any other."""
+    @staticmethod
+    def is_writable(table: Table) -> bool:
+        """Tell whether clients may INSERT, UPDATE and DELETE: the tables that describe generations are open to them."""
+        return table.keyspace == "system_distributed" and table.name in (LEGACY_TABLE, *V2_TABLES)
+
+    def store(self, table: Table, node: int, written: TableStore) -> TableStore | None:
+        """Return the rows as ``node`` shows them, or None for a table that is stored like any other.
+
+        ``written`` is what clients have put into the table.
+        """
+        made = self._made(table, node)
+        if made is None or not written.partitions:
+            return made
+        # Rare enough to be worked out at each read.
+        store = TableStore(table, table_token(table))
+        for key, clustering, cells in _encoded(table, self._rows[table.keyspace, table.name](self._cluster.node(node))):
+            values = zip(table.regular_columns, cells, strict=True)
+            made_of = {column.name: Cell(value, 0) for column, value in values if value is not None}
+            store.apply(PartitionMutation(table, key, rows={clustering: RowMutation(Marker(0), {**made_of})}))
+        for partition in written.scan():
+            assert isinstance(partition, Partition)
+            store.apply(partition.as_mutation(table))
+        return store
+
+    def _made(self, table: Table, node: int) -> TableStore | None:
         make = self._rows.get((table.keyspace, table.name))
         if make is None:
             return None
@@ -271,15 +294,20 @@ def _store(table: Table, rows: Iterable[Row]) -> TableStore:
     """Return a store that holds these rows; columns not named are null."""
     store = TableStore(table, table_token(table))
     position = position_maker(table)
-    partition_depth, key_depth = len(table.partition_key), len(table.partition_key) + len(table.clustering_key)
-    for row in rows:
-        cells = [None if (v := row.get(c.name)) is None else c.type.encode(v) for c in table.columns]
-        key: Key = tuple(cell or b"" for cell in cells[:partition_depth])
-        clustering: Key = tuple(cell or b"" for cell in cells[partition_depth:key_depth])
+    for key, clustering, cells in _encoded(table, rows):
         partition = store.partitions.get(key)
         if partition is None:
             partition = PackedPartition(key, (store.token(key), key_bytes(key)), table)
             store.add(partition)
         assert isinstance(partition, PackedPartition)
-        partition.append(position(clustering), join_row(cells), (0, 0, None))
+        partition.append(position(clustering), join_row([*key, *clustering, *cells]), (0, 0, None))
     return store
+
+
+def _encoded(table: Table, rows: Iterable[Row]) -> Iterator[tuple[Key, Key, list[bytes | None]]]:
+    """Yield each row as encoded partition key, clustering key and other columns."""
+    partition_depth, key_depth = len(table.partition_key), len(table.partition_key) + len(table.clustering_key)
+    for row in rows:
+        cells = [None if (v := row.get(c.name)) is None else c.type.encode(v) for c in table.columns]
+        keys = [cell or b"" for cell in cells[:key_depth]]
+        yield tuple(keys[:partition_depth]), tuple(keys[partition_depth:]), cells[key_depth:]

@@ -63,11 +63,12 @@ class Restrictions:
         self._single: dict[str, _Single] = {}
         self._token: list[tuple[str, Getter]] = []
         self._multi: list[tuple[tuple[Column, ...], str, Values]] = []
+        self._bounds: list[tuple[str, TupleType, Values]] = []
         self.filters: list[Predicate] = []
         self.filtered_names: list[str] = []
         for relation in where:
             self._add(relation)
-        if self._multi and any(c.name in self._single for c in self.table.clustering_key):
+        if (self._multi or self._bounds) and any(c.name in self._single for c in self.table.clustering_key):
             raise InvalidRequest(
                 "Mixing single column relations and multi column relations on clustering columns is not allowed"
             )
@@ -87,6 +88,8 @@ class Restrictions:
             self._add_token(relation)
         elif kind == "tuple":
             self._add_tuple(relation)
+        elif kind == "clustering_bound":
+            self._add_bound(relation)
         elif kind == "column":
             self._add_column(relation, self._column(relation.left[1]))
         else:
@@ -148,6 +151,19 @@ class Restrictions:
         self._token.append((relation.op, self._scope.getter(relation.right, BIGINT, "partition key token")))
 
     def _add_tuple(self, relation: ast.Relation) -> None:
+        columns, _, values = self._clustering_tuple(relation)
+        if relation.op not in ("=", "IN", *_SLICES):
+            raise InvalidRequest(f"Unsupported operator {relation.op} on a multi-column relation")
+        self._multi.append((columns, relation.op, values))
+
+    def _add_bound(self, relation: ast.Relation) -> None:
+        """``(c1, c2) > SCYLLA_CLUSTERING_BOUND (1, 2)``: compares in declared order, whatever is DESC."""
+        _, cql_type, values = self._clustering_tuple(relation)
+        if relation.op not in _SLICES:
+            raise InvalidRequest(f"Operator {relation.op} cannot be used with SCYLLA_CLUSTERING_BOUND; use < <= > >=")
+        self._bounds.append((relation.op, cql_type, values))
+
+    def _clustering_tuple(self, relation: ast.Relation) -> tuple[tuple[Column, ...], TupleType, Values]:
         columns = tuple(self._column(name) for name in relation.left[1])
         for at, column in enumerate(columns):
             if column.kind != "clustering":
@@ -160,11 +176,9 @@ class Restrictions:
                     "Clustering columns must appear in the PRIMARY KEY order in multi-column relations: "
                     f"({', '.join(c.name for c in columns)})"
                 )
-        if relation.op not in ("=", "IN", *_SLICES):
-            raise InvalidRequest(f"Unsupported operator {relation.op} on a multi-column relation")
         cql_type = TupleType(tuple(column.type for column in columns))
         name = f"({','.join(column.name for column in columns)})"
-        self._multi.append((columns, relation.op, self._values(relation, cql_type, name)))
+        return columns, cql_type, self._values(relation, cql_type, name)
 
     def _sort_out(self) -> None:
         """Split clustering restrictions into a usable prefix and what has to be filtered."""
@@ -181,7 +195,9 @@ class Restrictions:
         self.prefix: list[Column] = []
         self.broken_after: tuple[Column, Column] | None = None
         open_column: Column | None = None
-        self.restricts_clustering = bool(self._multi) or any(c.name in self._single for c in self.table.clustering_key)
+        self.restricts_clustering = bool(self._multi or self._bounds) or any(
+            c.name in self._single for c in self.table.clustering_key
+        )
         for column in self.table.clustering_key:
             single = self._single.get(column.name)
             if single is None:
@@ -212,7 +228,9 @@ class Restrictions:
 
     @property
     def has_slice(self) -> bool:
-        return any(self._single[c.name].slices for c in self.prefix) or any(op in _SLICES for _, op, _ in self._multi)
+        if self._bounds or any(op in _SLICES for _, op, _ in self._multi):
+            return True
+        return any(self._single[c.name].slices for c in self.prefix)
 
     def sliced(self, column: Column) -> bool:
         return column.name in self._single and bool(self._single[column.name].slices)
@@ -274,7 +292,7 @@ class Restrictions:
 
     def ranges(self, request: Request) -> list[Range]:
         """Return the clustering ranges, disjoint and in declared order; one unbounded range without restrictions."""
-        if self._multi:
+        if self._multi or self._bounds:
             found = self._multi_ranges(request)
         else:
             found = self._single_ranges(request)
@@ -338,6 +356,11 @@ class Restrictions:
             else:
                 parts = [r for key in keys for r in self._tuple_slice(columns, op, key)]
             found = [cut for left in found for right in parts if (cut := self._intersection(left, right))]
+        for op, cql_type, values in self._bounds:
+            key = self._tuple_key(cql_type, values(request)[0] or b"")
+            bound = Bound(key, op.endswith("="))
+            part = self._range(bound, Bound()) if op[0] == ">" else self._range(Bound(), bound)
+            found = [cut for left in found if (cut := self._intersection(left, part))]
         return found
 
     @staticmethod

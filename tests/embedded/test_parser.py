@@ -658,7 +658,9 @@ def test_describe(source, expected):
     ],
 )
 def test_statements_out_of_scope_are_known_by_name(source, what):
-    assert parse(source) == ast.Unsupported(what)
+    statement = parse(source)
+    assert isinstance(statement, ast.Unsupported)
+    assert statement.what == what
 
 
 # ---------------------------------------------------------------- words
