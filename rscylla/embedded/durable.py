@@ -133,21 +133,24 @@ class Durable:
     # ------------------------------------------------------------ loading
 
     def _load(self, directory: DataDir) -> bool:
-        """Replay all records; return whether the cluster was among them, which is the first thing ever written."""
-        found = False
+        """Replay all records; return whether there were any. The first one ever written is the cluster's."""
         self._since = 0
-        self._engine.clear()
+        found = False
+        version: Any = None
         for record in directory.records():
             self._since += len(record)
             kind, *content = unpack(record)
-            if kind == _TOPOLOGY:
-                self._cluster.restore(content[0])
-                if not found:
-                    found = True
-                    self._engine.clear()  # the system tables are those of the cluster's version
-                self._engine.install_system_tables()  # more may come with an upgrade
-            else:
+            if kind != _TOPOLOGY:
                 self._replay(kind, content)
+                continue
+            self._cluster.restore(content[0])
+            if not found:
+                self._engine.clear()
+            elif self._cluster.descriptions.version != version:
+                self._engine.install_system_tables()
+            found, version = True, self._cluster.descriptions.version
+        if not found:
+            self._engine.clear()
         self._engine.sweep()
         return found
 

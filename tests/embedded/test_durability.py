@@ -1,0 +1,700 @@
+"""A server with a data directory: all of it is there again after a stop, a kill, a cut-off write; damage is told."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import pickle
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from cassandra import DriverException
+from cassandra.cluster import NoHostAvailable, Session
+from cassandra.connection import ConnectionException
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rscylla
+from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, ManualClock, records
+from rscylla.embedded.durable import COMPACT_BYTES, Durable
+from rscylla.embedded.engine import Engine
+from rscylla.embedded.records import DataDirError
+from rscylla.embedded.result import QueryParams, RowsResult
+from rscylla.embedded.statecodec import unpack
+from rscylla.embedded.storage import PackedPartition
+from rscylla.embedded.topology import Cluster
+
+REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+START_US = 1_795_000_000_000_000
+TABLETS = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1} AND tablets = {'enabled': true}"
+
+
+class Kept:
+    """An engine on a driven clock that is kept in a directory."""
+
+    def __init__(self, path: Path, clock: ManualClock | None = None, *, compact_bytes: int = COMPACT_BYTES) -> None:
+        self.clock = clock or ManualClock(START_US)
+        self.cluster = Cluster(2, clock=self.clock, seed=3)
+        self.engine = Engine(self.cluster, self.clock)
+        self.durable = Durable(path, self.engine, compact_bytes=compact_bytes)
+        self.durable.open()
+        if clock is None:
+            self.clock.advance(60)  # writes are not at the very edge of the first generation
+
+    def run(self, text: str) -> list[bytes]:
+        result = self.engine.query(text, (), QueryParams(keyspace="ks", node=self.cluster.nodes[0].index))
+        return list(result.rows) if isinstance(result, RowsResult) else []
+
+    def create(self, columns: str = "k int PRIMARY KEY, v text", cdc: str = "{'enabled': true}") -> None:
+        self.run(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        self.run(f"CREATE TABLE ks.t ({columns}) WITH cdc = {cdc}")
+
+    def reopened(self, path: Path | None = None) -> Kept:
+        """Return another engine on what is in the directory, or in a copy of it."""
+        self.durable.close()
+        return Kept(path or self.durable.path, self.clock)
+
+    def state(self) -> Any:
+        """Return all that an engine and its cluster hold, as values that can be compared."""
+        self.engine.sweep()
+        stores = {place: _store_state(store) for place, store in self.engine.stores.items()}
+        keyspaces = {
+            name: (k.options, k.tablets, dict(k.tables), dict(k.types))
+            for name, k in self.engine.schema.keyspaces.items()
+        }
+        return self.cluster.state(), self.engine.schema.version, keyspaces, stores
+
+
+def _store_state(store: Any) -> Any:
+    out = []
+    for partition in store.scan():
+        if isinstance(partition, PackedPartition):
+            out.append((partition.key, list(partition.wires), list(partition.stamps)))
+        elif partition.rows or partition.static or partition.ranges:
+            rows = dict(zip(partition.keys, partition.rows, strict=True))
+            # A column whose edits have all been undone leaves no trace that a read could see.
+            out.append((partition.key, partition.tombstone, rows, partition.static, partition.ranges.as_list()))
+    return copy.deepcopy(out)
+
+
+def last_log(path: Path) -> Path:
+    return max(path.glob("log-*.rsc"))
+
+
+# ---------------------------------------------------------------- everything reads back
+
+
+class History:
+    """Random statements of every kind, from a seed, for a keyspace with vnodes and one with tablets."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.number = 0
+        self.next: list[str] = []
+
+    def first(self) -> Iterator[str]:
+        for keyspace, replication in (("ks", REPLICATION), ("tab", TABLETS)):
+            yield f"CREATE KEYSPACE {keyspace} WITH replication = {replication}"
+            yield f"CREATE TYPE {keyspace}.p (x int, y text)"
+            columns = "a int, b int, s text static, v text, m map<text, int>, l list<int>, w frozen<p>"
+            yield (
+                f"CREATE TABLE {keyspace}.t ({columns}, PRIMARY KEY (a, b)) WITH CLUSTERING ORDER BY (b DESC)"
+                " AND cdc = {'enabled': true, 'preimage': 'full', 'postimage': true, 'ttl': 300}"
+            )
+            yield f"CREATE TABLE {keyspace}.plain (a int PRIMARY KEY, v text) WITH gc_grace_seconds = 30"
+
+    def statement(self) -> str:
+        if self.next:
+            return self.next.pop()
+        return self.dice.choices([self.write, self.batch, self.schema, self.drop], [60, 6, 3, 1])[0]()
+
+    def drop(self) -> str:
+        keyspace = self.dice.choice(["ks", "tab"])
+        self.next = [s for s in self.first() if s.startswith(f"CREATE TABLE {keyspace}.t ")]
+        return f"DROP TABLE {keyspace}.t"
+
+    def batch(self) -> str:
+        writes = [self.write() for _ in range(self.dice.randint(1, 4))]
+        return f"BEGIN BATCH {'; '.join(writes)}; APPLY BATCH"
+
+    def write(self) -> str:
+        dice = self.dice
+        keyspace = dice.choice(["ks", "tab"])
+        a, b, n = dice.randrange(4), dice.randrange(6), dice.randrange(1000)
+        ttl = dice.choice(["", "", f" USING TTL {dice.randint(1, 200)}"])
+        t = f"{keyspace}.t"
+        return dice.choice(
+            [
+                f"INSERT INTO {t} (a, b, v, m, l) VALUES ({a}, {b}, 'v{n}', {{'x': {n}}}, [{n}, {a}]){ttl}",
+                f"INSERT INTO {t} (a, b, w) VALUES ({a}, {b}, {{x: {n}, y: 'y'}}){ttl}",
+                f"INSERT INTO {t} (a, s) VALUES ({a}, 's{n}'){ttl}",
+                f"UPDATE {t}{ttl} SET m['k{b}'] = {n}, l = l + [{n}], s = null WHERE a = {a} AND b = {b}",
+                f"UPDATE {t} SET m = m - {{'x'}}, v = null WHERE a = {a} AND b = {b}",
+                f"DELETE FROM {t} WHERE a = {a} AND b = {b}",
+                f"DELETE v, m['x'] FROM {t} WHERE a = {a} AND b = {b}",
+                f"DELETE FROM {t} WHERE a = {a} AND b > {b} AND b <= {b + 2}",
+                f"DELETE FROM {t} WHERE a = {a}",
+                f"INSERT INTO {keyspace}.plain (a, v) VALUES ({n % 20}, 'p{n}'){ttl}",
+                f"DELETE FROM {keyspace}.plain WHERE a = {n % 20}",
+            ]
+        )
+
+    def schema(self) -> str:
+        dice = self.dice
+        keyspace = dice.choice(["ks", "tab"])
+        self.number += 1
+        return dice.choice(
+            [
+                f"ALTER TABLE {keyspace}.t ADD c{self.number} int",
+                f"ALTER TABLE {keyspace}.t DROP v",
+                f"ALTER TABLE {keyspace}.t ADD v text",
+                f"ALTER TYPE {keyspace}.p ADD f{self.number} int",
+                f"ALTER TABLE {keyspace}.t WITH cdc = {{'enabled': {dice.choice(['true', 'false'])}, 'ttl': 200}}",
+                f"ALTER TABLE {keyspace}.plain WITH comment = 'c{self.number}'",
+                f"ALTER TABLE {keyspace}.t RENAME b TO b",
+                f"CREATE TABLE {keyspace}.more{self.number} (k uuid PRIMARY KEY, v vector<float, 2>)",
+                f"DROP TABLE IF EXISTS {keyspace}.more{dice.randint(1, self.number)}",
+                f"TRUNCATE {keyspace}.{dice.choice(['t', 'plain', 't_scylla_cdc_log'])}",
+                f"ALTER KEYSPACE ks WITH replication = {REPLICATION} AND durable_writes = false",
+            ]
+        )
+
+    def apply(self, kept: Kept, statements: int) -> None:
+        for _ in range(statements):
+            try:
+                kept.run(self.statement())
+            except CqlError:
+                continue  # what the schema does not allow just now; that must leave no trace either
+            finally:
+                kept.clock.advance(self.dice.choice([0.001, 0.001, 0.5, 8]))
+            if self.dice.random() < 0.02:
+                self.topology(kept)
+
+    def topology(self, kept: Kept) -> None:
+        cluster, dice = kept.cluster, self.dice
+        what = dice.choice(["add", "remove", "generation", "split", "merge"])
+        try:
+            if what == "add":
+                cluster.add_node(dice.choice([None, 6000]))
+            elif what == "remove":
+                cluster.remove_node(cluster.nodes[-1].index)
+            elif what == "generation":
+                cluster.new_generation()
+            else:
+                factor = 2 if what == "split" else 0.5
+                cluster.tablets.resize("tab", "t", factor, kept.clock.now_us(), 6000)
+        except ValueError:
+            pass  # the last node stays, and so does the last tablet
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), compact_bytes=st.sampled_from([2_000, 20_000, COMPACT_BYTES]))
+def test_any_history_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, seed: int, compact_bytes: int) -> None:
+    path = tmp_path_factory.mktemp("data")
+    kept = Kept(path, compact_bytes=compact_bytes)
+    history = History(seed)
+    for statement in history.first():
+        kept.run(statement)
+    for _ in range(3):
+        history.apply(kept, 60)
+        copied = Path(shutil.copytree(path, tmp_path_factory.mktemp("copy") / "data"))  # as a kill leaves it
+        expected = kept.state()
+        # A killed process has let go of its lock; this one has not, so the copy is looked at.
+        killed = Kept(copied, kept.clock)
+        assert killed.state() == expected
+        killed.durable.close()
+        kept.durable.close()
+        kept = Kept(path, kept.clock, compact_bytes=compact_bytes)
+        assert kept.state() == expected
+    kept.durable.close()
+
+
+def test_a_restart_of_nothing_and_of_what_is_only_a_schema(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    cluster = kept.cluster.state()
+    kept = kept.reopened()
+    assert kept.cluster.state() == cluster
+    kept.create("k frozen<tuple<int, text>> PRIMARY KEY, v list<frozen<set<inet>>>")
+    expected = kept.state()
+    kept = kept.reopened()
+    assert kept.state() == expected
+    kept.run("DROP KEYSPACE ks")
+    assert "ks" not in kept.reopened().engine.schema.keyspaces
+
+
+def test_ttl_runs_on_while_the_server_is_down(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.create(cdc="{'enabled': true, 'ttl': 60}")
+    kept.run("INSERT INTO t (k, v) VALUES (1, 'short') USING TTL 30")
+    kept.run("INSERT INTO t (k, v) VALUES (2, 'long')")
+    kept.clock.advance(29)
+    kept = kept.reopened()
+    assert len(kept.run("SELECT * FROM t")) == 2
+    assert len(kept.run("SELECT * FROM t_scylla_cdc_log")) == 2
+    kept.durable.close()
+    kept.clock.advance(2)
+    kept = kept.reopened()
+    assert len(kept.run("SELECT * FROM t")) == 1
+    kept.clock.advance(30)
+    kept = kept.reopened()
+    assert kept.run("SELECT * FROM t_scylla_cdc_log") == []
+    assert kept.engine.stores["ks", "t_scylla_cdc_log"].partitions == {}
+
+
+def test_what_a_client_was_refused_is_not_there_later(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.create()
+    size = last_log(tmp_path).stat().st_size
+    for statement in (
+        "INSERT INTO t (k, v) VALUES (1, 'x') USING TIMESTAMP 1",  # too old for CDC
+        "CREATE TABLE t (k int PRIMARY KEY)",
+        "INSERT INTO t (k) VALUES ('text')",
+        "UPDATE t SET v = 'x' WHERE k = 1 IF EXISTS",
+    ):
+        with contextlib.suppress(CqlError):
+            assert kept.run(statement)  # an LWT that was not applied
+    assert last_log(tmp_path).stat().st_size == size
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def test_a_server_that_runs_for_long_does_not_grow(tmp_path: Path) -> None:
+    """A million bytes are written in all; what is live at any time is a small part of them."""
+    kept = Kept(tmp_path, compact_bytes=50_000)
+    kept.create(cdc="{'enabled': true, 'ttl': 10}")
+    written, largest = 0, 0
+    for i in range(3_000):
+        kept.run(f"INSERT INTO t (k, v) VALUES ({i % 10}, '{'x' * 300}') USING TTL 10")
+        kept.clock.advance(0.1)
+        written += 600
+        largest = max(largest, sum(file.stat().st_size for file in tmp_path.iterdir()))
+    assert written > 1_000_000
+    assert largest < 400_000
+    expected = kept.state()
+    assert kept.reopened().state() == expected
+
+
+def test_a_crash_at_any_step_of_a_snapshot_loses_nothing(tmp_path: Path) -> None:
+    """The directory is copied after each write while a snapshot is made, and at its very end."""
+    kept = Kept(tmp_path / "data", compact_bytes=8_000)
+    kept.create()
+    names = set()
+    for i in range(80):
+        kept.run(f"INSERT INTO t (k, v) VALUES ({i}, '{'x' * 300}')")
+        copied = Path(shutil.copytree(tmp_path / "data", tmp_path / f"copy{i}"))
+        names |= {file.name for file in copied.iterdir()}
+        other = Kept(copied, kept.clock)
+        assert len(other.run("SELECT * FROM t")) == len(other.run("SELECT * FROM t_scylla_cdc_log")) == i + 1
+        assert not list(copied.glob("*.tmp"))
+        other.durable.close()
+    assert {"snapshot-000002.rsc.tmp", "snapshot-000002.rsc", "snapshot-000003.rsc"} <= names
+
+
+@pytest.mark.parametrize("step", ["old log ended", "new log made", "snapshot kept"])
+def test_a_crash_between_the_files_of_a_snapshot(tmp_path: Path, step: str) -> None:
+    """States in which a crash leaves the directory between one file and the next, which no copy of the above shows."""
+    data = tmp_path / "data"
+    kept = Kept(data, compact_bytes=8_000)
+    kept.create()
+    rows = 0
+    while not list(data.glob("*.tmp")):
+        rows += 1
+        kept.run(f"INSERT INTO t (k, v) VALUES ({rows}, '{'x' * 200}')")
+    rows -= 1  # the last one is in the new log
+    first = (data / "log-000001.rsc").read_bytes()
+    if step == "snapshot kept":
+        while not (data / "snapshot-000002.rsc").exists():
+            rows += 1
+            kept.run(f"INSERT INTO t (k, v) VALUES ({rows}, 'x')")
+    kept.durable.close()
+    if step == "old log ended":
+        (data / "log-000002.rsc").unlink()
+    elif step == "new log made":
+        (data / "log-000002.rsc").write_bytes(b"")
+    else:
+        (data / "log-000001.rsc").write_bytes(first)
+    kept = Kept(data, kept.clock)
+    assert len(kept.run("SELECT * FROM t")) == rows > 5
+    assert (data / "log-000001.rsc").exists() == (step != "snapshot kept")
+    kept.run("INSERT INTO t (k, v) VALUES (0, 'x')")
+    assert len(kept.reopened().run("SELECT * FROM t")) == rows + 1
+
+
+# ---------------------------------------------------------------- damage
+
+
+def test_a_torn_tail_at_every_byte_of_the_last_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept = Kept(tmp_path / "data")
+    kept.create()
+    kept.run("INSERT INTO t (k, v) VALUES (1, 'a')")
+    whole = last_log(tmp_path / "data").stat().st_size
+    before = kept.state()
+    kept.run("INSERT INTO t (k, v) VALUES (2, 'b')")
+    kept.durable.close()
+    end = last_log(tmp_path / "data").stat().st_size
+    assert end - whole > 100
+    for cut in range(whole, end):
+        torn = Path(shutil.copytree(tmp_path / "data", tmp_path / f"torn{cut}"))
+        os.truncate(last_log(torn), cut)
+        caplog.clear()
+        other = Kept(torn, kept.clock)
+        assert other.state() == before, cut
+        assert ("is cut off" in caplog.text) == (cut > whole), cut
+        if cut % 16 == 0:
+            other.run("INSERT INTO t (k, v) VALUES (3, 'c')")
+            other = other.reopened()
+            assert len(other.run("SELECT * FROM t")) == 2
+        other.durable.close()
+        shutil.rmtree(torn)
+
+
+def test_a_changed_byte_is_a_cut_at_the_end_and_an_error_before_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(tmp_path / "data")
+    kept.create()
+    ends = []
+    for i in range(4):
+        kept.run(f"INSERT INTO t (k, v) VALUES ({i}, 'a')")
+        ends.append(last_log(tmp_path / "data").stat().st_size)
+    kept.durable.close()
+    whole = last_log(tmp_path / "data").read_bytes()
+    file = last_log(tmp_path / "data")
+    heads = {at for end in ends for at in range(end, end + 16)}
+    for at in sorted({*range(ends[0], ends[3], 5), *heads} & set(range(ends[0], ends[3]))):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        if at < ends[2]:
+            record = ends[0] if at < ends[1] else ends[1]
+            with pytest.raises(DataDirError, match=f"log-000001.rsc is damaged at byte {record}, and more was written"):
+                Kept(tmp_path / "data", kept.clock)
+            assert file.stat().st_size == len(whole)  # nothing is thrown away
+        else:
+            other = Kept(tmp_path / "data", kept.clock)
+            assert len(other.run("SELECT * FROM t")) == 3
+            other.durable.close()
+    assert "cut off" in caplog.text
+
+
+def test_rubbish_after_the_end_is_cut(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.create()
+    expected = kept.state()
+    kept.durable.close()
+    file = last_log(tmp_path)
+    whole = file.read_bytes()
+    for rubbish in (b"\0" * 5000, b"\xd1RSC" * 1000, whole[:200], os.urandom(3000)):
+        file.write_bytes(whole + rubbish)
+        kept = Kept(tmp_path, kept.clock)
+        assert kept.state() == expected
+        kept.durable.close()
+        assert file.read_bytes() == whole
+
+
+def with_snapshot(path: Path) -> Kept:
+    kept = Kept(path, compact_bytes=3_000)
+    kept.create()
+    for i in range(60):
+        kept.run(f"INSERT INTO t (k, v) VALUES ({i}, 'abc')")
+    kept.durable.close()
+    assert list(path.glob("snapshot-*.rsc"))
+    return kept
+
+
+def test_damage_of_a_snapshot_is_an_error_even_at_its_end(tmp_path: Path) -> None:
+    kept = with_snapshot(tmp_path)
+    (file,) = tmp_path.glob("snapshot-*.rsc")
+    whole = file.read_bytes()
+    for cut in (0, 10, len(whole) // 2, len(whole) - 19, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(DataDirError, match=f"{file.name} is damaged at byte"):
+            Kept(tmp_path, kept.clock)
+    file.write_bytes(whole)
+    assert len(Kept(tmp_path, kept.clock).run("SELECT * FROM t")) == 60
+
+
+def test_a_log_that_is_missing_is_named(tmp_path: Path) -> None:
+    kept = with_snapshot(tmp_path)
+    last_log(tmp_path).rename(tmp_path / "log-000099.rsc")
+    with pytest.raises(DataDirError, match=r"lacks log-0000.*restore the directory from a copy"):
+        Kept(tmp_path, kept.clock)
+
+
+def test_a_record_cannot_run_code(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (os.mkdir, (str(tmp_path / "evil"),))
+
+    with pytest.raises(pickle.UnpicklingError, match="built-in values only"):
+        unpack(pickle.dumps(("write", Evil())))
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_directory_of_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("all there is")
+    with pytest.raises(DataDirError, match="was not made by an embedded server"):
+        Kept(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
+    with pytest.raises(DataDirError, match="cannot be used: File exists"):
+        Kept(tmp_path / "thesis.txt")
+
+
+# ---------------------------------------------------------------- writing fails
+
+
+@attrs.define
+class FullDisk:
+    """Takes the place of ``os.writev``: takes half of a record, then no more."""
+
+    is_full: bool = False
+
+    def writev(self, fd: int, parts: tuple[bytes, ...]) -> int:
+        data = b"".join(parts)
+        return os.write(fd, data[: len(data) // 2] if self.is_full else data)
+
+    def write(self, fd: int, data: bytes) -> int:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        return os.write(fd, data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+def test_a_full_disk_refuses_writes_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk()
+    monkeypatch.setattr(records, "os", disk)
+    kept = Kept(tmp_path)
+    kept.create()
+    kept.run("INSERT INTO t (k, v) VALUES (1, 'a')")
+    expected = kept.state()
+    disk.is_full = True
+    for _ in range(2):
+        with pytest.raises(CqlError, match="cannot be written: No space left on device; nothing was changed"):
+            kept.run("INSERT INTO t (k, v) VALUES (2, 'b')")
+    assert kept.state() == expected
+    disk.is_full = False
+    kept.run("INSERT INTO t (k, v) VALUES (3, 'c')")
+    expected = kept.state()
+    assert kept.reopened().state() == expected
+
+
+def test_a_schema_change_that_cannot_be_kept_ends_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk()
+    monkeypatch.setattr(records, "os", disk)
+    kept = Kept(tmp_path)
+    kept.create()
+    expected = kept.state()
+    disk.is_full = True
+    with pytest.raises(CqlError, match="No space left"):
+        kept.run("CREATE TABLE ks.other (k int PRIMARY KEY)")
+    disk.is_full = False
+    with pytest.raises(CqlError, match="lacks an earlier change that could not be written; restart the server"):
+        kept.run("INSERT INTO t (k, v) VALUES (1, 'a')")
+    assert kept.reopened().state() == expected
+
+
+def test_a_snapshot_that_cannot_be_made_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(tmp_path, compact_bytes=5_000)
+    kept.create()
+
+    def full(path: Path, *args: Any, **options: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rscylla.embedded.datadir.Snapshot", full)
+        for i in range(80):
+            kept.run(f"INSERT INTO t (k, v) VALUES ({i}, 'abc')")
+    assert "no snapshot could be made" in caplog.text
+    assert not list(tmp_path.glob("snapshot*"))
+    for i in range(80, 160):
+        kept.run(f"INSERT INTO t (k, v) VALUES ({i}, 'abc')")
+    assert list(tmp_path.glob("snapshot-*.rsc"))
+    assert len(kept.reopened().run("SELECT * FROM t")) == 160
+
+
+def test_each_write_waits_for_the_disk_only_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(records, "_sync", synced.append)
+    for fsync, expected in ((False, 0), (True, 10)):
+        with EmbeddedScylla(data_dir=tmp_path / str(fsync), fsync=fsync) as scylla:
+            scylla.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+            scylla.execute("CREATE TABLE ks.t (k int PRIMARY KEY)")
+            synced.clear()
+            for i in range(10):
+                scylla.execute("INSERT INTO ks.t (k) VALUES (?)", [i])
+            assert len(synced) == expected
+
+
+# ---------------------------------------------------------------- the server
+
+
+def test_a_second_server_is_turned_away_until_the_first_one_stops(tmp_path: Path) -> None:
+    refused = f"the data directory {tmp_path} is in use by another server"
+    with EmbeddedScylla(data_dir=tmp_path):
+        with pytest.raises(EmbeddedScyllaError, match=rf"{refused} \(process {os.getpid()}\)"):
+            EmbeddedScylla(data_dir=tmp_path).start()
+        with pytest.raises(EmbeddedScyllaError, match=refused):
+            EmbeddedScyllaProcess(data_dir=tmp_path).start()
+    with EmbeddedScyllaProcess(data_dir=tmp_path), pytest.raises(EmbeddedScyllaError, match=refused):
+        EmbeddedScylla(data_dir=tmp_path).start()
+
+
+def test_a_server_that_is_stopped_and_started_has_what_is_in_the_directory(tmp_path: Path) -> None:
+    scylla = EmbeddedScylla(data_dir=tmp_path)
+    with scylla:
+        scylla.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        scylla.execute("CREATE TABLE ks.t (k int PRIMARY KEY)")
+        scylla.execute("INSERT INTO ks.t (k) VALUES (1)")
+    with EmbeddedScylla(data_dir=tmp_path) as other:
+        other.execute("INSERT INTO ks.t (k) VALUES (2)")
+    with scylla:
+        assert sorted(row["k"] for row in scylla.execute("SELECT k FROM ks.t")) == [1, 2]
+    shutil.rmtree(tmp_path)
+    with scylla:
+        assert scylla.execute("SELECT * FROM system_schema.tables WHERE keyspace_name = 'ks'") == []
+
+
+def test_nodes_and_streams_are_those_of_before(tmp_path: Path) -> None:
+    wanted = ("host_id, tokens FROM system.local", "peer, host_id, tokens FROM system.peers")
+    streams = "time, range_end, streams FROM system_distributed.cdc_streams_descriptions_v2"
+    with EmbeddedScylla(2, data_dir=tmp_path, vnodes=3, seed=5) as scylla:
+        scylla.add_node()
+        expected = [scylla.execute(f"SELECT {what}") for what in (*wanted, streams)]
+    with EmbeddedScylla(data_dir=tmp_path) as scylla:
+        assert [scylla.execute(f"SELECT {what}") for what in (*wanted, streams)] == expected
+        assert scylla.contact_points == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+
+
+def test_an_upgrade_from_an_old_version_stays(tmp_path: Path) -> None:
+    tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_distributed'"
+    with EmbeddedScylla(data_dir=tmp_path, version="4.3") as scylla:
+        before = scylla.execute(tables)
+    with EmbeddedScylla(data_dir=tmp_path, version="4.3") as scylla:
+        assert scylla.execute(tables) == before
+        scylla.upgrade()
+        after = scylla.execute(tables)
+        times = scylla.execute("SELECT time FROM system_distributed.cdc_generation_timestamps")
+    assert len(after) > len(before)
+    with EmbeddedScylla(data_dir=tmp_path, version="4.3") as scylla:
+        assert scylla.execute(tables) == after
+        assert scylla.execute("SELECT time FROM system_distributed.cdc_generation_timestamps") == times
+
+
+def test_a_cursor_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """Events have the ids they had, and none is lost or comes again."""
+
+    def read(scylla: EmbeddedScylla, after: str, limit: int | None = None) -> list[str]:
+        session = scylla.connect()
+        now = rscylla.StreamUntil(datetime.now(UTC) + timedelta(milliseconds=1))
+        client = rscylla.NewStream(session, "ks", "t")(after, rscylla.StreamLag(milliseconds=20), now)
+        ids: list[str] = []
+        try:
+            while limit is None or len(ids) < limit:
+                got = client.recv()
+                if isinstance(got, rscylla.Event):
+                    ids.append(got.id)
+        except rscylla.HeadReached:
+            pass
+        finally:
+            client.close()
+        return ids
+
+    def write(scylla: EmbeddedScylla, *keys: int) -> None:
+        for k in keys:
+            scylla.execute("INSERT INTO ks.t (k, v) VALUES (?, 'x')", [k])
+
+    with EmbeddedScylla(data_dir=tmp_path, ring_delay=timedelta()) as scylla:
+        scylla.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        scylla.execute("CREATE TABLE ks.t (k int PRIMARY KEY, v text) WITH cdc = {'enabled': true}")
+        write(scylla, *range(30))
+        before = read(scylla, "")
+        half = read(scylla, "", limit=12)
+        assert half == before[:12]
+    with EmbeddedScylla(data_dir=tmp_path) as scylla:
+        assert read(scylla, "") == before
+        assert read(scylla, half[-1]) == before[12:]
+        write(scylla, *range(30, 40))
+        rest = read(scylla, half[-1])
+        assert rest[:18] == before[12:]
+        assert len(rest) == 28
+
+
+# ---------------------------------------------------------------- kill -9
+
+
+class Writer(threading.Thread):
+    """Inserts rows numbered from ``first`` on, in batches of two tables, until the server dies; remembers answers."""
+
+    def __init__(self, session: Session, first: int, step: int) -> None:
+        super().__init__(daemon=True)
+        self.first = self.tried = self.answered = first
+        self._session = session
+        self._step = step
+        self._insert = session.prepare(
+            "BEGIN BATCH INSERT INTO ks.t (k, v) VALUES (:k, :v); INSERT INTO ks.plain (k, v) VALUES (:k, :v)"
+            " APPLY BATCH"
+        )
+
+    def run(self) -> None:
+        while True:
+            self.tried += self._step
+            try:
+                self._session.execute(self._insert, {"k": self.tried, "v": "x" * 100}, timeout=5)
+            except (DriverException, NoHostAvailable, ConnectionException):
+                return
+            self.answered = self.tried
+
+
+def test_kill_9_while_writing_loses_no_answered_write(tmp_path: Path) -> None:
+    """Every write that was answered is there, in its table and in the log; others are there wholly or not at all."""
+    seed = int(os.environ.get("RSCYLLA_SEED", random.randrange(2**32)))
+    print(f"RSCYLLA_SEED={seed}")
+    dice = random.Random(seed)
+    scylla = EmbeddedScyllaProcess(data_dir=tmp_path, compact_bytes=30_000)
+    answered: set[int] = set()
+    tried: set[int] = set()
+    snapshots = set()
+    for kill in range(8):
+        scylla.start()
+        session = scylla.connect()
+        if not kill:
+            session.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+            session.execute("CREATE TABLE ks.t (k int PRIMARY KEY, v text) WITH cdc = {'enabled': true}")
+            session.execute("CREATE TABLE ks.plain (k int PRIMARY KEY, v text)")
+        check_kept(session, answered, tried)
+        first = max(tried, default=0) + 1
+        writers = [Writer(session, first + at, 3) for at in range(3)]
+        for writer in writers:
+            writer.start()
+        assert not threading.Event().wait(dice.uniform(0.02, 0.6))
+        scylla.kill()
+        for writer in writers:
+            writer.join(30)
+            answered |= set(range(writer.first + 3, writer.answered + 1, 3))
+            tried |= set(range(writer.first + 3, writer.tried + 1, 3))
+        session.cluster.shutdown()
+        snapshots |= {file.name for file in tmp_path.glob("snapshot-*.rsc")}
+    with scylla:
+        check_kept(scylla.connect(), answered, tried)
+    assert len(answered) > 200
+    assert snapshots
+    print(f"answered {len(answered)}, tried {len(tried)}, snapshots {sorted(snapshots)}")
+
+
+def check_kept(session: Session, answered: set[int], tried: set[int]) -> None:
+    stored = [row.k for row in session.execute("SELECT k FROM ks.t")]
+    logged = [row.k for row in session.execute("SELECT k FROM ks.t_scylla_cdc_log")]
+    plain = [row.k for row in session.execute("SELECT k FROM ks.plain")]
+    assert answered <= set(stored) <= tried
+    assert sorted(stored) == sorted(logged) == sorted(plain)
