@@ -11,6 +11,8 @@ from datetime import timedelta
 
 import rscylla
 from cursorstore import BufferedCursorStore, ScyllaCursorStore
+from rscylla.abc import CursorStore
+from rscylla.options import StreamOption
 
 
 def main() -> None:
@@ -23,18 +25,18 @@ def main() -> None:
     args = parser.parse_args()
     out = os.open(args.out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     session = rscylla.connect([args.host])
-    store: rscylla.CursorStore = ScyllaCursorStore(session, "shop", create=True)
+    store: CursorStore = ScyllaCursorStore(session, "shop", create=True)
     if args.buffered:
         store = BufferedCursorStore(store, interval=timedelta(milliseconds=args.buffered))
 
     def consume(event: rscylla.Event, _fate: rscylla.Fate) -> None:
         os.write(out, f"{os.getpid()}\t{event.foreign_id}\t{event.change.after['n']}\t{event.id}\n".encode())
 
-    options: list[rscylla.StreamOption] = [rscylla.StreamLag(milliseconds=args.lag_ms)]
+    options: list[StreamOption] = [rscylla.StreamLag(milliseconds=args.lag_ms)]
     if args.to_head:
         options.append(rscylla.StreamToHead())
     stream = rscylla.NewStream(session, "shop", "orders", poll=timedelta(milliseconds=20))
-    os.write(out, f"{os.getpid()}\tstart\t\t\n".encode())
+    print("started", flush=True)
     try:
         rscylla.run_forever(rscylla.Spec(stream, store, rscylla.Consumer("kill", consume), *options))
     finally:
