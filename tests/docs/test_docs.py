@@ -30,7 +30,7 @@ def blocks() -> list[tuple[str, str, str | None]]:
 
 
 @pytest.mark.parametrize(("code", "shown"), [b[1:] for b in blocks()], ids=[b[0] for b in blocks()])
-def test_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str) -> None:
+def test_R30_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "docs", "exec"), {"__name__": "__docs__"})

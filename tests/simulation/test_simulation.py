@@ -260,7 +260,7 @@ def servers() -> Iterator[list[int]]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("group", list(servers()), ids=lambda g: f"{g[0]}-{g[-1]}")
-def test_everything_written_is_delivered_in_order(group: list[int]) -> None:
+def test_R27_everything_written_is_delivered_in_order(group: list[int]) -> None:
     total = Counter[str]()
     clock = ManualClock()
     with EmbeddedScylla(clock=clock, seed=group[0], shards=2, vnodes=4) as scylla:
