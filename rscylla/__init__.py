@@ -10,8 +10,10 @@ Open a stream over a table's CDC log, give it to a consumer, and keep its cursor
 import logging as _logging
 
 from ._json import dumps as to_json
-from .cdc.changes import Bound, Change, ChangeEvent
+from .cdc.changes import Bound, Change, ChangeBatch, KeyRange
+from .cdc.columns import ColumnChange, ColumnState
 from .cdc.driver import Session, connect
+from .cdc.records import ChangeEvent
 from .cdc.scan import Limits
 from .cdc.stream import GetCursor, NewStream, Stream
 from .clock import Clock, Stop, SystemClock
@@ -24,9 +26,11 @@ from .errors import (
     CursorError,
     CursorExpired,
     CursorRegression,
+    EventTypeError,
     FateError,
     FilterError,
     HeadReached,
+    IncompleteKey,
     InvalidCursor,
     MetadataError,
     MissingLag,
@@ -64,8 +68,11 @@ __all__ = [
     "Bound",
     "CDCDisabled",
     "Change",
+    "ChangeBatch",
     "ChangeEvent",
     "Clock",
+    "ColumnChange",
+    "ColumnState",
     "ConfigError",
     "ConnectionFailed",
     "Consumer",
@@ -75,12 +82,15 @@ __all__ = [
     "CursorRegression",
     "Event",
     "EventID",
+    "EventTypeError",
     "Fate",
     "FateError",
     "FilterError",
     "GetCursor",
     "HeadReached",
+    "IncompleteKey",
     "InvalidCursor",
+    "KeyRange",
     "Limits",
     "MetadataError",
     "MissingLag",

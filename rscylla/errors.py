@@ -2,7 +2,8 @@
 
     RscyllaError
     ├── ConfigError (ValueError)      a wrong argument or option
-    │   └── MissingLag                a stream was opened without StreamLag
+    │   ├── MissingLag                a stream was opened without StreamLag
+    │   └── IncompleteKey (LookupError)  a row was looked up by a key that does not name one row
     ├── MetadataError                 the table or its streams are not as they must be
     │   ├── TableNotFound
     │   ├── CDCDisabled
@@ -21,6 +22,7 @@
     ├── Stopped                       the stop signal was set; expected
     ├── HeadReached                   everything up to the head, or the asked end, was delivered
     ├── FateError (resumable)         injected on purpose
+    ├── EventTypeError (resumable)    a stream's event_type= function failed
     ├── FilterError (resumable)       a consumer's filter failed
     │   └── DeserializationError      it could not decode the event's metadata
     └── RunError                      what ended a run, and at which stage
@@ -44,9 +46,11 @@ __all__ = [
     "CursorExpired",
     "CursorRegression",
     "DeserializationError",
+    "EventTypeError",
     "FateError",
     "FilterError",
     "HeadReached",
+    "IncompleteKey",
     "InvalidCursor",
     "MetadataError",
     "MissingLag",
@@ -93,6 +97,10 @@ class MissingLag(ConfigError):
             f"{what} has no StreamLag; pass StreamLag(seconds=30) or more, because rows with timestamps from other "
             "clocks arrive late and a window read too early misses them"
         )
+
+
+class IncompleteKey(ConfigError, LookupError):
+    """A base row was to be looked up by the key of a range, a partition or a static row, which names no single row."""
 
 
 class MetadataError(RscyllaError):
@@ -193,6 +201,12 @@ class HeadReached(RscyllaError):
 
 class FateError(RscyllaError):
     """An error that ``Fate`` injected to see whether the application is idempotent."""
+
+    resumable = True
+
+
+class EventTypeError(RscyllaError):
+    """The function that the stream was given as ``event_type=`` failed, or gave no int. The cause is chained."""
 
     resumable = True
 

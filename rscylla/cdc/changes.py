@@ -1,41 +1,58 @@
-"""Log rows to changes: which preimage, delta and postimage belong together, and what they say in typed values."""
+"""What one write did, in typed values: a ``Change`` is a delta row with its images, a ``ChangeBatch`` a record."""
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import attrs
 
 from .. import _timeuuid as tu
-from .._json import dumps
-from ..event import GRID_US, Event, Operation
-from .rows import Cells, KeyedRow, Layout
+from ..event import Operation
+from .columns import ColumnChange, column_change, untouched
+from .rows import Cells, Layout
 
-__all__ = ["Bound", "Change", "ChangeEvent", "Context", "changes_of", "rows_as_events"]
+__all__ = ["Bound", "Change", "ChangeBatch", "KeyRange", "operation_of", "parts_of"]
 
 T = TypeVar("T")
-
-_RECORD = 32
-"""Length of the part of a position that the rows of one record share: ticks, low half, stream id."""
 
 _OPERATIONS: dict[bytes | None, Operation] = {
     bytes((n & 0xFF,)): Operation(n if n < 128 else n - 256) for n in range(256)
 }
 _OPERATIONS[None] = Operation(-128)  # the cell has expired or was deleted by hand
 
+operation_of = _OPERATIONS.__getitem__
+"""The ``Operation`` of the bytes of ``cdc$operation``."""
+
 _PREIMAGE = b"\x00"
 _POSTIMAGE = b"\x09"
 _RANGE_STARTS = frozenset((b"\x05", b"\x06"))
 _RANGE_ENDS = frozenset((b"\x07", b"\x08"))
-_WITHOUT_IMAGES = _RANGE_STARTS | _RANGE_ENDS
+_RANGES = _RANGE_STARTS | _RANGE_ENDS
 _PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
-_NOT_ALONE = _WITHOUT_IMAGES | {_PREIMAGE, _POSTIMAGE}
+_IMAGES = frozenset((_PREIMAGE, _POSTIMAGE))
+NOT_ALONE = _RANGES | _IMAGES
 """Operations of rows that belong to another row of their record."""
 
 _WRITES = frozenset((Operation.INSERT, Operation.UPDATE))
+_EXPIRIES = frozenset((Operation.SERVICE_ROW_DELETE, Operation.SERVICE_PARTITION_DELETE))
+_DELETES = _EXPIRIES | {
+    Operation.ROW_DELETE,
+    Operation.PARTITION_DELETE,
+    Operation.RANGE_START_INCLUSIVE,
+    Operation.RANGE_START_EXCLUSIVE,
+    Operation.RANGE_END_INCLUSIVE,
+    Operation.RANGE_END_EXCLUSIVE,
+}
+_BOUND_INCLUSIVE = {
+    Operation.RANGE_START_INCLUSIVE: True,
+    Operation.RANGE_START_EXCLUSIVE: False,
+    Operation.RANGE_END_INCLUSIVE: True,
+    Operation.RANGE_END_EXCLUSIVE: False,
+}
 
 
 class _Lazy(Generic[T]):
@@ -66,11 +83,21 @@ class Bound:
     inclusive: bool
 
 
+class KeyRange(NamedTuple):
+    """The two ends of a deleted range, in clustering order: with ``ck`` declared DESC, ``start`` is the greater.
+
+    An end is None when its log row is gone, which happens when a record is read while it expires.
+    """
+
+    start: Bound | None
+    end: Bound | None
+
+
 @attrs.frozen(eq=False, slots=False)
 class Change:
     """What one write did to one row, or to a range of rows. Immutable; values are decoded when asked for.
 
-    Values are as the table in ``rscylla.cdc.rows`` tells.
+    Values are as the table in ``rscylla.cdc.rows`` tells, columns as that in ``rscylla.cdc.columns``.
     """
 
     _layout: Layout = attrs.field(repr=False)
@@ -78,6 +105,9 @@ class Change:
     _preimage: Cells | None = attrs.field(repr=False, default=None)
     _postimage: Cells | None = attrs.field(repr=False, default=None)
     _range_end: Cells | None = attrs.field(repr=False, default=None)
+    _batch: ChangeBatch | None = attrs.field(repr=False, default=None)
+    batch_index: int = 0
+    """Place of this change among those of its record, from 0."""
 
     @_Lazy
     def operation(self) -> Operation:
@@ -87,7 +117,7 @@ class Change:
     def key(self) -> Mapping[str, Any]:
         """The primary key by column; of a range delete the partition key. Parts that the change lacks are absent."""
         key = self._layout.key_of(self._cells)
-        if self._cells[self._layout.operation] in _WITHOUT_IMAGES:
+        if self._cells[self._layout.operation] in _RANGES:
             return {c.name: key[c.name] for c in self._layout.table.partition_key if c.name in key}
         return key
 
@@ -95,20 +125,47 @@ class Change:
     def before(self) -> Mapping[str, Any] | None:
         """The preimage by column, keys left out; None when the table logs none or the row did not exist.
 
-        Unless the table logs full preimages, it has only the columns that the write touched.
+        Unless the table logs full preimages, it has only the columns that the write touched. Several changes of one
+        row in one record share their images.
         """
         image = self._cells if self.operation == Operation.PREIMAGE else self._preimage
         return None if image is None else self._image(image, whole=False)
 
     @_Lazy
     def after(self) -> Mapping[str, Any] | None:
-        """The postimage by column if there is one; else, for inserts and updates, what this change wrote and nulled."""
+        """The postimage by column if there is one; else, for inserts and updates, what is then known of the row.
+
+        That is the columns that were set, made null or overwritten. Of a collection that was only edited the whole is
+        not known, so it is absent: see ``columns``. With ``delta = 'keys'`` nothing is known.
+        """
         image = self._cells if self.operation == Operation.POSTIMAGE else self._postimage
         if image is not None:
             return self._image(image, whole=True)
         if self.operation not in _WRITES:
             return None
-        return {**self.values, **dict.fromkeys(self.deleted - self.values.keys())}
+        return {name: column.value for name, column in self.columns.items() if column.known}
+
+    @_Lazy
+    def columns(self) -> Mapping[str, ColumnChange]:
+        """By name, what the change did to each column that it touched; of images and deletes of rows nothing."""
+        if self._cells[self._layout.operation] in _IMAGES:
+            return {}
+        cells = self._cells
+        return {c.name: found for c in self._layout.values if (found := column_change(c, cells)) is not None}
+
+    def column(self, name: str) -> ColumnChange:
+        """Return what the change did to the column *name*, which may be nothing.
+
+        Raises:
+            KeyError: the table has no such column, or it belongs to the primary key.
+        """
+        found = self.columns.get(name)
+        if found is not None:
+            return found
+        for column in self._layout.values:
+            if column.name == name:
+                return untouched(column)
+        raise KeyError(f"{self._layout.table.full_name} has no column {name!r} outside of its primary key")
 
     @_Lazy
     def values(self) -> Mapping[str, Any]:
@@ -131,16 +188,29 @@ class Change:
         return found
 
     @_Lazy
-    def range(self) -> tuple[Bound | None, Bound | None] | None:
-        """The two ends of a deleted range, in clustering order; None for other changes.
-
-        An end is None when its log row is gone, which happens when a record is read while it expires.
-        """
+    def range(self) -> KeyRange | None:
+        """The two ends of a deleted range, in clustering order; None for other changes."""
         if self.operation in _BOUND_INCLUSIVE:
             end = None if self._range_end is None else self._bound(self._range_end)
             here = self._bound(self._cells)
-            return (here, end) if self._cells[self._layout.operation] in _RANGE_STARTS else (None, here)
+            return KeyRange(here, end) if self._cells[self._layout.operation] in _RANGE_STARTS else KeyRange(None, here)
         return None
+
+    @property
+    def static(self) -> bool:
+        """Whether the change is of the partition's static row, so that its key is the partition key."""
+        operation = self._cells[self._layout.operation]
+        return operation not in _NEVER_STATIC and self._layout.is_static(self._cells)
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether rows were deleted: one, a range or a partition, by a statement or because their time had come."""
+        return self.operation in _DELETES
+
+    @property
+    def expired(self) -> bool:
+        """Whether the row or partition was deleted by the database because its TTL had passed (operations -3, -4)."""
+        return self.operation in _EXPIRIES
 
     @property
     def ttl(self) -> int | None:
@@ -153,15 +223,33 @@ class Change:
         """The write timestamp, microseconds since the epoch."""
         return tu.ticks_to_us(tu.ticks_of(self._cells[self._layout.time]))  # type: ignore[arg-type]
 
+    @property
+    def timestamp(self) -> datetime:
+        """The write timestamp, aware UTC."""
+        return tu.datetime_of(self.timestamp_us)
+
+    @_Lazy
+    def batch(self) -> ChangeBatch:
+        """The record that the change belongs to: all that one statement or batch did to one partition at one time."""
+        return self._batch if self._batch is not None else ChangeBatch(self._layout, [self._cells], None)
+
+    @property
+    def batch_end(self) -> bool:
+        """Whether this is the last change of its record."""
+        return self.batch_index == self.batch.size - 1
+
     def as_dict(self) -> dict[str, Any]:
-        """Return the change as a dict of typed values: what ``Event.metadata`` holds as JSON."""
+        """Return the change as a dict of typed values: what ``Event.metadata`` holds as JSON; see docs/events.md."""
         out: dict[str, Any] = {"operation": self.operation.name, "key": dict(self.key)}
         if self.range is not None:
             out["range"] = [None if b is None else {"key": dict(b.key), "inclusive": b.inclusive} for b in self.range]
-        out |= {"before": self.before, "after": self.after, "deleted": sorted(self.deleted)}
-        if self.deleted_elements:
-            out["deleted_elements"] = dict(self.deleted_elements)
-        return out | {"ttl": self.ttl, "timestamp": tu.datetime_of(self.timestamp_us)}
+        out |= {"before": self.before, "after": self.after}
+        out |= {"changed": sorted(self.columns), "deleted": sorted(self.deleted)}
+        edits = {n: c.as_dict() for n, c in self.columns.items() if c.kind != "value" and (c.added or c.removed)}
+        if edits:
+            out["collections"] = edits
+        out |= {"ttl": self.ttl, "timestamp": self.timestamp}
+        return out | {"batch": {**self.batch.as_dict(), "index": self.batch_index}}
 
     def _image(self, cells: Cells, *, whole: bool) -> Mapping[str, Any]:
         """Return an image by column. A row's image does not speak of static columns, nor theirs of others.
@@ -186,191 +274,117 @@ class Change:
         return Bound(key, _BOUND_INCLUSIVE.get(_OPERATIONS[cells[self._layout.operation]], True))
 
 
-_BOUND_INCLUSIVE = {
-    Operation.RANGE_START_INCLUSIVE: True,
-    Operation.RANGE_START_EXCLUSIVE: False,
-    Operation.RANGE_END_INCLUSIVE: True,
-    Operation.RANGE_END_EXCLUSIVE: False,
-}
+_NEVER_STATIC = _RANGES | _PARTITION_DELETES | {b"\xfd", b"\x03"}
+
+Parts = tuple[int, Cells | None, Cells | None, Cells | None]
+"""The rows of one change: place of the delta (or what stands for it) in the record, preimage, postimage, range end."""
 
 
-@attrs.define(eq=False)
-class Context:
-    """What the events of one generation share. ``event_type`` maps a change to a number of the user's own."""
+class ChangeBatch:
+    """A record of the log: the changes that one write did to one partition at one time. Shared by their events.
 
-    generation: int
-    event_type: Callable[[Change], int] | None = None
-    _last: tuple[int, str] = (-1, "")
+    A record whose first or last rows are gone, because it was read while it expired or somebody deleted from the log,
+    is not ``complete``: its changes are told all the same, and the stream counts it.
+    """
 
-    def id_prefix(self, us: int) -> str:
-        """Return the part of an event id that the rows of one second share. The last one is kept."""
-        second = us // GRID_US
-        last, prefix = self._last  # one read and one write of a pair: events may be used by several threads
-        if second != last:
-            start = tu.format_time(second * GRID_US)
-            prefix = f'{{"cursor_gen":"{tu.format_time(self.generation * 1000)}","cursor_time":"{start}","stream_id":"'
-            self._last = (second, prefix)
-        return prefix
+    __slots__ = ("_layout", "_parts", "_rows")
 
-
-class ChangeEvent(Event):
-    """An event of a CDC log: a thin wrapper of undecoded cells. What is asked for is made then, and kept if costly."""
-
-    __slots__ = ("_cells", "_change", "_context", "_foreign_id", "_layout", "_parts", "position")
-
-    def __init__(
-        self,
-        context: Context,
-        position: bytes,
-        cells: Cells,
-        layout: Layout,
-        parts: tuple[Cells | None, Cells | None, Cells | None] = (None, None, None),
-    ) -> None:
-        self.position = position
-        self._context = context
-        self._cells = cells
+    def __init__(self, layout: Layout, rows: Sequence[Cells], parts: Sequence[Parts] | None) -> None:
         self._layout = layout
-        self._parts = parts
-        self._change: Change | None = None
-        self._foreign_id: str | None = None
+        self._rows = rows  # sorted; never empty
+        self._parts = parts  # None: each row is a change
 
     @property
-    def id(self) -> str:
-        layout, cells = self._layout, self._cells
-        time: bytes = cells[layout.time]  # type: ignore[assignment]
-        t = time.hex()
-        return (
-            f"{self._context.id_prefix(self.timestamp_us)}{cells[layout.stream_id].hex()}"  # type: ignore[union-attr]
-            f'","stream_time":"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}",'
-            f'"stream_seq":{int.from_bytes(cells[layout.seq], "big")},"v":2}}'  # type: ignore[arg-type]
-        )
+    def size(self) -> int:
+        """How many changes there are."""
+        return len(self._rows if self._parts is None else self._parts)
 
     @property
-    def type(self) -> int:
-        if self._context.event_type is not None:
-            return self._context.event_type(self.change)
-        return _OPERATIONS[self._cells[self._layout.operation]]
+    def stream_id(self) -> bytes:
+        return cast("bytes", self._rows[0][self._layout.stream_id])
 
     @property
-    def operation(self) -> Operation:
-        """The operation of the delta row, whatever ``type`` is."""
-        return _OPERATIONS[self._cells[self._layout.operation]]
-
-    @property
-    def foreign_id(self) -> str:
-        if self._foreign_id is None:
-            self._foreign_id = dumps(self.key, sort_keys=True)
-        return self._foreign_id
-
-    @property
-    def timestamp(self) -> datetime:
-        return tu.datetime_of(self.timestamp_us)
+    def time(self) -> uuid.UUID:
+        """``cdc$time``, which no other record of the stream has."""
+        return uuid.UUID(bytes=self._rows[0][self._layout.time])
 
     @property
     def timestamp_us(self) -> int:
-        return (int.from_bytes(self.position[:8], "big") - tu.EPOCH_TICKS) // 10
+        """The write timestamp that all of the record have, microseconds since the epoch."""
+        return tu.ticks_to_us(tu.ticks_of(self._rows[0][self._layout.time]))  # type: ignore[arg-type]
 
     @property
-    def metadata(self) -> bytes:
-        return dumps(self.change.as_dict()).encode()
+    def complete(self) -> bool:
+        """Whether all log rows of the record were there, up to the one that ends it."""
+        last = self._rows[-1]
+        return last[self._layout.end_of_batch] == b"\x01" and last[self._layout.seq] == _SEQ.pack(len(self._rows) - 1)
 
     @property
-    def key(self) -> Mapping[str, Any]:
-        return self.change.key
+    def changes(self) -> tuple[Change, ...]:
+        """All changes of the record, in order. Made anew each time it is asked for."""
+        return tuple(self.change(i) for i in range(self.size))
 
-    @property
-    def change(self) -> Change:
-        if self._change is None:
-            self._change = Change(self._layout, self._cells, *self._parts)
-        return self._change
+    def change(self, index: int) -> Change:
+        """Return the change at *index*, made anew."""
+        if self._parts is None:
+            return Change(self._layout, self._rows[index], batch=self, batch_index=index)
+        at, before, after, end = self._parts[index]
+        return Change(self._layout, self._rows[at], before, after, end, self, index)
 
-    @property
-    def row(self) -> Mapping[str, Any]:
-        """The raw delta row by column of the log, decoded, null columns left out."""
-        layout, cells = self._layout, self._cells
-        out: dict[str, Any] = {
-            "cdc$stream_id": cells[layout.stream_id],
-            "cdc$time": uuid.UUID(bytes=cells[layout.time]),
-            "cdc$batch_seq_no": int.from_bytes(cells[layout.seq], "big"),  # type: ignore[arg-type]
-            "cdc$operation": int(self.operation),
-            "cdc$ttl": self.change.ttl,
-            "cdc$end_of_batch": cells[layout.end_of_batch] == b"\x01" or None,
-            **layout.key_of(cells),
-            **self.change.values,
-            **{f"cdc$deleted_{name}": True for name in sorted(self.change.deleted)},
-            **{f"cdc$deleted_elements_{name}": v for name, v in self.change.deleted_elements.items()},
-        }
-        return {name: value for name, value in out.items() if value is not None}
+    def as_dict(self) -> dict[str, Any]:
+        """Return what identifies the record, and its size."""
+        named = {"stream_id": self.stream_id, "time": self.time}
+        return {**named, "size": self.size, "complete": self.complete}
+
+    def __repr__(self) -> str:
+        return f"<ChangeBatch of {self.size} at {self.time}{'' if self.complete else ', incomplete'}>"
 
 
-def rows_as_events(rows: Sequence[KeyedRow], context: Context) -> list[ChangeEvent]:
-    """Return one event a log row, whatever its operation."""
-    return [ChangeEvent(context, position, cells, layout) for position, cells, layout in rows]
+_SEQ = struct.Struct(">i")
 
 
-def changes_of(rows: Sequence[KeyedRow], context: Context) -> list[ChangeEvent]:
-    """Return the events of *rows*, one a change, in the order of their positions.
-
-    Args:
-        rows: sorted by position, records whole: those of one stream and time together.
-    """
-    events: list[ChangeEvent] = []
-    last = len(rows)
-    at = 0
-    while at < last:
-        position, cells, layout = rows[at]
-        record = position[:_RECORD]
-        end = at + 1
-        while end < last and rows[end][0].startswith(record):
-            end += 1
-        if end == at + 1 and cells[layout.operation] not in _NOT_ALONE:
-            events.append(ChangeEvent(context, position, cells, layout))
-        else:
-            events += _record(rows[at:end], context)
-        at = end
-    return events
-
-
-def _record(rows: Sequence[KeyedRow], context: Context) -> list[ChangeEvent]:
-    """Return the events of one record.
+def parts_of(rows: Sequence[Cells], layout: Layout) -> list[Parts]:
+    """Return the rows of one record as the parts of its changes, in order.
 
     Images belong to the deltas of the same row, wherever in the record they are. Deletes of ranges and of whole
     partitions have none, though their keys may look like the static row's. An image whose delta is gone, and a range
-    end whose start is, become events of their own, so that nothing is dropped without a trace.
+    end whose start is, become changes of their own, so that nothing is dropped without a trace.
     """
-    if not any(cells[layout.operation] in _NOT_ALONE for _, cells, layout in rows):
-        return rows_as_events(rows, context)
-    preimages: dict[Cells, KeyedRow] = {}
-    postimages: dict[Cells, KeyedRow] = {}
-    for row in rows:
-        _, cells, layout = row
-        if cells[layout.operation] == _PREIMAGE:
-            preimages[layout.raw_key(cells)] = row
-        elif cells[layout.operation] == _POSTIMAGE:
-            postimages[layout.raw_key(cells)] = row
-    events: list[ChangeEvent] = []
+    at = layout.operation
+    preimages: dict[Cells, Cells] = {}
+    postimages: dict[Cells, Cells] = {}
     used: set[Cells] = set()
+    for cells in rows:
+        if cells[at] == _PREIMAGE:
+            preimages[layout.raw_key(cells)] = cells
+        elif cells[at] == _POSTIMAGE:
+            postimages[layout.raw_key(cells)] = cells
+        elif _may_have_images(cells, layout):
+            used.add(layout.raw_key(cells))
+    parts: list[Parts] = []
     skip = -1
-    for i, (position, cells, layout) in enumerate(rows):
-        operation = cells[layout.operation]
-        if i == skip or operation in (_PREIMAGE, _POSTIMAGE):
+    for i, cells in enumerate(rows):
+        operation = cells[at]
+        if i == skip:
             continue
-        range_end = None
-        if operation in _RANGE_STARTS and i + 1 < len(rows):
-            following = rows[i + 1][1]
-            if following[layout.operation] in _RANGE_ENDS:
-                range_end, skip = following, i + 1
-        before = after = None
-        if operation not in _WITHOUT_IMAGES and (
-            operation not in _PARTITION_DELETES or not layout.table.clustering_key
-        ):
+        if operation in _IMAGES:
             key = layout.raw_key(cells)
-            used.add(key)
-            before, after = preimages.get(key), postimages.get(key)
-        parts = (before and before[1], after and after[1], range_end)
-        events.append(ChangeEvent(context, position, cells, layout, parts))
-    orphans = [r for images in (preimages, postimages) for key, r in images.items() if key not in used]
-    if orphans:
-        events += [ChangeEvent(context, *row) for row in orphans]
-        events.sort(key=lambda e: e.position)
-    return events
+            if key not in used and (preimages if operation == _PREIMAGE else postimages)[key] is cells:
+                parts.append((i, None, None, None))
+        elif operation in _RANGE_STARTS and i + 1 < len(rows) and rows[i + 1][at] in _RANGE_ENDS:
+            skip = i + 1
+            parts.append((i, None, None, rows[skip]))
+        elif _may_have_images(cells, layout):
+            key = layout.raw_key(cells)
+            parts.append((i, preimages.get(key), postimages.get(key), None))
+        else:
+            parts.append((i, None, None, None))
+    return parts
+
+
+def _may_have_images(cells: Cells, layout: Layout) -> bool:
+    """Whether a delta row can have images: those of partitions only where a partition is a row."""
+    operation = cells[layout.operation]
+    if operation in _PARTITION_DELETES:
+        return not layout.table.clustering_key
+    return operation not in _RANGES

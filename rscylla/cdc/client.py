@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
 from queue import SimpleQueue
 
 from ..clock import Clock, Stop
 from ..errors import HeadReached, Stopped
 from ..event import Progress
-from .changes import ChangeEvent
 from .reader import Batch, Reader, Settings
+from .records import ChangeEvent
 
 __all__ = ["Client"]
 
@@ -32,8 +33,9 @@ class Client:
         self._stop = stop
         self._progress_every_s = settings.progress_every.total_seconds()
         self._batch = first
-        self._events: list[ChangeEvent] = []
-        self._next = 0
+        self._finished = first.done
+        self._events: Iterator[ChangeEvent] = iter(())
+        self._handed: ChangeEvent | None = None  # the last event of this batch, until its end is told
         self._told = None if first.must_save else first.done
         self._told_at = clock.monotonic()
         self._error: BaseException | None = None
@@ -57,18 +59,27 @@ class Client:
     @property
     def watermark_us(self) -> int:
         """Time before which everything was handed out, microseconds since the epoch."""
-        # Any thread: the batch is read first and set last, so that its end is never told before its events are out.
-        batch = self._batch
-        waiting = self._events[self._next : self._next + 1]
-        return waiting[0].timestamp_us if waiting else batch.done.exact_us
+        # Any thread: the finished batch counts, and how far the events of the next one are out. Read in the opposite
+        # order of being set, so that the watermark does not seem to step back.
+        handed = self._handed
+        return max(self._finished.exact_us, handed.timestamp_us if handed is not None else 0)
+
+    @property
+    def incomplete_records(self) -> int:
+        """How many records were read of which rows were gone, mostly because they were expiring. Any thread."""
+        return self._reader.counters.incomplete_records
 
     def recv(self) -> ChangeEvent | Progress:
         """Return the next event or the next point worth saving; see ``StreamClient.recv``."""
         while True:
-            if self._next < len(self._events):
-                event = self._events[self._next]
-                self._next += 1
-                return event
+            try:
+                for event in self._events:
+                    self._handed = event
+                    return event
+            except BaseException as e:
+                self._events = _Broken(e)  # the batch must not pass for finished
+                raise
+            self._finished = self._batch.done
             progress = self._progress()
             if progress is not None:
                 return progress
@@ -77,9 +88,9 @@ class Client:
     def _progress(self) -> Progress | None:
         """Return the end of the finished batch as a cursor, if it is time to save one."""
         done, now = self._batch.done, self._clock.monotonic()
-        if self._events:
+        if self._handed is not None:
             # Saving the last event moved the cursor nearly as far: start counting anew.
-            self._events, self._next, self._told, self._told_at = [], 0, None, now
+            self._handed, self._told, self._told_at = None, None, now
         if done == self._told:
             return None
         due = now - self._told_at >= self._progress_every_s
@@ -100,7 +111,7 @@ class Client:
             if not isinstance(e, HeadReached):
                 raise
         else:
-            self._events = batch.events  # all of the one before were handed out, so the next is 0
+            self._events = batch.events
             self._batch = batch
 
     def _take(self) -> Batch:
@@ -119,6 +130,19 @@ class Client:
             self._error = Stopped("the stream was closed")
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_TIMEOUT_S)
+
+
+class _Broken:
+    """Events that could not be made: raises the same error for ever."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __iter__(self) -> _Broken:
+        return self
+
+    def __next__(self) -> ChangeEvent:
+        raise self._error
 
 
 def _read_ahead(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Literal
 
@@ -14,11 +14,12 @@ from ..clock import Stop
 from ..errors import CursorExpired, HeadReached, QueryTimeout
 from ..event import EventID
 from ..options import StreamOptions
-from .changes import Change, ChangeEvent, Context, changes_of, rows_as_events
+from .changes import Change
 from .driver import Column, LogStatement, Page
 from .plan import Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
-from .rows import KeyedRow, Layout, keyed_rows
+from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events
+from .rows import Layout, LogRows
 from .scan import Limits, Scanner, TooMuch
 from .source import OnExpired, Source
 from .topology import BaseColumn, Generation, generation_at
@@ -49,14 +50,16 @@ class Settings:
 
 @attrs.frozen
 class Batch:
-    """The events of one window in order, and the point before which everything is then done.
+    """The events of one window in order, made as they are taken, and the point before which everything is then done.
 
-    ``must_save``: the point is worth saving even if the last one was saved just now.
+    ``must_save``: the point is worth saving even if the last one was saved just now. ``rows``: how many log rows the
+    events come from.
     """
 
-    events: list[ChangeEvent]
+    events: Iterator[ChangeEvent]
     done: EventID
     must_save: bool = False
+    rows: int = 0
 
 
 class Reader:
@@ -101,6 +104,7 @@ class Reader:
         # Rows after a cursor must not be missed; for a start at whatever is oldest that holds from now on.
         self._promised_us = start.exact_us if promised else source.clock.now_us()
         self._at_head = False
+        self.counters = Counters()
         self._generation = Generation(start.generation)
         self._enter(self._generation)
 
@@ -114,7 +118,7 @@ class Reader:
 
     def _enter(self, generation: Generation) -> None:
         self._generation = generation
-        self._context = Context(generation.time, self._settings.event_type)
+        self._context = Context(generation.time, self._settings.event_type, self.counters)
         self._groups = group_streams(self._source.streams(generation), limit=self._settings.streams_per_query)
 
     @property
@@ -154,18 +158,18 @@ class Reader:
         )
         if window is None:
             self._at_head = True
-            return Batch([], self.done)
+            return Batch(iter(()), self.done)
         rows = self._read(window)
         if rows is None:
             self._at_head = False
-            return Batch([], self.done)  # too much at once: the next step takes a narrower window
+            return Batch(iter(()), self.done)  # too much at once: the next step takes a narrower window
         self._at_us = window.end_us
         if not rows:
             self._refresh_before(reach_us)  # a jump may pass what the list of generations was known for
             boundary = self._next_generation()
             self._jump(reach_us if boundary is None else min(reach_us, boundary.start_us))
         self._at_head = self._at_us >= reach_us
-        return Batch(self._events(rows), self.done)
+        return Batch(self._events(rows), self.done, rows=len(rows))
 
     def _pause(self) -> None:
         """Wait until the next look at the head is due, or until the rows read so far are within their rate."""
@@ -226,22 +230,24 @@ class Reader:
     def _switch_to(self, generation: Generation) -> Batch:
         """Go on with the next generation, from its very start, however long ago that was."""
         log.info("%s: CDC generation of %s", self._source.table.full_name, datetime_of(generation.start_us))
+        # The streams of tablets are the table's own: the next set may be that of a log that was created again.
+        self._source.reread_table(patiently=True)
         self._enter(generation)
         self._at_us = generation.start_us
         self._skip = b""
         self._at_head = False
-        return Batch([], self.done, must_save=True)
+        return Batch(iter(()), self.done, must_save=True)
 
     # ------------------------------------------------------------ reading
 
-    def _read(self, window: Window) -> list[KeyedRow] | None:
+    def _read(self, window: Window) -> LogRows | None:
         """Return the rows of *window*, sorted by position; None when they were too many for one window."""
         table = self._source.table
         tasks = tasks_for(window, self._groups, keyspace=table.keyspace, table=table.name)
-        rows: list[KeyedRow] = []
+        rows = LogRows()
 
         def collect(page: Page) -> None:
-            rows.extend(keyed_rows(page, self._layout_of(page)))
+            rows.add(page, self._layout_of(page))
 
         try:
             self._scanner.read(self._scan, tasks, self._stop, collect, may_give_up=self._width.can_narrow(window))
@@ -250,7 +256,7 @@ class Reader:
             return None
         self._slow_down(len(rows))
         self._width = self._width.after(window, len(rows))
-        rows.sort(key=_position)
+        rows.sort()
         return rows
 
     def _layout_of(self, page: Page) -> Layout:
@@ -281,15 +287,12 @@ class Reader:
             return
         self._at_us = min(limit_us, max(self._at_us, ticks_to_us(min(first)))) if first else limit_us
 
-    def _events(self, rows: list[KeyedRow]) -> list[ChangeEvent]:
+    def _events(self, rows: LogRows) -> Iterator[ChangeEvent]:
         build = rows_as_events if self._settings.granularity == "row" else changes_of
         events = build(rows, self._context)
-        if self._skip and events:
-            events = [e for e in events if e.position > self._skip]
+        skip = self._skip
+        if skip and rows:
+            events = (e for e in events if e.position > skip)
         if rows:
             self._skip = b""
         return events
-
-
-def _position(row: KeyedRow) -> bytes:
-    return row[0]

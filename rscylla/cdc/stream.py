@@ -98,12 +98,12 @@ class Stream:
             #   Reader   one window a step: generations, watermark, width      (plan)
             #   Scanner  queries in flight, pages, retries                     (query, driver)
             #   rows     cells and positions of a page; sorted by the reader
-            #   changes  records to events
+            #   records  rows to records, and to events as they are taken
             promised = bool(after) or chosen.from_head
             reader = Reader(source, start, chosen, self._settings, inner, promised=promised)
             inner.on_set(forget)
             # A head start is worth saving before anything is read: a restart must not begin at a newer head.
-            first = Batch([], reader.done, must_save=chosen.from_head)
+            first = Batch(iter(()), reader.done, must_save=chosen.from_head)
             return Client(reader, self._settings, self._clock, inner, first)
         except BaseException:
             forget()

@@ -68,9 +68,13 @@ def _brief(event: rscylla.ChangeEvent) -> str:
     return ""
 
 
+_NOT_SHOWN = ("operation", "changed", "timestamp", "batch")
+"""Parts of a change that a line for people leaves out, or has elsewhere."""
+
+
 def _change(event: rscylla.ChangeEvent) -> str:
     change = event.change.as_dict()
-    shown = {name: change[name] for name in change if name not in ("operation", "timestamp") and change[name]}
+    shown = {name: change[name] for name in change if name not in _NOT_SHOWN and change[name]}
     return f"{_time(event)}  {event.operation.name}  {_fields(shown)}"
 
 

@@ -34,7 +34,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.query": (*GROUND, "rscylla.cdc.plan"),
     "rscylla.cdc.topology": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.query"),
     "rscylla.cdc.rows": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.topology"),
-    "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.rows"),
+    "rscylla.cdc.columns": (*GROUND, "rscylla.cdc.rows"),
+    "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.columns"),
+    "rscylla.cdc.records": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.changes"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.plan", "rscylla.cdc.query"),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
@@ -60,7 +62,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("rscylla.kafka",),
 }
 
-PURE = ("rscylla.cdc.plan", "rscylla.cdc.query", "rscylla.cdc.rows", "rscylla.cdc.changes")
+PURE = ("rscylla.cdc.plan", "rscylla.cdc.query", "rscylla.cdc.rows")
+PURE += ("rscylla.cdc.columns", "rscylla.cdc.changes", "rscylla.cdc.records")
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")
 

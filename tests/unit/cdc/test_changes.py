@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.cdc import driver
-from rscylla.cdc.changes import Bound, Change, ChangeEvent, Context, changes_of, rows_as_events
+from rscylla.cdc.changes import Bound, Change
 from rscylla.cdc.driver import Column, Page
-from rscylla.cdc.rows import KeyedRow, Layout, keyed_rows
+from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
+from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.topology import BaseColumn, TableInfo
 from rscylla.event import EventID, Operation
 
@@ -33,9 +34,7 @@ def layout_of(base: Any = STATIC, columns: tuple[Column, ...] | None = None) -> 
     return Layout.of(columns, table), columns
 
 
-def rows_of(
-    *rows: dict[str, Any], us: int = T, low: int = 7, base: Any = STATIC, columns: Any = None
-) -> list[KeyedRow]:
+def rows_of(*rows: dict[str, Any], us: int = T, low: int = 7, base: Any = STATIC, columns: Any = None) -> LogRows:
     """Return the rows of one record; ``op`` and columns by name, ints or bytes; cut from a page and sorted."""
     layout, columns = layout_of(base, columns)
     cells = []
@@ -47,11 +46,18 @@ def rows_of(
         own |= {n: v for n, v in row.items() if n not in ("op", "gone", "seq", "ttl")}
         own |= {"cdc$ttl": None if "ttl" not in row else row["ttl"].to_bytes(8, "big")}
         cells.append([integer(v) if isinstance(v, int) else v for v in (own.get(c.name) for c in columns)])
-    return sorted(keyed_rows(Page(columns, body_of(cells), 0, None), layout), key=lambda r: r[0])
+    return log_rows(Page(columns, body_of(cells), 0, None), layout)
+
+
+def log_rows(page: Page, layout: Layout) -> LogRows:
+    rows = LogRows()
+    rows.add(page, layout)
+    rows.sort()
+    return rows
 
 
 def events_of(*rows: dict[str, Any], **how: Any) -> list[ChangeEvent]:
-    return changes_of(rows_of(*rows, **how), Context(GENERATION))
+    return list(changes_of(rows_of(*rows, **how), Context(GENERATION)))
 
 
 def told(change: Change) -> tuple[Any, ...]:
@@ -156,12 +162,14 @@ def test_an_operation_that_expired_is_no_crash() -> None:
 @given(st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, -3, -4, 77]), min_size=1, max_size=8), st.data())
 def test_R16_no_row_of_a_record_is_lost_or_told_twice(operations: list[int], data: st.DataObject) -> None:
     rows = rows_of(*({"op": op, "ck": data.draw(st.integers(1, 3)), "v": n} for n, op in enumerate(operations)))
-    events = changes_of(rows, Context(GENERATION))
+    events = list(changes_of(rows, Context(GENERATION)))
     used = [e._cells for e in events]
-    images = [p for e in events for p in e._parts if p is not None]
-    assert {cells for _, cells, _ in rows} >= {*used, *images}
-    left = [c for _, c, layout in rows if c not in used and c not in images]
-    operations_left = [c[rows[0][2].operation] for c in left]
+    parts = [(e.change._preimage, e.change._postimage, e.change._range_end) for e in events]
+    images = [p for three in parts for p in three if p is not None]
+    assert {*rows.cells} >= {*used, *images}
+    left = [c for c in rows.cells if c not in used and c not in images]
+    assert rows.layout is not None
+    operations_left = [c[rows.layout.operation] for c in left]
     assert not [o for o in operations_left if o not in (b"\x00", b"\x09")]  # a second image of one row may go
     assert len(used) == len(set(used))
     assert [e.position for e in events] == sorted(e.position for e in events)
@@ -227,9 +235,17 @@ def test_metadata_is_the_change_as_json() -> None:
         "key": {"pk": 1, "ck": 2},
         "before": {"v": 1},
         "after": {"v": 2, "w": None},
+        "changed": ["v", "w"],
         "deleted": ["w"],
         "ttl": 60,
         "timestamp": "2023-11-14T22:13:20.123456Z",
+        "batch": {
+            "stream_id": "0x" + stream_id(5).hex(),
+            "time": str(uuid.UUID(bytes=log_time(T, 7))),
+            "size": 1,
+            "complete": False,
+            "index": 0,
+        },
     }
     (ranged,) = events_of({"op": 5}, {"op": 8, "ck": 3})
     assert json.loads(ranged.metadata)["range"] == [
@@ -240,7 +256,7 @@ def test_metadata_is_the_change_as_json() -> None:
 
 def test_rows_may_be_events_of_their_own() -> None:
     rows = rows_of({"op": 0, "ck": 2, "v": 1}, {"op": 1, "ck": 2, "v": 2}, {"op": 9, "ck": 2, "v": 2})
-    events = rows_as_events(rows, Context(GENERATION))
+    events = list(rows_as_events(rows, Context(GENERATION)))
     assert [e.type for e in events] == [0, 1, 9]
     assert [json.loads(e.metadata)["before"] for e in events] == [{"v": 1}, None, None]
     assert [json.loads(e.metadata)["after"] for e in events] == [None, {"v": 2}, {"v": 2, "w": None}]
@@ -280,7 +296,7 @@ def test_R29_an_event_has_the_id_of_its_row(
     layout, columns = layout_of()
     own = {"cdc$stream_id": stream, "cdc$time": time, "cdc$batch_seq_no": integer(seq), "cdc$operation": b"\x01"}
     page = Page(columns, body_of([[own.get(c.name) for c in columns]]), 0, None)
-    (event,) = changes_of(keyed_rows(page, layout), Context(generation))
+    (event,) = changes_of(log_rows(page, layout), Context(generation))
     wanted = EventID.row(generation, stream, time, seq)
     assert event.id == str(wanted)
     assert EventID.parse(event.id) == wanted

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from rscylla._json import dumps, plain
 from rscylla.cdc import driver
 from rscylla.cdc.driver import Column, Page, _raw_handler, _type_of, split_rows
-from rscylla.cdc.rows import Layout, decoder_for, keyed_rows
+from rscylla.cdc.rows import Layout, LogRows, decoder_for
 from rscylla.cdc.topology import BaseColumn, TableInfo
 from rscylla.errors import MetadataError
 from rscylla.event import EventID
@@ -289,5 +289,7 @@ def test_positions_are_those_of_event_ids(time: bytes, token: int, seq: int) -> 
     columns = columns_of(SIMPLE)
     own = {"cdc$time": time, "cdc$stream_id": stream_id(token), "cdc$batch_seq_no": number(seq)}
     page = Page(columns, body_of([[own.get(c.name) for c in columns]]), 0, None)
-    ((position, _, _),) = keyed_rows(page, Layout.of(columns, table()))
+    rows = LogRows()
+    rows.add(page, Layout.of(columns, table()))
+    (position,) = rows.positions
     assert position == EventID(0, 0, stream_id(token), time, seq).position

@@ -1,0 +1,181 @@
+"""What a change did to one column: set, made null, overwritten, or edited element by element.
+
+How each kind of CQL column says so, and what ``ColumnChange`` makes of it:
+
+    column                  written          made null    overwritten             edited
+    native, frozen, tuple   SET: ``value``   NULL         -                       -
+    set                     -                NULL         OVERWRITTEN: ``value``  EDITED: ``added`` set, ``removed`` set
+    map                     -                NULL         OVERWRITTEN: ``value``  EDITED: ``added`` dict, ``removed`` set of keys
+    list                    -                NULL         OVERWRITTEN: ``value``  EDITED: ``added`` dict by timeuuid, ``removed`` set of timeuuids
+    user-defined type       -                NULL         OVERWRITTEN: ``value``  EDITED: ``added`` dict of fields, ``removed`` set of fields
+
+``added`` is there when a collection is overwritten, too: for a list it tells the new elements' timeuuids, under which
+later changes name them. The elements of a list lie in the order of their timeuuids. Sets and keys that
+cannot be hashed come in a list instead of a set. How single values are represented: ``rscylla.cdc.rows``.
+
+An INSERT or overwrite of a collection with a TTL comes as two changes of one record: first the column made null, then
+its elements added with the TTL.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+import attrs
+
+from .. import _timeuuid as tu
+from .rows import Cells, ColumnKind, ValueColumn
+
+__all__ = ["ColumnChange", "ColumnState", "column_change", "untouched"]
+
+
+class ColumnState(enum.Enum):
+    """What a change did to a column."""
+
+    UNTOUCHED = "untouched"
+    SET = "set"
+    NULL = "null"
+    OVERWRITTEN = "overwritten"
+    EDITED = "edited"
+
+
+@attrs.frozen
+class ColumnChange:
+    """What one change did to one column; the table at the head of the module tells which part is used when.
+
+    ``kind`` is "value" for what is written as a whole, else "list", "set", "map" or "udt".
+    """
+
+    name: str
+    kind: ColumnKind
+    state: ColumnState
+    static: bool = False
+    value: Any = None
+    added: Any = None
+    removed: Collection[Any] | None = None
+    _fields: tuple[str, ...] = attrs.field(default=(), repr=False)
+
+    @property
+    def touched(self) -> bool:
+        """Whether the change did anything to the column. If not, nothing is known of its value."""
+        return self.state is not ColumnState.UNTOUCHED
+
+    @property
+    def known(self) -> bool:
+        """Whether ``value`` is the column's whole value after the change: set, null or overwritten."""
+        return self.state in (ColumnState.SET, ColumnState.NULL, ColumnState.OVERWRITTEN)
+
+    def apply(self, old: Any) -> Any:
+        """Return the column's value after the change, given that it was *old*.
+
+        Lists go in and come out as dicts by timeuuid, such as ``added``, because edits name elements so.
+        A collection without elements is None, as in the database.
+
+        Raises:
+            TypeError: *old* is not of the column's kind.
+        """
+        if self.state is ColumnState.UNTOUCHED:
+            return old
+        if self.state is ColumnState.NULL:
+            return None
+        if self.kind == "value":
+            return self.value
+        if self.state is ColumnState.OVERWRITTEN:
+            old = None
+        if old is not None and not isinstance(old, _CONTAINERS[self.kind]):
+            raise TypeError(f"the old value of {self.kind} {self.name!r} must not be a {type(old).__name__}")
+        return self._edited(old) or None
+
+    def _edited(self, old: Any) -> Any:
+        added, removed = self.added, self.removed or ()
+        if self.kind == "set":
+            if isinstance(added, list) or isinstance(old, list):
+                kept = [e for e in old or () if e not in removed and e not in (added or ())]
+                return kept + list(added or ())
+            return (set(old or ()) | set(added or ())) - set(removed)
+        found = {**(old or {}), **(added or {})}
+        if self.kind == "udt":
+            found = {**dict.fromkeys(self._fields), **found, **dict.fromkeys(removed)}
+            return found if any(v is not None for v in found.values()) else None
+        found = {k: v for k, v in found.items() if k not in removed}
+        if self.kind == "list":
+            return {k: found[k] for k in sorted(found, key=_list_order)}
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the parts that are used, by name; values as they are."""
+        parts = {"value": self.value if self.state in _WITH_VALUE else None, "added": self.added}
+        parts["removed"] = self.removed
+        out: dict[str, Any] = {"state": self.state.value}
+        return out | {k: v for k, v in parts.items() if v is not None and (k != "added" or self._tells_cells)}
+
+    @property
+    def _tells_cells(self) -> bool:
+        """Whether ``added`` says more than ``value`` does."""
+        return self.kind == "list" or self.state is ColumnState.EDITED
+
+
+_CONTAINERS: dict[str, tuple[type, ...]] = {
+    "set": (set, frozenset, list),
+    "map": (Mapping,),
+    "list": (Mapping,),
+    "udt": (Mapping,),
+}
+_WITH_VALUE = (ColumnState.SET, ColumnState.OVERWRITTEN)
+
+
+def untouched(column: ValueColumn) -> ColumnChange:
+    """Return that nothing was done to *column*."""
+    return ColumnChange(column.name, column.kind, ColumnState.UNTOUCHED, column.static)
+
+
+def column_change(column: ValueColumn, cells: Cells) -> ColumnChange | None:
+    """Return what the delta row *cells* did to *column*, or None when it did nothing.
+
+    Source: Scylla ``cdc/log.cc``; a UDT is written with all fields null when it or one of them is made null.
+    """
+    raw = cells[column.index]
+    marked = column.marked_in(cells)
+    if column.kind == "value":
+        if raw is None and not marked:
+            return None
+        state = ColumnState.NULL if raw is None else ColumnState.SET
+        value = None if raw is None else column.decode(raw)
+        return ColumnChange(column.name, column.kind, state, column.static, value)
+    added = _added(column, raw)
+    removed = _removed(column, cells)
+    if marked and added is None:
+        return ColumnChange(column.name, column.kind, ColumnState.NULL, column.static, None, None, removed)
+    if added is None and removed is None:
+        return None
+    state = ColumnState.OVERWRITTEN if marked else ColumnState.EDITED
+    value = column.value_in(cells) if marked else None
+    return ColumnChange(column.name, column.kind, state, column.static, value, added, removed, column.fields)
+
+
+def _added(column: ValueColumn, raw: bytes | None) -> Any:
+    """Return the elements that were written, None when there are none."""
+    if raw is None:
+        return None
+    found = (column.decode_cells or column.decode)(raw)
+    if column.kind == "udt":
+        found = {name: value for name, value in found.items() if value is not None}
+    return found or None
+
+
+def _removed(column: ValueColumn, cells: Cells) -> Collection[Any] | None:
+    """Return the elements that were removed; fields of a UDT by name, or by number if they were added since."""
+    raw = cells[column.elements]
+    if raw is None or column.decode_elements is None:
+        return None
+    found = column.decode_elements(raw)
+    if column.kind == "udt":
+        found = {column.fields[n] if 0 <= n < len(column.fields) else n for n in found}
+    return cast("Collection[Any]", found)
+
+
+def _list_order(key: Any) -> bytes:
+    return tu.order_key(cast("uuid.UUID", key).bytes)

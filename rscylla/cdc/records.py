@@ -1,0 +1,223 @@
+"""The rows of a window to events: records are found in it, and each change of them is handed out as a thin event."""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from .. import _timeuuid as tu
+from .._json import dumps
+from ..errors import EventTypeError
+from ..event import GRID_US, Event, Operation
+from .changes import NOT_ALONE, Change, ChangeBatch, operation_of, parts_of
+from .rows import Cells, Layout, LogRows
+
+__all__ = ["ChangeEvent", "Context", "Counters", "changes_of", "rows_as_events"]
+
+_RECORD = 32
+"""Length of the part of a position that the rows of one record share: ticks, low half, stream id."""
+
+_FIRST = b"\x00\x00\x00\x00"
+_AFTER = b"\xff"
+"""What follows the shared part in no position: sequence numbers are not negative."""
+
+
+@attrs.define(eq=False)
+class Counters:
+    """What one open stream counts. Written by the thread that takes its events, read by any.
+
+    ``incomplete_records``: records of which rows were gone when they were read, mostly because they were expiring.
+    """
+
+    incomplete_records: int = 0
+
+
+@attrs.define(eq=False)
+class Context:
+    """What the events of one generation share. ``event_type`` maps a change to a number of the user's own."""
+
+    generation: int
+    event_type: Callable[[Change], int] | None = None
+    counters: Counters = attrs.field(factory=Counters)
+    _last: tuple[int, str] = (-1, "")
+
+    def id_prefix(self, us: int) -> str:
+        """Return the part of an event id that the rows of one second share. The last one is kept."""
+        second = us // GRID_US
+        last, prefix = self._last  # one read and one write of a pair: events may be used by several threads
+        if second != last:
+            start = tu.format_time(second * GRID_US)
+            prefix = f'{{"cursor_gen":"{tu.format_time(self.generation * 1000)}","cursor_time":"{start}","stream_id":"'
+            self._last = (second, prefix)
+        return prefix
+
+    def type_of(self, event: ChangeEvent) -> int:
+        """Return what the user's function makes of *event*.
+
+        Raises:
+            EventTypeError: it failed, or gave no int.
+        """
+        assert self.event_type is not None
+        try:
+            found = self.event_type(event.change)
+        except Exception as e:
+            raise EventTypeError(f"event_type= failed for event {event.id}: {type(e).__name__}") from e
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise EventTypeError(f"event_type= must return an int, not {type(found).__name__}, for event {event.id}")
+        return found
+
+
+class ChangeEvent(Event):
+    """An event of a CDC log: a thin wrapper of undecoded cells. What is asked for is made then, and kept if costly."""
+
+    __slots__ = ("_cells", "_change", "_context", "_foreign_id", "_index", "_layout", "_record", "position")
+
+    def __init__(
+        self,
+        context: Context,
+        position: bytes,
+        cells: Cells,
+        layout: Layout,
+        record: ChangeBatch | None = None,
+        index: int = 0,
+    ) -> None:
+        self.position = position
+        self._context = context
+        self._cells = cells
+        self._layout = layout
+        self._record = record  # None: the row is a record of its own
+        self._index = index
+        self._change: Change | None = None
+        self._foreign_id: str | None = None
+
+    @property
+    def id(self) -> str:
+        layout, cells = self._layout, self._cells
+        time: bytes = cells[layout.time]  # type: ignore[assignment]
+        t = time.hex()
+        return (
+            f"{self._context.id_prefix(self.timestamp_us)}{cells[layout.stream_id].hex()}"  # type: ignore[union-attr]
+            f'","stream_time":"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}",'
+            f'"stream_seq":{int.from_bytes(cells[layout.seq], "big")},"v":2}}'  # type: ignore[arg-type]
+        )
+
+    @property
+    def type(self) -> int:
+        if self._context.event_type is not None:
+            return self._context.type_of(self)
+        return operation_of(self._cells[self._layout.operation])
+
+    @property
+    def operation(self) -> Operation:
+        """The operation of the delta row, whatever ``type`` is."""
+        return operation_of(self._cells[self._layout.operation])
+
+    @property
+    def foreign_id(self) -> str:
+        if self._foreign_id is None:
+            self._foreign_id = dumps(self.key, sort_keys=True)
+        return self._foreign_id
+
+    @property
+    def timestamp(self) -> datetime:
+        return tu.datetime_of(self.timestamp_us)
+
+    @property
+    def timestamp_us(self) -> int:
+        return (int.from_bytes(self.position[:8], "big") - tu.EPOCH_TICKS) // 10
+
+    @property
+    def metadata(self) -> bytes:
+        return dumps(self.change.as_dict()).encode()
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        return self.change.key
+
+    @property
+    def change(self) -> Change:
+        if self._change is None:
+            record = self._record
+            self._change = Change(self._layout, self._cells) if record is None else record.change(self._index)
+        return self._change
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """The raw delta row by column of the log, decoded, null columns left out."""
+        layout, cells = self._layout, self._cells
+        out: dict[str, Any] = {
+            "cdc$stream_id": cells[layout.stream_id],
+            "cdc$time": uuid.UUID(bytes=cells[layout.time]),
+            "cdc$batch_seq_no": int.from_bytes(cells[layout.seq], "big"),  # type: ignore[arg-type]
+            "cdc$operation": int(self.operation),
+            "cdc$ttl": self.change.ttl,
+            "cdc$end_of_batch": cells[layout.end_of_batch] == b"\x01" or None,
+            **layout.key_of(cells),
+            **self.change.values,
+            **{f"cdc$deleted_{name}": True for name in sorted(self.change.deleted)},
+            **{f"cdc$deleted_elements_{name}": v for name, v in self.change.deleted_elements.items()},
+        }
+        return {name: value for name, value in out.items() if value is not None}
+
+    def raw_key(self) -> Mapping[str, bytes] | None:
+        """Return the undecoded primary key by column; None when the change is not of one row."""
+        if self._cells[self._layout.operation] in NOT_ALONE and self.change.range is not None:
+            return None
+        raw = {c.name: cell for c in self._layout.keys if (cell := self._cells[c.index]) is not None}
+        return raw if len(raw) == len(self._layout.keys) else None
+
+    @property
+    def table(self) -> tuple[str, str]:
+        """Keyspace and name of the base table."""
+        return self._layout.table.keyspace, self._layout.table.name
+
+
+def rows_as_events(rows: LogRows, context: Context) -> Iterator[ChangeEvent]:
+    """Yield one event a log row, whatever its operation; for *rows* see ``changes_of``."""
+    return _events(rows, context, joined=False)
+
+
+def changes_of(rows: LogRows, context: Context) -> Iterator[ChangeEvent]:
+    """Yield the events of *rows*, one a change, in the order of their positions.
+
+    Events are made while they are handed out, so that a window in memory is bytes and nothing else.
+
+    Args:
+        rows: sorted by position, records whole: all of one stream and time.
+    """
+    return _events(rows, context, joined=True)
+
+
+def _events(rows: LogRows, context: Context, *, joined: bool) -> Iterator[ChangeEvent]:
+    layout, positions, cells = rows.layout, rows.positions, rows.cells
+    if layout is None:
+        return
+    operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
+    not_alone = NOT_ALONE if joined else frozenset[bytes]()
+    counters = context.counters
+    last = len(positions)
+    at = 0
+    while at < last:
+        position, row = positions[at], cells[at]
+        end = at + 1
+        if end < last and positions[end].startswith(position[:_RECORD]):
+            end = bisect_left(positions, position[:_RECORD] + _AFTER, end)
+        elif row[operation] not in not_alone:
+            if row[end_of_batch] is None or row[seq] != _FIRST:
+                counters.incomplete_records += 1
+            yield ChangeEvent(context, position, row, layout)
+            at = end
+            continue
+        of_record = cells[at:end]
+        parts = parts_of(of_record, layout) if any(r[operation] in not_alone for r in of_record) else None
+        record = ChangeBatch(layout, of_record, parts)
+        if not record.complete:
+            counters.incomplete_records += 1
+        for index, place in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
+            yield ChangeEvent(context, positions[at + place], of_record[place], layout, record, index)
+        at = end
