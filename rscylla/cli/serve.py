@@ -33,11 +33,19 @@ def serve(
         Path | None,
         typer.Option("--tls-ca", metavar="FILE", help="Ask clients for a certificate that this authority signed."),
     ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", metavar="DIR", help="Keep all data in this directory; it outlives a kill -9."),
+    ] = None,
+    fsync: Annotated[
+        bool, typer.Option("--fsync", help="Answer writes once the disk has them, for machines that may go down.")
+    ] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Run an embedded Scylla until Ctrl-C or SIGTERM.
 
-    For development and tests: all data is in memory and gone at the end. Nodes listen on 127.0.0.1, 127.0.0.2 and so
+    For development and tests: all data is in memory and, without --data-dir, gone at the end. With it, nodes, shards
+    and vnodes count for an empty directory only. Nodes listen on 127.0.0.1, 127.0.0.2 and so
     on. With --username only that user may connect.
     """
     from rscylla.embedded import EmbeddedScylla, Tls  # it needs packages that other commands do not
@@ -46,19 +54,22 @@ def serve(
     if (tls_cert is None) != (tls_key is None) or (tls_ca is not None and tls_cert is None):
         raise rscylla.ConfigError("--tls-cert and --tls-key go together, and --tls-ca needs both")
     tls = Tls(tls_cert, tls_key, tls_ca) if tls_cert is not None and tls_key is not None else None
+    if fsync and data_dir is None:
+        raise rscylla.ConfigError("--fsync needs --data-dir: there is nothing else to wait for")
     users = {username: password} if username is not None and password is not None else None
-    with (
-        stopping() as stop,
-        EmbeddedScylla(nodes, port=port, shards=shards, vnodes=vnodes, users=users, tls=tls) as scylla,
-    ):
+    server = EmbeddedScylla(
+        nodes, port=port, shards=shards, vnodes=vnodes, users=users, tls=tls, data_dir=data_dir, fsync=fsync
+    )
+    with stopping() as stop, server as scylla:
         addresses = scylla.contact_points
         if as_json:
             ready = {"host": addresses[0], "port": scylla.port, "contact_points": addresses}
             typer.echo(json_line(ready))
         else:
+            where = "in memory only" if data_dir is None else f"kept in {data_dir}"
             typer.echo(
                 f"embedded Scylla for development and tests listens on {', '.join(addresses)}, port {scylla.port}; "
-                "data is in memory only; Ctrl-C stops it"
+                f"data is {where}; Ctrl-C stops it"
             )
         sys.stdout.flush()
         stop.wait()

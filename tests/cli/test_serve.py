@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,41 @@ def test_nodes_and_users(start: Callable[..., Process], run: Run) -> None:
     session = rscylla.connect([ready["host"]], port=ready["port"], username="ann", password="secret")
     assert len(session.cluster.metadata.all_hosts()) == 2
     session.cluster.shutdown()
+
+
+def test_data_dir_outlives_a_kill(start: Callable[..., Process], run: Run, tmp_path: Path) -> None:
+    options = ("serve", "--port", "0", "--json", "--data-dir", str(tmp_path / "data"))
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    server = start(*options)
+    ready = json.loads(server.line())
+    session = rscylla.connect([ready["host"]], port=ready["port"])
+    session.execute(f"CREATE KEYSPACE ks WITH replication = {replication}")
+    session.execute("CREATE TABLE ks.t (k int PRIMARY KEY) WITH cdc = {'enabled': true}")
+    session.execute("INSERT INTO ks.t (k) VALUES (7)")
+    refused = run(*options)
+    assert (refused.code, "is in use by another server" in refused.error) == (1, True)
+    server.kill()
+    session.cluster.shutdown()
+
+    server = start(*options, "--fsync")
+    ready = json.loads(server.line())
+    session = rscylla.connect([ready["host"]], port=ready["port"])
+    assert [row.k for row in session.execute("SELECT k FROM ks.t")] == [7]
+    assert [row.k for row in session.execute("SELECT k FROM ks.t_scylla_cdc_log")] == [7]
+    session.cluster.shutdown()
+    assert server.end(signal.SIGTERM) == 0
+
+
+def test_says_where_the_data_is(start: Callable[..., Process], tmp_path: Path) -> None:
+    server = start("serve", "--port", "0", "--data-dir", str(tmp_path))
+    assert server.line().endswith(f"; data is kept in {tmp_path}; Ctrl-C stops it")
+    assert server.end(signal.SIGTERM) == 0
+
+
+def test_fsync_without_a_data_dir(run: Run) -> None:
+    ran = run("serve", "--port", "0", "--fsync")
+    assert ran.code == 2
+    assert "--fsync needs --data-dir" in ran.error
 
 
 def test_port_that_is_taken(run: Run) -> None:

@@ -9,6 +9,7 @@ import pickle
 import random
 import shutil
 import threading
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +30,7 @@ from rscylla.embedded.engine import Engine
 from rscylla.embedded.records import DataDirError
 from rscylla.embedded.result import QueryParams, RowsResult
 from rscylla.embedded.statecodec import unpack
-from rscylla.embedded.storage import PackedPartition
+from rscylla.embedded.storage import PackedPartition, cut_row
 from rscylla.embedded.topology import Cluster
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
@@ -279,6 +280,38 @@ def test_a_server_that_runs_for_long_does_not_grow(tmp_path: Path) -> None:
         largest = max(largest, sum(file.stat().st_size for file in tmp_path.iterdir()))
     assert written > 1_000_000
     assert largest < 400_000
+    expected = kept.state()
+    assert kept.reopened().state() == expected
+
+
+def test_large_partitions_are_kept_piece_by_piece_while_they_change(tmp_path: Path) -> None:
+    """Rows come, go and expire before and behind the place that the snapshot has got to, and a log loses its form."""
+    kept = Kept(tmp_path, compact_bytes=150_000)
+    kept.create("a int, b int, v text, s text static, PRIMARY KEY (a, b)", "{'enabled': true, 'ttl': 20}")
+    dice = random.Random(1)
+    for i in range(4_000):
+        b = dice.randrange(1_000)
+        kept.run(
+            dice.choice(
+                [
+                    f"INSERT INTO t (a, b, v, s) VALUES (1, {b}, 'v{i}', 's{i}')",
+                    f"DELETE FROM t WHERE a = 1 AND b >= {b} AND b < {b + 3}",
+                    f"INSERT INTO t (a, b, v) VALUES (1, {b}, 'v{i}') USING TTL {dice.randint(1, 9)}",
+                ]
+            )
+        )
+        kept.clock.advance(0.01)
+        if i == 3_000:
+            stream, time, seq, *_ = cut_row(kept.run("SELECT * FROM t_scylla_cdc_log LIMIT 1")[0])
+            assert stream is not None
+            assert time is not None
+            assert seq == bytes(4)
+            key = f'"cdc$stream_id" = 0x{stream.hex()} AND "cdc$time" = {uuid.UUID(bytes=time)}'
+            kept.run(f"UPDATE t_scylla_cdc_log SET v = 'by hand' WHERE {key} AND \"cdc$batch_seq_no\" = 0")
+    assert len(list(tmp_path.glob("snapshot-*.rsc"))) == 1
+    log = kept.engine.stores["ks", "t_scylla_cdc_log"]
+    assert max(len(partition.positions) for partition in log.scan()) > 500
+    assert len(kept.run("SELECT * FROM t")) > 200
     expected = kept.state()
     assert kept.reopened().state() == expected
 
@@ -574,6 +607,22 @@ def test_nodes_and_streams_are_those_of_before(tmp_path: Path) -> None:
     with EmbeddedScylla(data_dir=tmp_path) as scylla:
         assert [scylla.execute(f"SELECT {what}") for what in (*wanted, streams)] == expected
         assert scylla.contact_points == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+
+
+def test_what_was_written_into_a_system_table_stays(tmp_path: Path) -> None:
+    """Clients may write into the tables that describe generations; a snapshot keeps that too."""
+    table = "system_distributed.cdc_generation_timestamps"
+    with EmbeddedScylla(data_dir=tmp_path, compact_bytes=2_000) as scylla:
+        scylla.execute(f"INSERT INTO {table} (key, time) VALUES ('timestamps', 1)")
+        expected = scylla.execute(f"SELECT * FROM {table}")
+        scylla.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        scylla.execute("CREATE TABLE ks.t (k int PRIMARY KEY)")
+        for k in range(100):
+            scylla.execute("INSERT INTO ks.t (k) VALUES (?)", [k])
+    assert list(tmp_path.glob("snapshot-*.rsc"))
+    with EmbeddedScylla(data_dir=tmp_path) as scylla:
+        assert scylla.execute(f"SELECT * FROM {table}") == expected
+    assert len(expected) == 2
 
 
 def test_an_upgrade_from_an_old_version_stays(tmp_path: Path) -> None:
