@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 
@@ -155,10 +156,12 @@ def _shortest_float(value: float) -> str:
     """Return the fewest digits that read back as the same 32-bit float."""
     if not math.isfinite(value):
         return repr(value)
+    wanted = struct.pack(">f", value)
     for digits in range(1, 10):
         text = f"{value:.{digits}g}"
-        if struct.pack(">f", float(text)) == struct.pack(">f", value):
-            return repr(float(text))
+        with suppress(OverflowError):  # the greatest floats round up to what no 32-bit float holds
+            if struct.pack(">f", float(text)) == wanted:
+                return repr(float(text))
     return repr(value)
 
 

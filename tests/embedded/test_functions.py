@@ -9,8 +9,8 @@ import uuid
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings
+from hypothesis import example, strategies as st
 
 from rscylla.embedded import ast, timeuuid
 from rscylla.embedded.errors import InvalidRequest, ServerError
@@ -327,6 +327,7 @@ def test_a_date_as_text_is_that_of_the_calendar(date):
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+@example(3.4025001647762064e38)
 def test_a_float_as_text_is_the_shortest_that_reads_back(value):
     text = cast_function(FLOAT, TEXT)(FLOAT.encode(value))
     assert text is not None
