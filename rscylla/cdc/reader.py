@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -11,12 +11,12 @@ import attrs
 
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us, us_of
 from ..clock import Stop
-from ..errors import CursorExpired, HeadReached, QueryTimeout
+from ..errors import CursorExpired, HeadReached, QueryFailed, QueryTimeout
 from ..event import EventID
 from ..options import StreamOptions
 from .changes import Change
 from .driver import Column, LogStatement, Page
-from .plan import Width, Window, group_streams, next_window, tasks_for
+from .plan import ScanTask, Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
 from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events
 from .rows import Layout, LogRows
@@ -250,7 +250,7 @@ class Reader:
             rows.add(page, self._layout_of(page))
 
         try:
-            self._scanner.read(self._scan, tasks, self._stop, collect, may_give_up=self._width.can_narrow(window))
+            self._ask(self._scan, tasks, collect, may_give_up=self._width.can_narrow(window))
         except TooMuch:
             self._width = self._width.narrower(window)
             return None
@@ -258,6 +258,15 @@ class Reader:
         self._width = self._width.after(window, len(rows))
         rows.sort()
         return rows
+
+    def _ask(
+        self, statement: LogStatement, tasks: Sequence[ScanTask], collect: Callable[[Page], None], *, may_give_up: bool
+    ) -> None:
+        try:
+            self._scanner.read(statement, tasks, self._stop, collect, may_give_up=may_give_up)
+        except QueryFailed:
+            self._source.reread_table()  # if the table has gone, or is another by now, that is what is to be told
+            raise
 
     def _layout_of(self, page: Page) -> Layout:
         key = (page.columns, self._source.table.columns)
@@ -281,7 +290,7 @@ class Reader:
             first.extend(ticks_of(time) for (time,) in page.cells() if time is not None)
 
         try:
-            self._scanner.read(self._first_row, tasks, self._stop, collect, may_give_up=False)
+            self._ask(self._first_row, tasks, collect, may_give_up=False)
         except QueryTimeout as e:
             log.info("%s; walking the empty time instead", e)
             return
