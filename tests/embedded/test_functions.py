@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pytest
 from hypothesis import example, given, settings
-from hypothesis import example, strategies as st
+from hypothesis import strategies as st
 
 from rscylla.embedded import ast, timeuuid
 from rscylla.embedded.errors import InvalidRequest, ServerError
