@@ -154,3 +154,100 @@ def test_paging_and_values_print(scylla: EmbeddedScylla, home: Path) -> None:
     assert table(done.stdout)[1:] == [[str(n), f"{n}.50"] for n in reversed(range(120))]
     done = cqlsh(scylla, home, "PAGING 50;\nSELECT count(*) FROM shop.orders;\nSELECT id FROM shop.orders LIMIT 110")
     assert "(110 rows)" in done.stdout
+
+
+WRITES = """
+CREATE TYPE shop.money (amount decimal, currency text);
+CREATE TABLE shop.accounts (
+    owner text, id int, name text, note text static, price money, tags set<text>, stock map<text, int>, steps list<int>,
+    PRIMARY KEY (owner, id)
+) WITH CLUSTERING ORDER BY (id DESC) AND cdc = {'enabled': true, 'preimage': true, 'postimage': 'true', 'ttl': 3600};
+INSERT INTO shop.accounts (owner, id, name, note) VALUES ('ann', 1, 'one', 'hers') USING TTL 600;
+INSERT INTO shop.accounts JSON '{"owner": "ann", "id": 2, "tags": ["a", "b"], "stock": {"x": 1}}' DEFAULT UNSET;
+UPDATE shop.accounts SET stock['x'] = 2, tags = tags - {'a'} WHERE owner = 'ann' AND id = 2;
+UPDATE shop.accounts SET price = {amount: 1.50, currency: 'EUR'}, steps = [1, 2] WHERE owner = 'ann' AND id = 2;
+BEGIN BATCH
+    UPDATE shop.accounts SET name = 'three' WHERE owner = 'ann' AND id = 3;
+    DELETE FROM shop.accounts WHERE owner = 'ann' AND id = 1;
+APPLY BATCH;
+INSERT INTO shop.accounts (owner, id) VALUES ('ann', 3) IF NOT EXISTS;
+DELETE FROM shop.accounts WHERE owner = 'ann' AND id > 2 AND id <= 9;
+DELETE FROM shop.accounts WHERE owner = 'ann';
+ALTER TABLE shop.accounts ADD extra int;
+ALTER TABLE shop.accounts DROP name;
+INSERT INTO shop.accounts (owner, id, extra) VALUES ('bob', 7, 8);
+TRUNCATE shop.accounts;
+ALTER TABLE shop.accounts WITH cdc = {'enabled': false};
+"""
+
+
+def test_a_script_of_everything(scylla: EmbeddedScylla, home: Path) -> None:
+    """DDL and DML of all kinds in one run; what they did to the log, and DESCRIBE of it all, in another."""
+    done = cqlsh(scylla, home, WRITES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row[0] for row in table(done.stdout)] == ["[applied]", "False"]
+    columns = '"cdc$operation", id, "cdc$ttl", note, tags, "cdc$deleted_elements_tags", extra, "cdc$end_of_batch"'
+    done = cqlsh(
+        scylla,
+        home,
+        f"""
+        SELECT {columns} FROM shop.accounts_scylla_cdc_log WHERE owner = 'ann' ALLOW FILTERING;
+        SELECT JSON "cdc$operation" AS op, id, extra FROM shop.accounts_scylla_cdc_log WHERE owner = 'bob'
+            ALLOW FILTERING;
+        SELECT count(*) FROM shop.accounts;
+        """,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    header, *rows = table(done.stdout)
+    assert header == [name.strip().strip('"') for name in columns.split(",")]
+    null = "null"
+    assert rows == [
+        ["1", null, "600", "hers", null, null, null, null],
+        ["2", "1", "600", null, null, null, null, null],
+        ["9", null, null, "hers", null, null, null, null],
+        ["9", "1", null, null, null, null, null, "True"],
+        ["2", "2", null, null, "{'a', 'b'}", null, null, null],
+        ["9", "2", null, null, "{'a', 'b'}", null, null, "True"],
+        ["0", "2", null, null, "{'a', 'b'}", null, null, null],
+        ["1", "2", null, null, null, "{'a'}", null, null],
+        ["9", "2", null, null, "{'b'}", null, null, "True"],
+        ["0", "2", null, null, null, null, null, null],
+        ["1", "2", null, null, null, null, null, null],
+        ["9", "2", null, null, "{'b'}", null, null, "True"],
+        # DESC: row 3 is walked before row 1, so a delete follows an update, and the record is split.
+        ["0", "1", null, null, null, null, null, null],
+        ["1", "3", null, null, null, null, null, null],
+        ["3", "1", null, null, null, null, null, null],
+        ["9", "3", null, null, null, null, null, "True"],
+        ["5", "9", null, null, null, null, null, null],
+        ["8", "2", null, null, null, null, null, "True"],
+        ["4", null, null, null, null, null, null, "True"],
+    ]
+    assert '{"op": 2, "id": 7, "extra": 8}' in done.stdout
+    assert '{"op": 9, "id": 7, "extra": 8}' in done.stdout
+    assert done.stdout.rstrip().endswith("0\n\n(1 rows)")
+
+
+def test_describe_of_all_that_the_script_made(scylla: EmbeddedScylla, home: Path) -> None:
+    done = cqlsh(
+        scylla,
+        home,
+        """
+        CREATE TABLE shop.described (id int PRIMARY KEY, v int, gone bigint TTL) WITH cdc = {'enabled': true};
+        ALTER TABLE shop.described DROP v;
+        DESCRIBE TABLE shop.described_scylla_cdc_log WITH INTERNALS;
+        DESCRIBE TABLE shop.described WITH INTERNALS;
+        DESCRIBE ONLY KEYSPACE shop;
+        DESCRIBE SCHEMA;
+        """,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    printed = done.stdout
+    assert printed.lstrip().startswith("/*")
+    log, rest = printed.split("*/", 1)
+    assert 'ALTER TABLE shop.described_scylla_cdc_log DROP "cdc$deleted_v" USING TIMESTAMP' in log
+    assert "    gone bigint TTL" in rest
+    assert "ALTER TABLE shop.described DROP v USING TIMESTAMP" in rest
+    assert "ALTER TABLE shop.described_scylla_cdc_log WITH bloom_filter_fp_chance = 0.01" in rest
+    assert rest.count("CREATE KEYSPACE shop") == 2
+    assert "CREATE TABLE shop.described_scylla_cdc_log" not in rest
