@@ -10,26 +10,30 @@ import json
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import attrs
 import pytest
+import trustme
 from interop_rows import IMAGES, MANY_ROWS, MORE_PARTITIONS, THINGS
 from interop_values import plain, printed
 
 import rscylla
-from rscylla.embedded import EmbeddedScylla
+from rscylla.embedded import EmbeddedScylla, Tls
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1200)]
 
 SCHEMA = (Path(__file__).parent / "schema.cql").read_text()
 TABLES = ("things", "images", "many")
-DELAY = timedelta(milliseconds=300)
+DELAY_MS = 300
 RUN_S = 120
+# How far a reader stays behind that reads while others write: what comes later than that is missed.
+LIVE_LAG_MS = 1000
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
@@ -41,72 +45,164 @@ class World:
 
     peer: Rows
     ours: Rows
-    model: str
 
 
-# "upgraded" starts as 4.3, and its reader finds both generations in the tables of 4.4. The Go library asks for a system
-# table that 4.3 lacks, and the Rust one does not know the description table of 4.3, so neither can read 4.3 itself.
-WORLDS = [("go", "vnodes"), ("go", "tablets"), ("rust", "vnodes"), ("rust", "tablets"), ("rust", "upgraded")]
+# vnodes, tablets: how streams are kept. upgraded: 4.3 at first; its reader finds all in the tables of 4.4. live: the
+# peer reads while it writes and a node joins. secure: users have passwords; Go over mutual TLS, Rust with lz4.
+# 4.3 itself is not here: the Go library asks for a system table that it lacks, and the Rust one does not know its
+# description table.
+WORLDS = [
+    *(("go", kind) for kind in ("vnodes", "tablets", "live", "secure")),
+    *(("rust", kind) for kind in ("vnodes", "tablets", "upgraded", "live", "secure")),
+]
 
 
 @pytest.fixture(scope="module", params=WORLDS, ids="-".join)
-def world(request: pytest.FixtureRequest, peer_program: Callable[[str], Path]) -> Iterator[World]:
-    """A cluster on which a peer wrote before and after a switch of streams, and then read."""
-    language, model = request.param
+def world(
+    request: pytest.FixtureRequest, peer_program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """A cluster on which a peer wrote before and after a switch of streams, and which it read."""
+    language, kind = request.param
     program = peer_program(language)
+    secrets = _secrets(tmp_path_factory.mktemp("tls")) if kind == "secure" else None
     with ExitStack() as stack:
-        old = model == "upgraded"
-        scylla = stack.enter_context(EmbeddedScylla(nodes=3, version="4.3" if old else None))
-        since = str(_now_ms() - 1000)
-        tablets = "" if old else f" AND tablets = {{'enabled': {str(model == 'tablets').lower()}}}"
-        scylla.execute(
-            "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
-            + tablets
-        )
-        peer = _Peer(program, scylla)
-        peer.run("write", given=SCHEMA)
-        _switch_streams(scylla, model)
-        peer.run("more", str(_now_ms() + DELAY // timedelta(milliseconds=1)))
-        rows = peer.read(since)
-        session = rscylla.connect([f"{host}:{scylla.port}" for host in scylla.contact_points])
+        scylla = stack.enter_context(_cluster(kind, None if language == "rust" else secrets))
+        since = _now_ms() - 1000
+        _create_keyspace(scylla, kind)
+        peer = _Peer(program, scylla, secrets or {})
+        peer.run("schema", given=SCHEMA)
+        if kind == "live":
+            reader = stack.enter_context(peer.reader(since, LIVE_LAG_MS))
+        peer.run("write")
+        _switch_streams(scylla, kind)
+        peer.run("more", str(_now_ms() + DELAY_MS))
+        if kind != "live":
+            reader = stack.enter_context(peer.reader(since, 1))
+        rows = reader.rows()
+        session = _session(scylla, language, secrets)
         stack.callback(session.cluster.shutdown)
-        yield World(rows, {table: _delivered(session, table) for table in TABLES}, model)
+        yield World(rows, {table: _delivered(session, table) for table in TABLES})
+
+
+def _secrets(directory: Path) -> dict[str, str]:
+    """Return what a peer's program is told of how to log in, and where the files of mutual TLS are."""
+    authority = trustme.CA()
+    made = {name: directory / f"{name}.pem" for name in ("ca", "cert", "key")}
+    leaf = authority.issue_cert("127.0.0.1", "127.0.0.2", "127.0.0.3")
+    authority.cert_pem.write_to_path(made["ca"])
+    leaf.cert_chain_pems[0].write_to_path(made["cert"])
+    leaf.private_key_pem.write_to_path(made["key"])
+    files = {f"INTEROP_{name.upper()}": str(path) for name, path in made.items()}
+    return {"INTEROP_USER": "ann", "INTEROP_PASSWORD": "correct horse", **files}
+
+
+def _cluster(kind: str, tls: Mapping[str, str] | None) -> EmbeddedScylla:
+    return EmbeddedScylla(
+        nodes=3,
+        version="4.3" if kind == "upgraded" else None,
+        users={"ann": "correct horse"} if kind == "secure" else None,
+        compression=kind == "secure",
+        tls=Tls(Path(tls["INTEROP_CERT"]), Path(tls["INTEROP_KEY"]), Path(tls["INTEROP_CA"])) if tls else None,
+    )
+
+
+def _create_keyspace(scylla: EmbeddedScylla, kind: str) -> None:
+    tablets = "" if kind == "upgraded" else f" AND tablets = {{'enabled': {str(kind == 'tablets').lower()}}}"
+    replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+    scylla.execute(f"CREATE KEYSPACE ks WITH replication = {replication}{tablets}")
+
+
+def _switch_streams(scylla: EmbeddedScylla, kind: str) -> None:
+    """Let other streams be written to after DELAY_MS."""
+    delay = timedelta(milliseconds=DELAY_MS)
+    if kind == "tablets":
+        for table in TABLES:
+            scylla.split_tablets("ks", table, delay)
+    elif kind == "live":
+        scylla.add_node(delay)
+    else:
+        if kind == "upgraded":
+            scylla.upgrade()
+        scylla.new_generation(delay)
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _switch_streams(scylla: EmbeddedScylla, model: str) -> None:
-    """Let other streams be written to after DELAY."""
-    if model == "upgraded":
-        scylla.upgrade()
-    if model == "tablets":
-        for table in TABLES:
-            scylla.split_tablets("ks", table, DELAY)
-    else:
-        scylla.new_generation(DELAY)
+@attrs.frozen
+class _Peer:
+    """The peer's program, and what it is told by its environment."""
+
+    program: Path
+    scylla: EmbeddedScylla
+    settings: Mapping[str, str]
+
+    def run(self, *command: str, given: str = "") -> None:
+        done = subprocess.run(
+            self._line(*command),
+            env=self.settings,
+            input=given,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=RUN_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command[0]} ended with {done.returncode}: {done.stderr}"
+
+    @contextmanager
+    def reader(self, since_ms: int, lag_ms: int) -> Iterator[_Reader]:
+        """Give a program that reads, through both generations. It is ended at the latest when this is left."""
+        with TemporaryFile("w+") as output:  # a pipe would hold it up when full
+            process = subprocess.Popen(
+                self._line("read", str(since_ms), str(lag_ms), "2"),
+                env=self.settings,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            with process:
+                try:
+                    assert process.stdin is not None
+                    process.stdin.write(" ".join(TABLES) + "\n")
+                    process.stdin.flush()
+                    yield _Reader(process, output)
+                finally:
+                    process.kill()
+
+    def _line(self, *command: str) -> list[str]:
+        return [str(self.program), self.scylla.contact_points[0], str(self.scylla.port), "ks", *command]
 
 
 @attrs.frozen
-class _Peer:
-    program: Path
-    scylla: EmbeddedScylla
+class _Reader:
+    """A program that reads logs until its input ends."""
 
-    def run(self, *command: str, given: str = "") -> str:
-        address = (self.scylla.contact_points[0], str(self.scylla.port), "ks")
-        done = subprocess.run(
-            [self.program, *address, *command], input=given, capture_output=True, text=True, timeout=RUN_S, check=False
-        )
-        assert done.returncode == 0, f"{command[0]} ended with {done.returncode}: {done.stderr}"
-        return done.stdout
+    process: subprocess.Popen[str]
+    output: IO[str]
 
-    def read(self, since: str) -> Rows:
+    def rows(self) -> Rows:
+        """Let it read what has been written up to now; return all that it got."""
+        _, errors = self.process.communicate(timeout=RUN_S)
+        assert self.process.returncode == 0, f"the reader ended with {self.process.returncode}: {errors}"
         rows: Rows = {table: [] for table in TABLES}
-        for line in self.run("read", since, "2", given=" ".join(TABLES)).splitlines():
+        self.output.seek(0)
+        for line in self.output:
             found = json.loads(line, object_hook=printed)
             rows[found["table"]].append(_with_lists(found["row"]))
         return rows
+
+
+def _session(scylla: EmbeddedScylla, language: str, secrets: Mapping[str, str] | None) -> rscylla.Session:
+    hosts = [f"{host}:{scylla.port}" for host in scylla.contact_points]
+    if secrets is None:
+        return rscylla.connect(hosts)
+    user, password = secrets["INTEROP_USER"], secrets["INTEROP_PASSWORD"]
+    if language == "rust":
+        return rscylla.connect(hosts, username=user, password=password)
+    ca, cert, key = (secrets[f"INTEROP_{name}"] for name in ("CA", "CERT", "KEY"))
+    return rscylla.connect(hosts, username=user, password=password, tls_ca=ca, tls_cert=cert, tls_key=key)
 
 
 def _delivered(session: rscylla.Session, table: str) -> list[Row]:

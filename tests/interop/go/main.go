@@ -1,15 +1,23 @@
 // Command interop lets Scylla's Go driver and Go CDC library work against a cluster, for test_interop.py.
 //
-//	interop HOST PORT KEYSPACE write            run the DDL on standard input, then the workload of write.go
-//	interop HOST PORT KEYSPACE more AFTER       once it is later than AFTER (milliseconds), write a row to each of some
-//	                                            partitions of the table many
-//	interop HOST PORT KEYSPACE read SINCE N     print the logs of the tables named on standard input, through N
-//	                                            generations, from SINCE (milliseconds) until now
+//	interop HOST PORT KEYSPACE schema            run the DDL on standard input
+//	interop HOST PORT KEYSPACE write             run the workload of write.go
+//	interop HOST PORT KEYSPACE more AFTER        once it is later than AFTER, write a row to each of some partitions of
+//	                                             the table many
+//	interop HOST PORT KEYSPACE read SINCE LAG N  print the logs of the tables named in the first line of standard input,
+//	                                             from SINCE, through N generations, to the time at which that input
+//	                                             ends; always stay LAG behind
+//
+// Times and the lag are milliseconds. INTEROP_USER and INTEROP_PASSWORD log in; INTEROP_CA, INTEROP_CERT and INTEROP_KEY are the
+// files of mutual TLS.
 //
 // A log row is one line of JSON on standard output: its columns by name, null ones left out.
 package main
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +26,7 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+	"golang.org/x/sync/errgroup"
 )
 
 // The server under test is a process on this machine; what takes longer than this hangs.
@@ -32,7 +41,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 4 {
-		return fmt.Errorf("expected HOST PORT KEYSPACE write|more|read, got %d arguments", len(args))
+		return fmt.Errorf("expected HOST PORT KEYSPACE schema|write|more|read, got %d arguments", len(args))
 	}
 	port, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -44,10 +53,9 @@ func run(args []string) error {
 	}
 	defer session.Close()
 	switch {
+	case args[3] == "schema":
+		return createSchema(session)
 	case args[3] == "write":
-		if err := createSchema(session); err != nil {
-			return err
-		}
 		return write(session)
 	case args[3] == "more" && len(args) == 5:
 		after, err := instant(args[4])
@@ -56,8 +64,8 @@ func run(args []string) error {
 		}
 		time.Sleep(time.Until(after.Add(time.Millisecond)))
 		return writeMore(session)
-	case args[3] == "read" && len(args) == 6:
-		return readAll(session, args[2], args[4], args[5])
+	case args[3] == "read" && len(args) == 7:
+		return readAll(session, args[2], args[4], args[5], args[6])
 	}
 	return fmt.Errorf("no command %q with %d arguments", args[3], len(args)-4)
 }
@@ -71,6 +79,14 @@ func connect(host string, port int, keyspace string) (*gocql.Session, error) {
 	cluster.Consistency = gocql.LocalQuorum
 	cluster.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.RoundRobinHostPolicy())
 	cluster.PageSize = 500 // the table many is then read in several pages
+	if user := os.Getenv("INTEROP_USER"); user != "" {
+		cluster.Authenticator = gocql.PasswordAuthenticator{Username: user, Password: os.Getenv("INTEROP_PASSWORD")}
+	}
+	if ca := os.Getenv("INTEROP_CA"); ca != "" {
+		cluster.SslOpts = &gocql.SslOptions{
+			CaPath: ca, CertPath: os.Getenv("INTEROP_CERT"), KeyPath: os.Getenv("INTEROP_KEY"), EnableHostVerification: true,
+		}
+	}
 	return cluster.CreateSession()
 }
 
@@ -99,24 +115,40 @@ func instant(text string) (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-// readAll prints one log after the other: the library takes several tables at once only where they share streams.
-func readAll(session *gocql.Session, keyspace, text, generations string) error {
-	since, err := instant(text)
+// readAll prints all logs at once, with a reader for each: the library takes several tables only where they share
+// streams.
+func readAll(session *gocql.Session, keyspace, from, behind, generations string) error {
+	since, err := instant(from)
 	if err != nil {
 		return err
+	}
+	lag, err := time.ParseDuration(behind + "ms")
+	if err != nil {
+		return fmt.Errorf("LAG is no number: %w", err)
 	}
 	count, err := strconv.Atoi(generations)
 	if err != nil || count < 1 {
 		return fmt.Errorf("N is no number of generations: %q", generations)
 	}
-	names, err := io.ReadAll(os.Stdin)
+	input := bufio.NewReader(os.Stdin)
+	names, err := input.ReadString('\n')
 	if err != nil {
-		return err
+		return fmt.Errorf("no names of tables: %w", err)
 	}
-	for _, name := range strings.Fields(string(names)) {
-		if err := read(session, keyspace+"."+name, since, count); err != nil {
-			return fmt.Errorf("table %s: %w", name, err)
-		}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, input)
+	}()
+	output := &printer{out: json.NewEncoder(os.Stdout)}
+	readers, ctx := errgroup.WithContext(context.Background())
+	for _, name := range strings.Fields(names) {
+		readers.Go(func() error {
+			if err := read(ctx, session, keyspace+"."+name, since, lag, count, ended, output); err != nil {
+				return fmt.Errorf("table %s: %w", name, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return readers.Wait()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,21 +14,22 @@ import (
 	scyllacdc "github.com/scylladb/scylla-cdc-go"
 )
 
-// read prints the log of a table. It stops once it is in the last of the generations and has come to now.
-func read(session *gocql.Session, table string, since time.Time, generations int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+// read prints the log of a table. Once it is in the last of the generations, and ended is closed, it goes on to the time
+// of that and stops.
+func read(
+	ctx context.Context, session *gocql.Session, table string,
+	since time.Time, lag time.Duration, generations int, ended <-chan struct{}, output *printer,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	now := time.Now()
-	printer := &printer{out: json.NewEncoder(os.Stdout)}
 	progress := &countdown{left: generations, since: since, done: make(chan struct{})}
 	reader, err := scyllacdc.NewReader(ctx, &scyllacdc.ReaderConfig{
 		Session:               session,
 		TableNames:            []string{table},
-		ChangeConsumerFactory: scyllacdc.MakeChangeConsumerFactoryFromFunc(printer.consume),
+		ChangeConsumerFactory: scyllacdc.MakeChangeConsumerFactoryFromFunc(output.consume),
 		ProgressManager:       progress,
-		// All is written, and by this machine's clock, so nothing can come late and nothing needs a wait.
 		Advanced: scyllacdc.AdvancedReaderConfig{
-			ConfidenceWindowSize:     time.Millisecond,
+			ConfidenceWindowSize:     lag,
 			PostNonEmptyQueryDelay:   20 * time.Millisecond,
 			PostEmptyQueryDelay:      20 * time.Millisecond,
 			PostFailedQueryDelay:     20 * time.Millisecond,
@@ -41,11 +41,14 @@ func read(session *gocql.Session, table string, since time.Time, generations int
 		return fmt.Errorf("cannot make a reader: %w", err)
 	}
 	go func() {
-		select {
-		case <-progress.done:
-			reader.StopAt(now)
-		case <-ctx.Done():
+		for _, event := range []<-chan struct{}{ended, progress.done} {
+			select {
+			case <-event:
+			case <-ctx.Done():
+				return
+			}
 		}
+		reader.StopAt(time.Now())
 	}()
 	return reader.Run(ctx)
 }

@@ -9,30 +9,42 @@ use scylla::client::session::Session;
 use scylla_cdc::consumer::{CDCRow, Consumer, ConsumerFactory};
 use scylla_cdc::log_reader::CDCLogReaderBuilder;
 use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
 
 use crate::value::plain;
 
-/// Prints the logs of the tables until now, whatever generations there are.
-pub async fn read(session: Arc<Session>, keyspace: &str, tables: &[&str], since: Duration) -> anyhow::Result<()> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+/// Prints the logs of the tables, whatever generations there are, to the time at which standard input ends.
+pub async fn read(
+    session: Arc<Session>,
+    keyspace: &str,
+    tables: &[&str],
+    since: Duration,
+    lag: Duration,
+) -> anyhow::Result<()> {
     let mut readers = Vec::new();
     for table in tables {
-        // All is written, and by this machine's clock, so nothing can come late and nothing needs a wait.
+        let started = Arc::new(Notify::new());
         let reader = CDCLogReaderBuilder::new()
             .session(session.clone())
             .keyspace(keyspace)
             .table_name(table)
             .start_timestamp(since)
-            .end_timestamp(now)
             .window_size(Duration::from_secs(3600))
-            .safety_interval(Duration::from_millis(1))
+            .safety_interval(lag)
             .sleep_interval(Duration::from_millis(20))
-            .consumer_factory(Arc::new(Printers { table: table.to_string() }))
+            .consumer_factory(Arc::new(Printers { table: table.to_string(), started: started.clone() }))
             .build()
             .await?;
-        readers.push(reader);
+        readers.push((reader, started));
     }
-    for (_reader, handle) in readers {
+    tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await??;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    for ((reader, _), started) in &mut readers {
+        // A reader that is told to stop before it knows any generation reads nothing at all.
+        started.notified().await;
+        reader.stop_at(now);
+    }
+    for ((_reader, handle), _) in readers {
         handle.await?;
     }
     Ok(())
@@ -40,11 +52,13 @@ pub async fn read(session: Arc<Session>, keyspace: &str, tables: &[&str], since:
 
 struct Printers {
     table: String,
+    started: Arc<Notify>,
 }
 
 #[async_trait]
 impl ConsumerFactory for Printers {
     async fn new_consumer(&self) -> Box<dyn Consumer> {
+        self.started.notify_one();
         Box::new(Printer { table: self.table.clone() })
     }
 }
