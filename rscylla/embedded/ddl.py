@@ -61,8 +61,8 @@ class SchemaStores(Protocol):
 class SchemaEditor:
     """Carries out schema statements. ``now_us`` reads the server's clock; ``system`` names protected keyspaces.
 
-    ``datacenters`` returns the names of those that the cluster has. ``tablets``: whether new keyspaces use tablets
-    where nothing else is said; None is a Scylla without them.
+    ``datacenters`` returns the names of those that the cluster has. ``tablets`` tells whether new keyspaces use
+    tablets where nothing else is said; None is a Scylla without them.
     """
 
     schema: Schema
@@ -70,7 +70,7 @@ class SchemaEditor:
     now_us: Callable[[], int]
     system: frozenset[str]
     datacenters: Callable[[], Collection[str]]
-    tablets: bool | None = False
+    tablets: Callable[[], bool | None]
 
     def apply(self, statement: DdlStatement, keyspace: str | None) -> tuple[SchemaChange | None, list[SchemaChange]]:
         """Return the change asked for (None when there was nothing to do) and all changes made, logs included."""
@@ -107,7 +107,7 @@ class SchemaEditor:
             raise AlreadyExists(f'Cannot add existing keyspace "{name}"', name)
         self._check_tablets_known(statement.options)
         options = keyspace_options(statement.options, None, self.datacenters())
-        tablets = tablets_option(statement.options, options["replication"], default=bool(self.tablets))
+        tablets = tablets_option(statement.options, options["replication"], default=bool(self.tablets()))
         self.schema.keyspaces[name] = Keyspace(name, options, tablets)
         changes.append(SchemaChange("CREATED", "KEYSPACE", name))
 
@@ -129,7 +129,7 @@ class SchemaEditor:
         changes.append(SchemaChange("UPDATED", "KEYSPACE", statement.name))
 
     def _check_tablets_known(self, options: dict[str, Any]) -> None:
-        if self.tablets is None and "tablets" in options:
+        if self.tablets() is None and "tablets" in options:
             raise SyntaxException("Unknown property 'tablets'")
 
     def _drop_keyspace(self, statement: ast.DropKeyspace, changes: list[SchemaChange]) -> None:

@@ -123,7 +123,7 @@ class Engine:
             clock.now_us,
             self._system.protected,
             lambda: frozenset(node.dc for node in cluster.nodes),
-            None if cluster.descriptions.version else cluster.tablets_by_default,
+            lambda: None if cluster.descriptions.version else cluster.tablets_by_default,
         )
         self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
         self._plans: OrderedDict[tuple[str | None, str], _Compiled] = OrderedDict()

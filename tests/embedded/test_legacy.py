@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from enginebox import START_US
@@ -178,3 +179,18 @@ def test_what_the_tables_hold_is_kept_and_becomes_itself_again() -> None:
             other._cluster.finish_rewriting()
             assert other._cluster.descriptions.rewritten
         assert not cluster.descriptions.rewritten, "nothing is shared"
+
+
+def test_a_data_directory_keeps_how_far_the_upgrade_is(tmp_path: Path) -> None:
+    lists = [OLD, NEW, REWRITTEN, "SELECT version FROM system.versions"]
+    with EmbeddedScylla(version="4.3", data_dir=tmp_path / "data") as scylla:
+        scylla.new_generation()
+        scylla.upgrade("held")
+        before = [scylla.execute(cql) for cql in lists]
+    with EmbeddedScylla(data_dir=tmp_path / "data") as scylla:
+        assert [scylla.execute(cql) for cql in lists] == before
+        with pytest.raises(SyntaxException, match="Unknown property 'tablets'"):
+            scylla.execute(f"CREATE KEYSPACE k WITH replication = {REPLICATION} AND tablets = {{'enabled': false}}")
+        scylla.finish_rewriting()
+    with EmbeddedScylla(data_dir=tmp_path / "data") as scylla:
+        assert scylla.execute(REWRITTEN) == [{"key": "rewritten"}]

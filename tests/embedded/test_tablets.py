@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import cassandra
@@ -458,3 +459,20 @@ def test_a_process_of_its_own_splits_and_merges_and_a_driver_sees_it() -> None:
                 'DELETE FROM k.t_scylla_cdc_log WHERE "cdc$stream_id" = 0x00 AND "cdc$time" = now() '
                 'AND "cdc$batch_seq_no" = 0 IF EXISTS'
             )
+
+
+def test_a_data_directory_keeps_the_stream_sets(tmp_path: Path) -> None:
+    listed = "SELECT * FROM system.cdc_streams"
+    with EmbeddedScylla(tablets=True, data_dir=tmp_path / "data") as scylla:
+        scylla.execute(f"CREATE KEYSPACE k WITH replication = {REPLICATION}")
+        scylla.execute("CREATE TABLE k.t (pk int PRIMARY KEY) WITH cdc = {'enabled': true}")
+        scylla.split_tablets("k", "t")
+        before = scylla.execute(listed)
+    with EmbeddedScylla(tablets=True, data_dir=tmp_path / "data") as scylla:
+        assert scylla.execute(listed) == before
+        assert scylla.execute("SELECT initial_tablets FROM system_schema.scylla_keyspaces") == [{"initial_tablets": 0}]
+        scylla.execute("INSERT INTO k.t (pk) VALUES (1)")
+        (row,) = scylla.execute("SELECT * FROM k.t_scylla_cdc_log")
+        assert row["cdc$stream_id"] in [each["stream_id"] for each in before]
+        scylla.merge_tablets("k", "t")
+        assert len(scylla.execute(listed)) > len(before)
