@@ -45,7 +45,7 @@ from .statecodec import (
     type_state,
     unpack,
 )
-from .storage import PackedPartition, TableStore, cut_row
+from .storage import PackedPartition, TableStore
 
 __all__ = ["COMPACT_BYTES", "Durable"]
 
@@ -364,8 +364,11 @@ class Durable:
 
 def _append_row(store: TableStore, wire: bytes, stamp: Any) -> None:
     """Put a CDC log row in, whose keys are the first cells of its wire bytes."""
-    cells = cut_row(wire)
     depth = len(store.table.partition_key)
-    key = tuple(cell or b"" for cell in cells[:depth])
-    clustering = tuple(cell or b"" for cell in cells[depth : depth + len(store.table.clustering_key)])
-    store.append_log(key, clustering, wire, stamp)
+    keys: list[bytes] = []
+    at = 0
+    for _ in range(depth + len(store.table.clustering_key)):
+        end = at + 4 + int.from_bytes(wire[at : at + 4], "big")
+        keys.append(wire[at + 4 : end])
+        at = end
+    store.append_log(tuple(keys[:depth]), tuple(keys[depth:]), wire, stamp)
