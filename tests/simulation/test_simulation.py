@@ -1,4 +1,7 @@
-"""The whole stack on a driven clock, under seeded schedules of writes, restarts, faults and new generations.
+"""The whole stack on a driven clock, under seeded schedules of writes, restarts, faults and new streams.
+
+The seed also picks what the streams follow: vnodes with new generations, tablets that are split and merged, or a
+cluster of 4.3 that is upgraded meanwhile.
 
 The oracle is the list of writes that the server accepted: every one is delivered, in order per partition key, and the
 saved cursor never passes a write that was not. A failing seed prints the command that repeats it.
@@ -10,7 +13,9 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from typing import Literal
 
 import attrs
 import pytest
@@ -48,14 +53,31 @@ class Counts:
     crashes: int = 0
     fates: int = 0
     generations: int = 0
+    splits: int = 0
+    merges: int = 0
+    upgrades: int = 0
     refused: int = 0
     late: int = 0
 
 
+Rewriting = Literal["done", "held", "disabled"]
+MODELS = ("vnodes", "tablets", "vnodes", "tablets", "legacy")
+
+
+def model_of(seed: int) -> str:
+    return MODELS[seed % len(MODELS)]
+
+
 class Simulation:
-    """One seed: a table of its own on a shared server and a shared clock that only moves forward."""
+    """One seed: a table of its own on a server and a clock that are shared and only move forward.
+
+    A cluster of 4.3 is upgraded once, so those seeds have a server of their own.
+    """
 
     def __init__(self, seed: int, scylla: EmbeddedScylla, clock: ManualClock, session: rscylla.Session) -> None:
+        self.model = model_of(seed)
+        self.tablets = 2
+        self.rewriting: Rewriting | None = None  # of a cluster of 4.3 that was upgraded
         self.dice = random.Random(seed)
         self.scylla, self.clock, self.session = scylla, clock, session
         self.keyspace = f"sim_{seed}"
@@ -64,14 +86,18 @@ class Simulation:
         self.delivered: dict[str, Write] = {}
         self.order: list[Write] = []
         self.fresh = iter(range(1, 1_000_000))
-        session.execute(
-            f"CREATE KEYSPACE {self.keyspace} WITH replication = "
-            "{'class': 'SimpleStrategy', 'replication_factor': 1} AND tablets = {'enabled': false}"
-        )
+        replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        option = {
+            "vnodes": " AND tablets = {'enabled': false}",
+            "tablets": f" AND tablets = {{'initial': {self.tablets}}}",
+        }.get(self.model, "")
+        session.execute(f"CREATE KEYSPACE {self.keyspace} WITH replication = {replication}{option}")
         session.execute(
             f'CREATE TABLE {self.keyspace}."Orders" (pk int, ck int, n int, s text static, PRIMARY KEY (pk, ck)) '
             "WITH cdc = {'enabled': true}"
         )
+        if self.model == "tablets":
+            clock.advance(LAG_US / 1e6)  # a late write must not be older than the table's first streams
         self.store = MemoryCursorStore(clock=clock)
         if self.dice.random() < 0.3:
             self.store = ScyllaCursorStore(session, self.keyspace, create=True, clock=clock)
@@ -111,6 +137,32 @@ class Simulation:
         self.counts.writes += len(says)
         self.counts.late += late_us > 0
         self.written += [Write(time_us, pk, s) for s in says]
+
+    def change_streams(self) -> None:
+        if self.model == "tablets":
+            self.resize_tablets()
+        elif self.model == "legacy" and self.dice.random() < 0.5:
+            self.upgrade()
+        else:
+            self.new_generation()
+
+    def resize_tablets(self) -> None:
+        is_split = self.tablets == 1 or (self.tablets < 16 and self.dice.random() < 0.5)
+        resize = self.scylla.split_tablets if is_split else self.scylla.merge_tablets
+        resize(self.keyspace, "Orders", timedelta(seconds=self.dice.uniform(5, 40)))
+        self.tablets = self.tablets * 2 if is_split else self.tablets // 2
+        self.counts.splits += is_split
+        self.counts.merges += not is_split
+
+    def upgrade(self) -> None:
+        if self.rewriting is None:
+            choices: list[Rewriting] = ["done", "held", "held", "disabled"]
+            self.rewriting = self.dice.choice(choices)
+            self.scylla.upgrade(self.rewriting)
+            self.counts.upgrades += 1
+        elif self.rewriting == "held":
+            self.scylla.finish_rewriting()
+            self.rewriting = "done"
 
     def new_generation(self) -> None:
         try:
@@ -196,7 +248,7 @@ class Simulation:
     def run(self) -> Counts:
         dice = self.dice
         for _ in range(dice.randrange(30, 120)):
-            step = dice.choices([self.write, self.pause, self.consume, self.new_generation], [10, 5, 2, 0.3])[0]
+            step = dice.choices([self.write, self.pause, self.consume, self.change_streams], [10, 5, 2, 0.5])[0]
             step()
         self.clock.advance(LAG_US / 1e6 + 1)
         self.consume(to_end=True)
@@ -258,17 +310,29 @@ def servers() -> Iterator[list[int]]:
         yield every[i : i + SEEDS_PER_SERVER]
 
 
+@contextmanager
+def server(
+    clock: ManualClock, seed: int, version: Literal["4.3"] | None
+) -> Iterator[tuple[EmbeddedScylla, rscylla.Session]]:
+    with EmbeddedScylla(clock=clock, seed=seed, shards=2, vnodes=4, version=version) as scylla:
+        clock.advance(LAG_US / 1e6)  # a late write must not be older than the first generation
+        yield scylla, scylla.connect()
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("group", list(servers()), ids=lambda g: f"{g[0]}-{g[-1]}")
 def test_R27_everything_written_is_delivered_in_order(group: list[int]) -> None:
     total = Counter[str]()
     clock = ManualClock()
-    with EmbeddedScylla(clock=clock, seed=group[0], shards=2, vnodes=4) as scylla:
-        session = scylla.connect()
-        clock.advance(LAG_US / 1e6)  # a late write must not be older than the first generation
+    with ExitStack() as servers:
+        shared = servers.enter_context(server(clock, group[0], None))
         for seed in group:
             try:
-                counts = Simulation(seed, scylla, clock, session).run()
+                if model_of(seed) == "legacy":
+                    with server(clock, seed, "4.3") as (scylla, session):
+                        counts = Simulation(seed, scylla, clock, session).run()
+                else:
+                    counts = Simulation(seed, shared[0], clock, shared[1]).run()
             except BaseException:
                 print(f"repeat with: RSCYLLA_SIMULATION_SEED={seed} pytest tests/simulation -s")
                 raise
@@ -277,4 +341,5 @@ def test_R27_everything_written_is_delivered_in_order(group: list[int]) -> None:
     # A simulation in which nothing happened proves nothing.
     assert total["events"] >= total["writes"] > 0
     if len(group) == SEEDS_PER_SERVER:
-        assert min(total[name] for name in ("crashes", "fates", "generations", "late", "duplicates")) > 0
+        happened = ("crashes", "fates", "generations", "splits", "merges", "upgrades", "late", "duplicates")
+        assert min(total[name] for name in happened) > 0
