@@ -43,6 +43,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "cursorstore": GROUND,
     "rscylla.embedded": (),
     "rscylla.testing": (*GROUND, "cursorstore"),
+    "rscylla.testing.plugin": ("rscylla.testing", "rscylla.embedded"),
     "rscylla.cli": ("rscylla", "cursorstore"),
     "rscylla.__main__": ("rscylla.cli",),
     "rscylla": (*GROUND, "rscylla.cdc", "rscylla.reflex"),
