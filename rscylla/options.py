@@ -70,9 +70,12 @@ class StreamLag:
             raise ConfigError("StreamLag takes a timedelta, or seconds=..., minutes=..., milliseconds=...")
         if lag is None and minutes is None and seconds is None and milliseconds is None:
             raise ConfigError("StreamLag needs a length, such as StreamLag(seconds=30)")
-        total = (lag or timedelta()) + timedelta(
-            minutes=minutes or 0, seconds=seconds or 0, milliseconds=milliseconds or 0
-        )
+        try:
+            total = (lag or timedelta()) + timedelta(
+                minutes=minutes or 0, seconds=seconds or 0, milliseconds=milliseconds or 0
+            )
+        except (TypeError, ValueError, OverflowError) as e:
+            raise ConfigError(f"StreamLag: {e}; its parts are numbers, and at most some years together") from e
         if total < timedelta():
             raise ConfigError("StreamLag must not be negative")
         self.__attrs_init__(total)
@@ -104,6 +107,8 @@ class StreamUntil:
     time: datetime
 
     def __attrs_post_init__(self) -> None:
+        if not isinstance(self.time, datetime):
+            raise ConfigError(f"StreamUntil takes an aware datetime, not {type(self.time).__name__}")
         try:
             us_of(self.time)
         except ValueError as e:

@@ -47,6 +47,9 @@ class Settings:
     progress_every: timedelta = timedelta(seconds=10)
     prefetch: int = 1
 
+    def __attrs_post_init__(self) -> None:
+        group_streams((), limit=self.streams_per_query)  # refused where it is given, not when the stream is opened
+
 
 @attrs.frozen
 class Batch:

@@ -172,7 +172,7 @@ class Source:
             InvalidCursor: it is not a cursor, or names a generation that this cluster never had.
             CursorExpired: rows after it may be gone, and the policy is to raise.
         """
-        if not after:
+        if after == "":  # None, or 0, is somebody's mistake and no wish to read all again
             return self.oldest()
         cursor = EventID.parse(after)
         oldest_us = self.oldest_us()

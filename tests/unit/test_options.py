@@ -50,6 +50,10 @@ def test_lags_add_up(lag: StreamLag, seconds: float) -> None:
         (("30s",), {}, "takes a timedelta"),
         ((), {"seconds": -1}, "must not be negative"),
         ((timedelta(seconds=-1),), {}, "must not be negative"),
+        ((), {"seconds": "30"}, "its parts are numbers"),
+        ((), {"seconds": float("nan")}, "its parts are numbers"),
+        ((), {"minutes": float("inf")}, "its parts are numbers"),
+        ((), {"seconds": 10**20}, "at most some years"),
     ],
 )
 def test_lags_that_make_no_sense_are_refused(arguments: tuple[Any, ...], keywords: dict[str, Any], words: str) -> None:
@@ -60,6 +64,8 @@ def test_lags_that_make_no_sense_are_refused(arguments: tuple[Any, ...], keyword
 def test_until_needs_a_time_zone() -> None:
     with pytest.raises(ConfigError, match="StreamUntil: a datetime without time zone"):
         StreamUntil(datetime(2026, 11, 21))
+    with pytest.raises(ConfigError, match="takes an aware datetime, not str"):
+        StreamUntil("2026-11-21T10:00:00Z")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [None, 30, "lag", timedelta(seconds=30)])

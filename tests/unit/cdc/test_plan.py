@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rscylla._streamid import vnode_of
 from rscylla.cdc.plan import Width, Window, group_streams, next_window, tasks_for
+from rscylla.cdc.reader import Settings
 from rscylla.errors import ConfigError
 
 times = st.integers(0, 10**7)
@@ -62,6 +63,8 @@ def test_streams_of_tablets_are_grouped_whole_and_bounded() -> None:
 def test_R25_a_group_larger_than_the_server_allows_is_refused(limit: int) -> None:
     with pytest.raises(ConfigError, match="from 1 to 100"):
         group_streams([stream_id(1)], limit=limit)
+    with pytest.raises(ConfigError, match="from 1 to 100"):
+        Settings(streams_per_query=limit)
 
 
 def test_tasks_can_be_sent_to_other_processes_and_show_no_ids() -> None:

@@ -518,7 +518,7 @@ def test_R23_a_start_at_the_oldest_promises_nothing_that_expires(log: FakeLog) -
 def test_a_cursor_of_another_cluster_is_refused(one: FakeLog) -> None:
     with pytest.raises(InvalidCursor, match="another cluster"):
         stream_of(one)(str(EventID(NOW_US // 1000 - 5, NOW_US - 4000)), LAG)
-    for text in ("7", "{}", '{"v":2}', "x"):
+    for text in ("7", "{}", '{"v":2}', "x", None, 0):
         with pytest.raises(InvalidCursor):
             stream_of(one)(text, LAG)
 
