@@ -17,7 +17,9 @@ import rscylla
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:(?:(?!^```)[^\n]*\n){0,3}?^```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^```python\n(.*?)^```\n(?:(?:(?!^```)[^\n]*\n){0,3}?^```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE
+)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
