@@ -23,10 +23,10 @@ BUILD_S = 900
 
 
 @attrs.frozen
-class Toolchain:
-    """How to build the program in the directory *name*: get what it needs, then make ``program`` of it in a cache."""
+class Recipe:
+    """How to make ``program`` of the directory *language* in a cache: get what it needs, then build it."""
 
-    name: str
+    language: str
     tool: str
     fetch: tuple[str, ...]
     build: Callable[[Path], tuple[str, ...]]
@@ -34,17 +34,23 @@ class Toolchain:
     settings: Callable[[Path], dict[str, str]]
 
 
-TOOLCHAINS = {
-    "go": Toolchain(
+def _go(*flags: str) -> Recipe:
+    modules = tuple(flag for flag in flags if flag.startswith("-modfile"))
+    return Recipe(
         "go",
         "go",
-        ("go", "mod", "download"),
-        lambda cache: ("go", "build", "-mod=readonly", "-o", str(cache / "interop"), "."),
+        ("go", "mod", "download", *modules),
+        lambda cache: ("go", "build", "-mod=readonly", *flags, "-o", str(cache / "interop"), "."),
         "interop",
         # A toolchain that is too old is to say so, not to fetch a newer one.
         lambda _: {"GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"},
-    ),
-    "rust": Toolchain(
+    )
+
+
+RECIPES = {
+    "go": _go(),
+    "go-legacy": _go("-modfile=legacy.mod", "-tags=legacy"),
+    "rust": Recipe(
         "rust",
         "cargo",
         ("cargo", "fetch", "--locked"),
@@ -57,15 +63,15 @@ TOOLCHAINS = {
 
 @pytest.fixture(scope="session")
 def peer_program(request: pytest.FixtureRequest) -> Callable[[str], Path]:
-    """Return a function from the name of a language to its built program; it skips the test if there can be none."""
+    """Return a function from the name of a recipe to its built program; it skips the test if there can be none."""
     outcomes: dict[str, Path | str] = {}
 
-    def program(language: str) -> Path:
-        if language not in outcomes:
+    def program(name: str) -> Path:
+        if name not in outcomes:
             cache = request.config.cache
             assert cache is not None, "the interop tests need pytest's cache plugin"
-            outcomes[language] = _built(TOOLCHAINS[language], Path(cache.mkdir(f"rscylla-interop-{language}")))
-        outcome = outcomes[language]
+            outcomes[name] = _built(RECIPES[name], Path(cache.mkdir(f"rscylla-interop-{name}")))
+        outcome = outcomes[name]
         if isinstance(outcome, str):
             pytest.skip(outcome)
         return outcome
@@ -73,23 +79,24 @@ def peer_program(request: pytest.FixtureRequest) -> Callable[[str], Path]:
     return program
 
 
-def _built(toolchain: Toolchain, cache: Path) -> Path | str:
+def _built(recipe: Recipe, cache: Path) -> Path | str:
     """Return the program, or why this machine cannot have it. A program that does not compile is a failure."""
-    if toolchain.name not in WANTED:
-        return f"RSCYLLA_INTEROP leaves {toolchain.name} out"
-    if shutil.which(toolchain.tool) is None:
-        return f"{toolchain.tool} is not installed"
-    directory, environment = HERE / toolchain.name, {**os.environ, **toolchain.settings(cache)}
+    if recipe.language not in WANTED:
+        return f"RSCYLLA_INTEROP leaves {recipe.language} out"
+    if shutil.which(recipe.tool) is None:
+        return f"{recipe.tool} is not installed"
+    directory, environment = HERE / recipe.language, {**os.environ, **recipe.settings(cache)}
     try:
-        fetched = _run(toolchain.fetch, directory, environment, FETCH_S)
+        fetched = _run(recipe.fetch, directory, environment, FETCH_S)
     except subprocess.TimeoutExpired:
-        return f"{' '.join(toolchain.fetch)} got nowhere in {FETCH_S} s"
+        return f"{' '.join(recipe.fetch)} got nowhere in {FETCH_S} s"
     if fetched.returncode:
-        return f"{' '.join(toolchain.fetch)} failed: {(fetched.stderr.strip() or 'no message').splitlines()[-1]}"
-    built = _run(toolchain.build(cache), directory, environment, BUILD_S)
+        lines = fetched.stderr.splitlines() or ["no message"]
+        return f"{' '.join(recipe.fetch)} failed: {next((line for line in lines if 'error' in line), lines[0])}"
+    built = _run(recipe.build(cache), directory, environment, BUILD_S)
     if built.returncode:
-        pytest.fail(f"tests/interop/{toolchain.name} does not compile:\n{built.stderr}", pytrace=False)
-    return cache / toolchain.program
+        pytest.fail(f"tests/interop/{recipe.language} does not compile:\n{built.stderr}", pytrace=False)
+    return cache / recipe.program
 
 
 def _run(

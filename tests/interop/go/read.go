@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,20 +21,21 @@ func read(
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	progress := &countdown{left: generations, since: since, done: make(chan struct{})}
-	reader, err := scyllacdc.NewReader(ctx, &scyllacdc.ReaderConfig{
+	config := scyllacdc.ReaderConfig{
 		Session:               session,
 		TableNames:            []string{table},
 		ChangeConsumerFactory: scyllacdc.MakeChangeConsumerFactoryFromFunc(output.consume),
 		ProgressManager:       progress,
 		Advanced: scyllacdc.AdvancedReaderConfig{
-			ConfidenceWindowSize:     lag,
-			PostNonEmptyQueryDelay:   20 * time.Millisecond,
-			PostEmptyQueryDelay:      20 * time.Millisecond,
-			PostFailedQueryDelay:     20 * time.Millisecond,
-			QueryTimeWindowSize:      time.Hour,
-			PostGenerationFetchDelay: 50 * time.Millisecond,
+			ConfidenceWindowSize:   lag,
+			PostNonEmptyQueryDelay: 20 * time.Millisecond,
+			PostEmptyQueryDelay:    20 * time.Millisecond,
+			PostFailedQueryDelay:   20 * time.Millisecond,
+			QueryTimeWindowSize:    time.Hour,
 		},
-	})
+	}
+	lookOften(&config.Advanced)
+	reader, err := scyllacdc.NewReader(ctx, &config)
 	if err != nil {
 		return fmt.Errorf("cannot make a reader: %w", err)
 	}
@@ -90,15 +89,16 @@ type printer struct {
 }
 
 func (p *printer) consume(_ context.Context, table string, change scyllacdc.Change) error {
-	// The library hands out images and deltas apart; their numbers tell how they stood in the log.
-	rows := slices.Concat(change.PreImage, change.Delta, change.PostImage)
-	slices.SortFunc(rows, func(a, b *scyllacdc.ChangeRow) int { return cmp.Compare(a.GetSeqNo(), b.GetSeqNo()) })
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	for _, row := range rows {
-		columns, err := columnsOf(row)
+	for _, placed := range inOrder(change) {
+		columns, err := columnsOf(placed.row)
 		if err != nil {
 			return err
+		}
+		columns["cdc$batch_seq_no"] = placed.number
+		if placed.last {
+			columns["cdc$end_of_batch"] = true
 		}
 		columns["cdc$stream_id"] = "0x" + change.StreamID.String()
 		columns["cdc$time"] = change.Time.String()
@@ -109,14 +109,18 @@ func (p *printer) consume(_ context.Context, table string, change scyllacdc.Chan
 	return nil
 }
 
+// placedRow is a row with its place in its record.
+type placedRow struct {
+	row    *scyllacdc.ChangeRow
+	number int32
+	last   bool
+}
+
 // columnsOf returns what the library tells of a row, by column of the log, null columns left out.
 func columnsOf(row *scyllacdc.ChangeRow) (map[string]any, error) {
-	columns := map[string]any{"cdc$batch_seq_no": row.GetSeqNo(), "cdc$operation": int(row.GetOperation())}
+	columns := map[string]any{"cdc$operation": int(row.GetOperation())}
 	if ttl := row.GetTTL(); ttl != 0 {
 		columns["cdc$ttl"] = ttl
-	}
-	if row.GetEndOfBatch() {
-		columns["cdc$end_of_batch"] = true
 	}
 	for _, column := range row.Columns() {
 		if strings.HasPrefix(column.Name, "cdc$") && !strings.HasPrefix(column.Name, "cdc$deleted_") {

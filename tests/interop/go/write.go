@@ -58,9 +58,9 @@ func (w *writer) batch(kind gocql.BatchType, fill func(add func(statement string
 	if w.err != nil {
 		return
 	}
-	batch := w.session.Batch(kind)
+	batch := w.session.NewBatch(kind)
 	fill(func(statement string, values ...any) { batch.Query(statement, values...) })
-	if err := batch.Exec(); err != nil {
+	if err := w.session.ExecuteBatch(batch); err != nil {
 		w.err = fmt.Errorf("batch: %w", err)
 	}
 }
