@@ -7,12 +7,14 @@ request-init hook, so a session shared with the application's own code is left a
 
 from __future__ import annotations
 
+import socket
 import ssl
 import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, cast
 
 import attrs
@@ -181,10 +183,32 @@ _wide_classes: dict[type, type] = {}
 
 
 def _wide(base: type) -> type:
-    """Return a connection class with a larger receive buffer; one class per base, as the driver keeps state on it."""
+    """Return a connection class that suits large pages; one class per base, as the driver keeps state on it.
+
+    It has a larger receive buffer, and notices a connection that ends within an answer: the driver's own takes the half
+    of it for more to come, and asks the closed socket again and again until the request times out.
+    """
     if base not in _wide_classes:
-        _wide_classes[base] = type("Wide" + base.__name__, (base,), {"in_buffer_size": RECEIVE_BUFFER})
+
+        def handle_read(self: Any, *args: Any) -> None:
+            base.handle_read(self, *args)  # type: ignore[attr-defined]
+            if not self.is_closed and self._iobuf.tell() and _ended(self._socket):
+                self.defunct(ConnectionShutdown(f"Connection to {self.endpoint} was closed within an answer"))
+
+        members: dict[str, Any] = {"in_buffer_size": RECEIVE_BUFFER}
+        if hasattr(base, "handle_read"):
+            members["handle_read"] = handle_read
+        _wide_classes[base] = type("Wide" + base.__name__, (base,), members)
     return _wide_classes[base]
+
+
+def _ended(connected: socket.socket) -> bool:
+    """Return whether the other side has closed *connected* and all it sent was read. Does not block."""
+    try:
+        # Of the plain socket below TLS, if that is one: TLS cannot look ahead, and its own end would be data here.
+        return socket.socket.recv(connected, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except OSError:
+        return False
 
 
 # ---------------------------------------------------------------- errors
@@ -403,6 +427,8 @@ def _as_it_is(_names: Any, rows: Any) -> Any:
     return rows
 
 
+_NO_RETRY: dict[str, Any] = {"retry_policy": FallthroughRetryPolicy()}
+
 _hooked: weakref.WeakSet[Session] = weakref.WeakSet()
 _hooked_lock = threading.Lock()
 
@@ -415,6 +441,11 @@ class LogStatement:
     handler: type
     consistency: int
     page_size: int
+
+    @property
+    def parameters(self) -> tuple[Column, ...]:
+        """The columns that values are bound for, in order."""
+        return tuple(Column(m[2], _type_of(m[3])) for m in self.prepared.column_metadata)
 
 
 class LogSession:
@@ -493,7 +524,27 @@ class LogSession:
             on_page: must not block.
             on_error: gets the driver's error as it is; see ``translate``.
         """
-        bound = _LogRead(statement.prepared, retry_policy=FallthroughRetryPolicy()).bind(values)
+        self._send(statement, _LogRead(statement.prepared, **_NO_RETRY).bind(values), state, on_page, on_error)
+
+    def read(self, statement: LogStatement, raw: Sequence[bytes], *, doing: str) -> Page:
+        """Return the first page for values that are given as bytes. Blocks. Errors come in our terms."""
+        bound = _LogRead(statement.prepared, **_NO_RETRY)
+        bound.values = list(raw)
+        answers: SimpleQueue[Page | BaseException] = SimpleQueue()
+        self._send(statement, bound, None, answers.put, answers.put)
+        got = answers.get()
+        if isinstance(got, BaseException):
+            raise translate(got, doing) from got
+        return got
+
+    def _send(
+        self,
+        statement: LogStatement,
+        bound: _LogRead,
+        state: bytes | None,
+        on_page: Callable[[Page], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
         bound.handler = statement.handler
         bound.consistency_level = statement.consistency
         bound.fetch_size = statement.page_size

@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import socket
+import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,7 +83,7 @@ class Connection(asyncio.Protocol):
         self._pending = bytearray()
         self._out: list[bytes] = []
         self._paused = False
-        self._deferred = 0
+        self._deferred: deque[tuple[asyncio.TimerHandle, int, int, int, bytes]] = deque()
         self._waiting = 0
         self._knows_rate_limit = False
         self._handlers: dict[int, Callable[[int, Reader], None]] = {
@@ -115,6 +118,9 @@ class Connection(asyncio.Protocol):
         self._leave_shard()
         self._pending.clear()
         self._wait_for(0)
+        for timer, *_ in self._deferred:
+            timer.cancel()
+        self._deferred.clear()
 
     def _leave_shard(self) -> None:
         if self._shard is not None:
@@ -137,7 +143,7 @@ class Connection(asyncio.Protocol):
     @property
     def _blocked(self) -> bool:
         """Whether nothing more is served for now: the client does not read, or the node hangs or is slow."""
-        return self._paused or self._listener.held or self._deferred >= _DEFERRED_MOST
+        return self._paused or self._listener.held or len(self._deferred) >= _DEFERRED_MOST
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -152,6 +158,9 @@ class Connection(asyncio.Protocol):
         """Serve what waits, and read again, unless something else still is in the way."""
         if self._state == "closing":
             return
+        if not self._listener.delay_s and not self._listener.held:
+            while self._deferred:
+                self._handle_oldest()
         self._serve_pending()
         if not self._blocked and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -213,10 +222,8 @@ class Connection(asyncio.Protocol):
         self.version = version
         body = bytes(memoryview(data)[start : start + size])
         if self._listener.delay_s:
-            self._deferred += 1
-            asyncio.get_running_loop().call_later(
-                self._listener.delay_s, self._handle_late, flags, stream, opcode, body
-            )
+            timer = asyncio.get_running_loop().call_later(self._listener.delay_s, self._handle_late)
+            self._deferred.append((timer, flags, stream, opcode, body))
         else:
             self._handle(flags, stream, opcode, body)
         return HEADER_SIZE + size
@@ -231,12 +238,17 @@ class Connection(asyncio.Protocol):
         self._server.waiting += size - self._waiting
         self._waiting = size
 
-    def _handle_late(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
-        self._deferred -= 1
+    def _handle_late(self) -> None:
+        self._handle_oldest()
+        self.go_on()
+
+    def _handle_oldest(self) -> None:
+        """Answer the oldest request that a slow node has put off."""
+        timer, flags, stream, opcode, body = self._deferred.popleft()
+        timer.cancel()
         if self._state != "closing":
             self._handle(flags, stream, opcode, body)
             self._flush()
-            self.go_on()
 
     def _handle(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
         """Answer one request."""
@@ -471,8 +483,11 @@ class Connection(asyncio.Protocol):
         whole = b"".join(answer.result_pieces(result, self.version, stream, self._server.metadata, **metadata))
         self._flush()
         self._transport.write(whole[: len(whole) // 2])
-        self._state = "closing"
-        self._transport.close()
+        # A reset, as when a machine comes back and knows of no connection: drivers have trouble with half an answer
+        # that is followed by an orderly end.
+        raw = self._transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
 
     def _answer(self, stream: int, result: Result, **metadata: Any) -> None:
         if isinstance(result, SetKeyspaceResult):
