@@ -171,6 +171,11 @@ class ChangeEvent(Event):
         raw = {c.name: cell for c in self._layout.keys if (cell := self._cells[c.index]) is not None}
         return raw if len(raw) == len(self._layout.keys) else None
 
+    def raw_partition_key(self) -> Mapping[str, bytes]:
+        """Return the undecoded partition key by column."""
+        keys = self._layout.keys[: len(self._layout.table.partition_key)]
+        return {c.name: cell for c in keys if (cell := self._cells[c.index]) is not None}
+
     @property
     def table(self) -> tuple[str, str]:
         """Keyspace and name of the base table."""

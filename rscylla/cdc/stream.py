@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, MissingLag
+from ..event import Event
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from .changes import Change
 from .client import Client
 from .driver import LogSession, Session, consistency_named
+from .lookup import BaseRows
 from .query import quote_name
 from .reader import Batch, Granularity, Reader, Settings
 from .scan import Limits
@@ -57,6 +60,7 @@ class Stream:
         self.table = table
         self._session = LogSession(session, consistency=consistency_named(consistency))
         self._clock = clock or SystemClock()
+        self._base_rows = BaseRows(self._session, keyspace, table, self._clock)
         self._warned = False
         self._settings = Settings(
             granularity=granularity,
@@ -126,6 +130,23 @@ class Stream:
         """Return the cursor of the head as it is now: the point *lag* ago, by the slowest clock of client and nodes."""
         source = self._source(Stop())
         return str(source.at(source.watermark_us(lag // timedelta(microseconds=1))))
+
+    def lookup(self, of: Event | str) -> dict[str, Any] | None:
+        """Return the row of the base table as it is now, by column, null as None; None if it is gone.
+
+        Values are as those of changes. The statement is prepared at the first call. Blocks; any thread may call.
+
+        Args:
+            of: an event of this stream, or the ``foreign_id`` of one. An event of the static row gives the
+                partition key and the static columns.
+
+        Raises:
+            IncompleteKey: *of* names a range or a partition, not a row.
+            ConfigError: the text is no foreign id of this table, or the event is of another table.
+            TableNotFound, CDCDisabled, ConnectionFailed, AuthenticationFailed, QueryFailed, QueryTimeout: as for
+                opening; what may pass is tried again for a few seconds.
+        """
+        return self._base_rows.get(of)
 
     def describe(self) -> Source:
         """Return what is known of the table's log: its columns and options, generations, streams, clocks. Blocks."""

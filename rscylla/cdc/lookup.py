@@ -1,0 +1,178 @@
+"""The current row of the base table that an event or a foreign id names."""
+
+from __future__ import annotations
+
+import json
+import logging
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from .._retry import Backoff
+from ..clock import Clock, Stop
+from ..errors import ConfigError, IncompleteKey, QueryFailed, RscyllaError
+from ..event import Event
+from .driver import LogSession, LogStatement, Page
+from .keys import Encoder, encoder_for
+from .query import quote_name
+from .records import ChangeEvent
+from .rows import Decoder, decoder_for
+from .topology import read_table
+
+__all__ = ["BaseRows"]
+
+log = logging.getLogger("rscylla")
+
+ATTEMPTS = 5
+
+_BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
+
+_EMPTY_OK = ("ascii", "blob", "text", "varchar")
+"""Types of which a value without bytes is not null in JSON."""
+
+
+@attrs.frozen(eq=False)
+class _Prepared:
+    """How to read one row: by the names of the columns of its key, in the order that they are bound in."""
+
+    statement: LogStatement
+    names: tuple[str, ...]
+    encoders: tuple[Encoder, ...]
+
+
+class BaseRows:
+    """Reads rows of a base table by key. Thread-safe; the statements are prepared when they are first needed, once."""
+
+    def __init__(self, session: LogSession, keyspace: str, table: str, clock: Clock) -> None:
+        self._session = session
+        self._keyspace = keyspace
+        self._table = table
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._by_key: _Prepared | None = None
+        self._static: _Prepared | None = None
+        self._decoders: tuple[Any, list[tuple[str, Decoder]]] | None = None
+
+    def get(self, of: Event | str) -> dict[str, Any] | None:
+        """Return the row by column, nulls as None, or None if there is none now; see ``Stream.lookup``."""
+        if isinstance(of, ChangeEvent):
+            if of.table != (self._keyspace, self._table):
+                raise ConfigError(f"the event is of {of.table[0]}.{of.table[1]}, not of {self._name}")
+            if of.change.static:
+                return self._read(self._prepared_static(), of.raw_partition_key())
+            key = of.raw_key()
+            if key is None:
+                raise IncompleteKey(
+                    f"the event ({of.operation.name}) is not of a single row of {self._name}; look up rows by events "
+                    "with a whole primary key"
+                )
+            return self._read(self._prepared(), key)
+        text = of if isinstance(of, str) else of.foreign_id
+        prepared = self._prepared()
+        return self._read(prepared, self._key_of(prepared, text))
+
+    @property
+    def _name(self) -> str:
+        return f"{quote_name(self._keyspace)}.{quote_name(self._table)}"
+
+    # ------------------------------------------------------------ keys
+
+    def _key_of(self, prepared: _Prepared, foreign_id: str) -> dict[str, bytes]:
+        """Return the bytes of a key from its JSON. What is wrong is told by name; values are not shown."""
+        try:
+            fields = json.loads(foreign_id)
+        except (ValueError, RecursionError) as e:
+            raise ConfigError("the text is not a foreign id; expected JSON as Event.foreign_id has it") from e
+        if not isinstance(fields, dict):
+            raise ConfigError("the text is not a foreign id; expected a JSON object of the primary key")
+        if unknown := fields.keys() - set(prepared.names):
+            raise ConfigError(f"the foreign id has {min(unknown)!r}, which is not in the primary key of {self._name}")
+        if missing := [n for n in prepared.names if n not in fields]:
+            raise IncompleteKey(
+                f"the foreign id lacks {missing[0]!r}, so it names no single row of {self._name}; is it of a delete of "
+                "a range or partition, or of the static row?"
+            )
+        key = {}
+        for name, encode in zip(prepared.names, prepared.encoders, strict=True):
+            try:
+                key[name] = encode(fields[name])
+            except (ValueError, TypeError, ArithmeticError, LookupError, struct.error) as e:
+                raise ConfigError(f"the foreign id's {name!r} is not a value of its column in {self._name}: {e}") from e
+        return key
+
+    # ------------------------------------------------------------ statements
+
+    def _prepared(self) -> _Prepared:
+        with self._lock:
+            if self._by_key is None:
+                table = self._session_table()
+                names = tuple(c.name for c in (*table.partition_key, *table.clustering_key))
+                self._by_key = self._prepare("SELECT *", names)
+            return self._by_key
+
+    def _prepared_static(self) -> _Prepared:
+        with self._lock:
+            if self._static is None:
+                table = self._session_table()
+                names = tuple(c.name for c in table.partition_key)
+                columns = (*names, *(c.name for c in table.columns if c.kind == "static"))
+                self._static = self._prepare(f"SELECT DISTINCT {', '.join(map(quote_name, columns))}", names)
+            return self._static
+
+    def _session_table(self) -> Any:
+        return self._patiently(lambda: read_table(self._session, self._keyspace, self._table))
+
+    def _prepare(self, select: str, names: tuple[str, ...]) -> _Prepared:
+        where = " AND ".join(f"{quote_name(n)} = ?" for n in names)
+        doing = f"preparing to look up rows of {self._name}"
+        cql = f"{select} FROM {self._name} WHERE {where}"
+        statement = self._patiently(lambda: self._session.prepare(cql, page_size=2, doing=doing))
+        types = {c.name: c.type for c in statement.parameters}
+        return _Prepared(statement, names, tuple(_or_empty(encoder_for(types[n]), types[n].kind) for n in names))
+
+    # ------------------------------------------------------------ reading
+
+    def _read(self, prepared: _Prepared, key: Mapping[str, bytes]) -> dict[str, Any] | None:
+        values = [key[n] for n in prepared.names]
+        doing = f"looking up a row of {self._name}"
+        try:
+            page = self._patiently(lambda: self._session.read(prepared.statement, values, doing=doing))
+        except QueryFailed:
+            with self._lock:  # the table may have been made again with another key: look at it anew next time
+                self._by_key = self._static = None
+            raise
+        rows = page.cells()
+        if not rows:
+            return None
+        found = zip(self._decoders_of(page), rows[0], strict=True)
+        return {name: None if raw is None else decode(raw) for (name, decode), raw in found}
+
+    def _decoders_of(self, page: Page) -> list[tuple[str, Decoder]]:
+        """Return the decoders of a page's columns; those of the last page are kept."""
+        known = self._decoders  # one read and one write of a pair
+        if known is None or known[0] is not page.columns:
+            known = self._decoders = page.columns, [(c.name, decoder_for(c.type)) for c in page.columns]
+        return known[1]
+
+    def _patiently(self, read: Callable[[], Any]) -> Any:
+        """Return what *read* gives, trying again where the cluster may be better soon."""
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return read()
+            except RscyllaError as e:
+                if not e.resumable:
+                    raise
+                log.info("%s (attempt %d of %d)", e, attempt, ATTEMPTS)
+                self._clock.wait(Stop(), _BACKOFF.seconds(attempt))
+        return read()
+
+
+def _or_empty(encode: Encoder, kind: str) -> Encoder:
+    """Return an encoder that takes JSON's null for a value without bytes: no part of a primary key is null."""
+    if kind in _EMPTY_OK:
+        return encode
+    return lambda value: b"" if value is None else encode(value)

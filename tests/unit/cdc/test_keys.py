@@ -1,0 +1,200 @@
+"""Keys as JSON and back to bytes: nothing is lost, for every type that a primary key can have."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import uuid
+from typing import Any
+
+import pytest
+from cassandra import cqltypes
+from fakelog import type_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rscylla._json import dumps
+from rscylla.cdc import driver
+from rscylla.cdc.driver import Type
+from rscylla.cdc.keys import encoder_for
+from rscylla.cdc.rows import decoder_for
+from rscylla.errors import ConfigError
+
+
+def signed(size: int) -> st.SearchStrategy[bytes]:
+    bits = 8 * size - 1
+    return st.integers(-(2**bits), 2**bits - 1).map(lambda v: v.to_bytes(size, "big", signed=True))
+
+
+def varint(value: int) -> bytes:
+    raw: bytes = cqltypes.IntegerType.serialize(value, 4)
+    return raw
+
+
+NATIVE: dict[str, st.SearchStrategy[bytes]] = {
+    "ascii": st.text(st.characters(max_codepoint=127)).map(str.encode),
+    "bigint": signed(8),
+    "blob": st.binary(max_size=20),
+    "boolean": st.sampled_from([b"\x00", b"\x01"]),
+    "date": st.binary(min_size=4, max_size=4)
+    | st.integers(-719_162, 2_932_896).map(lambda d: struct.pack(">I", d + 2**31)),
+    "decimal": st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(-(2**99), 2**99)).map(
+        lambda p: struct.pack(">i", p[0]) + varint(p[1])
+    ),
+    "double": st.floats(allow_nan=False).map(lambda v: struct.pack(">d", v)),
+    "float": st.floats(allow_nan=False, width=32).map(lambda v: struct.pack(">f", v)),
+    "inet": st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16),
+    "int": signed(4),
+    "smallint": signed(2),
+    "text": st.text(st.characters(exclude_categories=["Cs"])).map(str.encode),
+    "time": st.integers(0, 86_400 * 10**9 - 1).map(lambda v: struct.pack(">q", v)),
+    "timestamp": signed(8) | st.integers(-62_135_596_800_000, 253_402_300_799_999).map(lambda v: struct.pack(">q", v)),
+    "timeuuid": st.uuids(version=1).map(lambda u: u.bytes),
+    "tinyint": signed(1),
+    "uuid": st.uuids().map(lambda u: u.bytes),
+    "varint": st.integers(-(2**200), 2**200).map(varint),
+}
+
+INT = struct.Struct(">i")
+
+
+def cell(raw: bytes | None) -> bytes:
+    return INT.pack(-1) if raw is None else INT.pack(len(raw)) + raw
+
+
+def nested(type_: Type) -> st.SearchStrategy[bytes]:
+    """Bytes of values of *type_*, made by hand from the protocol's text."""
+    parts = [nested(t) for t in type_.args]
+    match type_.kind:
+        case "list":
+            return st.lists(parts[0], max_size=4).map(lambda es: INT.pack(len(es)) + b"".join(map(cell, es)))
+        case "set":
+            unique = st.lists(parts[0], max_size=4, unique=True)
+            return unique.map(lambda es: INT.pack(len(es)) + b"".join(map(cell, es)))
+        case "map":
+            pairs = st.lists(st.tuples(*parts), max_size=4, unique_by=lambda pair: pair[0])
+            return pairs.map(lambda ps: INT.pack(len(ps)) + b"".join(cell(k) + cell(v) for k, v in ps))
+        case "tuple" | "udt":
+            return st.tuples(*(st.none() | p for p in parts)).map(lambda es: b"".join(map(cell, es)))
+    return NATIVE[type_.kind]
+
+
+def type_tree(children: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
+    def made(kind: str, *args: Type, fields: tuple[str, ...] = ()) -> Type:
+        return Type(kind, kind, lambda raw: raw, args, fields)
+
+    return st.one_of(
+        children.map(lambda t: made("list", t)),
+        children.map(lambda t: made("set", t)),
+        st.tuples(children, children).map(lambda ts: made("map", *ts)),
+        st.lists(children, min_size=1, max_size=3).map(lambda ts: made("tuple", *ts)),
+        st.lists(children, min_size=1, max_size=3).map(
+            lambda ts: made("udt", *ts, fields=tuple(f"f{i}" for i in range(len(ts))))
+        ),
+    )
+
+
+types = st.recursive(st.sampled_from(sorted(NATIVE)).map(type_of), type_tree, max_leaves=4)
+
+
+def through_json(type_: Type, raw: bytes) -> bytes:
+    text = dumps({"k": decoder_for(type_)(raw)}, sort_keys=True)
+    return encoder_for(type_)(json.loads(text)["k"])
+
+
+def in_order(type_: Type, raw: bytes) -> Any:
+    """Return *raw* as a value that is equal for the same elements in any order: the database sorts what is bound."""
+    cells = []
+    at = 4 if type_.kind in ("list", "set", "map") else 0
+    if type_.kind not in ("list", "set", "map", "tuple", "udt"):
+        return raw
+    while at < len(raw):
+        size = INT.unpack_from(raw, at)[0]
+        at += 4
+        cells.append(None if size < 0 else raw[at : at + size])
+        at += max(size, 0)
+    kinds = [type_.args[i % len(type_.args)] for i in range(len(cells))]
+    inner = [None if c is None else in_order(t, c) for t, c in zip(kinds, cells, strict=True)]
+    if type_.kind == "set":
+        return sorted(map(repr, inner))
+    if type_.kind == "map":
+        return sorted(map(repr, zip(inner[::2], inner[1::2], strict=True)))
+    return inner
+
+
+@pytest.mark.parametrize("kind", sorted(NATIVE))
+@given(st.data())
+def test_R17_a_native_key_comes_back_to_the_byte(kind: str, data: st.DataObject) -> None:
+    raw = data.draw(NATIVE[kind])
+    assert through_json(type_of(kind), raw) == raw
+
+
+@given(st.data())
+def test_R17_nested_keys_come_back(data: st.DataObject) -> None:
+    type_ = data.draw(types)
+    raw = data.draw(nested(type_))
+    assert in_order(type_, through_json(type_, raw)) == in_order(type_, raw)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
+def test_R17_floats_that_json_lacks_come_back(value: float) -> None:
+    for kind, pack in (("double", ">d"), ("float", ">f")):
+        assert through_json(type_of(kind), struct.pack(pack, value)) == struct.pack(pack, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", "1"),
+        ("int", 1.0),
+        ("int", True),
+        ("int", 2**31),
+        ("tinyint", -129),
+        ("bigint", None),
+        ("text", 5),
+        ("ascii", "é"),
+        ("blob", "ff"),
+        ("blob", "0xf"),
+        ("boolean", 1),
+        ("date", "2026-13-01"),
+        ("date", "yesterday"),
+        ("time", "10:00"),
+        ("timestamp", "yesterday"),
+        ("timestamp", 2**63),
+        ("uuid", "1"),
+        ("inet", "host"),
+        ("decimal", "NaN"),
+        ("decimal", "x"),
+        ("double", "x"),
+        ("float", 1e300),
+        ("varint", "1"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(kind: str, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError, ArithmeticError)):
+        encoder_for(type_of(kind))(value)
+
+
+def test_values_of_the_wrong_shape_are_refused() -> None:
+    pair = Type("tuple", "tuple", lambda raw: raw, (type_of("int"), type_of("int")))
+    person = Type("udt", "person", lambda raw: raw, (type_of("int"),), ("age",))
+    for type_, value in ((pair, [1]), (pair, "ab"), (person, {"name": 1}), (person, [1])):
+        with pytest.raises((ValueError, TypeError)):
+            encoder_for(type_)(value)
+
+
+def test_types_without_order_are_in_no_key() -> None:
+    for kind in ("duration", "counter"):
+        with pytest.raises(ConfigError, match=kind):
+            encoder_for(type_of(kind))
+
+
+def test_uuids_are_read_in_any_usual_form() -> None:
+    one = uuid.uuid4()
+    assert encoder_for(type_of("uuid"))(str(one).upper()) == one.bytes
+
+
+def test_the_driver_says_the_same_of_a_frozen_udt() -> None:
+    made = cqltypes.UserType.make_udt_class("ks", "u", ("a", "b"), (cqltypes.Int32Type, cqltypes.UTF8Type))
+    assert encoder_for(driver._type_of(made))({"a": 1, "b": "x"}) == made.serialize((1, "x"), 4)
