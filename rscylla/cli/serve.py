@@ -22,6 +22,7 @@ def serve(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="How many nodes.")] = 1,
     shards: Annotated[int, typer.Option(min=1, max=256, help="Shards of a node.")] = 2,
     vnodes: Annotated[int, typer.Option(min=1, max=1024, help="Tokens of a node.")] = 8,
+    tablets: Annotated[bool, typer.Option("--tablets", help="New keyspaces use tablets unless they say no.")] = False,
     username: Username = None,
     password: Password = None,
     tls_cert: Annotated[
@@ -58,7 +59,15 @@ def serve(
         raise rscylla.ConfigError("--fsync needs --data-dir: there is nothing else to wait for")
     users = {username: password} if username is not None and password is not None else None
     server = EmbeddedScylla(
-        nodes, port=port, shards=shards, vnodes=vnodes, users=users, tls=tls, data_dir=data_dir, fsync=fsync
+        nodes,
+        port=port,
+        shards=shards,
+        vnodes=vnodes,
+        tablets=tablets,
+        users=users,
+        tls=tls,
+        data_dir=data_dir,
+        fsync=fsync,
     )
     with stopping() as stop, server as scylla:
         addresses = scylla.contact_points

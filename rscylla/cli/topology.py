@@ -60,7 +60,9 @@ def _describe(stream: rscylla.Stream) -> dict[str, Any]:
         state = _state(generation.start_us, end_us, now, oldest if info.ttl_s else 0)
         # The streams of a generation that nobody can read any more may be gone.
         streams = () if state == "expired" else source.streams(generation)
-        counts = {"streams": len(streams), "vnodes": _vnodes(streams)} if streams else {"streams": None, "vnodes": None}
+        # The streams of tablets name no vnode.
+        vnodes = _vnodes(streams) if streams and source.topology.model == "vnodes" else None
+        counts = {"streams": len(streams) or None, "vnodes": vnodes}
         generations.append({"time": time_of(generation.start_us), "state": state, **counts})
     return {
         "keyspace": info.keyspace,
@@ -71,6 +73,7 @@ def _describe(stream: rscylla.Stream) -> dict[str, Any]:
             "preimage": info.preimage,
             "postimage": info.postimage,
         },
+        "model": source.topology.model,
         "generations": generations,
         "node_clock_skew_ms": {address: skew / 1000 for address, skew in sorted(source.node_clocks.skew_us.items())},
     }
@@ -103,6 +106,7 @@ def _show(found: dict[str, Any]) -> None:
         f"cdc   {'enabled' if cdc['enabled'] else 'switched off'}, ttl {cdc['ttl_s'] or 'none'}"
         f"{' s' if cdc['ttl_s'] else ''}, preimage {cdc['preimage']}, postimage {cdc['postimage']}"
     )
+    typer.echo(f"streams follow {found['model']}")
     typer.echo("")
     table(
         ("generation", "state", "streams", "vnodes"),

@@ -27,6 +27,18 @@ def test_serves_until_it_is_told_to_stop(start: Callable[..., Process], number: 
     assert server.err == []
 
 
+def test_tablets(start: Callable[..., Process]) -> None:
+    server = start("serve", "--port", "0", "--json", "--tablets")
+    ready = json.loads(server.line())
+    session = rscylla.connect([ready["host"]], port=ready["port"])
+    session.execute(
+        "CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+    )
+    assert session.execute("SELECT initial_tablets FROM system_schema.scylla_keyspaces").one() == (0,)
+    session.cluster.shutdown()
+    server.end(signal.SIGTERM)
+
+
 def test_says_what_it_is_for(start: Callable[..., Process]) -> None:
     server = start("serve", "--port", "0")
     assert server.line().startswith("embedded Scylla for development and tests listens on 127.0.0.1, port ")

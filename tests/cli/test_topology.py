@@ -69,3 +69,22 @@ def test_node_whose_clock_is_off(run: Run) -> None:
     (skew,) = ran.objects[0]["node_clock_skew_ms"].values()
     assert -3_660_000 < skew < -3_599_000
     assert any(line.startswith("warning: the clock of node 127.0.0.1:") for line in ran.err)
+
+
+def test_streams_of_tablets_have_no_vnodes(run: Run) -> None:
+    with EmbeddedScylla(tablets=True) as scylla:
+        scylla.execute(
+            "CREATE KEYSPACE s WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        )
+        scylla.execute("CREATE TABLE s.t (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
+        scylla.split_tablets("s", "t")
+        host = f"127.0.0.1:{scylla.port}"
+        found = run("topology", "s.t", "--host", host, "--json").objects[0]
+        shown = run("topology", "s.t", "--host", host).out
+    assert found["model"] == "tablets"
+    assert [(g["state"], g["streams"], g["vnodes"]) for g in found["generations"]] == [
+        ("current", 2, None),
+        ("upcoming", 4, None),
+    ]
+    assert "streams follow tablets" in shown
+    assert [line.split()[1:] for line in shown if "upcoming" in line] == [["upcoming", "4", "-"]]
