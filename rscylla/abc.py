@@ -18,6 +18,7 @@ from .options import StreamOption
 __all__ = [
     "ChangeLike",
     "Consumer",
+    "Counting",
     "CursorAdmin",
     "CursorRecord",
     "CursorStore",
@@ -53,6 +54,15 @@ class Watermarked(Protocol):
     @property
     def watermark_us(self) -> int:
         """Time up to which everything was handed out, microseconds since the epoch; 0 if not known yet. Any thread."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A stream client that counts what it had to deliver with parts missing."""
+
+    @property
+    def incomplete_records(self) -> int:
+        """Records read so far of which rows were gone, mostly because they were expiring. Never falls. Any thread."""
 
 
 class StreamFunc(Protocol):

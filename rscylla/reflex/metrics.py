@@ -24,7 +24,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from ..abc import StreamClient, Watermarked
+from ..abc import Counting, StreamClient, Watermarked
 from ..clock import Clock, SystemClock
 
 __all__ = ["ConsumerSeries", "Metrics", "metrics_for"]
@@ -71,6 +71,8 @@ class ConsumerSeries:
         self._activity_ttl: float | None = None
         self._unsafe_lag: bool | None = None
         self._source: Watermarked | None = None
+        self._counting: Counting | None = None
+        self._incomplete = 0
         self._watermark_us = 0
         self._last_event_us: int | None = None
         self._last_age_us = 0
@@ -89,6 +91,7 @@ class ConsumerSeries:
         """Take the watermark from *client* from now on. *unsafe_lag* is None for streams without a lag."""
         with self._lock:
             self._source = client if isinstance(client, Watermarked) else None
+            self._counting = client if isinstance(client, Counting) else None
             self._unsafe_lag = unsafe_lag
             self._finished = False
 
@@ -97,6 +100,8 @@ class ConsumerSeries:
         with self._lock:
             self._watermark_us = self._watermark()
             self._source = None
+            self._incomplete += self._counting.incomplete_records if self._counting is not None else 0
+            self._counting = None
 
     def finished(self) -> None:
         """Drop the gauges of lag: this consumer is meant to be down, so its lag is no news."""
@@ -166,6 +171,11 @@ class ConsumerSeries:
         """Return 1 if the stream runs with a lag that may miss late rows, else 0; None if it has no lag."""
         return None if self._unsafe_lag is None else float(self._unsafe_lag)
 
+    def incomplete_records(self) -> int:
+        """Return how many records of the streams so far lacked rows."""
+        with self._lock:
+            return self._incomplete + (self._counting.incomplete_records if self._counting is not None else 0)
+
     def _watermark(self) -> int:
         current = self._source.watermark_us if self._source is not None else 0
         # A stream that was just opened does not know its watermark yet; what the last one reached still holds.
@@ -222,6 +232,11 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_consumed_events", "events consumed without an error", lambda s: s.counts["consumed"]),
     ("rscylla_recovered_events", "events whose error the recover function swallowed", lambda s: s.counts["recovered"]),
     ("rscylla_late_events", "events that a sweep found after their window had been read", lambda s: s.counts["late"]),
+    (
+        "rscylla_incomplete_records",
+        "records of the log of which rows were gone, mostly because they were expiring",
+        ConsumerSeries.incomplete_records,
+    ),
     ("rscylla_progress", "cursors saved without an event", lambda s: s.counts["progress"]),
     (
         "rscylla_flush_failures",

@@ -79,6 +79,7 @@ NAMES = {
     "rscylla_consumed_events": "counter",
     "rscylla_recovered_events": "counter",
     "rscylla_late_events": "counter",
+    "rscylla_incomplete_records": "counter",
     "rscylla_progress": "counter",
     "rscylla_flush_failures": "counter",
     "rscylla_run_errors": "counter",
@@ -159,6 +160,30 @@ def test_a_stream_that_is_opened_anew_keeps_the_last_watermark_until_it_knows_on
     bench.clock.advance(60)
     bench.run(stream=broken)
     assert bench.scrape()["rscylla_watermark_lag_seconds", "billing"] == 65
+
+
+def test_incomplete_records_are_counted_over_all_streams_of_a_consumer() -> None:
+    bench = Bench()
+    seen: list[float] = []
+
+    class Client:
+        incomplete_records = 3
+
+        def recv(self) -> Any:
+            seen.append(bench.scrape()["rscylla_incomplete_records_total", "billing"])
+            raise HeadReached
+
+        def close(self) -> None: ...
+
+    def stream(after: str, *options: Any, stop: Any = None) -> Any:
+        return Client()
+
+    for _ in range(2):
+        with pytest.raises(HeadReached):
+            run(Spec(stream, FakeCursorStore(), bench.consumer, StreamToHead(), clock=bench.clock))
+    assert seen == [3, 6]
+    bench.run()  # a stream that counts nothing
+    assert bench.scrape()["rscylla_incomplete_records_total", "billing"] == 6
 
 
 def test_a_stream_without_watermark_shows_the_lag_of_the_last_event_as_it_came() -> None:
