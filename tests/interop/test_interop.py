@@ -20,7 +20,7 @@ from typing import IO, Any
 import attrs
 import pytest
 import trustme
-from interop_rows import IMAGES, MANY_ROWS, MORE_PARTITIONS, THINGS
+from interop_rows import FADING, IMAGES, MANY_ROWS, MORE_PARTITIONS, THINGS
 from interop_values import plain, printed
 
 import rscylla
@@ -29,7 +29,7 @@ from rscylla.embedded import EmbeddedScylla, Tls
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1200)]
 
 SCHEMA = (Path(__file__).parent / "schema.cql").read_text()
-TABLES = ("things", "images", "many")
+TABLES = ("things", "images", "fading", "many")
 DELAY_MS = 300
 RUN_S = 120
 # How far a reader stays behind that reads while others write: what comes later than that is missed.
@@ -74,6 +74,7 @@ def world(
         if kind == "live":
             reader = stack.enter_context(peer.reader(since, LIVE_LAG_MS))
         peer.run("write")
+        assert scylla.expire_rows() == 1
         _switch_streams(scylla, kind)
         peer.run("more", str(_now_ms() + DELAY_MS))
         if kind != "live":
@@ -250,7 +251,9 @@ def _with_lists(row: Row) -> Row:
     return row
 
 
-@pytest.mark.parametrize(("table", "expected"), [("things", THINGS), ("images", IMAGES)], ids=["things", "images"])
+@pytest.mark.parametrize(
+    ("table", "expected"), [("things", THINGS), ("images", IMAGES), ("fading", FADING)], ids=TABLES[:3]
+)
 def test_a_peer_gets_the_rows_that_scylla_would_give(world: World, table: str, expected: dict[int, list[Row]]) -> None:
     assert _by_partition(world.peer[table]) == expected
 

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from interop_values import mapping, setting
 
-__all__ = ["IMAGES", "MANY_ROWS", "MORE_PARTITIONS", "THINGS"]
+__all__ = ["FADING", "IMAGES", "MANY_ROWS", "MORE_PARTITIONS", "THINGS"]
 
 PREIMAGE, UPDATE, INSERT, ROW_DELETE, PARTITION_DELETE = range(5)
+EXPIRED = -ROW_DELETE
 FROM, AFTER, TO, BEFORE, POSTIMAGE = range(5, 10)
 """Bounds of deleted ranges: inclusive and exclusive start, inclusive and exclusive end."""
 
@@ -125,3 +126,6 @@ IMAGES: Final[dict[int, list[Row]]] = {
         _bare(BEFORE, ck=1),
     ]
 }
+
+# The server deletes the row whose time has come.
+FADING: Final[dict[int, list[Row]]] = {1: [_bare(INSERT, ck=1, expires=1), _bare(EXPIRED, ck=1)]}

@@ -82,7 +82,9 @@ fn columns_of(row: &CDCRow<'_>) -> anyhow::Result<Map<String, Value>> {
     columns.insert("cdc$stream_id".into(), json!(format!("0x{}", row.stream_id)));
     columns.insert("cdc$time".into(), json!(row.time.to_string()));
     columns.insert("cdc$batch_seq_no".into(), json!(row.batch_seq_no));
-    columns.insert("cdc$operation".into(), json!(row.operation.clone() as i8));
+    // A delete by the server itself has the opposite number.
+    let operation = row.operation.clone() as i8;
+    columns.insert("cdc$operation".into(), json!(if row.is_expiration { -operation } else { operation }));
     if let Some(ttl) = row.ttl {
         columns.insert("cdc$ttl".into(), json!(ttl));
     }
