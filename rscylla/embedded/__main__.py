@@ -105,6 +105,8 @@ def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, 
             scylla.remove_node(command["address"])
         case "new_generation":
             scylla.new_generation(delay)
+        case "expire_rows":
+            return {"rows": scylla.expire_rows()}
         case "split_tablets":
             scylla.split_tablets(command["keyspace"], command["table"], delay)
         case "merge_tablets":

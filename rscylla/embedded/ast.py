@@ -359,8 +359,8 @@ class DropType:
 
 @attrs.frozen
 class Describe:
-    """DESCRIBE as cqlsh sends it. ``what``: cluster, schema, full schema, keyspaces, keyspace, only keyspace, tables, table,
-    types, type, functions, function, aggregates, aggregate, index, materialized view, or "" for a bare name."""
+    """DESCRIBE as cqlsh sends it. ``what``: cluster, schema, full schema, keyspaces, keyspace, only keyspace, tables,
+    table, types, type, functions, function, aggregates, aggregate, index, materialized view, or "" for a bare name."""
 
     what: str
     keyspace: str | None

@@ -29,10 +29,9 @@ __all__ = [
 ]
 
 
-_CONSISTENCIES: Final = ("ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM") + (
-    "SERIAL",
-    "LOCAL_SERIAL",
-    "LOCAL_ONE",
+_CONSISTENCIES: Final = (
+    *("ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM"),
+    *("SERIAL", "LOCAL_SERIAL", "LOCAL_ONE"),
 )
 
 

@@ -199,6 +199,10 @@ class EmbeddedScyllaProcess:
         """Start a new CDC generation, see `EmbeddedScylla.new_generation`."""
         self._command("new_generation", delay)
 
+    def expire_rows(self) -> int:
+        """Delete the rows that have expired by their table's TTL column; return how many there were."""
+        return int(self._command("expire_rows")["rows"])
+
     def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
         """Split each tablet of a table in two, see `EmbeddedScylla.split_tablets`."""
         self._command("split_tablets", delay, keyspace=keyspace, table=table)

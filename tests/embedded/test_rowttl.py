@@ -8,7 +8,7 @@ from datetime import UTC
 import pytest
 from enginebox import EngineBox
 
-from rscylla.embedded import EmbeddedScylla
+from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
 from rscylla.embedded.clock import ManualClock
 from rscylla.embedded.errors import CqlError, InvalidRequest
 
@@ -136,3 +136,12 @@ def test_from_the_servers_own_interface() -> None:
         assert scylla.expire_rows() == 1
         operations = scylla.execute('SELECT "cdc$operation" AS op FROM k.t_scylla_cdc_log')
     assert [row["op"] for row in operations] == [2, -4]
+
+
+def test_from_a_server_in_a_process_of_its_own() -> None:
+    with EmbeddedScyllaProcess() as scylla:
+        session = scylla.connect()
+        session.execute("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE k.t (pk int PRIMARY KEY, gone int TTL)")
+        session.execute("INSERT INTO k.t (pk, gone) VALUES (1, 0)")
+        assert [scylla.expire_rows() for _ in range(2)] == [1, 0]
