@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from rscylla.cli.app import run
+from rscylla.cli.app import app, run
+
+MANUAL = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 
 def main_with(preparation: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -87,3 +94,25 @@ def test_a_command_that_is_given_nothing_shows_its_help(capsys: pytest.CaptureFi
     told = "".join(capsys.readouterr())
     assert "error:" not in told
     assert "reset" in told
+
+
+def options(command: Any, path: str = "rscylla") -> Iterator[tuple[str, str]]:
+    """Yield (command, option) for *command* and all below it."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from options(below, f"{path} {name}")
+    for parameter in command.params:
+        for option in parameter.opts:
+            if option.startswith("--"):
+                yield path, option
+
+
+def test_the_manual_names_every_option() -> None:
+    manual = MANUAL.read_text()
+    found = list(options(typer.main.get_command(app)))
+    assert len(found) > 50
+    assert [(path, option) for path, option in found if option not in manual and option != "--version"] == []
+
+
+def test_the_manual_names_no_option_that_is_not_there() -> None:
+    known = {option for _, option in options(typer.main.get_command(app))} | {"--help"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", MANUAL.read_text())) - known == set()
