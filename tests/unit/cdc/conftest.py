@@ -10,7 +10,7 @@ from fakelog import NOW_US, FakeLog
 from rscylla.testing import ManualClock
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _fake_sessions() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rscylla.cdc.stream.LogSession", lambda session, consistency: session)

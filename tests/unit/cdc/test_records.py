@@ -1,0 +1,362 @@
+"""Records, the events that are made of them while they are taken, and what each says of its columns."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import uuid
+from typing import Any
+
+import pytest
+from cassandra.cqltypes import Int32Type, UserType, UTF8Type
+from fakelog import NOW_US, SECOND, FakeLog, body_of, columns_of, integer, log_time, stream_id, type_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rscylla
+from rscylla.cdc import driver
+from rscylla.cdc.changes import Change
+from rscylla.cdc.columns import ColumnChange, ColumnState
+from rscylla.cdc.driver import Column, Page
+from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
+from rscylla.cdc.rows import Layout, LogRows
+from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.errors import EventTypeError, HeadReached
+from rscylla.event import Operation
+
+T = 1_700_000_000_123_456
+HEAD_US = NOW_US - 30 * SECOND
+LAG = rscylla.StreamLag(seconds=30)
+MARSHAL = "org.apache.cassandra.db.marshal."
+END = {"cdc$end_of_batch": b"\x01"}
+
+BASE = (
+    ("pk", "partition_key", "int"),
+    ("ck", "clustering", "int"),
+    ("v", "regular", "int"),
+    ("w", "regular", "text"),
+    ("s", "static", "int"),
+    ("tags", "regular", "set<int>"),
+    ("notes", "regular", "map<int, int>"),
+    ("steps", "regular", "list<int>"),
+)
+TYPES = {
+    "set<int>": MARSHAL + f"SetType({MARSHAL}Int32Type)",
+    "elements:set<int>": MARSHAL + f"SetType({MARSHAL}Int32Type)",
+    "map<int, int>": MARSHAL + f"MapType({MARSHAL}Int32Type,{MARSHAL}Int32Type)",
+    "elements:map<int, int>": MARSHAL + f"SetType({MARSHAL}Int32Type)",
+    "list<int>": MARSHAL + f"MapType({MARSHAL}TimeUUIDType,{MARSHAL}Int32Type)",
+    "elements:list<int>": MARSHAL + f"SetType({MARSHAL}TimeUUIDType)",
+}
+UDT = UserType.make_udt_class("ks", "person", ("name", "age"), (UTF8Type, Int32Type))
+
+
+def columns(base: Any = BASE) -> tuple[Column, ...]:
+    shorts = f"{MARSHAL}SetType({MARSHAL}ShortType)"
+    own = [Column("u", driver._type_of(UDT)), Column("cdc$deleted_u", type_of("boolean"))]
+    return (*columns_of(base, TYPES), *own, Column("cdc$deleted_elements_u", type_of(shorts)))
+
+
+def layout_of(base: Any = BASE) -> Layout:
+    info = tuple(
+        BaseColumn(n, kind, at, text) for at, (n, kind, text) in enumerate((*base, ("u", "regular", "person")))
+    )
+    return Layout.of(columns(base), TableInfo("ks", "t", uuid.UUID(int=1), 0, True, "", "", info))
+
+
+LAYOUT = layout_of()
+
+
+def cells(values: dict[str, Any], of: tuple[Column, ...]) -> list[bytes | None]:
+    own = {"cdc$stream_id": stream_id(5), "cdc$time": log_time(T, 7), "pk": 1, **values}
+    own["cdc$operation"] = bytes((values.get("op", 1) & 0xFF,))
+    own |= {f"cdc$deleted_{n}": b"\x01" for n in values.get("gone", ())}
+    return [integer(v) if isinstance(v, int) else v for v in (own.get(c.name) for c in of)]
+
+
+def rows_of(*rows: dict[str, Any], layout: Layout = LAYOUT) -> LogRows:
+    """Return rows whose numbers are their places, unless they say otherwise, as one page."""
+    found = LogRows()
+    numbered = [cells({"cdc$batch_seq_no": n, **row}, layout.columns) for n, row in enumerate(rows)]
+    found.add(Page(layout.columns, body_of(numbered), 0, None), layout)
+    found.sort()
+    return found
+
+
+def events_of(*rows: dict[str, Any], context: Context | None = None) -> list[ChangeEvent]:
+    return list(changes_of(rows_of(*rows), context or Context(0)))
+
+
+def change_of(**row: Any) -> Change:
+    (event,) = events_of({"ck": 1, **row})
+    return event.change
+
+
+def packed(*parts: bytes, count: int | None = None) -> bytes:
+    """Return a collection of elements."""
+    body = b"".join(len(p).to_bytes(4, "big") + p for p in parts)
+    return (len(parts) if count is None else count).to_bytes(4, "big") + body
+
+
+def ints(*values: int, count: int | None = None) -> bytes:
+    return packed(*(v.to_bytes(4, "big") for v in values), count=count)
+
+
+def person(name: str | None, age: int | None) -> bytes:
+    raw = [None if name is None else name.encode(), integer(age)]
+    return b"".join(b"\xff" * 4 if r is None else len(r).to_bytes(4, "big") + r for r in raw)
+
+
+ONE, TWO, THREE = (uuid.UUID(bytes=log_time(T + n, 9)) for n in range(3))
+
+
+def listed(*elements: tuple[uuid.UUID, int]) -> bytes:
+    return packed(*itertools.chain(*((k.bytes, v.to_bytes(4, "big")) for k, v in elements)), count=len(elements))
+
+
+# ---------------------------------------------------------------- what was done to a column
+
+S = ColumnState
+STATES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
+    # column, log row, (state, value, added, removed)
+    ("v", {}, (S.UNTOUCHED, None, None, None)),
+    ("v", {"v": 5}, (S.SET, 5, None, None)),
+    ("v", {"gone": ["v"]}, (S.NULL, None, None, None)),
+    ("v", {"v": b""}, (S.SET, None, None, None)),
+    ("w", {"w": b""}, (S.SET, "", None, None)),
+    ("tags", {"tags": ints(1, 2)}, (S.EDITED, None, {1, 2}, None)),
+    ("tags", {"tags": ints(1, 2), "gone": ["tags"]}, (S.OVERWRITTEN, {1, 2}, {1, 2}, None)),
+    ("tags", {"gone": ["tags"]}, (S.NULL, None, None, None)),
+    ("tags", {"cdc$deleted_elements_tags": ints(3)}, (S.EDITED, None, None, {3})),
+    ("tags", {"tags": ints(1), "cdc$deleted_elements_tags": ints(3)}, (S.EDITED, None, {1}, {3})),
+    ("notes", {"notes": ints(1, 10, count=1)}, (S.EDITED, None, {1: 10}, None)),
+    ("notes", {"cdc$deleted_elements_notes": ints(2)}, (S.EDITED, None, None, {2})),
+    ("notes", {"notes": ints(1, 10, count=1), "gone": ["notes"]}, (S.OVERWRITTEN, {1: 10}, {1: 10}, None)),
+    ("steps", {"steps": listed((ONE, 4), (TWO, 4))}, (S.EDITED, None, {ONE: 4, TWO: 4}, None)),
+    ("steps", {"steps": listed((ONE, 4)), "gone": ["steps"]}, (S.OVERWRITTEN, [4], {ONE: 4}, None)),
+    ("steps", {"cdc$deleted_elements_steps": packed(ONE.bytes)}, (S.EDITED, None, None, {ONE})),
+    ("u", {"u": person("a", None)}, (S.EDITED, None, {"name": "a"}, None)),
+    ("u", {"u": person("a", None), "gone": ["u"]}, (S.OVERWRITTEN, {"name": "a", "age": None}, {"name": "a"}, None)),
+    ("u", {"u": person(None, None), "gone": ["u"]}, (S.NULL, None, None, None)),
+    ("u", {"u": person(None, None), "cdc$deleted_elements_u": packed(b"\x00\x01")}, (S.EDITED, None, None, {"age"})),
+    ("u", {"u": person(None, None), "cdc$deleted_elements_u": packed(b"\x00\x07")}, (S.EDITED, None, None, {7})),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "told"), STATES)
+def test_null_empty_overwritten_and_untouched_are_told_apart(
+    name: str, row: dict[str, Any], told: tuple[Any, ...]
+) -> None:
+    change = change_of(**row)
+    column = change.column(name)
+    assert (column.state, column.value, column.added, column.removed) == told
+    assert (column.touched, name in change.columns) == ((told[0] is not S.UNTOUCHED),) * 2
+    known = told[0] in (S.SET, S.NULL, S.OVERWRITTEN)
+    assert change.after == ({name: told[1]} if known else {})
+
+
+def test_kinds_and_static_columns_are_told() -> None:
+    change = change_of()
+    kinds = {n: change.column(n).kind for n in ("v", "tags", "notes", "steps", "u")}
+    assert kinds == {"v": "value", "tags": "set", "notes": "map", "steps": "list", "u": "udt"}
+    (event,) = events_of({"s": 1})
+    assert (event.change.static, event.change.column("s").static, change.column("v").static) == (True, True, False)
+    for name in ("pk", "none"):
+        with pytest.raises(KeyError, match=name):
+            change.column(name)
+
+
+@pytest.mark.parametrize("op", [0, 9, 3, 4, -3, -4])
+def test_images_and_deletes_touch_no_column(op: int) -> None:
+    (event,) = events_of({"op": op, "ck": 1, "v": 5 if op in (0, 9) else None})
+    assert event.change.columns == {}
+    assert event.change.is_delete == (op not in (0, 9))
+    assert event.change.expired == (op < 0)
+    assert not event.change.static
+
+
+OLD: dict[str, Any] = {"v": 1, "tags": {2, 3}, "notes": {2: 20}, "steps": {TWO: 1}, "u": {"name": "z", "age": 9}}
+APPLIED: list[tuple[str, dict[str, Any], Any, Any]] = [
+    # column, log row, what becomes of OLD, and of nothing
+    ("v", {}, 1, None),
+    ("v", {"v": 5}, 5, 5),
+    ("v", {"gone": ["v"]}, None, None),
+    ("tags", {"tags": ints(1), "cdc$deleted_elements_tags": ints(3)}, {1, 2}, {1}),
+    ("tags", {"cdc$deleted_elements_tags": ints(2, 3)}, None, None),
+    ("tags", {"tags": ints(1), "gone": ["tags"]}, {1}, {1}),
+    ("notes", {"notes": ints(1, 10, count=1), "cdc$deleted_elements_notes": ints(2)}, {1: 10}, {1: 10}),
+    ("steps", {"steps": listed((THREE, 3), (ONE, 2))}, {ONE: 2, TWO: 1, THREE: 3}, {ONE: 2, THREE: 3}),
+    ("steps", {"cdc$deleted_elements_steps": packed(TWO.bytes)}, None, None),
+    ("steps", {"steps": listed((ONE, 4)), "gone": ["steps"]}, {ONE: 4}, {ONE: 4}),
+    ("u", {"u": person("a", None)}, {"name": "a", "age": 9}, {"name": "a", "age": None}),
+    ("u", {"u": person(None, None), "cdc$deleted_elements_u": packed(b"\x00\x00")}, {"name": None, "age": 9}, None),
+    ("u", {"u": person("b", None), "gone": ["u"]}, {"name": "b", "age": None}, {"name": "b", "age": None}),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "after", "anew"), APPLIED)
+def test_a_change_can_be_applied_to_an_old_value(name: str, row: dict[str, Any], after: Any, anew: Any) -> None:
+    column = change_of(**row).column(name)
+    found = column.apply(OLD[name])
+    assert found == after
+    assert column.apply(None) == anew
+    if isinstance(found, dict) and name == "steps":
+        assert list(found) == list(after), "in the order of the list"
+
+
+def test_an_old_value_of_another_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match="'steps' must not be a list"):
+        change_of(steps=listed((ONE, 4))).column("steps").apply([1])
+
+
+def test_sets_of_what_cannot_be_hashed_are_lists() -> None:
+    column = ColumnChange("x", "set", S.EDITED, added=[{"a": 1}], removed=[{"a": 2}])
+    assert column.apply([{"a": 2}, {"a": 3}]) == [{"a": 3}, {"a": 1}]
+
+
+# ---------------------------------------------------------------- records
+
+
+def test_R16_the_changes_of_a_record_share_their_batch() -> None:
+    first, second, third = events_of({"ck": 1, "v": 1}, {"ck": 2, "v": 2}, {"op": 3, "ck": 3, **END})
+    batch = first.change.batch
+    assert all(e.change.batch is batch for e in (second, third))
+    assert (batch.size, batch.complete, batch.stream_id) == (3, True, stream_id(5))
+    assert (batch.time, batch.timestamp_us) == (uuid.UUID(bytes=log_time(T, 7)), T)
+    assert [(e.change.batch_index, e.change.batch_end) for e in (first, second, third)] == [
+        (0, False),
+        (1, False),
+        (2, True),
+    ]
+    assert [dict(c.key) for c in batch.changes] == [dict(e.key) for e in (first, second, third)]
+    assert repr(batch).startswith("<ChangeBatch of 3 at")
+
+
+def test_R16_images_and_range_ends_are_no_changes_of_their_own_in_a_batch() -> None:
+    events = events_of(
+        {"op": 0, "ck": 1, "v": 1},
+        {"op": 1, "ck": 1, "v": 2},
+        {"op": 5, "ck": 2},
+        {"op": 8, "ck": 9},
+        {"op": 9, "ck": 1, "v": 2, **END},
+    )
+    assert [e.operation for e in events] == [Operation.UPDATE, Operation.RANGE_START_INCLUSIVE]
+    assert (events[0].change.batch.size, events[0].change.batch.complete) == (2, True)
+    update, range_ = events[0].change.batch.changes
+    assert (update.before, update.after) == (events[0].change.before, events[0].change.after)
+    assert range_.range == events[1].change.range
+
+
+@pytest.mark.parametrize(
+    ("rows", "complete"),
+    [
+        ([{"ck": 1, **END}], True),
+        ([{"ck": 1}], False),  # its end is gone
+        ([{"ck": 1, "cdc$batch_seq_no": 1, **END}], False),  # its head is gone
+        ([{"ck": 1}, {"ck": 2, **END}], True),
+        ([{"ck": 1}, {"ck": 2}], False),
+        ([{"ck": 1}, {"ck": 2, "cdc$batch_seq_no": 2, **END}], False),  # its middle is gone
+        ([{"op": 0, "ck": 1}, {"ck": 1}, {"op": 9, "ck": 1, **END}], True),
+        ([{"ck": 1, "cdc$batch_seq_no": 1}, {"op": 9, "ck": 1, "cdc$batch_seq_no": 2, **END}], False),
+    ],
+)
+def test_a_record_cut_by_expiry_is_delivered_and_counted(rows: list[dict[str, Any]], complete: bool) -> None:
+    for build in (changes_of, rows_as_events):
+        context = Context(0)
+        events = list(build(rows_of(*rows), context))
+        assert events
+        assert {e.change.batch.complete for e in events} == {complete}
+        assert context.counters.incomplete_records == (not complete)
+
+
+def test_a_stream_counts_incomplete_records(log: FakeLog) -> None:
+    log.generation(HEAD_US - 100 * SECOND, [stream_id(1)])
+    log.write(HEAD_US - 3)
+    log.write(HEAD_US - 2, **{"cdc$end_of_batch": None})
+    log.write(HEAD_US - 1, seq=3)
+    client = rscylla.NewStream(log, "ks", "t", clock=log.clock, prefetch=0)("", LAG, rscylla.StreamToHead())
+    got = [client.recv() for _ in range(4)]
+    assert [isinstance(item, rscylla.Event) for item in got] == [True, True, True, False]
+    with pytest.raises(HeadReached):
+        client.recv()
+    assert client.incomplete_records == 2
+
+
+# ---------------------------------------------------------------- events are made as they are taken
+
+
+def test_a_window_in_memory_is_nothing_that_the_garbage_collector_walks() -> None:
+    rows = rows_of(*({"ck": n, "v": n} for n in range(500)))
+    gc.collect()
+    assert not any(gc.is_tracked(row) for row in rows.cells)
+    assert not any(gc.is_tracked(position) for position in rows.positions)
+
+
+def test_an_event_that_cannot_be_made_is_not_passed_over(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.generation(HEAD_US - 100 * SECOND, [stream_id(1)])
+    written = [log.write(HEAD_US - 10 + n) for n in range(3)]
+    client = rscylla.NewStream(log, "ks", "t", clock=log.clock, prefetch=0)("", LAG)
+    assert client.recv().id.count(str(uuid.UUID(bytes=written[0].time))) == 1  # type: ignore[union-attr]
+    made = ChangeEvent.__init__
+    monkeypatch.setattr(ChangeEvent, "__init__", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        client.recv()
+    monkeypatch.setattr(ChangeEvent, "__init__", made)
+    log.clock.advance(60)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            client.recv()
+
+
+def test_the_watermark_follows_what_was_handed_out(log: FakeLog) -> None:
+    log.generation(HEAD_US - 100 * SECOND, [stream_id(1)])
+    written = [log.write(HEAD_US - 10 + n) for n in range(3)]
+    client = rscylla.NewStream(log, "ks", "t", clock=log.clock, prefetch=0)("", LAG)
+    marks = []
+    for row in written:
+        client.recv()
+        assert client.watermark_us <= row.us
+        marks.append(client.watermark_us)
+    assert marks == sorted(marks)
+    log.clock.advance(60)
+    client.recv()
+    assert client.watermark_us > written[-1].us
+
+
+# ---------------------------------------------------------------- a table that changes inside a window
+
+
+@given(st.permutations([0, 1, 2]))
+def test_R18_pages_of_a_window_may_differ_in_their_columns(order: list[int]) -> None:
+    """A column was added, another dropped, between the pages: no row loses a value."""
+    dropped = tuple(c for c in BASE if c[0] != "w")
+    added = (*dropped, ("x", "regular", "int"))
+    pages = [(layout_of(BASE), {"w": b"old", "v": 1}), (layout_of(dropped), {"v": 2}), (layout_of(added), {"x": 3})]
+    rows = LogRows()
+    for at in order:
+        layout, values = pages[at]
+        own = cells({"ck": 1, "cdc$batch_seq_no": at, **values}, layout.columns)
+        rows.add(Page(layout.columns, body_of([own]), 0, None), layout)
+    rows.sort()
+    assert [dict(e.change.values) for e in changes_of(rows, Context(0))] == [{"v": 1, "w": "old"}, {"v": 2}, {"x": 3}]
+
+
+# ---------------------------------------------------------------- types of the user's own
+
+
+def wrong(_: Change) -> int:
+    raise ValueError("secret")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"), [(wrong, "ValueError"), (lambda _: "7", "str"), (lambda _: True, "bool")]
+)
+def test_errors_of_event_type_are_named(function: Any, said: str) -> None:
+    (event,) = events_of({"ck": 1, "v": 5}, context=Context(0, function))
+    with pytest.raises(EventTypeError, match=rf"event_type= .*{said}") as told:
+        _ = event.type
+    assert event.id in str(told.value)
+    assert "secret" not in str(told.value)
+    if said == "ValueError":
+        assert isinstance(told.value.__cause__, ValueError)
+    assert event.operation == Operation.UPDATE
