@@ -178,8 +178,9 @@ class Source:
         oldest_us = self.oldest_us()
         if max(cursor.exact_us, cursor.generation * 1000) < oldest_us:  # no row is older than its generation
             return self._expired(cursor, oldest_us, on_expired)
-        if self.topology.forgets and cursor.generation < self.generations[0].time:
-            return self.at(cursor.exact_us)  # it was at the end of a set that is no longer listed
+        first = self.generations[0]
+        if self.topology.forgets and cursor.generation < first.time and cursor.exact_us == first.start_us:
+            return self.at(cursor.exact_us)  # the end of a set that is no longer listed
         if cursor.generation not in {g.time for g in self.generations}:
             # The stream sets of tablets are the table's own, generations of vnodes are the cluster's.
             owner = "table" if self.topology.model == "tablets" else "cluster"

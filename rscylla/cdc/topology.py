@@ -203,7 +203,12 @@ class LegacyTopology:
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
         if self._has_moved or generation in self._in_new:
             return self._new.streams(generation)
-        return self._kept.get(generation, lambda: self._read(generation))
+        try:
+            return self._kept.get(generation, lambda: self._read(generation))
+        except QueryFailed:
+            if _OLD in _description_tables(self._session):
+                raise
+            return self._new.streams(generation)
 
     def _read(self, generation: Generation) -> list[bytes]:
         rows = self._session.rows(

@@ -29,12 +29,12 @@ def session() -> Iterator[rscylla.Session]:
         yield session
 
 
-@pytest.fixture
-def keyspace(session: rscylla.Session) -> Iterator[str]:
+@pytest.fixture(params=["vnodes", "tablets"])
+def keyspace(session: rscylla.Session, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"rscylla_test_{uuid.uuid4().hex[:12]}"
     session.execute(
         f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}} "
-        "AND tablets = {'enabled': false}"
+        f"AND tablets = {{'enabled': {str(request.param == 'tablets').lower()}}}"
     )
     yield name
     session.execute(f"DROP KEYSPACE {name}")

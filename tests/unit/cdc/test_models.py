@@ -138,6 +138,14 @@ def test_the_old_table_may_go_between_a_look_and_the_read(monkeypatch: pytest.Mo
     assert topology.generations() == (Generation(10),)
 
 
+def test_the_old_table_may_go_between_the_list_and_the_streams() -> None:
+    cluster = Cluster(old={10: A, 20: B}, new={20: B})
+    topology = LegacyTopology(cluster)  # type: ignore[arg-type]
+    assert [g.time for g in topology.generations()] == [10, 20]
+    cluster.old, cluster.new = None, {10: A, 20: B}
+    assert topology.streams(Generation(10)) == tuple(A)
+
+
 def test_an_error_of_a_table_that_is_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(old={10: A})
     rows = cluster.rows
