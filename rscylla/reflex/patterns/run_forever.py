@@ -24,8 +24,9 @@ def run_forever(
 ) -> None:
     """Run *spec* until *stop* is set or the head it was asked for is reached; then return.
 
-    Errors from which trying again may help are logged, handed to *on_error*, and followed by a pause on the spec's
-    clock, which *stop* ends at once. Signals are the caller's: set *stop* in a handler, or let ``KeyboardInterrupt``
+    Errors from which trying again may help are logged (in one line as a warning; with their traceback, which may hold
+    row values, at level debug), handed to *on_error*, and followed by a pause on the spec's clock, which *stop* ends at
+    once. Signals are the caller's: set *stop* in a handler, or let ``KeyboardInterrupt``
     pass through; the cursor is saved either way.
 
     Args:
@@ -56,6 +57,8 @@ def run_forever(
 
     def waiting(error: BaseException, seconds: float) -> None:
         logger.warning('%s; consumer "%s" runs again in %.3g s', error, spec.name, seconds)
+        # The texts of errors that are not ours may hold row values, so whole they are shown only to who asks for all.
+        logger.debug('consumer "%s" failed', spec.name, exc_info=error)
         if on_error is not None and isinstance(error, Exception):
             on_error(error)
 

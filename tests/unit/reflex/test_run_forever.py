@@ -257,6 +257,14 @@ def test_failures_are_logged_in_one_line_without_values(caplog: pytest.LogCaptur
     ]
 
 
+def test_failures_are_logged_whole_at_level_debug(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="rscylla")
+    bench = Bench(consumer=RecordingConsumer(fail={"e2": ValueError("row 4711")}))
+    bench.run()
+    assert "Traceback" in caplog.text
+    assert "ValueError: row 4711" in caplog.text
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_with_fate_every_event_is_delivered_in_order(seed: int) -> None:
     events = [SimpleEvent(f"e{number}") for number in range(100)]
