@@ -82,9 +82,10 @@ class Topology(Protocol):
 
 
 class _Kept:
-    """The stream sets that were read, by generation. Thread-safe."""
+    """The stream sets read last, by generation: a reader goes through them one after the other. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._streams: dict[int, tuple[bytes, ...]] = {}
 
@@ -103,6 +104,8 @@ class _Kept:
         found = tuple(sorted(ids, key=lambda s: (token_of(s), s)))
         with self._lock:
             self._streams[generation.time] = found
+            while len(self._streams) > self._most:
+                del self._streams[next(iter(self._streams))]
         return found
 
 

@@ -173,6 +173,18 @@ def test_stream_sets_of_tablets_are_the_tables_own() -> None:
     assert topology.streams(Generation(10)) == tuple(A), "what is being read is kept"
 
 
+def test_few_sets_are_kept_however_often_tablets_are_split() -> None:
+    cluster = Cluster(tablets={("ks", "t"): {ms: A for ms in range(100)}})
+    topology = TabletTopology(cluster, "ks", "t")  # type: ignore[arg-type]
+    of(topology)
+    asked = len(cluster.asked)
+    for ms in (99, 98, 97, 96):
+        topology.streams(Generation(ms))
+    assert len(cluster.asked) == asked
+    topology.streams(Generation(95))
+    assert len(cluster.asked) == asked + 1
+
+
 def test_a_set_that_is_gone_is_an_error() -> None:
     topology = TabletTopology(Cluster(), "ks", "t")  # type: ignore[arg-type]
     assert topology.generations() == ()
