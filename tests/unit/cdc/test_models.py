@@ -174,7 +174,7 @@ def test_stream_sets_of_tablets_are_the_tables_own() -> None:
 
 
 def test_few_sets_are_kept_however_often_tablets_are_split() -> None:
-    cluster = Cluster(tablets={("ks", "t"): {ms: A for ms in range(100)}})
+    cluster = Cluster(tablets={("ks", "t"): dict.fromkeys(range(100), A)})
     topology = TabletTopology(cluster, "ks", "t")  # type: ignore[arg-type]
     of(topology)
     asked = len(cluster.asked)
