@@ -227,8 +227,8 @@ def _no_host(error: cluster.NoHostAvailable, doing: str) -> RscyllaError:
 
 def _no_table(what: str) -> TableNotFound:
     return TableNotFound(
-        f"no cursor table: {what}; create it with create_schema() or create=True of the store, or run the statement "
-        "that `rscylla cursor schema` prints"
+        f"no cursor table: {what}; create it with create_schema() or create=True of the store, --create-store of "
+        "`rscylla tail`, or the statement that `rscylla cursor schema` prints"
     )
 
 

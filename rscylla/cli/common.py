@@ -100,6 +100,10 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+_HINTS = ((rscylla.CursorExpired, "here: --on-expired oldest"),)
+"""What a message of the library is called on the command line."""
+
+
 def tell_error(error: BaseException, *, as_json: bool) -> None:
     """Write *error* to standard error: one line, and with *as_json* a line with a JSON object after it."""
     cause = cause_of(error)
@@ -107,6 +111,7 @@ def tell_error(error: BaseException, *, as_json: bool) -> None:
     if not isinstance(cause, rscylla.RscyllaError) and not _is_operational(cause):
         # The text of foreign errors may hold anything, row values too, so only the kind is told.
         text = f"unexpected {type(cause).__name__}; set {DEBUG}=1 to see where it comes from"
+    text += next((f" ({hint})" for kind, hint in _HINTS if isinstance(cause, kind)), "")
     say(f"error: {text}")
     if as_json:
         say(rscylla.to_json({"error": type(cause).__name__, "message": text}))

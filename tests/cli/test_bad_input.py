@@ -179,6 +179,7 @@ def test_expired_cursor_stays_as_it_was(run: Run, shop: Shop) -> None:
     )
     assert ran.code == 5
     assert "older than what the log keeps" in ran.error
+    assert ran.error.endswith("(here: --on-expired oldest)")
     assert ran.out == []
     assert store.get_cursor("audit") == OLD
 
@@ -212,4 +213,4 @@ def test_missing_cursor_table(run: Run, shop: Shop) -> None:
         *("--consumer", "audit", "--store", shop.keyspace),
     )
     assert ran.code == 4
-    assert "`rscylla cursor schema` prints" in ran.error
+    assert "--create-store of `rscylla tail`, or the statement that `rscylla cursor schema` prints" in ran.error
