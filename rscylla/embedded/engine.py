@@ -51,6 +51,7 @@ __all__ = ["Engine", "Journal", "LoggedRow", "WriteFaults"]
 
 _PREPARED_MOST: Final = 10_000
 _PLANS_MOST: Final = 2_000
+_BALLOTS_MOST: Final = 10_000
 _WRITES_BETWEEN_SWEEPS: Final = 50_000
 
 Plan = SelectPlan | WritePlan
@@ -128,6 +129,7 @@ class Engine:
         self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
         self._plans: OrderedDict[tuple[str | None, str], _Compiled] = OrderedDict()
         self._last_timestamp: dict[int, int] = {}
+        self._ballots: OrderedDict[Any, int] = OrderedDict()  # the last times of conditional writes, by partition
         self._random = random.Random()
         self._list_node = self._random.randbytes(6)
         self._calls = Calls()
@@ -286,8 +288,7 @@ class Engine:
             lwt.check_one_partition(plans)
             if shared is not None or any(plan.sets_timestamp for plan, _ in plans):
                 raise InvalidRequest("Cannot provide custom timestamp for conditional BATCH")
-        # The time of a conditional write is the server's, whatever the client sends: Paxos chooses it.
-        timestamp = self._server_timestamp(request.params.node, request.now_us)
+        timestamp = self._ballot(conditional[0][0], conditional[0][1])
         checks = [lwt.Conditional(plan, r, self._prior) for plan, r in conditional]
         applied = all(check.holds() for check in checks)
         answer = lwt.result([plan for plan, _ in conditional], checks, applied, is_batch=is_batch)
@@ -296,6 +297,19 @@ class Engine:
                 plan.add_to(mutations, r, timestamp)
             self._commit(mutations, request)
         return answer
+
+    def _ballot(self, plan: WritePlan, request: Request) -> int:
+        """Return the time of a conditional write: the server's, whatever the client sends, for Paxos chooses it.
+
+        It grows from one conditional write of a partition to the next, whichever nodes and clocks they go through.
+        """
+        place = (plan.table.id, plan.keys(request)[0])
+        timestamp = self._server_timestamp(request.params.node, request.now_us)
+        timestamp = max(timestamp, self._ballots.pop(place, 0) + 1)
+        self._ballots[place] = timestamp
+        if len(self._ballots) > _BALLOTS_MOST:
+            self._ballots.popitem(last=False)
+        return timestamp
 
     def _commit(self, mutations: Mutations, request: Request) -> None:
         """Make the log rows of all partitions, then apply: an error leaves nothing half done."""
@@ -463,6 +477,7 @@ class Engine:
         self._plans.clear()
         self._stores.clear()
         self._last_timestamp.clear()
+        self._ballots.clear()
         self.schema.keyspaces.clear()
         self.install_system_tables()
 

@@ -110,6 +110,18 @@ def test_time_of_a_conditional_write_is_the_servers(box: EngineBox) -> None:
     assert box.column("SELECT writetime(v) FROM k")[0] >= box.clock.now_us()
 
 
+def test_times_of_conditional_writes_grow_in_a_partition_whatever_the_nodes_clocks() -> None:
+    box = EngineBox(nodes=2)
+    box.run("CREATE TABLE t (pk int, ck int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}")
+    box.cluster.nodes[0].clock.skew_us = 2_000_000
+    for ck in range(4):
+        box.run("INSERT INTO t (pk, ck) VALUES (1, ?) IF NOT EXISTS", [ck], node=box.cluster.nodes[ck % 2].index)
+    assert [row["ck"] for row in box.log()] == [0, 1, 2, 3]
+    # Another partition knows nothing of it.
+    box.run("INSERT INTO t (pk, ck) VALUES (2, 9) IF NOT EXISTS", node=box.cluster.nodes[1].index)
+    assert box.log()[0]["ck"] == 9
+
+
 def test_prepared_conditional_statement_tells_its_columns(box: EngineBox) -> None:
     prepared = box.engine.prepare("UPDATE k SET v = ? WHERE pk = ? IF w = ?", "ks")
     assert prepared.columns is not None
