@@ -19,6 +19,7 @@ not like that, so one of them ends a snapshot that is under way, and the next wr
 from __future__ import annotations
 
 import logging
+import pickle
 import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -136,23 +137,34 @@ class Durable:
         """Replay all records; return whether there were any. The first one ever written is the cluster's."""
         self._since = 0
         found = False
-        version: Any = None
         for record in directory.records():
             self._since += len(record)
-            kind, *content = unpack(record)
-            if kind != _TOPOLOGY:
-                self._replay(kind, content)
-                continue
-            self._cluster.restore(content[0])
-            if not found:
-                self._engine.clear()
-            elif self._cluster.descriptions.version != version:
-                self._engine.install_system_tables()
-            found, version = True, self._cluster.descriptions.version
+            try:
+                kind, *content = unpack(record)
+                if kind == _TOPOLOGY:
+                    self._replay_cluster(content[0], is_first=not found)
+                    found = True
+                else:
+                    self._replay(kind, content)
+            except (LookupError, TypeError, ValueError, pickle.UnpicklingError) as error:
+                # Its checksum was right, so this is how it was written: by another version, or by hand.
+                raise DataDirError(
+                    f"{self.path} holds a record that this version cannot follow ({type(error).__name__});"
+                    " use the version that wrote it"
+                ) from error
         if not found:
             self._engine.clear()
         self._engine.sweep()
         return found
+
+    def _replay_cluster(self, state: Any, *, is_first: bool) -> None:
+        """Become the cluster of that time. The system tables are those of its version, which an upgrade changes."""
+        before = self._cluster.descriptions.version
+        self._cluster.restore(state)
+        if is_first:
+            self._engine.clear()
+        elif self._cluster.descriptions.version != before:
+            self._engine.install_system_tables()
 
     def _replay(self, kind: str, content: Sequence[Any]) -> None:
         stores = self._engine.stores
