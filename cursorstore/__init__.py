@@ -6,6 +6,7 @@ from .buffered import BufferedCursorStore
 from .codec import CursorCodec, EventCursorCodec, IntCursorCodec
 from .memory import MemoryCursorStore
 from .readthrough import ReadThroughCursorStore
+from .reshard import reshard_cursors
 from .schema import DEFAULT_TABLE, schema_cql
 from .scylla import ScyllaCursorStore
 
@@ -18,6 +19,7 @@ __all__ = [
     "MemoryCursorStore",
     "ReadThroughCursorStore",
     "ScyllaCursorStore",
+    "reshard_cursors",
     "schema_cql",
 ]
 

@@ -58,6 +58,9 @@ from .reflex import (
     metadata_event_filter,
     run,
     run_forever,
+    shard_name,
+    shard_of,
+    shard_specs,
 )
 
 __all__ = [
@@ -124,6 +127,9 @@ __all__ = [
     "metadata_event_filter",
     "run",
     "run_forever",
+    "shard_name",
+    "shard_of",
+    "shard_specs",
     "to_json",
 ]
 

@@ -42,6 +42,7 @@ from cassandra.cluster import (
 )
 from cassandra.connection import ConnectionException, ConnectionShutdown, DefaultEndPoint
 from cassandra.cqltypes import BytesType, UserType, VectorType
+from cassandra.metadata import Murmur3Token
 from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, RoundRobinPolicy, TokenAwarePolicy
 from cassandra.protocol import ErrorMessage, ProtocolHandler, ResultMessage, SyntaxException
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
@@ -65,6 +66,7 @@ __all__ = [
     "Type",
     "connect",
     "consistency_named",
+    "token_of_key",
     "translate",
 ]
 
@@ -92,6 +94,11 @@ def consistency_named(name: str) -> int:
             f"no consistency level is named {name!r}; use one of {', '.join(ConsistencyLevel.name_to_value)}"
         )
     return cast("int", value)
+
+
+def token_of_key(key: bytes) -> int:
+    """Return the token of a serialized partition key, as the database hashes it (Murmur3)."""
+    return cast("int", Murmur3Token.hash_fn(key))
 
 
 def connect(

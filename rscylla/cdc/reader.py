@@ -9,18 +9,20 @@ from typing import Literal
 
 import attrs
 
+from .._shards import Shard
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us, us_of
 from ..clock import Stop
 from ..errors import CursorExpired, HeadReached, QueryFailed, QueryTimeout
 from ..event import EventID
 from ..options import StreamOptions
 from .changes import Change
-from .driver import Column, LogStatement, Page
+from .driver import Column, LogStatement, Page, token_of_key
 from .plan import ScanTask, Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
 from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events
 from .rows import Layout, LogRows
 from .scan import Limits, Scanner, TooMuch
+from .shards import part_of
 from .source import OnExpired, Source
 from .topology import BaseColumn, Generation, generation_at
 
@@ -46,6 +48,7 @@ class Settings:
     poll: timedelta = timedelta(seconds=1)
     progress_every: timedelta = timedelta(seconds=10)
     prefetch: int = 1
+    shard: Shard = attrs.field(default=Shard(0, 1))
 
     def __attrs_post_init__(self) -> None:
         group_streams((), limit=self.streams_per_query)  # refused where it is given, not when the stream is opened
@@ -122,7 +125,8 @@ class Reader:
     def _enter(self, generation: Generation) -> None:
         self._generation = generation
         self._context = Context(generation.time, self._settings.event_type, self.counters)
-        self._groups = group_streams(self._source.streams(generation), limit=self._settings.streams_per_query)
+        self._part = part_of(self._source.streams(generation), self._settings.shard, self._source.topology.model)
+        self._groups = group_streams(self._part.streams, limit=self._settings.streams_per_query)
 
     @property
     def done(self) -> EventID:
@@ -259,6 +263,7 @@ class Reader:
             return None
         self._slow_down(len(rows))
         self._width = self._width.after(window, len(rows))
+        self._part.keep_own(rows, token_of_key)
         rows.sort()
         return rows
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import attrs
+
+from .._shards import Shard
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, MissingLag
 from ..event import Event
@@ -49,6 +53,7 @@ class Stream:
         progress_every: timedelta = timedelta(seconds=10),
         prefetch: int = 1,
         clock: Clock | None = None,
+        shard: tuple[int, int] = (0, 1),
     ) -> None:
         if granularity not in ("change", "row"):
             raise ConfigError(f"granularity must be 'change' or 'row', not {granularity!r}")
@@ -71,7 +76,24 @@ class Stream:
             poll=poll,
             progress_every=progress_every,
             prefetch=prefetch,
+            shard=Shard.of(shard),
         )
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """The slice that is read, as ``NewStream`` was given it."""
+        shard = self._settings.shard
+        return shard.index, shard.count
+
+    def sharded(self, index: int, count: int) -> Stream:
+        """Return the same stream for the slice *index* of *count*; see ``NewStream``.
+
+        Raises:
+            ConfigError: there is no such slice.
+        """
+        other = copy.copy(self)
+        other._settings = attrs.evolve(self._settings, shard=Shard.of((index, count)))  # noqa: SLF001 - a new one of ours
+        return other
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> Client:
         """Open a stream that continues right after the cursor *after*; "" starts at the oldest row of the log.
@@ -186,6 +208,7 @@ def NewStream(
     progress_every: timedelta = timedelta(seconds=10),
     prefetch: int = 1,
     clock: Clock | None = None,
+    shard: tuple[int, int] = (0, 1),
 ) -> Stream:
     """Return a stream function over the CDC log of a table. Nothing is asked of the cluster until it is called.
 
@@ -202,6 +225,8 @@ def NewStream(
         progress_every: how often an idle stream's progress is told.
         prefetch: windows read ahead; 0 reads in the thread that calls ``recv``.
         clock: where time comes from.
+        shard: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``shard_specs``. A key is in the
+            same slice for ever, so n processes read a table once between them, each in the order of its keys.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -220,6 +245,7 @@ def NewStream(
         progress_every=progress_every,
         prefetch=prefetch,
         clock=clock,
+        shard=shard,
     )
 
 

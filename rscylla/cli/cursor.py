@@ -10,7 +10,7 @@ import attrs
 import typer
 
 import rscylla
-from cursorstore import DEFAULT_TABLE, ScyllaCursorStore, schema_cql
+from cursorstore import DEFAULT_TABLE, ScyllaCursorStore, reshard_cursors, schema_cql
 
 from .common import (
     DEFAULT_HOSTS,
@@ -160,6 +160,37 @@ def reset(
     ):
         cursors.reset_cursor(consumer, _cursor(session, cursor, of), reason=reason)
         _confirm(cursors, consumer, as_json=as_json)
+
+
+@app.command("reshard")
+@told
+def reshard(
+    consumer: ConsumerName,
+    store: Keyspace,
+    old: Annotated[int, typer.Option("--from", min=1, metavar="N", help="How many slices it had; 1 for a whole one.")],
+    new: Annotated[int, typer.Option("--to", min=1, metavar="M", help="How many slices it is to have.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursors.")] = "",
+    rewind: Annotated[bool, typer.Option("--rewind", help="Also set cursors back that are ahead already.")] = False,
+    table_name: Table = DEFAULT_TABLE,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Set the cursors for another number of slices, each at the lowest of the old slices it takes over.
+
+    Stop all processes of the consumer first. Nothing is lost; changes that faster slices had done come again.
+    """
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, cursors):
+        moved = reshard_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
+    if as_json:
+        for name, cursor in moved.items():
+            typer.echo(json_line({"consumer": name, "cursor": cursor}))
+        return
+    table(("consumer", "cursor"), [(name, cursor or "oldest") for name, cursor in moved.items()])
 
 
 @app.command("schema")

@@ -6,6 +6,7 @@ from .fate import NO_FATE, OFFICE_HOURS, Fate
 from .filters import EventFilter, all_event_filters, any_event_filters, metadata_event_filter
 from .metrics import Metrics, metrics_for
 from .patterns import Backoff, run_forever
+from .shards import Shardable, shard_name, shard_of, shard_specs
 
 __all__ = [
     "NO_FATE",
@@ -15,6 +16,7 @@ __all__ = [
     "EventFilter",
     "Fate",
     "Metrics",
+    "Shardable",
     "Spec",
     "all_event_filters",
     "any_event_filters",
@@ -22,4 +24,7 @@ __all__ = [
     "metrics_for",
     "run",
     "run_forever",
+    "shard_name",
+    "shard_of",
+    "shard_specs",
 ]

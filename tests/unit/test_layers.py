@@ -16,7 +16,7 @@ import rscylla
 ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
-GROUND += ("rscylla._streamid", "rscylla._json", "rscylla._retry", "rscylla.abc")
+GROUND += ("rscylla._streamid", "rscylla._json", "rscylla._retry", "rscylla._shards", "rscylla.abc")
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     # room: the modules of ours that it may import, by prefix; its own are always allowed
@@ -26,6 +26,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.event": ("rscylla.errors", "rscylla._timeuuid"),
     "rscylla._timeuuid": ("rscylla.errors",),
     "rscylla._streamid": ("rscylla.errors",),
+    "rscylla._shards": ("rscylla.errors",),
     "rscylla._json": ("rscylla.errors", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),
@@ -37,6 +38,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.columns": (*GROUND, "rscylla.cdc.rows"),
     "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.columns"),
     "rscylla.cdc.records": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.changes"),
+    "rscylla.cdc.shards": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
+    "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.topology"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.plan", "rscylla.cdc.query"),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
@@ -64,7 +67,12 @@ DOORS: dict[str, tuple[str, ...]] = {
 }
 
 PURE = ("rscylla.cdc.plan", "rscylla.cdc.query", "rscylla.cdc.rows")
-PURE += ("rscylla.cdc.columns", "rscylla.cdc.changes", "rscylla.cdc.records")
+PURE += (
+    "rscylla.cdc.columns",
+    "rscylla.cdc.changes",
+    "rscylla.cdc.records",
+    "rscylla.cdc.shards",
+)
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")
 

@@ -1,0 +1,96 @@
+"""One consumer as several that share the work: each reads a slice of the keys and keeps a cursor of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from .._shards import Shard, split_name
+from ..abc import Consumer, CursorStore, Fate, StreamFunc
+from ..clock import Clock
+from ..errors import ConfigError
+from ..options import StreamOption
+from ._run import Spec
+
+__all__ = ["Shardable", "shard_name", "shard_of", "shard_specs"]
+
+
+class Shardable(Protocol):
+    """A stream that can be read in slices, as ``rscylla.Stream`` can."""
+
+    def sharded(self, index: int, count: int) -> StreamFunc:
+        """Return the stream of the slice *index*, from 0, of *count*; a key is in the same slice for ever."""
+
+
+def shard_name(consumer: str, index: int, count: int) -> str:
+    """Return the name under which a slice of *consumer* keeps its cursor.
+
+    >>> shard_name("billing", 0, 4), shard_name("billing", 0, 1)
+    ('billing[0/4]', 'billing')
+    """
+    return Shard.of((index, count)).name(consumer)
+
+
+def shard_of(name: str) -> tuple[str, int, int]:
+    """Return the consumer, the slice and the number of slices that *name* stands for.
+
+    >>> shard_of("billing[0/4]"), shard_of("billing")
+    (('billing', 0, 4), ('billing', 0, 1))
+    """
+    found = split_name(name)
+    return (name, 0, 1) if found is None else (found[0], found[1].index, found[1].count)
+
+
+def shard_specs(
+    consumer: str,
+    count: int,
+    stream: Shardable,
+    store: CursorStore,
+    make: Callable[[str], Consumer],
+    *options: StreamOption,
+    only: Iterable[int] | None = None,
+    fate: Fate | None = None,
+    clock: Clock | None = None,
+    flush_timeout: timedelta = timedelta(seconds=10),
+    registry: CollectorRegistry | None = None,
+) -> tuple[Spec, ...]:
+    """Return the specs of a consumer that is read in *count* slices, for ``run_forever`` in a process or thread each.
+
+    Together they read the table about once. The changes of a key are all in one slice, in order, also when nodes or
+    tablets come and go; between keys of different slices there is no order. To change *count* later, stop all of
+    them and move their cursors with ``cursorstore.reshard_cursors`` or ``rscylla cursor reshard``.
+
+    Args:
+        make: gives the consumer of a slice, called with its name such as ``billing[0/4]``.
+        options: what each stream is opened with.
+        only: the slices that run here; all of them unless given.
+        fate, clock, flush_timeout, registry: as for ``Spec``.
+
+    Raises:
+        ConfigError: *count* or a slice makes no sense, or a consumer has another name than it was given.
+    """
+    chosen = [Shard.of((index, count)) for index in (range(count) if only is None else only)]
+    if not chosen:
+        raise ConfigError(f'consumer "{consumer}": no slice to read; count is at least 1, and only= names some')
+    specs = []
+    for shard in chosen:
+        name = shard.name(consumer)
+        made = make(name)
+        if made.name != name:
+            raise ConfigError(f'the consumer made for "{name}" is called "{made.name}"; pass on the name that is given')
+        specs.append(
+            Spec(
+                stream.sharded(shard.index, count),
+                store,
+                made,
+                *options,
+                fate=fate,
+                clock=clock,
+                flush_timeout=flush_timeout,
+                registry=registry,
+            )
+        )
+    return tuple(specs)

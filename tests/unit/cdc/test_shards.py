@@ -1,0 +1,258 @@
+"""Slices of a table: which streams each reads, and that together they deliver everything once, in the order of keys."""
+
+from __future__ import annotations
+
+import random
+import struct
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+from fakelog import NOW_US, SECOND, FakeLog, Written, integer, stream_id
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rscylla._shards import Shard, slice_at
+from rscylla.cdc.client import Client
+from rscylla.cdc.driver import token_of_key
+from rscylla.cdc.scan import Limits
+from rscylla.cdc.shards import part_of, routing_key
+from rscylla.cdc.stream import NewStream, Stream
+from rscylla.embedded.generation import Generation, make_generation
+from rscylla.embedded.murmur3 import murmur3_token
+from rscylla.errors import ConfigError, HeadReached
+from rscylla.event import Event, EventID, Progress
+from rscylla.options import StreamLag, StreamToHead
+from rscylla.testing import ManualClock
+
+LAG_US = 30 * SECOND
+
+
+@attrs.frozen
+class Owner:
+    shards: int
+    ignore_msb: int = 12
+
+
+@st.composite
+def rings(draw: st.DrawFn) -> Generation:
+    """Return the streams of some ring of vnodes, as the server makes them."""
+    edges = st.one_of(st.integers(-(2**63) + 1, 2**63 - 1), st.sampled_from([-(2**63) + 1, -1, 0, 2**63 - 1]))
+    tokens = draw(st.lists(edges, min_size=1, max_size=12, unique=True))
+    owner = Owner(draw(st.integers(1, 5)), draw(st.sampled_from([0, 12])))
+    dice = random.Random(draw(st.integers(0, 99)))
+    return make_generation(0, [(t, owner) for t in tokens], lambda: dice.getrandbits(38))
+
+
+def in_order(generation: Generation) -> tuple[bytes, ...]:
+    return tuple(sorted(generation.streams, key=lambda s: (int.from_bytes(s[:8], "big", signed=True), s)))
+
+
+@given(rings(), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20), st.integers(2, 9))
+def test_the_slice_of_a_key_reads_the_stream_of_the_key(ring: Generation, tokens: list[int], count: int) -> None:
+    streams = in_order(ring)
+    parts = [part_of(streams, Shard(i, count), "vnodes") for i in range(count)]
+    for token in (*tokens, *(e.range_end for e in ring.entries)):
+        stream = ring.stream_of(token)
+        owner = slice_at(token, count)
+        assert stream in parts[owner].streams
+        readers = [i for i, part in enumerate(parts) if stream in part.streams]
+        # Who shares a stream knows with whom, so that they agree on whose a row is.
+        assert [list(parts[i].shared.get(stream, (i,))) for i in readers] == [readers] * len(readers)
+    assert {s for part in parts for s in part.streams} == set(streams)
+    assert all(list(part.streams) == [s for s in streams if s in part.streams] for part in parts)
+
+
+@given(st.integers(0, 6), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20), st.integers(2, 9))
+def test_tablets_are_cut_where_they_are(bits: int, tokens: list[int], count: int) -> None:
+    ends = [-(2**63) + (i + 1) * 2 ** (64 - bits) - 1 for i in range(2**bits)]
+    streams = [
+        end.to_bytes(8, "big", signed=True) + (salt << 26 | 1).to_bytes(8, "big") for salt, end in enumerate(ends)
+    ]
+    parts = [part_of(streams, Shard(i, count), "tablets") for i in range(count)]
+    for token in tokens:
+        stream = next(s for s, end in zip(streams, ends, strict=True) if end >= token)
+        assert stream in parts[slice_at(token, count)].streams
+    if 2**bits % count == 0:
+        assert sum(len(part.streams) for part in parts) == len(streams)
+        assert not any(part.shared for part in parts)
+
+
+def test_most_streams_have_one_reader() -> None:
+    """n processes must not read the table n times: only what lies at the edges of slices is read twice."""
+    dice = random.Random(1)
+    ring = make_generation(
+        0, [(dice.getrandbits(64) - 2**63, Owner(12)) for _ in range(1024)], lambda: dice.getrandbits(38)
+    )
+    parts = [part_of(in_order(ring), Shard(i, 8), "vnodes") for i in range(8)]
+    read = sum(len(part.streams) for part in parts)
+    assert read <= len(ring.streams) * 1.03
+    assert max(len(part.streams) for part in parts) < len(ring.streams) / 4
+
+
+def test_streams_that_do_not_tell_their_vnode_are_read_by_all() -> None:
+    old = [t.to_bytes(8, "big", signed=True) + b"\x00" * 7 + b"\x07" for t in range(-3, 3)]
+    mixed = [stream_id(-(2**62), 1), stream_id(0, 0), stream_id(2**62, 1)]  # no ring has vnodes in such an order
+    for streams in (old, mixed):
+        for i in range(3):
+            part = part_of(streams, Shard(i, 3), "vnodes")
+            assert list(part.streams) == streams
+            assert set(part.shared.values()) == {(0, 1, 2)}
+
+
+@given(st.binary(min_size=1, max_size=80))
+def test_tokens_of_keys_are_those_of_the_database(key: bytes) -> None:
+    assert token_of_key(key) == murmur3_token(key)
+
+
+def test_keys_of_several_columns() -> None:
+    assert routing_key([b"abc"]) == b"abc"
+    assert routing_key([b"abc", b"", None]) == b"\x00\x03abc\x00\x00\x00\x00\x00\x00\x00"
+
+
+# ---------------------------------------------------------------- whole streams
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> dict[str, Any]:
+    before = st.integers(0, 4_000 * SECOND)
+    return {
+        "rings": draw(st.lists(rings(), min_size=1, max_size=4)),
+        "starts": draw(st.lists(before, min_size=3, max_size=3, unique_by=lambda us: us // 1000)),
+        "rows": draw(st.lists(st.tuples(before, st.integers(0, 9), st.integers(0, 2**64 - 1)), max_size=60)),
+        "count": draw(st.integers(1, 7)),
+        "lost_keys": draw(st.booleans()),
+        "limits": Limits(page_size=draw(st.integers(1, 9)), window_rows=draw(st.integers(2, 40))),
+        "granularity": draw(st.sampled_from(["row", "change"])),
+        "stops": draw(st.sampled_from([0.0, 0.2])),
+        "seed": draw(st.integers(0, 2**16)),
+    }
+
+
+def build(script: dict[str, Any]) -> FakeLog:
+    """Write rows where the server would: by the ring of their time; with lost keys, to just any stream."""
+    log = FakeLog(ManualClock(NOW_US), ttl_s=0, seed=script["seed"])
+    head_us = NOW_US - LAG_US
+    starts = sorted([head_us - 5_000 * SECOND, *(head_us - us for us in script["starts"])])
+    by_time = dict(zip(starts, script["rings"], strict=False))
+    for us, ring in by_time.items():
+        log.generation(us, ring.streams)
+    taken: set[tuple[bytes, int, int]] = set()
+    for before_us, key, low in script["rows"]:
+        us = head_us - before_us - 1
+        ring = by_time[max(s for s in by_time if s // 1000 * 1000 <= us)]
+        pk = integer(key) or b""
+        stream = ring.streams[key % len(ring.streams)] if script["lost_keys"] else ring.stream_of(murmur3_token(pk))
+        if (stream, us, low) not in taken:
+            taken.add((stream, us, low))
+            log.write(us, at=ring.streams.index(stream), low=low, pk=pk)
+    return log
+
+
+def stream_of(log: FakeLog, script: dict[str, Any], index: int) -> Stream:
+    return NewStream(
+        log,  # type: ignore[arg-type]
+        "ks",
+        "t",
+        shard=(index, script["count"]),
+        granularity=script["granularity"],
+        limits=script["limits"],
+        progress_every=timedelta(),
+        prefetch=0,
+        clock=log.clock,
+    )
+
+
+def name_of(event: Event) -> tuple[str, str, int]:
+    found = EventID.parse(event.id)
+    raw = found.stream_time.hex()
+    return found.stream_id.hex(), f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}", found.seq
+
+
+def read_all(log: FakeLog, script: dict[str, Any]) -> list[tuple[int, Event]]:
+    """Return what the slices deliver to their heads, in the order in which consumers of any speed get it.
+
+    Now and then one of them is stopped and resumes at its cursor.
+    """
+    dice = random.Random(script["seed"])
+    options = StreamLag(seconds=30), StreamToHead()
+    streams = [stream_of(log, script, i) for i in range(script["count"])]
+    clients = {i: stream("", *options) for i, stream in enumerate(streams)}
+    cursors = dict.fromkeys(clients, "")
+    weights = [dice.random() ** 3 + 0.001 for _ in streams]
+    got: list[tuple[int, Event]] = []
+    while clients:
+        at = dice.choices(list(clients), [weights[i] for i in clients])[0]
+        try:
+            new = clients[at].recv()
+        except HeadReached:
+            clients.pop(at).close()
+            continue
+        if isinstance(new, Progress):
+            cursors[at] = new.cursor
+        else:
+            cursors[at] = new.id
+            got.append((at, new))
+        if dice.random() < script["stops"]:
+            clients[at].close()
+            clients[at] = streams[at](cursors[at], *options)
+    return got
+
+
+def key_of(written: Written) -> int:
+    (key,) = struct.unpack(">i", written.cells["pk"] or b"")
+    return int(key)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scripts())
+def test_slices_are_the_whole_once_and_each_key_is_in_order(script: dict[str, Any]) -> None:
+    log = build(script)
+    got = read_all(log, script)
+    names = [name_of(event) for _, event in got]
+    assert sorted(names) == sorted(log.expected())
+    assert len(set(names)) == len(names)
+    if script["lost_keys"]:
+        return
+    for key in {key_of(w) for w in log.written}:
+        mine = [w for w in log.written if key_of(w) == key]
+        assert [name_of(e) for _, e in got if e.key["pk"] == key] == log.expected(mine), "order over all generations"
+        assert {at for at, e in got if e.key["pk"] == key} == {
+            slice_at(murmur3_token(struct.pack(">i", key)), script["count"])
+        }
+
+
+def receive(client: Client, got: list[Event]) -> None:
+    """Collect events until the client raises."""
+    while True:
+        new = client.recv()
+        if isinstance(new, Event):
+            got.append(new)
+
+
+def test_a_slice_without_rows_follows_the_head() -> None:
+    """More slices than streams: all read on, and their cursors move."""
+    log = FakeLog(ManualClock(NOW_US))
+    log.generation(NOW_US - 4_000 * SECOND, [stream_id(5)])
+    log.write(NOW_US - 100 * SECOND, pk=1)
+    owner = slice_at(murmur3_token(struct.pack(">i", 1)), 5)
+    for i in range(5):
+        script = {"count": 5, "granularity": "change", "limits": Limits()}
+        client = stream_of(log, script, i)("", StreamLag(seconds=30), StreamToHead())
+        got: list[Event] = []
+        with pytest.raises(HeadReached) as ended:
+            receive(client, got)
+        client.close()
+        assert len(got) == (i == owner)
+        assert EventID.parse(ended.value.cursor).exact_us == NOW_US - LAG_US
+
+
+def test_a_stream_says_which_slice_it_is(log: FakeLog) -> None:
+    whole = NewStream(log, "ks", "t")  # type: ignore[arg-type]
+    part = whole.sharded(1, 3)
+    assert (whole.shard, part.shard) == ((0, 1), (1, 3))
+    with pytest.raises(ConfigError, match="shard must be"):
+        whole.sharded(3, 3)
+    with pytest.raises(ConfigError, match="shard must be"):
+        NewStream(log, "ks", "t", shard=(0, 0))  # type: ignore[arg-type]
