@@ -88,12 +88,12 @@ def _built(recipe: Recipe, cache: Path) -> Path | str:
     directory, environment = HERE / recipe.language, {**os.environ, **recipe.settings(cache)}
     try:
         fetched = _run(recipe.fetch, directory, environment, FETCH_S)
-    except subprocess.TimeoutExpired:
-        return f"{' '.join(recipe.fetch)} got nowhere in {FETCH_S} s"
-    if fetched.returncode:
-        lines = fetched.stderr.splitlines() or ["no message"]
-        return f"{' '.join(recipe.fetch)} failed: {next((line for line in lines if 'error' in line), lines[0])}"
-    built = _run(recipe.build(cache), directory, environment, BUILD_S)
+        if fetched.returncode:
+            lines = fetched.stderr.splitlines() or ["no message"]
+            return f"{' '.join(recipe.fetch)} failed: {next((line for line in lines if 'error' in line), lines[0])}"
+        built = _run(recipe.build(cache), directory, environment, BUILD_S)
+    except subprocess.TimeoutExpired as error:
+        return f"{' '.join(error.cmd)} was not done in {error.timeout:.0f} s"
     if built.returncode:
         pytest.fail(f"tests/interop/{recipe.language} does not compile:\n{built.stderr}", pytrace=False)
     return cache / recipe.program
