@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..._retry import Backoff, retry_forever
 from ...clock import Stop
-from ...errors import HeadReached, Stopped, is_resumable
+from ...errors import HeadReached, RunError, Stopped, is_resumable
 from .._run import Spec, run
 
 __all__ = ["Backoff", "run_forever"]
@@ -56,7 +56,8 @@ def run_forever(
                 on_error(error)
 
     def waiting(error: BaseException, seconds: float) -> None:
-        logger.warning('%s; consumer "%s" runs again in %.3g s', error, spec.name, seconds)
+        named = error if isinstance(error, RunError) else f'consumer "{spec.name}": {error}'
+        logger.warning("%s; it runs again in %.3g s", named, seconds)
         # The texts of errors that are not ours may hold row values, so whole they are shown only to who asks for all.
         logger.debug('consumer "%s" failed', spec.name, exc_info=error)
         if on_error is not None and isinstance(error, Exception):

@@ -189,13 +189,14 @@ def test_stop_ends_a_pause_at_once() -> None:
     assert len(bench.stream.opened) == 2
 
 
-def test_somebody_elses_stop_is_a_reason_to_come_back() -> None:
+def test_somebody_elses_stop_is_a_reason_to_come_back(caplog: pytest.LogCaptureFixture) -> None:
     """A server on its way down says so; the consumer is still wanted."""
     bench = Bench()
     bench.stream.fail("recv", Stopped("server is going down"), index=2)
     bench.run()
     assert bench.consumer.ids == ["e1", "e2", "e3", "e4"]
     assert bench.clock.waits == [1]
+    assert caplog.messages == ['consumer "recording": server is going down; it runs again in 1 s']
 
 
 def test_on_error_hears_of_each_failure_before_the_pause() -> None:
@@ -252,9 +253,7 @@ def test_failures_are_logged_in_one_line_without_values(caplog: pytest.LogCaptur
     caplog.set_level(logging.WARNING, logger="rscylla")
     bench = Bench(consumer=RecordingConsumer(fail={"e2": ValueError("row 4711")}))
     bench.run()
-    assert caplog.messages == [
-        'consumer "recording": consume failed at event e2: ValueError; consumer "recording" runs again in 1 s'
-    ]
+    assert caplog.messages == ['consumer "recording": consume failed at event e2: ValueError; it runs again in 1 s']
 
 
 def test_failures_are_logged_whole_at_level_debug(caplog: pytest.LogCaptureFixture) -> None:
