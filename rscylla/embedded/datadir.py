@@ -72,7 +72,8 @@ class Snapshot:
 class DataDir:
     """The files of one directory, locked from the making of the object to ``close``.
 
-    Read ``records`` to their end once, then ``append``. Not thread-safe.
+    Read ``records`` to their end once, then ``append``. ``snapshot_size`` is that of the snapshot found, in bytes.
+    Not thread-safe.
 
     Args:
         path: The directory; it is made when it is not there.
@@ -87,6 +88,7 @@ class DataDir:
         self._sync = sync
         self._writer: RecordWriter | None = None
         self._has_snapshot = False
+        self.snapshot_size = 0
         self._lock = self._take_lock()
         try:
             self._base, self._last = self._tidy()
@@ -139,6 +141,8 @@ class DataDir:
                 entry.unlink()
         base = max(found["snapshot"], default=1)
         self._has_snapshot = base in found["snapshot"]
+        if self._has_snapshot:
+            self.snapshot_size = (self.path / _snapshot_name(base)).stat().st_size
         self._remove_before(base)
         logs = {number for number in found["log"] if number >= base}
         last = max(logs, default=base)

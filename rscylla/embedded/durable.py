@@ -152,6 +152,8 @@ class Durable:
                     f"{self.path} holds a record that this version cannot follow ({type(error).__name__});"
                     " use the version that wrote it"
                 ) from error
+        self._kept = directory.snapshot_size
+        self._since = max(0, self._since - self._kept)
         if not found:
             self._engine.clear()
         self._engine.sweep()

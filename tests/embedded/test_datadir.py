@@ -171,6 +171,22 @@ def test_a_directory_of_other_things_is_left_alone(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- crashes of a snapshot
 
 
+def test_a_restart_is_no_reason_for_a_snapshot(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, compact_bytes=3_000)
+    kept.create()
+    rows = 0
+    while list(tmp_path.glob("*.tmp")) or not list(tmp_path.glob("snapshot-*.rsc")) or rows < 60:
+        rows += 1
+        kept.run(f"INSERT INTO t (k, v) VALUES ({rows}, 'x')")
+    kept.durable.close()
+    (snapshot,) = tmp_path.glob("snapshot-*.rsc")
+    assert snapshot.stat().st_size > 3_000
+    kept = Kept(tmp_path, kept.clock, compact_bytes=3_000)
+    kept.run("INSERT INTO t (k, v) VALUES (0, 'x')")
+    assert not list(tmp_path.glob("*.tmp"))
+    assert list(tmp_path.glob("snapshot-*.rsc")) == [snapshot]
+
+
 def test_a_crash_at_any_step_of_a_snapshot_loses_nothing(tmp_path: Path) -> None:
     """The directory is copied after each write while a snapshot is made, and at its very end."""
     kept = Kept(tmp_path / "data", compact_bytes=8_000)
