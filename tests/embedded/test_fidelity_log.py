@@ -236,7 +236,7 @@ def test_truncating_one_leaves_the_other(logged: EngineBox) -> None:
     assert logged.rows("SELECT * FROM t") == []
     assert [row["operation"] for row in logged.log()] == [2]
     logged.run(UPSERT, [2])
-    logged.run(f"TRUNCATE {LOG}")
+    logged.run(f"TRUNCATE TABLE {LOG} USING TIMEOUT 5m")
     assert (len(logged.rows("SELECT * FROM t")), logged.log()) == (1, [])
 
 

@@ -283,3 +283,23 @@ def test_refusals(box: EngineBox, statement: str, message: str) -> None:
 def test_a_null_document_is_refused(box: EngineBox) -> None:
     with pytest.raises(InvalidRequest, match="needs a document"):
         box.run("INSERT INTO t JSON ?", [None])
+
+
+def test_a_document_that_was_read_can_be_written(box: EngineBox) -> None:
+    kinds = {f"c_{kind}": kind for kind in NATIVE_TYPES if kind not in ("counter", "varchar")}
+    columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    for name in ("a", "b"):
+        box.run(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, {columns}, l list<duration>, m map<uuid, blob>, u pair,"
+            " t tuple<date, inet>, v vector<float, 2>)"
+        )
+    for number, (kind, text, _) in enumerate(VALUES):
+        box.run(f"INSERT INTO a (id, c_{kind}) VALUES (?, fromJson(?))", [number, text])
+    box.run(
+        "INSERT INTO a (id, l, m, u, t, v) VALUES (99, [1d, 2h], {00000000-0000-4000-8000-000000000001: 0xff},"
+        " {x: 1, y: 'z'}, ('2026-11-21', '::1'), [0.5, 1])"
+    )
+    for document in box.column("SELECT JSON * FROM a"):
+        box.run("INSERT INTO b JSON ?", [document])
+    assert box.rows("SELECT * FROM b") == box.rows("SELECT * FROM a")
+    assert len(box.rows("SELECT * FROM b")) == len(VALUES) + 1
