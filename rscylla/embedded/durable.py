@@ -1,10 +1,11 @@
 """How a server's data outlives its process: a log of all changes, replayed at the start, and snapshots of it.
 
 What is chosen, and why. All data is in memory already, so the disk is never read but at the start, and an append-only
-log of checksummed records is all it takes: one ``writev`` per request. It costs a fraction of what an embedded
-database costs per write, it tells a write that was cut short (the rest is cut off) from damage (an error) - which
-SQLite's write-ahead log, for one, does not: it drops everything after a bad frame without a word - and replays in the
-order in which things happened, schema changes among the writes. `benchmarks/durability.py` measures the price.
+log of checksummed records is all it takes: one ``writev`` per request. That is about 20 us a write, a fifth of what
+the server takes for one; SQLite alone takes 40 us for the same bytes as rows (`benchmarks/durability.py`). A log of our
+own tells a write that was cut short (the rest is cut off) from damage (an error), where SQLite's write-ahead log drops
+everything after a bad frame without a word; and it replays in the order in which things happened, schema changes among
+the writes.
 
 A record is handed to the operating system before the change is applied and the client answered: a killed process loses
 nothing that a client was told. A machine that goes down may lose the last seconds, unless ``sync`` makes each write
