@@ -48,12 +48,13 @@ class World:
 
 
 # vnodes, tablets, 4.3: how streams are kept. upgraded: 4.3 at first, then 4.4. live: the peer reads while it writes and
-# a node joins. secure: users have passwords; Go over mutual TLS, Rust with lz4.
+# a node joins. resumed: a second reader goes on where the first one stopped, by the library's own table of progress.
+# secure: users have passwords; Go over mutual TLS, Rust with lz4.
 # Only a Go library of old reads 4.3: the present one asks for a system table that came later.
 WORLDS = [
-    *(("go", kind) for kind in ("vnodes", "tablets", "live", "secure")),
+    *(("go", kind) for kind in ("vnodes", "tablets", "live", "resumed", "secure")),
     *(("go-legacy", kind) for kind in ("4.3", "upgraded")),
-    *(("rust", kind) for kind in ("vnodes", "tablets", "upgraded", "live", "secure")),
+    *(("rust", kind) for kind in ("vnodes", "tablets", "upgraded", "live", "resumed", "secure")),
 ]
 
 
@@ -69,20 +70,46 @@ def world(
         scylla = stack.enter_context(_cluster(kind, None if language == "rust" else secrets))
         since = _now_ms() - 1000
         _create_keyspace(scylla, kind)
-        peer = _Peer(program, scylla, secrets or {})
-        peer.run("schema", given=SCHEMA)
-        if kind == "live":
-            reader = stack.enter_context(peer.reader(since, LIVE_LAG_MS))
-        peer.run("write")
-        assert scylla.expire_rows() == 1
-        _switch_streams(scylla, kind)
-        peer.run("more", str(_now_ms() + DELAY_MS))
-        if kind != "live":
-            reader = stack.enter_context(peer.reader(since, 1))
-        rows = reader.rows()
+        settings = secrets or ({"INTEROP_PROGRESS": "progress"} if kind == "resumed" else {})
+        rows = _written_and_read(_Peer(language, program, scylla, settings), kind, since)
         session = _session(scylla, language, secrets)
         stack.callback(session.cluster.shutdown)
         yield World(rows, {table: _delivered(session, table) for table in TABLES})
+
+
+def _written_and_read(peer: _Peer, kind: str, since: int) -> Rows:
+    """Let the peer write before and after a switch of streams; return what it read, before, meanwhile or after."""
+    peer.run("schema", given=SCHEMA)
+    before: Rows = {}
+    with ExitStack() as stack:
+        if kind == "live":
+            reader = stack.enter_context(peer.reader(since, LIVE_LAG_MS))
+        peer.run("write")
+        assert peer.scylla.expire_rows() == 1
+        if kind == "resumed":
+            with peer.reader(since, 1, generations=1) as first:
+                before = first.rows()
+        _switch_streams(peer.scylla, kind)
+        peer.run("more", str(_now_ms() + DELAY_MS))
+        if kind != "live":
+            reader = stack.enter_context(peer.reader(since, 1))
+        # The Go library saves how far it is after each record, the Rust one a window late.
+        return _joined(before, reader.rows(), exactly=peer.language == "go")
+
+
+def _joined(before: Rows, after: Rows, *, exactly: bool) -> Rows:
+    """Return the rows of two readers, those that came again once; *exactly* says that none may."""
+    joined = dict(before)
+    for table, rows in after.items():
+        known = {_place(row) for row in before.get(table, [])}
+        new = [row for row in rows if _place(row) not in known]
+        assert not exactly or len(new) == len(rows), "rows came again after a restart"
+        joined[table] = [*before.get(table, []), *new]
+    return joined
+
+
+def _place(row: Row) -> tuple[str, str, int]:
+    return row["cdc$stream_id"], row["cdc$time"], row["cdc$batch_seq_no"]
 
 
 def _secrets(directory: Path) -> dict[str, str]:
@@ -135,6 +162,7 @@ def _now_ms() -> int:
 class _Peer:
     """The peer's program, and what it is told by its environment."""
 
+    language: str
     program: Path
     scylla: EmbeddedScylla
     settings: Mapping[str, str]
@@ -152,11 +180,11 @@ class _Peer:
         assert done.returncode == 0, f"{command[0]} ended with {done.returncode}: {done.stderr}"
 
     @contextmanager
-    def reader(self, since_ms: int, lag_ms: int) -> Iterator[_Reader]:
-        """Give a program that reads, through both generations. It is ended at the latest when this is left."""
+    def reader(self, since_ms: int, lag_ms: int, *, generations: int = 2) -> Iterator[_Reader]:
+        """Give a program that reads. It is ended at the latest when this is left."""
         with TemporaryFile("w+") as output:  # a pipe would hold it up when full
             process = subprocess.Popen(
-                self._line("read", str(since_ms), str(lag_ms), "2"),
+                self._line("read", str(since_ms), str(lag_ms), str(generations)),
                 env=self.settings,
                 stdin=subprocess.PIPE,
                 stdout=output,

@@ -9,7 +9,7 @@
 //	                                             ends; always stay LAG behind
 //
 // Times and the lag are milliseconds. INTEROP_USER and INTEROP_PASSWORD log in; INTEROP_CA, INTEROP_CERT and INTEROP_KEY are the
-// files of mutual TLS.
+// files of mutual TLS. INTEROP_PROGRESS is a table in which the library keeps how far it has read, to go on from there.
 //
 // A log row is one line of JSON on standard output: its columns by name, null ones left out.
 package main

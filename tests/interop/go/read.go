@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -20,11 +21,15 @@ func read(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	progress := &countdown{left: generations, since: since, done: make(chan struct{})}
+	kept, err := progressOf(session, table)
+	if err != nil {
+		return fmt.Errorf("cannot keep progress: %w", err)
+	}
+	progress := &countdown{ProgressManager: kept, left: generations, since: since, done: make(chan struct{})}
 	config := scyllacdc.ReaderConfig{
 		Session:               session,
 		TableNames:            []string{table},
-		ChangeConsumerFactory: scyllacdc.MakeChangeConsumerFactoryFromFunc(output.consume),
+		ChangeConsumerFactory: output,
 		ProgressManager:       progress,
 		Advanced: scyllacdc.AdvancedReaderConfig{
 			ConfidenceWindowSize:   lag,
@@ -52,14 +57,13 @@ func read(
 	return reader.Run(ctx)
 }
 
-// countdown is a progress manager that keeps nothing: it says where to start, and closes done in the last generation.
+// countdown closes done in the last generation. It leaves progress to another manager, but for where to start.
 type countdown struct {
+	scyllacdc.ProgressManager
 	left  int
 	since time.Time
 	done  chan struct{}
 }
-
-func (c *countdown) GetCurrentGeneration(context.Context) (time.Time, error) { return time.Time{}, nil }
 
 func (c *countdown) GetApplicationReadStartTime(context.Context) (time.Time, error) {
 	return c.since, nil
@@ -67,18 +71,33 @@ func (c *countdown) GetApplicationReadStartTime(context.Context) (time.Time, err
 
 func (c *countdown) SaveApplicationReadStartTime(context.Context, time.Time) error { return nil }
 
-func (c *countdown) StartGeneration(context.Context, time.Time) error {
+func (c *countdown) StartGeneration(ctx context.Context, time time.Time) error {
 	if c.left--; c.left == 0 {
 		close(c.done)
 	}
-	return nil
+	return c.ProgressManager.StartGeneration(ctx, time)
 }
 
-func (c *countdown) GetProgress(context.Context, time.Time, string, scyllacdc.StreamID) (scyllacdc.Progress, error) {
+// progressOf returns what keeps the progress with a log: the library's own table if INTEROP_PROGRESS names one.
+func progressOf(session *gocql.Session, table string) (scyllacdc.ProgressManager, error) {
+	if name := os.Getenv("INTEROP_PROGRESS"); name != "" {
+		// The table is the name of the application too: the library keeps one generation for each of these.
+		return scyllacdc.NewTableBackedProgressManager(session, name, table)
+	}
+	return noProgress{}, nil
+}
+
+type noProgress struct{}
+
+func (noProgress) GetCurrentGeneration(context.Context) (time.Time, error) { return time.Time{}, nil }
+
+func (noProgress) StartGeneration(context.Context, time.Time) error { return nil }
+
+func (noProgress) GetProgress(context.Context, time.Time, string, scyllacdc.StreamID) (scyllacdc.Progress, error) {
 	return scyllacdc.Progress{}, nil
 }
 
-func (c *countdown) SaveProgress(context.Context, time.Time, string, scyllacdc.StreamID, scyllacdc.Progress) error {
+func (noProgress) SaveProgress(context.Context, time.Time, string, scyllacdc.StreamID, scyllacdc.Progress) error {
 	return nil
 }
 
@@ -88,7 +107,29 @@ type printer struct {
 	out   *json.Encoder
 }
 
-func (p *printer) consume(_ context.Context, table string, change scyllacdc.Change) error {
+func (p *printer) CreateChangeConsumer(
+	_ context.Context, input scyllacdc.CreateChangeConsumerInput,
+) (scyllacdc.ChangeConsumer, error) {
+	return &consumer{p, input.TableName, input.ProgressReporter}, nil
+}
+
+// consumer prints the rows of one stream, and then marks them as done.
+type consumer struct {
+	printer  *printer
+	table    string
+	reporter *scyllacdc.ProgressReporter
+}
+
+func (c *consumer) Consume(ctx context.Context, change scyllacdc.Change) error {
+	if err := c.printer.print(c.table, change); err != nil {
+		return err
+	}
+	return c.reporter.MarkProgress(ctx, scyllacdc.Progress{LastProcessedRecordTime: change.Time})
+}
+
+func (c *consumer) End() error { return nil }
+
+func (p *printer) print(table string, change scyllacdc.Change) error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	for _, placed := range inOrder(change) {

@@ -10,7 +10,8 @@
 //!                                              behind; N is for peers that cannot tell the last generation themselves
 //! ```
 //!
-//! Times and the lag are milliseconds. INTEROP_USER and INTEROP_PASSWORD log in. Answers are compressed where the server can.
+//! Times and the lag are milliseconds. INTEROP_USER and INTEROP_PASSWORD log in. INTEROP_PROGRESS begins the names of the
+//! tables in which the library keeps how far it has read, to go on from there. Answers are compressed where the server can.
 //!
 //! A log row is one line of JSON on standard output: its columns by name, null ones left out.
 

@@ -1,11 +1,13 @@
 //! Reads logs through the CDC library and prints their rows.
 
+use std::env;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use scylla::client::session::Session;
+use scylla_cdc::checkpoints::TableBackedCheckpointSaver;
 use scylla_cdc::consumer::{CDCRow, Consumer, ConsumerFactory};
 use scylla_cdc::log_reader::CDCLogReaderBuilder;
 use serde_json::{Map, Value, json};
@@ -24,7 +26,7 @@ pub async fn read(
     let mut readers = Vec::new();
     for table in tables {
         let started = Arc::new(Notify::new());
-        let reader = CDCLogReaderBuilder::new()
+        let mut builder = CDCLogReaderBuilder::new()
             .session(session.clone())
             .keyspace(keyspace)
             .table_name(table)
@@ -32,10 +34,14 @@ pub async fn read(
             .window_size(Duration::from_secs(3600))
             .safety_interval(lag)
             .sleep_interval(Duration::from_millis(20))
-            .consumer_factory(Arc::new(Printers { table: table.to_string(), started: started.clone() }))
-            .build()
-            .await?;
-        readers.push((reader, started));
+            .consumer_factory(Arc::new(Printers { table: table.to_string(), started: started.clone() }));
+        if let Ok(name) = env::var("INTEROP_PROGRESS") {
+            // A table for each log: the library tells streams apart there, and logs share these.
+            let name = format!("{name}_{table}");
+            let saver = TableBackedCheckpointSaver::new_with_default_ttl(session.clone(), keyspace, &name).await?;
+            builder = builder.checkpoint_saver(Arc::new(saver)).should_save_progress(true).should_load_progress(true);
+        }
+        readers.push((builder.build().await?, started));
     }
     tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await??;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
