@@ -25,6 +25,9 @@ from .schema import COLUMNS, qualified, schema_cql
 
 __all__ = ["CursorTable", "Row", "driver_errors"]
 
+_NOBODY = "\x00nobody"
+"""A consumer that never has a cursor."""
+
 _COLUMNS = "epoch, position, updated, start, stamp, opened, reason"
 
 _SERIAL = {
@@ -120,6 +123,12 @@ class CursorTable:
         )
         with driver_errors(f"saving the cursor of consumer {consumer!r} in table {self.name}"):
             self._run(text, (stamp, position, updated, consumer, epoch))
+
+    def touch(self) -> None:
+        """Do what a reset does on a row that nobody has, under a condition that it is there: nothing is written."""
+        text = f"UPDATE {self.name} SET reason = ? WHERE consumer = ? AND epoch = ? IF EXISTS"
+        with driver_errors(f"writing to table {self.name}"):
+            self._run(text, ("", _NOBODY, 0), idempotent=False)
 
     def open_epoch(self, row: Row) -> bool:
         """Insert a row for a new epoch, without a position; return False if that epoch exists."""

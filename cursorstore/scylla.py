@@ -103,6 +103,15 @@ class ScyllaCursorStore:
         """Create the table unless it is there."""
         self._table.create()
 
+    def check_access(self) -> None:
+        """Return when this user can read and reset cursors; writes nothing.
+
+        Raises:
+            TableNotFound, ConfigError: the table is not there, or another.
+            QueryFailed, QueryTimeout, ConnectionFailed: it cannot be read or written.
+        """
+        self._table.touch()
+
     def get_cursor(self, consumer: str) -> str:
         known = self._of(consumer)
         with known.lock:

@@ -11,7 +11,9 @@ import logging as _logging
 
 from ._json import dumps as to_json
 from .cdc.changes import Bound, Change, ChangeBatch, KeyRange
+from .cdc.checkup import diagnose
 from .cdc.columns import ColumnChange, ColumnState
+from .cdc.doctor import Finding
 from .cdc.driver import Session, connect
 from .cdc.records import ChangeEvent
 from .cdc.scan import Limits
@@ -89,6 +91,7 @@ __all__ = [
     "Fate",
     "FateError",
     "FilterError",
+    "Finding",
     "GetCursor",
     "HeadReached",
     "IncompleteKey",
@@ -124,6 +127,7 @@ __all__ = [
     "any_event_filters",
     "connect",
     "cursor_key",
+    "diagnose",
     "metadata_event_filter",
     "run",
     "run_forever",

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any, cast
 
 import attrs
+import cassandra
 from cassandra import (
     AuthenticationFailed as DriverAuthenticationFailed,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "Type",
     "connect",
     "consistency_named",
+    "driver_version",
     "token_of_key",
     "translate",
 ]
@@ -94,6 +96,11 @@ def consistency_named(name: str) -> int:
             f"no consistency level is named {name!r}; use one of {', '.join(ConsistencyLevel.name_to_value)}"
         )
     return cast("int", value)
+
+
+def driver_version() -> str:
+    """Return the version of scylla-driver."""
+    return str(cassandra.__version__)
 
 
 def token_of_key(key: bytes) -> int:
@@ -506,6 +513,11 @@ class LogSession:
     def hosts(self) -> list[Any]:
         """Return the nodes that the driver believes to be up."""
         return [h for h in self.session.cluster.metadata.all_hosts() if h.is_up is not False]
+
+    def nodes(self) -> list[tuple[str, str, bool]]:
+        """Return address, data centre, and whether the driver believes it to be up, of each node, by address."""
+        hosts = self.session.cluster.metadata.all_hosts()
+        return sorted((str(h.endpoint), h.datacenter or "", h.is_up is not False) for h in hosts)
 
     def prepare(self, cql: str, *, page_size: int, doing: str) -> LogStatement:
         """Prepare a log read. Blocks."""

@@ -330,6 +330,7 @@ class TableInfo:
     preimage: str
     postimage: str
     columns: tuple[BaseColumn, ...]
+    delta: str = "full"
 
     @property
     def partition_key(self) -> tuple[BaseColumn, ...]:
@@ -388,6 +389,7 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         preimage=options.get("preimage", "false"),
         postimage=options.get("postimage", "false"),
         columns=tuple(BaseColumn(*row) for row in columns),
+        delta=options.get("delta", "full"),
     )
 
 

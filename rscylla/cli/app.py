@@ -11,7 +11,7 @@ import typer
 
 import rscylla
 
-from . import cursor, demo, serve, tail, topology
+from . import cursor, demo, doctor, serve, tail, topology
 from .common import Exit, say, tell_error
 
 __all__ = ["app", "run"]
@@ -51,6 +51,7 @@ app.command("serve")(serve.serve)
 app.command("tail")(tail.tail)
 app.add_typer(cursor.app, name="cursor")
 app.command("topology")(topology.topology)
+app.command("doctor")(doctor.doctor)
 
 
 # Newer versions of typer carry a click of their own, so the class is taken from where typer has it.

@@ -40,6 +40,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.records": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.changes"),
     "rscylla.cdc.shards": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
     "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.topology"),
+    "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.topology"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.plan", "rscylla.cdc.query"),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
@@ -72,6 +73,7 @@ PURE += (
     "rscylla.cdc.changes",
     "rscylla.cdc.records",
     "rscylla.cdc.shards",
+    "rscylla.cdc.doctor",
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")

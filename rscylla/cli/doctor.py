@@ -1,0 +1,115 @@
+"""``rscylla doctor``: what is wrong with reading a table's CDC log, or soon will be, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import attrs
+import typer
+
+import rscylla
+from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
+from rscylla.abc import CursorRecord
+
+from .common import (
+    DEFAULT_HOSTS,
+    Connection,
+    Exit,
+    Hosts,
+    JsonOutput,
+    Password,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    Username,
+    naming,
+    parse_lag,
+    parse_table,
+    told,
+)
+from .output import json_line
+
+__all__ = ["doctor"]
+
+
+@told
+def doctor(
+    name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
+    lag: Annotated[
+        float | None, typer.Option("--lag", metavar="SECONDS", help="The lag that the table is read with.")
+    ] = None,
+    reads: Annotated[
+        str, typer.Option("--consistency", metavar="LEVEL", help="Level at which the log is read.")
+    ] = "QUORUM",
+    writes: Annotated[str, typer.Option("--writes", metavar="LEVEL", help="Level of the writes.")] = "QUORUM",
+    consumer: Annotated[
+        str | None, typer.Option("--consumer", metavar="NAME", help="Look at this consumer's cursor too.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table; can it be used?")
+    ] = None,
+    store_table: Annotated[
+        str, typer.Option("--store-table", metavar="NAME", help="Name of the cursor table.")
+    ] = DEFAULT_TABLE,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Examine a table, its CDC log and the cluster; say what is wrong and what to do. Changes nothing.
+
+    Ends with code 4 if something is an error, warnings are not.
+    """
+    parsed = parse_table(name)
+    if consumer is not None and store is None:
+        raise rscylla.ConfigError("--consumer NAME needs --store KEYSPACE, where its cursor is")
+    span = None if lag is None else parse_lag(lag, command="doctor")
+    with Connection(host, username, password, tls_ca, tls_cert, tls_key).session() as session, naming(parsed):
+        cursors: dict[str, str | None] = {}
+        failed: dict[str, str] = {}
+        if store is not None:
+            cursors, failed = _saved(ScyllaCursorStore(session, store, store_table), consumer)
+        found = rscylla.diagnose(
+            session,
+            parsed.keyspace,
+            parsed.table,
+            lag=span,
+            consistency=reads,
+            writes=writes,
+            cursors=cursors,
+            can_save=store is not None and not failed,
+            failed=failed,
+        )
+    for finding in found:
+        typer.echo(json_line(attrs.asdict(finding))) if as_json else _show(finding)
+    if any(finding.severity == "error" for finding in found):
+        raise typer.Exit(Exit.TABLE)
+
+
+def _saved(store: ScyllaCursorStore, consumer: str | None) -> tuple[dict[str, str | None], dict[str, str]]:
+    """Return the cursors of *consumer*, and what failed."""
+    try:
+        store.check_access()
+        return {} if consumer is None else _cursors_of(consumer, store.list_cursors()), {}
+    except (rscylla.SourceError, rscylla.MetadataError, rscylla.ConfigError, rscylla.CursorError) as e:
+        return {}, {"cursor table": str(e)}
+
+
+def _cursors_of(consumer: str, records: list[CursorRecord]) -> dict[str, str | None]:
+    """Return the cursor of *consumer*, or those of its slices, whichever were saved last; None where one is missing."""
+    saved = {r.consumer: r for r in records if consumer in (r.consumer, rscylla.shard_of(r.consumer)[0])}
+    if not saved:
+        return {consumer: None}
+    last = max(saved.values(), key=lambda r: (r.updated_at is not None, r.updated_at))
+    count = 1 if last.consumer == consumer else rscylla.shard_of(last.consumer)[2]
+    names = [rscylla.shard_name(consumer, index, count) for index in range(count)]
+    return {name: saved[name].cursor if name in saved else None for name in names}
+
+
+def _show(finding: rscylla.Finding) -> None:
+    typer.echo(f"{finding.severity:5}  {finding.check:12}  {finding.what}")
+    if finding.do:
+        typer.echo(f"{'':5}  {'':12}  -> {finding.do}")

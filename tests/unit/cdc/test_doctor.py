@@ -1,0 +1,396 @@
+"""What the doctor says: each finding from the facts that lead to it, and the facts from what a cluster answers."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from cassandra import OperationTimedOut, Unauthorized
+from fakelog import NOW_US, SECOND, FakeLog, stream_id
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rscylla
+from rscylla.cdc import doctor
+from rscylla.cdc.doctor import Facts, Finding, Node, findings
+from rscylla.cdc.query import LOG_SUFFIX
+from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.errors import ConfigError, TableNotFound
+from rscylla.event import EventID
+from rscylla.testing import ManualClock
+
+HOUR, DAY = 3600 * SECOND, 86_400 * SECOND
+GENERATION = NOW_US // 1000 - 5_000_000
+
+COLUMNS = (
+    BaseColumn("pk", "partition_key", 0, "int"),
+    BaseColumn("ck", "clustering", 0, "text"),
+    BaseColumn("s", "static", -1, "text"),
+    BaseColumn("v", "regular", -1, "int"),
+    BaseColumn("l", "regular", -1, "list<int>"),
+    BaseColumn("m", "regular", -1, "map<int, text>"),
+    BaseColumn("f", "regular", -1, "frozen<set<int>>"),
+    BaseColumn("u", "regular", -1, "address"),
+)
+LOG_COLUMNS = {
+    **dict.fromkeys(doctor.FIXED_COLUMNS, "any"),
+    "pk": "int",
+    "ck": "text",
+    "s": "text",
+    "v": "int",
+    "l": "frozen<map<timeuuid, int>>",
+    "m": "frozen<map<int, text>>",
+    "f": "frozen<set<int>>",
+    "u": "frozen<address>",
+    **{f"cdc$deleted_{name}": "boolean" for name in "svlmfu"},
+    **{f"cdc$deleted_elements_{name}": "any" for name in "lmu"},
+}
+TABLE = TableInfo("ks", "t", uuid.uuid4(), 86_400, True, "false", "false", COLUMNS)
+THREE = {"class": "org.apache.cassandra.locator.NetworkTopologyStrategy", "dc1": "3"}
+TWO_DCS = {"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3"}
+
+HEALTHY = Facts(
+    TABLE,
+    NOW_US,
+    LOG_COLUMNS,
+    replication=THREE,
+    generations=(GENERATION,),
+    streams=64,
+    nodes=tuple(Node(f"n{i}", "dc1") for i in range(3)),
+    lag_us=30 * SECOND,
+    cursors={"billing": str(EventID(GENERATION, NOW_US - 60 * SECOND))},
+    can_save=True,
+)
+
+
+def facts(**changes: Any) -> Facts:
+    of_table = {name: changes.pop(name) for name in list(changes) if name in {a.name for a in attrs.fields(TableInfo)}}
+    return attrs.evolve(HEALTHY, table=attrs.evolve(TABLE, **of_table), **changes)
+
+
+def of(check: str, found: tuple[Finding, ...]) -> list[Finding]:
+    return [f for f in found if f.check == check]
+
+
+def test_nothing_is_said_against_what_is_well() -> None:
+    found = findings(HEALTHY)
+    assert [f for f in found if f.severity != "ok"] == []
+    assert all(f.what and not f.do and "\n" not in f.what for f in found)
+    checks = ["cdc", "options", "log table", "permissions", "generations", "streams", "ttl", "lag", "consistency"]
+    assert [f.check for f in found] == [*checks, "nodes", "clock", "cursor table", "cursor", "driver"]
+
+
+def cursor(us: int, generation: int = GENERATION) -> dict[str, str | None]:
+    return {"billing": str(EventID(generation, us))}
+
+
+def nodes(*given_: tuple[str, bool, int | None]) -> tuple[Node, ...]:
+    return tuple(Node(f"n{i}", dc, up, skew) for i, (dc, up, skew) in enumerate(given_))
+
+
+def without(name: str) -> dict[str, str]:
+    return {k: v for k, v in LOG_COLUMNS.items() if k != name}
+
+
+ONE_UP = nodes(("dc1", True, 0), ("dc1", False, None), ("dc1", False, None))
+
+CASES: list[tuple[dict[str, Any], str, str, str]] = [
+    # what is so, and of which check, how bad, and what is said
+    ({"enabled": False}, "cdc", "warn", "detached"),
+    ({"delta": "keys"}, "options", "warn", "delta is 'keys'"),
+    ({"log_columns": without("v")}, "log table", "error", "column 'v' is missing"),
+    ({"log_columns": without("cdc$deleted_s")}, "log table", "error", "'cdc.deleted_s' is missing"),
+    ({"log_columns": without("cdc$end_of_batch")}, "log table", "error", "'cdc.end_of_batch' is missing"),
+    ({"log_columns": LOG_COLUMNS | {"x": "int"}}, "log table", "error", "column 'x' is not the table's"),
+    ({"log_columns": LOG_COLUMNS | {"v": "text"}}, "log table", "error", "column 'v' is text, the table's is int"),
+    (
+        {"log_columns": LOG_COLUMNS | {"l": "frozen<list<int>>"}},
+        "log table",
+        "error",
+        "column 'l' is frozen<list<int>>",
+    ),
+    ({"log_columns": without("v"), "enabled": False}, "log table", "warn", "column 'v' is missing"),
+    ({"partitioner": ""}, "log table", "error", "an ordinary table"),
+    ({"compaction": "org.x.SizeTieredCompactionStrategy"}, "log table", "warn", "altered to SizeTieredCompaction"),
+    ({"failed": {"log table": "no answer"}}, "log table", "error", "no answer"),
+    ({"ttl_s": 0}, "ttl", "warn", "never expire"),
+    ({"ttl_s": 60}, "ttl", "error", "live 1 min, hardly longer than the lag of 30 s"),
+    ({"ttl_s": 100, "lag_us": None}, "ttl", "warn", "live 1 min 40 s"),
+    ({"ttl_s": 600}, "ttl", "warn", "down for longer loses changes"),
+    ({"lag_us": 29_999_999}, "lag", "warn", "below 30 s"),
+    ({"generations": ()}, "generations", "error", "there is none"),
+    (
+        {"generations": (NOW_US // 1000 + 65_000,)},
+        "generations",
+        "error",
+        "the first CDC generation starts in 1 min 5 s",
+    ),
+    (
+        {"generations": (GENERATION, NOW_US // 1000 + 65_000)},
+        "generations",
+        "ok",
+        "2 known.*next one starts in 1 min 5 s",
+    ),
+    ({"failed": {"generations": "no; grant it"}}, "generations", "error", "^no$"),
+    ({"failed": {"streams": "has no streams"}}, "streams", "error", "has no streams"),
+    ({"streams": 73_728, "queries": 1_024}, "streams", "warn", "events come later"),
+    (
+        {"nodes": nodes(("dc1", True, 0), ("dc1", True, 0), ("dc1", False, None))},
+        "nodes",
+        "warn",
+        "1 of 3 nodes down: n2",
+    ),
+    ({"nodes": nodes(("dc1", True, 0), ("dc1", True, 0), ("dc1", True, None))}, "nodes", "warn", "did not answer: n2"),
+    (
+        {"nodes": nodes(("dc1", True, -1_500_000), *[("dc1", True, 0)] * 2)},
+        "clock",
+        "warn",
+        "n0 is -1.5 s off.*held back",
+    ),
+    ({"nodes": nodes(("dc1", True, 2_000_000), *[("dc1", True, 0)] * 2)}, "clock", "warn", r"\+2.0 s off.*later"),
+    ({"nodes": nodes(("dc1", True, -31_000_000), *[("dc1", True, 0)] * 2)}, "clock", "error", "-31.0 s off"),
+    ({"nodes": nodes(("dc1", True, 5_100_000), *[("dc1", True, 0)] * 2), "lag_us": 0}, "clock", "error", "5.1 s off"),
+    ({"reads": "ONE"}, "consistency", "error", "reads at ONE, writes at QUORUM, replicas: 3 in dc1"),
+    ({"reads": "LOCAL_ONE", "writes": "LOCAL_QUORUM"}, "consistency", "error", "R \\+ W is not more"),
+    ({"reads": "ONE", "writes": "ALL"}, "consistency", "ok", "reads see all writes"),
+    ({"reads": "LOCAL_QUORUM", "writes": "LOCAL_QUORUM"}, "consistency", "ok", "reads see all writes"),
+    ({"nodes": ONE_UP}, "consistency", "error", "QUORUM in dc1 needs 2 replicas"),
+    ({"failed": {"consistency": "timed out"}}, "consistency", "error", "timed out"),
+    ({"replication": {"class": "NetworkTopologyStrategy", "dc1": "?"}}, "consistency", "warn", "cannot be read"),
+    ({"failed": {"permissions": "may not; grant SELECT"}}, "permissions", "error", "may not"),
+    ({"streams": None}, "permissions", "warn", "not known"),
+    ({"failed": {"consistency": "timed out"}}, "permissions", "warn", "not known"),
+    ({"failed": {"cursor table": "no cursor table"}, "can_save": False}, "cursor table", "error", "no cursor table"),
+    ({"cursors": {"b": None}}, "cursor", "warn", "'b' has no cursor"),
+    ({"cursors": {"b": ""}}, "cursor", "ok", "starts at the oldest row"),
+    ({"cursors": {"b": "17"}}, "cursor", "error", "'b': the text is not a cursor"),
+    ({"cursors": cursor(NOW_US - DAY - 1, 0), "generations": (0,)}, "cursor", "error", "changes after it are lost"),
+    ({"cursors": cursor(NOW_US - 4_000 * SECOND), "ttl_s": 7_200}, "cursor", "warn", "more than half"),
+    ({"cursors": cursor(NOW_US - HOUR, GENERATION + 1)}, "cursor", "error", "does not have"),
+    ({"cursors": cursor(NOW_US - HOUR, GENERATION - 1), "model": "tablets"}, "cursor", "ok", "1 h old"),
+    ({"driver": "3.28.0"}, "driver", "warn", "3.28.0 is outside"),
+    ({"driver": "3.30"}, "driver", "warn", "3.30 is outside"),
+    ({"driver": "3.29.12"}, "driver", "ok", "3.29.12"),
+    ({"failed": {"something": "else"}}, "something", "error", "else"),
+]
+
+
+@pytest.mark.parametrize(("changes", "check", "severity", "words"), CASES, ids=[f"{c[1]}-{c[3]}" for c in CASES])
+def test_each_finding(changes: dict[str, Any], check: str, severity: str, words: str) -> None:
+    found = [f for f in of(check, findings(facts(**changes))) if re.search(words, f.what)]
+    assert len(found) == 1, findings(facts(**changes))
+    assert found[0].severity == severity
+    assert (found[0].do != "") == (severity != "ok")
+    assert "\n" not in found[0].what + found[0].do
+
+
+# ---------------------------------------------------------------- R + W > RF
+
+
+def meet(reads: str, writes: str, replication: dict[str, str]) -> str:
+    many = nodes(*[("dc1", True, 0)] * 4, *[("dc2", True, 0)] * 4)
+    return of("consistency", findings(facts(reads=reads, writes=writes, replication=replication, nodes=many)))[
+        0
+    ].severity
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "severity"),
+    [
+        ("QUORUM", "QUORUM", "ok"),
+        ("QUORUM", "EACH_QUORUM", "ok"),
+        ("LOCAL_QUORUM", "EACH_QUORUM", "ok"),
+        ("LOCAL_QUORUM", "LOCAL_QUORUM", "warn"),
+        ("LOCAL_QUORUM", "QUORUM", "error"),
+        ("QUORUM", "LOCAL_QUORUM", "error"),
+        ("LOCAL_ONE", "EACH_QUORUM", "error"),
+        ("ALL", "ONE", "ok"),
+        ("ALL", "ANY", "error"),
+        ("ONE", "ALL", "ok"),
+        ("THREE", "QUORUM", "ok"),
+        ("TWO", "QUORUM", "error"),
+    ],
+)
+def test_levels_over_two_data_centres(reads: str, writes: str, severity: str) -> None:
+    assert meet(reads, writes, TWO_DCS) == severity
+
+
+def test_replicas_of_each_strategy() -> None:
+    simple = {"class": "org.apache.cassandra.locator.SimpleStrategy", "replication_factor": "3"}
+    assert meet("QUORUM", "QUORUM", simple) == "ok"
+    assert meet("ONE", "ONE", simple) == "error"
+    assert meet("ONE", "ONE", {"class": "SimpleStrategy", "replication_factor": "1"}) == "ok"
+    assert meet("ONE", "ONE", {"class": "LocalStrategy"}) == "ok"
+    assert meet("ONE", "ONE", {"class": "EverywhereStrategy"}) == "error"
+    racks = {"class": "NetworkTopologyStrategy", "dc1": "['r1', 'r2', 'r3']", "dc2": "0"}
+    assert meet("ONE", "QUORUM", racks) == "error"
+    assert meet("QUORUM", "QUORUM", racks) == "ok"
+
+
+@given(
+    st.dictionaries(st.sampled_from(["dc1", "dc2"]), st.integers(1, 3), min_size=1),
+    st.sampled_from(["ONE", "TWO", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "ALL"]),
+    st.sampled_from(["ANY", "ONE", "TWO", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"]),
+)
+def test_levels_meet_when_all_their_sets_of_replicas_do(replicas: dict[str, int], reads: str, writes: str) -> None:
+    """Against all sets of replicas, tried one by one."""
+    everything = [(dc, i) for dc, n in replicas.items() for i in range(n)]
+
+    def subsets(level: str, local: str) -> list[frozenset[tuple[str, int]]]:
+        need = {"ANY": 0, "ONE": 1, "TWO": 2, "LOCAL_ONE": 1, "ALL": len(everything)}
+        found = []
+        for bits in range(1 << len(everything)):
+            chosen = frozenset(r for i, r in enumerate(everything) if bits >> i & 1)
+            there = {dc: sum(r[0] == dc for r in chosen) for dc in replicas}
+            if level == "EACH_QUORUM":
+                enough = all(there[dc] >= n // 2 + 1 for dc, n in replicas.items())
+            elif level == "LOCAL_QUORUM":
+                enough = there[local] >= replicas[local] // 2 + 1
+            elif level == "LOCAL_ONE":
+                enough = there[local] >= 1
+            else:
+                enough = len(chosen) >= min(len(everything), need.get(level, len(everything) // 2 + 1))
+            found += [chosen] if enough else []
+        return found
+
+    def apart(write_dc: str, read_dc: str) -> bool:
+        return any(not w & r for w in subsets(writes, write_dc) for r in subsets(reads, read_dc))
+
+    expected = "ok"
+    if any(apart(w, r) for w in replicas for r in replicas):
+        expected = "error" if any(apart(dc, dc) for dc in replicas) else "warn"
+    replication = {"class": "NetworkTopologyStrategy", **{dc: str(n) for dc, n in replicas.items()}}
+    assert meet(reads, writes, replication) == expected
+
+
+def test_the_tested_driver_is_what_setup_cfg_asks_for() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(Path(rscylla.__file__).resolve().parents[1] / "setup.cfg")
+    (asked,) = [line for line in setup["options"]["install_requires"].split() if line.startswith("scylla-driver")]
+    low, high = (".".join(map(str, v)) for v in (doctor.DRIVER_FROM, doctor.DRIVER_BEFORE))
+    assert asked == f"scylla-driver>={low},<{high}"
+
+
+# ---------------------------------------------------------------- from a cluster's answers
+
+
+class Cluster(FakeLog):
+    """A log that answers what else the doctor asks. ``errors``: by part of the query."""
+
+    consistency = 4
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock(NOW_US))
+        self.generation(NOW_US - HOUR, [stream_id(0), stream_id(5)])
+        self.errors: dict[str, BaseException] = {}
+        self.on_rows = lambda cql: next((e for part, e in self.errors.items() if part in cql), None)
+        self.log_columns = {c.name: c.type.text for c in self.columns}
+
+    def nodes_of(self) -> list[tuple[str, str, bool]]:
+        return [(n.endpoint, "dc1", True) for n in self.nodes]
+
+    def _schema(self, cql: str, given_: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        if given_ == ("ks", "t" + LOG_SUFFIX):
+            if "FROM system_schema.columns" in cql:
+                return list(self.log_columns.items())
+            if "partitioner" in cql:
+                return [(doctor.CDC_PARTITIONER,)]
+            return [({"class": "TimeWindowCompactionStrategy"},)]
+        if "replication" in cql:
+            return [({"class": "SimpleStrategy", "replication_factor": "1"},)]
+        if 'WHERE "cdc$stream_id" = %s LIMIT 1' in cql:
+            assert given_ == (stream_id(0),)
+            return []
+        return super()._schema(cql, given_)
+
+
+class _Session:
+    """The cluster as ``LogSession`` shows it, whose nodes are a method."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def nodes(self) -> list[tuple[str, str, bool]]:
+        return self._cluster.nodes_of()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr("rscylla.cdc.checkup.LogSession", lambda session, consistency: _Session(session))
+    return Cluster()
+
+
+def diagnose(cluster: Cluster, **options: Any) -> tuple[Finding, ...]:
+    return rscylla.diagnose(cluster, "ks", "t", clock=cluster.clock, **options)  # type: ignore[arg-type]
+
+
+def bad(found: tuple[Finding, ...]) -> dict[str, tuple[str, str]]:
+    return {f.check: (f.severity, f.what) for f in found if f.severity != "ok"}
+
+
+def test_a_healthy_cluster(cluster: Cluster) -> None:
+    found = diagnose(cluster, lag=timedelta(seconds=30))
+    assert bad(found) == {}
+    assert "2 streams (vnodes), 1 query" in of("streams", found)[0].what
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "check", "words"),
+    [
+        ("LIMIT 1", Unauthorized("User x has no SELECT permission"), "permissions", "the user may not do this"),
+        ("LIMIT 1", OperationTimedOut("late"), "consistency", "late"),
+        ("cdc_generation_timestamps WHERE", Unauthorized("no"), "generations", "reading the CDC generations"),
+        ("cdc_streams_descriptions_v2 WHERE", Unauthorized("no"), "streams", "reading the streams"),
+        ("partitioner", OperationTimedOut("late"), "log table", "reading the log's properties"),
+        ("replication", Unauthorized("no"), "consistency", "replication"),
+        ("now()", OperationTimedOut("late"), "nodes", "did not answer"),
+    ],
+)
+def test_what_cannot_be_read_is_a_finding(
+    cluster: Cluster, query: str, error: BaseException, check: str, words: str
+) -> None:
+    cluster.errors[query] = error
+    found = bad(diagnose(cluster))
+    assert words in found[check][1]
+
+
+def test_a_permission_that_lacks_is_told_to_be_granted(cluster: Cluster) -> None:
+    cluster.errors["LIMIT 1"] = Unauthorized("User x has no SELECT permission on <table ks.t>")
+    (found,) = of("permissions", diagnose(cluster))
+    assert (found.severity, found.do) == ("error", "grant SELECT on the base table")
+
+
+def test_a_table_without_streams_in_use(cluster: Cluster) -> None:
+    cluster.generations = {NOW_US // 1000 + 60_000: [stream_id(0)]}
+    found = bad(diagnose(cluster))
+    assert found["generations"][0] == "error"
+    assert found["permissions"] == ("warn", "not known: the log could not be tried")
+
+
+def test_a_clock_that_is_off(cluster: Cluster) -> None:
+    cluster.nodes = [attrs.evolve(cluster.nodes[0], skew_us=-40 * SECOND)]
+    assert bad(diagnose(cluster))["clock"][0] == "error"
+
+
+def test_what_the_caller_knows_is_looked_at_too(cluster: Cluster) -> None:
+    found = bad(diagnose(cluster, cursors={"b": None}, failed={"cursor table": "no cursor table; create it"}))
+    assert found["cursor"] == ("warn", "'b' has no cursor yet: it will start at the oldest row")
+    assert found["cursor table"] == ("error", "no cursor table")
+
+
+def test_wrong_arguments_and_tables_are_errors(cluster: Cluster) -> None:
+    with pytest.raises(TableNotFound):
+        rscylla.diagnose(cluster, "ks", "u", clock=cluster.clock)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="consistency is 'EACH_QUORUM'"):
+        diagnose(cluster, consistency="EACH_QUORUM")
+    with pytest.raises(ConfigError, match="writes is 'most'"):
+        diagnose(cluster, writes="most")
