@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import attrs
 import cassandra
@@ -44,7 +44,13 @@ from cassandra.cluster import (
 from cassandra.connection import ConnectionException, ConnectionShutdown, DefaultEndPoint
 from cassandra.cqltypes import BytesType, UserType, VectorType
 from cassandra.metadata import Murmur3Token
-from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, RoundRobinPolicy, TokenAwarePolicy
+from cassandra.policies import (
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    FallthroughRetryPolicy,
+    RoundRobinPolicy,
+    TokenAwarePolicy,
+)
 from cassandra.protocol import ErrorMessage, ProtocolHandler, ResultMessage, SyntaxException
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
 
@@ -72,10 +78,18 @@ __all__ = [
     "translate",
 ]
 
+T = TypeVar("T")
+
 RECEIVE_BUFFER = 65_536
 """Bytes asked of the socket at once. The driver's 4096 costs 160 calls for a page of 650 kB."""
 
 REQUEST_TIMEOUT_S = 30.0
+
+METADATA_TIMEOUT_S = 10.0
+"""What a small query may take on one node."""
+
+METADATA_ATTEMPTS = 3
+"""Nodes asked, one after the other, before a small query fails."""
 
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">ii")
@@ -152,6 +166,10 @@ def connect(
         },
         protocol_version=4,
         connect_timeout=connect_timeout_s,
+        # The driver's own would wait up to ten minutes for a cluster that was away for long.
+        reconnection_policy=ExponentialReconnectionPolicy(0.5, 30.0, max_attempts=None),
+        # Each node prepares a statement when it first meets it: a node that hangs would hold up those of the others.
+        prepare_on_all_hosts=False,
         connection_class=_wide(Cluster.connection_class),
     )
     try:
@@ -447,6 +465,18 @@ _hooked: weakref.WeakSet[Session] = weakref.WeakSet()
 _hooked_lock = threading.Lock()
 
 
+def _on_some_node(ask: Callable[[], T], doing: str, *, attempts: int) -> T:
+    """Return what *ask* gives; where trying again may help it is asked again at once, for the driver changes nodes."""
+    for left in reversed(range(attempts)):
+        try:
+            return ask()
+        except Exception as e:
+            ours = translate(e, doing)
+            if not left or not ours.resumable:
+                raise ours from e
+    raise AssertionError("at least one attempt is made")
+
+
 @attrs.frozen(eq=False)
 class LogStatement:
     """A prepared log read with the handler that keeps its pages raw."""
@@ -486,19 +516,24 @@ class LogSession:
         doing: str,
         consistency: int | None = None,
         host: Any = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> list[tuple[Any, ...]]:
-        """Return all rows of a small query as tuples. Blocks. Errors come in our terms, saying what was *doing*."""
+        """Return all rows of a small query as tuples. Blocks. Errors come in our terms, saying what was *doing*.
+
+        Unless it is for one *host*, it is tried a few times: the driver asks another node each time.
+        """
         statement = _MetadataRead(
             cql,
             consistency_level=self.metadata_consistency if consistency is None else consistency,
             retry_policy=FallthroughRetryPolicy(),
             is_idempotent=True,
         )
-        try:
-            return list(self.session.execute(statement, tuple(values) or None, timeout=timeout_s, host=host))
-        except Exception as e:
-            raise translate(e, doing) from e
+        timeout = METADATA_TIMEOUT_S if timeout_s is None else timeout_s
+        return _on_some_node(
+            lambda: list(self.session.execute(statement, tuple(values) or None, timeout=timeout, host=host)),
+            doing,
+            attempts=1 if host is not None else METADATA_ATTEMPTS,
+        )
 
     @property
     def metadata_consistency(self) -> int:
@@ -520,11 +555,8 @@ class LogSession:
         return sorted((str(h.endpoint), h.datacenter or "", h.is_up is not False) for h in hosts)
 
     def prepare(self, cql: str, *, page_size: int, doing: str) -> LogStatement:
-        """Prepare a log read. Blocks."""
-        try:
-            prepared = self.session.prepare(cql)
-        except Exception as e:
-            raise translate(e, doing) from e
+        """Prepare a log read. Blocks. As with `rows`, several nodes are asked."""
+        prepared = _on_some_node(lambda: self.session.prepare(cql), doing, attempts=METADATA_ATTEMPTS)
         return LogStatement(prepared, _raw_handler(), self.consistency, page_size)
 
     def fetch(

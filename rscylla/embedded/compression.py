@@ -15,6 +15,7 @@ from .frame import HEADER, HEADER_SIZE, Flag
 __all__ = ["Compressor"]
 
 _LENGTH = struct.Struct(">i")
+_LONGEST_RATIO = 255  # a byte of an LZ4 block stands for at most so many: room for more is never made
 
 
 class Compressor:
@@ -45,6 +46,8 @@ class Compressor:
         (size,) = _LENGTH.unpack_from(body)
         if not 0 <= size <= self._max_body:
             raise ProtocolError(f"request size too large (frame body {size}; limit {self._max_body})")
+        if size > len(body) * _LONGEST_RATIO:
+            raise ProtocolError("Compressed frame body says that it is longer than LZ4 could make it")
         if size == 0:
             return b""
         try:

@@ -17,12 +17,14 @@ from .errors import (
     ConfigError,
     CqlError,
     EmbeddedScyllaError,
+    InvalidRequest,
     IsBootstrapping,
     Overloaded,
     RateLimit,
     ReadFailure,
     ReadTimeout,
     ServerError,
+    Unauthorized,
     Unavailable,
     Unprepared,
     WriteFailure,
@@ -302,6 +304,8 @@ _ERRORS: Final[dict[str, Callable[[Asked], CqlError]]] = {
     "unprepared": lambda asked: Unprepared(asked.statement_id or b""),
     "rate_limit": _rate_limit,
     "server_error": lambda _: ServerError("the embedded server was told to fail"),
+    "invalid": lambda _: InvalidRequest("the embedded server was told to refuse this"),
+    "unauthorized": lambda _: Unauthorized("the embedded server was told that the user may not do this"),
 }
 
 

@@ -30,6 +30,8 @@ FaultName = Literal[
     "unprepared",
     "rate_limit",
     "server_error",
+    "invalid",
+    "unauthorized",
 ]
 """An error of the protocol. ``unprepared`` is met by prepared statements only."""
 

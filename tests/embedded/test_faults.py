@@ -104,6 +104,8 @@ def fill(session: Session, rows: int) -> None:
         ("overloaded", "SELECT * FROM t", OverloadedErrorMessage),
         ("bootstrapping", "SELECT * FROM t", IsBootstrappingErrorMessage),
         ("server_error", "SELECT * FROM t", ServerError),
+        ("invalid", "SELECT * FROM t", cassandra.InvalidRequest),
+        ("unauthorized", "SELECT * FROM t", cassandra.Unauthorized),
     ],
 )
 def test_an_error_is_what_the_driver_takes_it_for(
