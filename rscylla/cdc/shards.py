@@ -110,7 +110,7 @@ def _ranges(streams: Sequence[bytes], model: Model) -> Iterable[tuple[Sequence[b
         vnodes.setdefault(vnode_of(stream), []).append(stream)
     spans = _in_turn(vnodes)
     if spans is None:
-        yield streams, 0, 0  # ids of before Scylla 4.4, which do not tell their vnode: any key may be in any
+        yield streams, 0, 0  # an early form of ids, which does not tell the vnode: any key may be in any
         return
     for at, (members, _, _) in enumerate(spans):
         _, _, last_before = spans[at - 1]

@@ -90,6 +90,19 @@ def test_cdc_switched_off_and_a_table_that_went_on(examine: Run, shop: Shop) -> 
     )
 
 
+def test_a_log_that_was_altered_by_hand(examine: Run, shop: Shop) -> None:
+    shop.cql(f"ALTER TABLE {shop.orders}_scylla_cdc_log WITH compaction = {{'class': 'SizeTieredCompactionStrategy'}}")
+    assert "altered to SizeTieredCompactionStrategy" in found(examine())["log table"][1]
+
+
+def test_an_ordinary_table_with_the_name_of_a_log(run: Run, shop: Shop) -> None:
+    shop.cql(f"CREATE TABLE {shop.keyspace}.t (id int PRIMARY KEY) WITH cdc = {{'enabled': false}}")
+    shop.cql(f"CREATE TABLE {shop.keyspace}.t_scylla_cdc_log (id int PRIMARY KEY)")
+    ran = run("doctor", f"{shop.keyspace}.t", "--host", shop.host, "--json")
+    assert ran.code == 4
+    assert "an ordinary table" in found(ran)["log table"][1]
+
+
 def test_a_ttl_that_is_too_short_for_the_lag(examine: Run, shop: Shop) -> None:
     shop.cql(f"ALTER TABLE {shop.orders} WITH cdc = {{'enabled': true, 'ttl': 60, 'delta': 'keys'}}")
     ran = examine("--lag", "45")
