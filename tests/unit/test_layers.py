@@ -40,7 +40,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.records": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.changes"),
     "rscylla.cdc.shards": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
     "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.topology"),
-    "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.topology"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.plan", "rscylla.cdc.query"),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
