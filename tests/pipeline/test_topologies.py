@@ -100,7 +100,7 @@ class World:
         for pk in range(20):
             times = [time for time, of, _ in got if of == pk]
             assert times == sorted(times), "out of order"
-        assert len(got) > 2 * self.seconds
+        assert len(got) > self.seconds
 
 
 @contextmanager
@@ -152,9 +152,9 @@ def tablets(scylla: EmbeddedScylla, dice: random.Random, how: str = "") -> Calla
 
 def legacy(scylla: EmbeddedScylla, dice: random.Random, how: str = "held") -> Callable[[int], None]:
     def switch(second: int) -> None:
-        if second == 30:
+        if second == 16:
             scylla.upgrade(how)  # type: ignore[arg-type]
-        if second == 55 and how == "held":
+        if second == 72 and how == "held":
             scylla.finish_rewriting()
         if second % 4 == 0:
             generation(scylla, dice)
