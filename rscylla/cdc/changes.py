@@ -143,7 +143,18 @@ class Change:
             return self._image(image, whole=True)
         if self.operation not in _WRITES:
             return None
-        return {name: column.value for name, column in self.columns.items() if column.known}
+        cells = self._cells
+        known: dict[str, Any] = {}
+        for column in self._layout.values:  # what columns would say, without an object for each
+            if column.kind != "value":
+                found = column_change(column, cells)
+                if found is not None and found.known:
+                    known[column.name] = found.value
+            elif (raw := cells[column.index]) is not None:
+                known[column.name] = column.decode(raw)
+            elif column.marked_in(cells):
+                known[column.name] = None
+        return known
 
     @_Lazy
     def columns(self) -> Mapping[str, ColumnChange]:
@@ -244,9 +255,13 @@ class Change:
         if self.range is not None:
             out["range"] = [None if b is None else {"key": dict(b.key), "inclusive": b.inclusive} for b in self.range]
         out |= {"before": self.before, "after": self.after}
-        out |= {"changed": sorted(self.columns), "deleted": sorted(self.deleted)}
-        edits = {n: c.as_dict() for n, c in self.columns.items() if c.kind != "value" and (c.added or c.removed)}
-        if edits:
+        cells = self._cells
+        touched = (
+            [] if cells[self._layout.operation] in _IMAGES else [c for c in self._layout.values if c.touched_in(cells)]
+        )
+        out |= {"changed": sorted([c.name for c in touched]), "deleted": sorted(self.deleted)}
+        loose = [found for c in touched if c.kind != "value" and (found := column_change(c, cells)) is not None]
+        if edits := {c.name: c.as_dict() for c in loose if c.added or c.removed}:
             out["collections"] = edits
         out |= {"ttl": self.ttl, "timestamp": self.timestamp}
         return out | {"batch": {**self.batch.as_dict(), "index": self.batch_index}}

@@ -1,8 +1,9 @@
 """Key values from JSON back to the bytes of CQL: the way back of ``Event.foreign_id``, by the columns' types.
 
-Together with ``rscylla._json`` this loses nothing of any value that a primary key can have, with one exception: a tuple
-or UDT that was written with fewer fields than its type has gets nulls for the rest. Sets and maps may come in any
-order: the database sorts what is bound. Source: native protocol v4, section 6.
+Together with ``rscylla._json`` this loses nothing of any value that a primary key can have, with two
+exceptions: a tuple or UDT that was written with fewer fields than its type has gets nulls for the rest, and of a frozen
+set of floats that holds both 0.0 and -0.0 one is lost. Sets and maps may come in any order: the database sorts what is
+bound. Source: native protocol v4, section 6.
 """
 
 from __future__ import annotations

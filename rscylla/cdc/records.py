@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from .. import _timeuuid as tu
-from .._json import dumps
+from .._json import dumps, dumps_key
 from ..errors import EventTypeError
 from ..event import GRID_US, Event, Operation
 from .changes import NOT_ALONE, Change, ChangeBatch, operation_of, parts_of
@@ -120,7 +120,7 @@ class ChangeEvent(Event):
     @property
     def foreign_id(self) -> str:
         if self._foreign_id is None:
-            self._foreign_id = dumps(self.key, sort_keys=True)
+            self._foreign_id = dumps_key(self.key)
         return self._foreign_id
 
     @property

@@ -68,6 +68,12 @@ class ValueColumn:
         """Whether the row says that the column is, or was made, null."""
         return self.deleted >= 0 and cells[self.deleted] == b"\x01"
 
+    def touched_in(self, cells: Cells) -> bool:
+        """Whether the delta row does anything to the column."""
+        if cells[self.index] is not None or self.marked_in(cells):
+            return True
+        return self.elements >= 0 and cells[self.elements] is not None
+
     def value_in(self, cells: Cells) -> Any:
         """Return the decoded value, or None.
 
@@ -266,7 +272,23 @@ def decoder_for(type_: Type, *, list_cells: bool = False) -> Decoder:
     if kind == "udt":
         names = type_.fields
         return lambda raw: dict(zip(names, _fields(raw, parts), strict=True))
-    return type_.read
+    return _NATIVE.get(kind, type_.read)
+
+
+def _packed(format_: str) -> Decoder:
+    unpack = struct.Struct(format_).unpack
+    return lambda raw: unpack(raw)[0] if raw else None
+
+
+_NATIVE: dict[str, Decoder] = {  # what most columns are: the driver's own decoders take several calls for each
+    "bigint": _packed(">q"),
+    "double": _packed(">d"),
+    "int": _packed(">i"),
+    "smallint": _packed(">h"),
+    "text": bytes.decode,
+    "tinyint": _packed(">b"),
+    "varchar": bytes.decode,
+}
 
 
 def _set_decoder(element: Decoder, *, hashable: bool) -> Decoder:
