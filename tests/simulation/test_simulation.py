@@ -22,8 +22,9 @@ import pytest
 from cassandra import InvalidRequest
 
 import rscylla
-from cursorstore import MemoryCursorStore, ScyllaCursorStore
+from cursorstore import MemoryCursorStore, ScyllaCursorStore, reshard_cursors
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError
+from rscylla.embedded.murmur3 import murmur3_token
 from rscylla.testing import ManualClock
 
 SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "60"))
@@ -58,6 +59,7 @@ class Counts:
     upgrades: int = 0
     refused: int = 0
     late: int = 0
+    reshards: int = 0
 
 
 Rewriting = Literal["done", "held", "disabled"]
@@ -79,6 +81,7 @@ class Simulation:
         self.tablets = 2
         self.rewriting: Rewriting | None = None  # of a cluster of 4.3 that was upgraded
         self.dice = random.Random(seed)
+        self.slices = self.dice.choice([1, 1, 1, 2, 3, 5])
         self.scylla, self.clock, self.session = scylla, clock, session
         self.keyspace = f"sim_{seed}"
         self.counts = Counts()
@@ -178,7 +181,21 @@ class Simulation:
 
     # ------------------------------------------------------------ reading
 
-    def consume(self, *, to_end: bool = False) -> None:
+    def consume(self) -> None:
+        """Run one of the consumers that share the table."""
+        self.consume_slice(self.dice.randrange(self.slices))
+
+    def reshard(self) -> None:
+        """Share the table between another number of consumers, from where the old ones are."""
+        count = self.dice.choice([n for n in (1, 2, 3, 5) if n != self.slices])
+        for name in (rscylla.shard_name("sim", i, self.slices) for i in range(self.slices)):
+            if self.store.find_cursor(name) is None:
+                self.store.reset_cursor(name, "", reason="it never ran")
+        reshard_cursors(self.store, "sim", self.slices, count, rewind=True)
+        self.slices = count
+        self.counts.reshards += 1
+
+    def consume_slice(self, index: int, *, to_end: bool = False) -> None:
         """Run a new consumer, as a new process would, until the head, an injected error, or a crash."""
         dice = self.dice
         stream = rscylla.NewStream(
@@ -194,6 +211,7 @@ class Simulation:
             ),
             progress_every=timedelta(seconds=dice.choice([0, 10, 60])),
             clock=self.clock,
+            shard=(index, self.slices),
         )
         left = dice.randrange(1, 60)
 
@@ -208,8 +226,8 @@ class Simulation:
         lag = rscylla.StreamLag(seconds=LAG_US / 1e6)
         spec = rscylla.Spec(
             stream,
-            CheckedStore(self),
-            rscylla.Consumer("sim", on_event, registry=None),
+            CheckedStore(self, index),
+            rscylla.Consumer(rscylla.shard_name("sim", index, self.slices), on_event, registry=None),
             lag,
             rscylla.StreamToHead(),
             fate=rscylla.NO_FATE if to_end else rscylla.Fate(0.02, seed=dice.randrange(2**32)),
@@ -248,19 +266,23 @@ class Simulation:
     def run(self) -> Counts:
         dice = self.dice
         for _ in range(dice.randrange(30, 120)):
-            step = dice.choices([self.write, self.pause, self.consume, self.change_streams], [10, 5, 2, 0.5])[0]
+            step = dice.choices(
+                [self.write, self.pause, self.consume, self.change_streams, self.reshard], [10, 5, 2, 0.5, 0.1]
+            )[0]
             step()
         self.clock.advance(LAG_US / 1e6 + 1)
-        self.consume(to_end=True)
+        for index in range(self.slices):
+            self.consume_slice(index, to_end=True)
         self.check()
         return self.counts
 
 
 class CheckedStore:
-    """The simulation's cursor store; no cursor may pass a write that was not delivered."""
+    """The simulation's cursor store; no cursor may pass a write, to a key of its slice, that was not delivered."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, index: int) -> None:
         self._simulation = simulation
+        self._keys = {pk for pk in range(12) if slice_of(pk, simulation.slices) == index}
         self._store = simulation.store
 
     def get_cursor(self, consumer: str) -> str:
@@ -269,7 +291,8 @@ class CheckedStore:
     def set_cursor(self, consumer: str, cursor: str) -> None:
         simulation = self._simulation
         passed_us = rscylla.EventID.parse(cursor).exact_us
-        undelivered = Counter(w for w in simulation.written if w.time_us < passed_us) - Counter(simulation.order)
+        undelivered = Counter(w for w in simulation.written if w.time_us < passed_us and w.pk in self._keys)
+        undelivered -= Counter(simulation.order)
         assert not undelivered, f"the cursor {cursor} passes {undelivered}"
         self._store.set_cursor(consumer, cursor)
 
@@ -278,6 +301,11 @@ class CheckedStore:
 
     def close(self) -> None:
         """The simulation's own store outlives its consumers."""
+
+
+def slice_of(pk: int, count: int) -> int:
+    """Return the slice of a key, worked out without the code under test."""
+    return (murmur3_token(pk.to_bytes(4, "big", signed=True)) + 2**63) * count // 2**64
 
 
 def said(event: rscylla.Event) -> str:
@@ -341,5 +369,5 @@ def test_R27_everything_written_is_delivered_in_order(group: list[int]) -> None:
     # A simulation in which nothing happened proves nothing.
     assert total["events"] >= total["writes"] > 0
     if len(group) == SEEDS_PER_SERVER:
-        happened = ("crashes", "fates", "generations", "splits", "merges", "upgrades", "late", "duplicates")
+        happened = ("crashes", "fates", "generations", "splits", "merges", "upgrades", "late", "duplicates", "reshards")
         assert min(total[name] for name in happened) > 0
