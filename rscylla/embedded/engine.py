@@ -51,6 +51,8 @@ __all__ = ["Engine", "Journal", "LoggedRow", "WriteFaults"]
 
 _PREPARED_MOST: Final = 10_000
 _PLANS_MOST: Final = 2_000
+_LONG_TEXT: Final = 8_192  # characters; plans of longer statements, which hardly come twice, are not kept
+_PREPARED_CHARACTERS: Final = 32_000_000  # of all long statements that are prepared; the oldest of all go then
 _BALLOTS_MOST: Final = 10_000
 _WRITES_BETWEEN_SWEEPS: Final = 50_000
 
@@ -150,7 +152,16 @@ class Engine:
         self._prepared.move_to_end(identity)
         if len(self._prepared) > _PREPARED_MOST:
             self._prepared.popitem(last=False)
+        if len(text) > _LONG_TEXT:
+            self._bound_prepared()
         return prepared
+
+    def _bound_prepared(self) -> None:
+        """Let go of prepared statements, the oldest first, until the texts of the rest are not too long together."""
+        length = sum(len(prepared.text) for prepared in self._prepared.values())
+        while length > _PREPARED_CHARACTERS and len(self._prepared) > 1:
+            _, oldest = self._prepared.popitem(last=False)
+            length -= len(oldest.text)
 
     def get(self, statement_id: bytes) -> Prepared:
         """Return a prepared statement. Raises Unprepared when it is not known, or not any more."""
@@ -171,7 +182,8 @@ class Engine:
         if known is not None and known.version == self.schema.version:
             return known
         compiled = self._compile(statement, keyspace)
-        self._plans[place] = compiled
+        if len(text) <= _LONG_TEXT:
+            self._plans[place] = compiled
         if len(self._plans) > _PLANS_MOST:
             self._plans.popitem(last=False)
         return compiled

@@ -332,3 +332,18 @@ def test_a_small_body_cannot_claim_to_unpack_to_a_large_one(fuzzed: Fuzzed) -> N
     assert (opcode, body[:4]) == (Opcode.ERROR, b"\0\0\0\x0a")
     assert peak < MAX_FRAME // 2
     connection.connection_lost(None)
+
+
+def test_prepared_statements_are_bounded_by_their_length() -> None:
+    fuzzed = Fuzzed()
+    for number in range(50):
+        text = f"INSERT INTO ks.t (pk, ck, v) VALUES (1, {number}, '{'x' * 900_000}')"
+        connection, transport = fuzzed.talk([frame(Opcode.PREPARE, long_string(text))], started=True)
+        ((_, opcode, _),) = answers(bytes(transport.out))
+        assert opcode == Opcode.RESULT
+        connection.connection_lost(None)
+    kept = [prepared.text for prepared in fuzzed.engine._prepared.values()]
+    assert text in kept
+    assert sum(map(len, kept)) <= 32_000_000
+    assert not [key for key in fuzzed.engine._plans if len(key[1]) > 8192]
+    fuzzed.loop.close()
