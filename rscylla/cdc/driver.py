@@ -183,10 +183,14 @@ def _endpoint(host: str, port: int) -> tuple[str, int]:
     """Split ``host:port``; a bare IPv6 address has several colons and no port."""
     address, digits = host, ""
     if host.startswith("["):
-        address, _, rest = host[1:].partition("]")
+        address, closed, rest = host[1:].partition("]")
         digits = rest.removeprefix(":")
+        if not closed or (rest and (not digits or digits == rest)):
+            address = ""
     elif host.count(":") == 1:
         address, digits = host.split(":")
+        if not digits:
+            address = ""
     if not address or (digits and not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536)):
         raise ConfigError(f"{host!r} is not a host; write name, name:port or [ipv6]:port")
     return address, int(digits) if digits else port

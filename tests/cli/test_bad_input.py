@@ -49,12 +49,10 @@ def test_server_that_is_not_there(run: Run, closed_port: int) -> None:
         assert ran.err[-1].startswith('{"error":"ConnectionFailed"')
 
 
-def test_text_that_is_no_host(run: Run) -> None:
-    ran = run("topology", "shop.orders", "--host", "127.0.0.1:http")
-    assert (ran.code, ran.error) == (
-        2,
-        "error: '127.0.0.1:http' is not a host; write name, name:port or [ipv6]:port",
-    )
+@pytest.mark.parametrize("host", ["127.0.0.1:http", "127.0.0.1:", "[::1]9042", "[::1]:", "[::1", ":9042", ""])
+def test_text_that_is_no_host(run: Run, host: str) -> None:
+    ran = run("topology", "shop.orders", "--host", host)
+    assert (ran.code, ran.error) == (2, f"error: {host!r} is not a host; write name, name:port or [ipv6]:port")
 
 
 def test_missing_lag(run: Run) -> None:
