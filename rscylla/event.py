@@ -178,7 +178,7 @@ class ChangeLike(Protocol):
 
     @property
     def after(self) -> Mapping[str, Any] | None:
-        """The postimage's values if there is one, else the values this change wrote; None for deletes."""
+        """The postimage's values if there is one, else those columns whose value the change tells; None for deletes."""
 
     @property
     def ttl(self) -> int | None: ...
