@@ -14,6 +14,7 @@ from attrs import frozen
 import rscylla
 from rscylla import Bound, Change, ColumnState
 from rscylla.cdc.query import quote_name
+from rscylla.embedded import EmbeddedScylla
 
 LAG = rscylla.StreamLag(milliseconds=100)
 
@@ -413,6 +414,29 @@ def test_a_record_that_lacks_a_row_is_delivered_and_counted(session: rscylla.Ses
     assert [e.key["ck"] for e in events] == [ck for ck in range(3) if ck != gone]
     assert [e.change.batch.complete for e in events] == [False, False]
     assert incomplete == 1
+
+
+def test_rows_whose_time_has_come_are_deleted_by_the_server() -> None:
+    """Operations -3 and -4, which Scylla's expiration service writes; it cannot be made to run at once on a cluster."""
+    with EmbeddedScylla() as scylla:
+        session = scylla.connect()
+        session.execute("CREATE KEYSPACE x WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        cdc = "WITH cdc = {'enabled': true, 'preimage': 'full'}"
+        session.execute(f"CREATE TABLE x.w (pk int, ck int, v int, gone int TTL, PRIMARY KEY (pk, ck)) {cdc}")
+        session.execute(f"CREATE TABLE x.o (pk int PRIMARY KEY, v int, gone int TTL) {cdc}")
+        session.execute("INSERT INTO x.w (pk, ck, v, gone) VALUES (1, 2, 3, 0)")
+        session.execute("INSERT INTO x.o (pk, v, gone) VALUES (1, 3, 0)")
+        assert scylla.expire_rows() == 2
+        for table, name, key in (
+            ("w", "SERVICE_ROW_DELETE", {"pk": 1, "ck": 2}),
+            ("o", "SERVICE_PARTITION_DELETE", {"pk": 1}),
+        ):
+            insert, delete = collect(rscylla.NewStream(session, "x", table))
+            change = delete.change
+            assert (insert.change.expired, change.expired, change.is_delete) == (False, True, True)
+            assert (change.operation.name, dict(change.key), change.after) == (name, key, None)
+            assert change.before == {"v": 3, "gone": 0}
+            assert json.loads(delete.metadata)["operation"] == name
 
 
 # ---------------------------------------------------------------- names
