@@ -102,6 +102,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if self._listener.closed:
+            self.abort()
+            return
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         full = self._server.connection_count >= self._server.options.max_connections
         self._listener.connections.add(self)

@@ -178,9 +178,7 @@ class EmbeddedScylla:
             self._loop = self._thread = None
         if loop is None or thread is None:
             return
-        loop.call_soon_threadsafe(self._server.close)
-        # One more turn of the loop lets the closed connections say goodbye before it ends.
-        loop.call_soon_threadsafe(loop.call_soon, loop.stop)
+        asyncio.run_coroutine_threadsafe(self._close(), loop)
         thread.join(_STOP_TIMEOUT_S)
         if self._durable is not None and not thread.is_alive():
             self._durable.close()
@@ -193,6 +191,12 @@ class EmbeddedScylla:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def _close(self) -> None:
+        try:
+            await self._server.close_all()
+        finally:
+            asyncio.get_running_loop().stop()
 
     async def _open(self) -> None:
         if self._durable is not None:

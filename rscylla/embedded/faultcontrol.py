@@ -40,7 +40,7 @@ class FaultControl:
         node = self._node(arguments["address"])
         match name:
             case "stop_node":
-                self._stop(node)
+                await self._stop(node)
             case "start_node":
                 await self._start(node)
             case "stall_node":
@@ -61,8 +61,9 @@ class FaultControl:
                 return node
         raise EmbeddedScyllaError(f"no node has the address {address}; contact_points lists them")
 
-    def _stop(self, node: Node) -> None:
+    async def _stop(self, node: Node) -> None:
         if self._server.listens(node.index):
+            await self._server.stop_accepting(node.index)
             self._server.hang_up(node.index)
             self._server.announce_status("DOWN", node, self._port())
 

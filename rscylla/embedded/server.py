@@ -25,6 +25,7 @@ __all__ = ["EngineLike", "Listener", "NodeLike", "Server", "ServerOptions"]
 
 _HANDSHAKE_S: Final = 10.0  # how long TLS may take to begin
 _GOODBYE_S: Final = 2.0  # and to end
+_TURNS: Final = 5
 
 
 class EngineLike(Protocol):
@@ -89,7 +90,8 @@ class ServerOptions:
 class Listener:
     """A node's listening socket, its clients, and how many of them each shard has.
 
-    ``held``: requests are taken and not answered. ``delay_s``: each takes so much longer.
+    ``held``: requests are taken and not answered. ``delay_s``: each takes so much longer. ``closed``: clients that were
+    accepted before the socket was closed, and come to be known only now, are cut.
     """
 
     node: NodeLike
@@ -98,6 +100,7 @@ class Listener:
     connections: set[Connection] = attrs.field(factory=set)
     shard_loads: list[int] = attrs.field(factory=list)
     held: bool = False
+    closed: bool = False
     delay_s: float = 0.0
 
 
@@ -143,6 +146,7 @@ class Server:
         listener = self._listeners.pop(node_index, None)
         if listener is None:
             return
+        listener.closed = True
         if listener.socket is not None:
             listener.socket.close()
         for connection in list(listener.connections):
@@ -161,6 +165,25 @@ class Server:
         if not held:
             for connection in list(listener.connections):
                 connection.go_on()
+
+    async def stop_accepting(self, node_index: int) -> None:
+        """Let no more clients in, and those that were just being let in become connections.
+
+        asyncio loses the sockets of clients whose server is closed while it accepts them.
+        """
+        listener = self._listeners.get(node_index)
+        if listener is None or listener.socket is None:
+            return
+        for accepting in listener.socket.sockets:
+            asyncio.get_running_loop().remove_reader(accepting.fileno())
+        await _turns()
+
+    async def close_all(self) -> None:
+        """Hang up all nodes; no socket is left open when this returns."""
+        for index in list(self._listeners):
+            await self.stop_accepting(index)
+        self.close()
+        await _turns()
 
     def close(self) -> None:
         """Hang up all nodes."""
@@ -190,6 +213,12 @@ class Server:
         frames = {version: encode(version) for version in SUPPORTED_VERSIONS}
         # Later, not now: the request that caused the event is answered first.
         asyncio.get_running_loop().call_soon(_deliver, clients, frames)
+
+
+async def _turns() -> None:
+    """Give the loop the turns that it takes to accept a client, or to cut one and close its socket."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 def _deliver(clients: Sequence[Connection], frames: Mapping[int, bytes]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import doctest
+import gc
 import ipaddress
 import itertools
 import json
@@ -667,3 +668,18 @@ def is_listening(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_clients_that_are_just_being_accepted_are_let_go_when_the_server_stops(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    """A socket that is left open would be a ResourceWarning in the suite of whoever uses the server."""
+    for _ in range(30):
+        scylla = EmbeddedScylla(seed=1).start()
+        clients = [socket.create_connection(("127.0.0.1", scylla.port)) for _ in range(8)]
+        scylla.stop()
+        for client in clients:
+            client.close()
+        del scylla
+    gc.collect()
+    assert [str(w.message) for w in recwarn if issubclass(w.category, ResourceWarning)] == []
