@@ -187,7 +187,7 @@ class _Decimal(NativeType):
         return Decimal((sign, digits, -scale))
 
     def sort_key(self, data: bytes) -> Any:
-        return self.decode(data) if data else _EMPTY_FIRST
+        return self.decode(data) if data else Decimal("-Infinity")
 
     def validate(self, data: bytes) -> None:
         if data and len(data) < 5:

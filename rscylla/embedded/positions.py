@@ -86,8 +86,9 @@ def _column_key(column: Column) -> Callable[[bytes], Any]:
 
     def descending(value: bytes) -> Any:
         key = sort_key(value)
-        # A negated integer is smaller and faster to compare than a wrapper object.
-        return -key if type(key) is int else Descending(key)
+        # A negated number is smaller and faster to compare than a wrapper object. Keys that are integers are mixed
+        # with infinities, for empty values and NaN.
+        return -key if type(key) in (int, float) else Descending(key)
 
     return descending
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from decimal import Decimal
-from typing import Any
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
+from typing import Any, Final
 
 import attrs
 
@@ -254,6 +254,9 @@ def _field(scope: Scope, item: ast.FieldSelector) -> Expression:
 
 # ---------------------------------------------------------------- aggregates
 
+# Sums are exact, or refused: between 1E100000 and 1 there are more digits than anybody wants to hold.
+_EXACT: Final = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
+
 
 def _none(view: RowView) -> bytes | None:
     return b""
@@ -296,9 +299,11 @@ def _finisher(name: str, cql_type: CqlType) -> tuple[CqlType, Callable[[list[byt
 
 
 def _total(cql_type: CqlType, values: list[bytes | None], *, mean: bool) -> bytes | None:
-    numbers = [cql_type.decode(v) for v in values if v is not None]
+    numbers = [cql_type.decode(v) for v in values if v]  # an empty value is no number, as null is none
     if not numbers:
         return cql_type.encode(Decimal(0) if cql_type == DECIMAL else 0)
+    if cql_type == DECIMAL:
+        return cql_type.encode(_decimal_total(numbers, mean=mean))
     total = sum(numbers[1:], numbers[0])
     if mean and cql_type in _INTEGERS:
         total = abs(total) // len(numbers) * (1 if total >= 0 else -1)  # truncated like C++
@@ -309,3 +314,19 @@ def _total(cql_type: CqlType, values: list[bytes | None], *, mean: bool) -> byte
         if not -(1 << bits - 1) <= total < 1 << bits - 1:
             raise InvalidRequest(f"sum overflows {cql_type.name}; cast the column to a wider type")
     return cql_type.encode(total)
+
+
+def _decimal_total(numbers: list[Decimal], *, mean: bool) -> Decimal:
+    """Return the exact sum; the mean has its scale, rounded half to even. Source: Scylla ``utils/big_decimal.cc``."""
+    try:
+        total = functools.reduce(_EXACT.add, numbers)
+    except Inexact:
+        raise InvalidRequest(f"a sum of decimals has more than {_EXACT.prec} digits") from None
+    if not mean:
+        return total
+    sign, digits, exponent = total.as_tuple()
+    assert isinstance(exponent, int)  # none is NaN or infinite
+    # Through Decimal, not str: Python refuses to read whole numbers of more than 4300 digits.
+    quotient, rest = divmod(int(Decimal((0, digits, 0))), len(numbers))
+    quotient += 2 * rest > len(numbers) or (2 * rest == len(numbers) and quotient % 2)
+    return Decimal((sign, Decimal(quotient).as_tuple().digits, exponent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -136,6 +137,54 @@ def test_aggregates(box: EngineBox) -> None:
     assert list(row.values()) == [9, 0, 100, 2, 999, 111, "w0"]
     assert box.row("SELECT count(*), max(v) FROM t WHERE pk = 77") == {"count": 0, "system.max(v)": None}
     assert box.column("SELECT count(1) FROM t") == [len(ROWS) + 1]
+
+
+def test_sums_pass_over_empty_values(box: EngineBox) -> None:
+    box.run("CREATE TABLE n (pk int, ck int, v int, PRIMARY KEY (pk, ck))")
+    box.run("INSERT INTO n (pk, ck, v) VALUES (1, 1, blobAsInt(0x))")
+    assert list(box.row("SELECT sum(v), avg(v), count(v) FROM n").values()) == [0, 0, 1]
+    box.run("INSERT INTO n (pk, ck, v) VALUES (1, 2, 7)")
+    assert list(box.row("SELECT sum(v), avg(v), count(v) FROM n").values()) == [7, 7, 2]
+
+
+def test_decimals_are_summed_exactly(box: EngineBox) -> None:
+    box.run("CREATE TABLE d (pk int, ck int, v decimal, PRIMARY KEY (pk, ck))")
+    long = "123456789012345678901234567890.25"
+    for ck, v in enumerate([long, "0.05", "-0.01"]):
+        box.run(f"INSERT INTO d (pk, ck, v) VALUES (1, {ck}, {v})")
+    assert box.column("SELECT sum(v) FROM d") == [Decimal("123456789012345678901234567890.29")]
+    # The mean keeps the scale of the sum: 25 / 2 is 12, and 35 / 2 is 18.
+    for first, mean in [("0.20", "0.12"), ("0.30", "0.18"), ("-0.40", "-0.18")]:
+        box.run("DELETE FROM d WHERE pk = 1")
+        box.run(f"BEGIN BATCH INSERT INTO d (pk, ck, v) VALUES (1, 1, {first});"
+                " INSERT INTO d (pk, ck, v) VALUES (1, 2, 0.05); APPLY BATCH")  # fmt: skip
+        assert [str(v) for v in box.column("SELECT avg(v) FROM d")] == [mean]
+    box.run("INSERT INTO d (pk, ck, v) VALUES (1, 3, 1e1000000000)")
+    with pytest.raises(InvalidRequest, match="more than 10000 digits"):
+        box.run("SELECT sum(v) FROM d")
+
+
+@pytest.mark.parametrize(
+    ("cql_type", "values"),
+    [
+        ("int", ["2", "1", "-1", "blobAsInt(0x)"]),
+        ("varint", ["2", "-9", "blobAsVarint(0x)"]),
+        ("double", ["NaN", "Infinity", "1.5", "0.0", "-0.0", "-Infinity", "blobAsDouble(0x)"]),
+        ("decimal", ["1.5", "-7", "blobAsDecimal(0x)"]),
+        ("boolean", ["true", "false", "blobAsBoolean(0x)"]),
+    ],
+)
+def test_empty_values_and_nan_in_descending_order(box: EngineBox, cql_type: str, values: list[str]) -> None:
+    box.run(
+        f"CREATE TABLE k_{cql_type} (pk int, ck {cql_type}, v int, PRIMARY KEY (pk, ck))"
+        " WITH CLUSTERING ORDER BY (ck DESC)"
+    )
+    for v, value in enumerate(values):
+        box.run(f"INSERT INTO k_{cql_type} (pk, ck, v) VALUES (1, {value}, {v})")
+    assert box.column(f"SELECT v FROM k_{cql_type} WHERE pk = 1") == list(range(len(values)))
+    assert box.column(f"SELECT v FROM k_{cql_type} WHERE pk = 1 ORDER BY ck ASC") == list(reversed(range(len(values))))
+    box.run(f"DELETE FROM k_{cql_type} WHERE pk = 1 AND ck < {values[0]}")
+    assert box.column(f"SELECT v FROM k_{cql_type}") == [0]
 
 
 def test_group_by(box: EngineBox) -> None:
