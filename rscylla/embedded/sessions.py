@@ -33,7 +33,11 @@ class Timestamps:
 
 
 class Sessions:
-    """Opens scylla-driver sessions to one address list, remembers their clusters and closes them. Thread-safe.
+    """Opens scylla-driver sessions to one address list, keeps them and closes them. Thread-safe.
+
+    A driver's cluster holds its sessions by weak references, and one that is collected shuts itself down in the thread
+    that happens to collect garbage. In the server's own thread that can wait, by a lock of the pool, for another thread
+    that is connecting to this very server; so sessions are held here until they are closed.
 
     With a ``clock``, the driver stamps its writes by it: a cluster that lives in another time than the machine would
     refuse the machine's timestamps on CDC tables.
@@ -41,7 +45,7 @@ class Sessions:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
-        self._clusters: list[Any] = []
+        self._opened: list[Session] = []
         self._lock = threading.Lock()
 
     def connect(
@@ -85,12 +89,12 @@ class Sessions:
             cluster.shutdown()
             raise
         with self._lock:
-            self._clusters.append(cluster)
+            self._opened.append(session)
         return session
 
     def close(self) -> None:
-        """Shut down every cluster that was opened here. Doing it twice is harmless."""
+        """Shut down the cluster of every session that was opened here. Doing it twice is harmless."""
         with self._lock:
-            clusters, self._clusters = self._clusters, []
-        for cluster in clusters:
-            cluster.shutdown()
+            opened, self._opened = self._opened, []
+        for session in opened:
+            session.cluster.shutdown()
