@@ -105,6 +105,8 @@ def _operations(statement: Any, keyspace: str | None, text: str) -> list[Operati
     if isinstance(statement, ast.Batch):
         inner = [each for one in statement.statements for each in _operations(one, keyspace, text)]
         return [attrs.evolve(each, kind="batch") for each in inner] + inner
+    if isinstance(statement, ast.Use):
+        return []  # drivers send it on each new connection: a fault for the next request would be spent on that
     kinds = {ast.Select: "select", ast.Insert: "insert", ast.Update: "update", ast.Delete: "delete"}
     name = getattr(statement, "table", None)
     if not isinstance(name, ast.TableName):

@@ -46,7 +46,7 @@ class Statements:
 
     Args:
         kind: What they do. A batch fits ``batch`` and the kinds of its statements. A request to prepare a statement is
-            met only when ``prepare`` is asked for.
+            met only when ``prepare`` is asked for, and USE, which drivers send as they connect, never.
         keyspace: The keyspace they name. System keyspaces, which drivers live on, are met only when named here.
         table: The table they name; that of a CDC log ends in ``_scylla_cdc_log``.
         matching: A regular expression that is found in their text, in any case.

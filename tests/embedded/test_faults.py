@@ -66,22 +66,19 @@ def scylla(running: EmbeddedScylla) -> Iterator[EmbeddedScylla]:
     running.faults.clear()
 
 
-@pytest.fixture(scope="module")
-def shared(running: EmbeddedScylla) -> Session:
-    return session_on(running)
-
-
 @pytest.fixture
-def session(scylla: EmbeddedScylla, shared: Session) -> Session:
-    """A session in a keyspace of the test's own, with tables ``t`` and ``u`` that have logs."""
+def session(scylla: EmbeddedScylla) -> Iterator[Session]:
+    """A session of the test's own, in a keyspace of its own, with tables ``t`` and ``u`` that have logs."""
     keyspace = f"ks{next(_numbers)}"
-    shared.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {REPLICATION}")
-    shared.set_keyspace(keyspace)
+    scylla.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {REPLICATION}")
     for table in ("t", "u"):
-        shared.execute(
-            f"CREATE TABLE {table} (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {{'enabled': true}}"
-        )
-    return shared
+        columns = "(pk int, ck int, v int, PRIMARY KEY (pk, ck))"
+        scylla.execute(f"CREATE TABLE {keyspace}.{table} {columns} WITH cdc = {{'enabled': true}}")
+    own = session_on(scylla, keyspace=keyspace)
+    yield own
+    scylla.faults.clear()  # a driver that shuts down waits for the answers of a node that hangs
+    own.cluster.shutdown()
+    scylla.execute(f"DROP KEYSPACE {keyspace}")
 
 
 def fill(session: Session, rows: int) -> None:
