@@ -1,4 +1,4 @@
-"""What an idle table costs: queries and CPU of one look at the head, by number of streams."""
+"""What an idle table costs: queries and CPU of one look at the head, by number of streams; and a year of emptiness."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from datetime import timedelta
 from read_log import cpu_of
 
 import rscylla
-from rscylla.embedded import EmbeddedScyllaProcess
+from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
+from rscylla.testing import ManualClock
 
 CLUSTERS = {768: (1, 3, 256), 12_288: (3, 16, 256), 73_728: (4, 72, 256)}
 """Streams, and the nodes, shards of a node, and vnodes of a node that have as many."""
@@ -30,6 +31,7 @@ def main() -> None:
             session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
             look(session, server.pid, streams, args.looks)
             session.cluster.shutdown()
+    year_of_emptiness()
 
 
 def look(session: rscylla.Session, pid: int, streams: int, looks: int) -> None:
@@ -49,6 +51,33 @@ def look(session: rscylla.Session, pid: int, streams: int, looks: int) -> None:
     print(
         f"{streams:>8}{opened:>9.2f}{queries:>9.0f}{1e3 * spent:>11.1f}{1e3 * server:>11.1f}{apart:>19.2f}", flush=True
     )
+
+
+def year_of_emptiness() -> None:
+    """Read two changes that are a year apart, on a driven clock, and print what that took."""
+    clock = ManualClock()
+    with EmbeddedScylla(clock=clock, vnodes=256, shards=3) as scylla:
+        session = scylla.connect()
+        session.execute(
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1} "
+            "AND tablets = {'enabled': false}"
+        )
+        session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'ttl': 0}")
+        session.execute("INSERT INTO ks.t (pk, v) VALUES (1, 1)")
+        clock.advance(365 * 86_400)
+        session.execute("INSERT INTO ks.t (pk, v) VALUES (1, 2)")
+        clock.advance(60)
+        stream = rscylla.NewStream(session, "ks", "t", prefetch=0, clock=clock)
+        started = time.perf_counter()
+        client = stream("", rscylla.StreamLag(seconds=30), rscylla.StreamToHead())
+        events = 0
+        try:
+            while True:
+                events += isinstance(client.recv(), rscylla.Event)
+        except rscylla.HeadReached:
+            spent, pages = time.perf_counter() - started, client._reader._scanner.pages
+        client.close()
+    print(f"a year of emptiness, 768 streams: {events} events, {pages} queries, {1e3 * spent:.0f} ms")
 
 
 if __name__ == "__main__":
