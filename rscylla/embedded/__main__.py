@@ -90,7 +90,11 @@ def _obey(scylla: EmbeddedScylla, stop: threading.Event) -> None:
     for line in sys.stdin:
         try:
             answer = _carry_out(scylla, json.loads(line))
-        except (EmbeddedScyllaError, LookupError, ValueError) as error:
+        except EmbeddedScyllaError as error:
+            answer = {"error": str(error)}
+        except ValueError as error:
+            answer = {"error": str(error), "is_value_error": True}
+        except LookupError as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         _say(answer | {"contact_points": scylla.contact_points})
     stop.set()

@@ -31,6 +31,8 @@ __all__ = ["USERS_VARIABLE", "EmbeddedScyllaProcess"]
 USERS_VARIABLE: Final = "RSCYLLA_EMBEDDED_USERS"
 """Environment variable with the users as a JSON object: a command line would show the passwords to everyone."""
 
+_ENDED: Final = "the embedded server's process has ended; its standard error says why"
+
 # glibc hands blocks of a page's size back to the kernel and faults them in again; this keeps them (server time / 3).
 _MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(2 << 30)}
 
@@ -237,8 +239,11 @@ class EmbeddedScyllaProcess:
         with self._talking:
             stdin = self._running().stdin
             assert stdin is not None
-            stdin.write(json.dumps({"command": name, **arguments}) + "\n")
-            stdin.flush()
+            try:
+                stdin.write(json.dumps({"command": name, **arguments}) + "\n")
+                stdin.flush()
+            except OSError:
+                raise EmbeddedScyllaError(_ENDED) from None
             answer = self._next_answer()
         self._ready["contact_points"] = answer["contact_points"]
         return answer
@@ -249,10 +254,11 @@ class EmbeddedScyllaProcess:
         except queue.Empty:
             raise EmbeddedScyllaError(f"the embedded server's process did not answer in {self._timeout_s} s") from None
         if not line:
-            raise EmbeddedScyllaError("the embedded server's process has ended; its standard error says why")
+            raise EmbeddedScyllaError(_ENDED)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise EmbeddedScyllaError(answer["error"])
+            # What is a ValueError of EmbeddedScylla is one here.
+            raise (ValueError if answer.get("is_value_error") else EmbeddedScyllaError)(answer["error"])
         return answer
 
     @staticmethod
