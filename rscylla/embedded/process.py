@@ -254,6 +254,7 @@ class EmbeddedScyllaProcess:
         except queue.Empty:
             raise EmbeddedScyllaError(f"the embedded server's process did not answer in {self._timeout_s} s") from None
         if not line:
+            self._answers.put("")  # for who asks again, should the pipe still take a command
             raise EmbeddedScyllaError(_ENDED)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
