@@ -425,7 +425,9 @@ def _must_meet(
     """Whether replicas of a write and a read cannot all be different ones."""
     if any(write[0].get(dc, 0) + read[0].get(dc, 0) > n for dc, n in replicas.items()):
         return True
-    return write[1] + read[1] > sum(replicas.values())
+    # No more replicas take part than there are: TWO of one replica is refused, and reads all there is otherwise.
+    total = sum(replicas.values())
+    return min(write[1], total) + min(read[1], total) > total
 
 
 # ---------------------------------------------------------------- permissions, cursors
