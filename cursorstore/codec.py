@@ -19,7 +19,6 @@ from rscylla.event import EventID
 __all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "parse_us"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FLIP_SIGNS = bytes(b ^ 0x80 for b in range(256))
 _INTEGER = re.compile(r"\d{1,20}", re.ASCII)
 
 
@@ -77,7 +76,7 @@ class EventCursorCodec:
                 return str(EventID(generation, tu.parse_time(fields[1])))
             ticks = tu.us_to_ticks(tu.parse_time(fields[1])) + int(fields[1][26])
             low, stream_id, seq = fields[2:]
-            raw = _timeuuid(ticks, bytes.fromhex(low).translate(_FLIP_SIGNS))
+            raw = _timeuuid(ticks, bytes.fromhex(low).translate(tu.FLIP_SIGNS))
             return str(EventID.row(generation, bytes.fromhex(stream_id), raw, int(seq)))
         except (ValueError, IndexError, OverflowError) as e:
             raise InvalidCursor("the saved position is not of an event id; is the store's codec the right one?") from e

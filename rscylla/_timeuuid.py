@@ -15,6 +15,7 @@ from functools import lru_cache
 
 __all__ = [
     "EPOCH_TICKS",
+    "FLIP_SIGNS",
     "datetime_of",
     "format_time",
     "min_timeuuid",
@@ -30,7 +31,9 @@ __all__ = [
 EPOCH_TICKS = 0x01B21DD213814000
 """Ticks from 1582-10-15 to 1970-01-01."""
 
-_FLIP_SIGNS = bytes(b ^ 0x80 for b in range(256))
+FLIP_SIGNS = bytes(b ^ 0x80 for b in range(256))
+"""Translation that lets bytes compared unsigned stand in the order of signed ones; it is its own inverse."""
+
 _FIELDS = struct.Struct(">IHH")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -48,12 +51,12 @@ def order_low(raw: bytes) -> bytes:
 
     Source: Scylla ``utils/UUID.hh``; ties of time are ordered by signed bytes.
     """
-    return raw[8:].translate(_FLIP_SIGNS)
+    return raw[8:].translate(FLIP_SIGNS)
 
 
 def order_key(raw: bytes) -> bytes:
     """Return 16 bytes whose plain comparison is the database's order of timeuuids."""
-    return ticks_of(raw).to_bytes(8, "big") + raw[8:].translate(_FLIP_SIGNS)
+    return ticks_of(raw).to_bytes(8, "big") + raw[8:].translate(FLIP_SIGNS)
 
 
 def us_to_ticks(us: int) -> int:

@@ -101,12 +101,11 @@ class Width:
     """How wide the next window may be, from what the last ones held. Each step returns a new value.
 
     ``us`` follows the rows found: towards ``target`` rows a window, at most four times wider a step, and four times
-    narrower when a window held more than ``cap`` rows or a query timed out.
+    narrower when a window held more than the limits allow or a query timed out.
     """
 
     us: int = 1_000_000
     target: int = 20_000
-    cap: int = 100_000
     least_us: int = 1
     most_us: int = 86_400_000_000
 

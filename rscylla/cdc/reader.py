@@ -102,7 +102,7 @@ class Reader:
         self._scanner = Scanner(source.session, clock=source.clock, limits=settings.limits)
         self._scan = self._prepare(scan_cql)
         self._first_row = self._prepare(first_row_cql)
-        self._width = Width(cap=settings.limits.window_rows, target=max(1, settings.limits.window_rows // 5))
+        self._width = Width(target=max(1, settings.limits.window_rows // 5))
         self._layouts: dict[tuple[tuple[Column, ...], tuple[BaseColumn, ...]], Layout] = {}
         self._at_us = start.exact_us
         self._skip = start.position if start.is_row else b""

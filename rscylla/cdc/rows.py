@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import attrs
 
-from .._timeuuid import datetime_of
+from .._timeuuid import FLIP_SIGNS, datetime_of
 from ..errors import MetadataError
 from .driver import Column, Page, Type
 from .topology import TableInfo
@@ -40,7 +40,6 @@ __all__ = ["Cells", "ColumnKind", "Layout", "LogRows", "ValueColumn", "decoder_f
 Cells = tuple[bytes | None, ...]
 
 _INT = struct.Struct(">i")
-_FLIP_SIGNS = bytes(b ^ 0x80 for b in range(256))
 _NO_VERSION = bytes(b & 0x0F for b in range(256))
 
 Decoder = Callable[[bytes], Any]
@@ -197,7 +196,7 @@ class LogRows:
             cells = _moved(cells, layout, both)
             self.layout = layout = both
         time, stream_id, seq = layout.time, layout.stream_id, layout.seq
-        flip = _FLIP_SIGNS
+        flip = FLIP_SIGNS
         append = self.positions.append
         slow = head = b""
         for row in cells:
