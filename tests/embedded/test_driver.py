@@ -515,8 +515,9 @@ def test_writes_go_to_the_generation_of_their_time_while_a_node_joins() -> None:
         streams = "SELECT time, streams FROM system_distributed.cdc_streams_descriptions_v2"
         owner = {stream: row.time.replace(tzinfo=dt.UTC) for row in session.execute(streams) for stream in row.streams}
         switch = max(owner.values())
-        written = 20
-        while dt.datetime.now(dt.UTC) < switch + timedelta(milliseconds=100):
+        written, switched = 20, False
+        while not switched:  # the last round starts after the switch, however slow the machine is
+            switched = dt.datetime.now(dt.UTC) > switch
             execute_concurrent_with_args(session, update, [(written, pk) for pk in range(20)])
             written += 20
         rows = list(
