@@ -220,7 +220,7 @@ def check(fuzzed: Fuzzed, chunks: list[bytes], caplog: pytest.LogCaptureFixture,
 
 LIMITS = settings(
     max_examples=EXAMPLES,
-    deadline=5_000,
+    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 
 import pytest
 from cassandra import cluster, metadata
@@ -782,11 +781,10 @@ def test_deep_nesting_is_refused(opening):
 
 
 def test_hostile_text_takes_no_more_than_linear_time():
-    started = time.perf_counter()
+    # Quadratic work on texts of this length does not end before the time-out of the suite.
     for source in ("'" * 99_999, "$" * 99_999, "/*" * 50_000, "1y" * 50_000 + "_", "P" + "1" * 99_999, "-" * 99_999):
         with pytest.raises(SyntaxException):
             parse(f"SELECT {source}")
-    assert time.perf_counter() - started < 5
 
 
 # ---------------------------------------------------------------- the cache
