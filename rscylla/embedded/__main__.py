@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         scylla.start()
     except EmbeddedScyllaError as error:
-        _say({"error": str(error)})
+        _say({"number": 0, "error": str(error)})
         return 1
     with scylla:
-        _say({"contact_points": scylla.contact_points, "port": scylla.port, "pid": os.getpid()})
+        _say({"number": 0, "contact_points": scylla.contact_points, "port": scylla.port, "pid": os.getpid()})
         if options.control:
             threading.Thread(target=_obey, args=(scylla, stop), daemon=True).start()
         stop.wait()
@@ -88,15 +88,16 @@ def _parser() -> argparse.ArgumentParser:
 def _obey(scylla: EmbeddedScylla, stop: threading.Event) -> None:
     """Carry out the commands of the parent process until it closes the pipe."""
     for line in sys.stdin:
+        command = json.loads(line)
         try:
-            answer = _carry_out(scylla, json.loads(line))
+            answer = _carry_out(scylla, command)
         except EmbeddedScyllaError as error:
             answer = {"error": str(error)}
         except ValueError as error:
             answer = {"error": str(error), "is_value_error": True}
         except LookupError as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
-        _say(answer | {"contact_points": scylla.contact_points})
+        _say(answer | {"number": command["number"], "contact_points": scylla.contact_points})
     stop.set()
 
 

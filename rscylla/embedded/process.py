@@ -1,11 +1,12 @@
 """The embedded server in a process of its own: for measuring, and for being killed.
 
 The child is ``python -m rscylla.embedded --control``. It speaks JSON lines: one when it is ready, then one answer for
-each command on its standard input. When that input ends, as it does when the parent dies, the child stops.
+each command on its standard input, with the command's number: an answer that comes after its time-out is nobody's. When that input ends, as it does when the parent dies, the child stops.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -98,6 +99,7 @@ class EmbeddedScyllaProcess:
         self._sessions = Sessions()
         self._talking = threading.Lock()
         self._ready: dict[str, Any] = {}
+        self._number = 0  # of the last command
 
     # ------------------------------------------------------------ life
 
@@ -124,6 +126,7 @@ class EmbeddedScyllaProcess:
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._read_answers, args=(self._child, self._answers), daemon=True).start()
         try:
+            self._number = 0
             self._ready = self._next_answer()
         except BaseException:
             self.kill()
@@ -155,7 +158,8 @@ class EmbeddedScyllaProcess:
         child.kill()
         child.wait()
         assert child.stdin is not None
-        child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # a command that was not read yet
+            child.stdin.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -239,8 +243,9 @@ class EmbeddedScyllaProcess:
         with self._talking:
             stdin = self._running().stdin
             assert stdin is not None
+            self._number += 1
             try:
-                stdin.write(json.dumps({"command": name, **arguments}) + "\n")
+                stdin.write(json.dumps({"command": name, "number": self._number, **arguments}) + "\n")
                 stdin.flush()
             except OSError:
                 raise EmbeddedScyllaError(_ENDED) from None
@@ -249,14 +254,17 @@ class EmbeddedScyllaProcess:
         return answer
 
     def _next_answer(self) -> dict[str, Any]:
-        try:
-            line = self._answers.get(timeout=self._timeout_s)
-        except queue.Empty:
-            raise EmbeddedScyllaError(f"the embedded server's process did not answer in {self._timeout_s} s") from None
-        if not line:
-            self._answers.put("")  # for who asks again, should the pipe still take a command
-            raise EmbeddedScyllaError(_ENDED)
-        answer: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = {}
+        while answer.get("number") != self._number:
+            try:
+                line = self._answers.get(timeout=self._timeout_s)
+            except queue.Empty:
+                text = f"the embedded server's process did not answer in {self._timeout_s} s"
+                raise EmbeddedScyllaError(text) from None
+            if not line:
+                self._answers.put("")  # for who asks again, should the pipe still take a command
+                raise EmbeddedScyllaError(_ENDED)
+            answer = json.loads(line)
         if "error" in answer:
             # What is a ValueError of EmbeddedScylla is one here.
             raise (ValueError if answer.get("is_value_error") else EmbeddedScyllaError)(answer["error"])

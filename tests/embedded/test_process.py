@@ -29,3 +29,13 @@ def test_commands_to_a_process_that_has_ended_say_so() -> None:
         for _ in range(2):  # the first may still find the pipe open
             with pytest.raises(EmbeddedScyllaError, match="process has ended"):
                 server.faults.clear()
+
+
+def test_an_answer_after_the_time_out_is_not_taken_for_the_next_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedScyllaProcess() as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(server, "_timeout_s", 0.0)
+            with pytest.raises(EmbeddedScyllaError, match="did not answer"):
+                server.expire_rows()
+        assert server.add_node() == "127.0.0.2"
+        assert server.expire_rows() == 0
