@@ -1,7 +1,8 @@
 """The embedded server in a process of its own: for measuring, and for being killed.
 
 The child is ``python -m rscylla.embedded --control``. It speaks JSON lines: one when it is ready, then one answer for
-each command on its standard input, with the command's number: an answer that comes after its time-out is nobody's. When that input ends, as it does when the parent dies, the child stops.
+each command on its standard input, with the command's number: an answer that comes after its time-out is nobody's.
+When that input ends, as it does when the parent dies, the child stops.
 """
 
 from __future__ import annotations
