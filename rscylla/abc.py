@@ -23,6 +23,7 @@ __all__ = [
     "CursorRecord",
     "CursorStore",
     "Fate",
+    "Lease",
     "Resetter",
     "Stopper",
     "StreamClient",
@@ -114,6 +115,63 @@ class CursorAdmin(Protocol):
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
         """Set *cursor* whatever is saved, also backwards or to "", and keep *reason* as an audit trail."""
+
+
+class Lease(Protocol):
+    """Leave to work under a name, for one owner at a time, until it expires. All methods may be called by any thread.
+
+    One object is one owner. It neither renews itself nor watches: whoever acquired it calls ``renew`` every
+    ``renew_every`` seconds, and stops what it does once ``held`` is false.
+    """
+
+    @property
+    def name(self) -> str:
+        """What is leased."""
+
+    @property
+    def owner(self) -> str:
+        """Who this is, for people."""
+
+    @property
+    def epoch(self) -> int:
+        """Fencing epoch of the last tenure of this owner, 0 before the first. Each new holder has a higher one."""
+
+    @property
+    def renew_every(self) -> float:
+        """Seconds from one ``renew`` to the next, with time left for some that fail."""
+
+    def held(self) -> bool:
+        """Return whether this owner may act now. Asks nobody: it is false in good time before others can acquire."""
+
+    def try_acquire(self) -> bool:
+        """Acquire it if it is free or expired, with a new epoch; return whether it is held now. True if it was held.
+
+        Raises:
+            SourceError: the store could not be asked. A later call finds out what came of this one.
+        """
+
+    def acquire(self, stop: Stop | None = None) -> int:
+        """Stand by until it is acquired, and return its epoch. Errors that may pass are waited out.
+
+        Raises:
+            Stopped: *stop* was set first.
+            RscyllaError: what no waiting mends.
+        """
+
+    def renew(self) -> None:
+        """Start its time anew. Called by whoever holds it.
+
+        Raises:
+            LeaseLost: it is not held any more, and has to be acquired again.
+            SourceError: the store could not be asked; it is held until its time is over, so try again.
+        """
+
+    def release(self) -> None:
+        """Let others have it at once, if it is held. Whatever comes of that, it is not held here any more.
+
+        Raises:
+            SourceError: the store could not be asked; it expires by itself.
+        """
 
 
 class Fate(Protocol):

@@ -13,7 +13,8 @@
     │   ├── InvalidCursor
     │   ├── CursorExpired
     │   ├── CursorRegression
-    │   └── CursorConflict            the cursor was reset under a running consumer
+    │   ├── CursorConflict            the cursor was reset under a running consumer
+    │   └── LeaseLost                 the lease that guards the cursor is not held (resumable)
     ├── SourceError                   reading from the cluster failed
     │   ├── ConnectionFailed (resumable)
     │   ├── AuthenticationFailed
@@ -52,6 +53,7 @@ __all__ = [
     "HeadReached",
     "IncompleteKey",
     "InvalidCursor",
+    "LeaseLost",
     "MetadataError",
     "MissingLag",
     "NoStreams",
@@ -154,6 +156,12 @@ class CursorRegression(CursorError):
 
 class CursorConflict(CursorError):
     """The saved cursor was reset by somebody else while this process was using it; read it again."""
+
+    resumable = True
+
+
+class LeaseLost(CursorError):
+    """The lease is not held, or not any more: another owner may be at work. Acquire it before anything is saved."""
 
     resumable = True
 
