@@ -306,12 +306,16 @@ def generation_at(generations: tuple[Generation, ...], time_us: int) -> int:
 
 @attrs.frozen
 class BaseColumn:
-    """A column of the base table. ``kind``: partition_key, clustering, static or regular."""
+    """A column of the base table. ``kind``: partition_key, clustering, static or regular.
+
+    ``descending``: a clustering column declared DESC.
+    """
 
     name: str
     kind: str
     position: int
     type_text: str
+    descending: bool = False
 
 
 @attrs.frozen
@@ -375,7 +379,7 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
             f"table {name} has no CDC log; enable it with ALTER TABLE {name} WITH cdc = {{'enabled': true}}"
         )
     columns = session.rows(
-        "SELECT column_name, kind, position, type FROM system_schema.columns "
+        "SELECT column_name, kind, position, type, clustering_order FROM system_schema.columns "
         "WHERE keyspace_name = %s AND table_name = %s",
         (keyspace, table),
         doing=doing,
@@ -388,7 +392,7 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         enabled=options.get("enabled") == "true",
         preimage=options.get("preimage", "false"),
         postimage=options.get("postimage", "false"),
-        columns=tuple(BaseColumn(*row) for row in columns),
+        columns=tuple(BaseColumn(*row[:4], descending=row[4] == "desc") for row in columns),
         delta=options.get("delta", "full"),
     )
 

@@ -236,7 +236,7 @@ class FakeLog:
         if "FROM system_schema.keyspaces" in cql:
             return [("system",), (self.keyspace,)]
         if "FROM system_schema.columns" in cql:
-            return [(n, kind, at, text) for at, (n, kind, text) in enumerate(self.base)]
+            return [(n, kind, at, text, "none") for at, (n, kind, text) in enumerate(self.base)]
         if "FROM system_schema.tables" in cql:
             if given != (self.keyspace,):
                 return []
