@@ -12,6 +12,7 @@ from ..errors import HeadReached, Stopped
 from ..event import Progress
 from .reader import Batch, Reader, Settings
 from .records import ChangeEvent
+from .source import Source
 
 __all__ = ["Client"]
 
@@ -23,13 +24,18 @@ class Client:
     """An open stream of a CDC log; see ``rscylla.abc.StreamClient``. ``recv`` is for one thread, ``close`` for any.
 
     Args:
+        source: what *reader* reads, for what is reported of it.
         stop: ends reading; set by ``close`` and when the client is dropped without it.
         first: told before anything is read.
     """
 
-    def __init__(self, reader: Reader, settings: Settings, clock: Clock, stop: Stop, first: Batch) -> None:
+    def __init__(
+        self, reader: Reader, source: Source, settings: Settings, clock: Clock, stop: Stop, first: Batch
+    ) -> None:
         self._reader = reader
+        self._source = source
         self._clock = clock
+        self._asking = _Asking(reader, clock)
         self._stop = stop
         self._progress_every_s = settings.progress_every.total_seconds()
         self._batch = first
@@ -50,7 +56,7 @@ class Client:
         if settings.prefetch:
             self._thread = threading.Thread(
                 target=_read_ahead,  # not a method: a thread that held the client would keep it from being dropped
-                args=(reader, self._ready, self._slots, stop),
+                args=(self._asking, self._ready, self._slots, stop),
                 name="rscylla-reader",
                 daemon=True,
             )
@@ -68,6 +74,22 @@ class Client:
     def incomplete_records(self) -> int:
         """How many records were read of which rows were gone, mostly because they were expiring. Any thread."""
         return self._reader.counters.incomplete_records
+
+    @property
+    def poll_age_s(self) -> float:
+        """Seconds that the cluster has been asked without an answer; 0 while nothing is asked of it. Any thread."""
+        since = self._asking.since
+        return 0.0 if since is None else max(0.0, self._clock.monotonic() - since)
+
+    @property
+    def log_ttl_s(self) -> int:
+        """Seconds after which rows of the log expire; 0: never. Any thread."""
+        return self._source.table.ttl_s
+
+    @property
+    def clock_skew_us(self) -> int:
+        """The clock of the node that is furthest off: its time minus this machine's, microseconds. Any thread."""
+        return max(self._source.node_clocks.skew_us.values(), key=abs, default=0)
 
     def recv(self) -> ChangeEvent | Progress:
         """Return the next event or the next point worth saving; see ``StreamClient.recv``."""
@@ -116,7 +138,7 @@ class Client:
 
     def _take(self) -> Batch:
         if self._thread is None:
-            return self._reader.step()
+            return self._asking.step()
         got = self._ready.get()
         self._slots.put(None)
         if isinstance(got, BaseException):
@@ -145,8 +167,24 @@ class _Broken:
         raise self._error
 
 
+class _Asking:
+    """A reader of which one sees since when it has been busy, by the clock's ``monotonic``; None while it is not."""
+
+    def __init__(self, reader: Reader, clock: Clock) -> None:
+        self._reader = reader
+        self._clock = clock
+        self.since: float | None = None
+
+    def step(self) -> Batch:
+        self.since = self._clock.monotonic()
+        try:
+            return self._reader.step()
+        finally:
+            self.since = None
+
+
 def _read_ahead(
-    reader: Reader, ready: SimpleQueue[Batch | BaseException], slots: SimpleQueue[None], stop: Stop
+    reader: _Asking, ready: SimpleQueue[Batch | BaseException], slots: SimpleQueue[None], stop: Stop
 ) -> None:
     """Read windows for as long as there are slots for them; an error is the last thing put."""
     forget = stop.on_set(lambda: slots.put(None))

@@ -1,7 +1,6 @@
-"""The only door to ``cassandra`` (scylla-driver): sessions, raw pages, and its errors in our terms.
+"""The door to ``cassandra`` (scylla-driver): sessions, log reads and small queries, and its errors in our terms.
 
-Log reads bypass the driver's row decoding: a page is handed on as the bytes that came over the wire, with the result
-metadata parsed once and then recognised by comparing bytes. That is chosen per request through the driver's public
+Log reads bypass the driver's row decoding, see ``pages``. That is chosen per request through the driver's public
 request-init hook, so a session shared with the application's own code is left as it was.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +40,6 @@ from cassandra.cluster import (
     Session,
 )
 from cassandra.connection import ConnectionException, ConnectionShutdown, DefaultEndPoint
-from cassandra.cqltypes import BytesType, UserType, VectorType
 from cassandra.metadata import Murmur3Token
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
@@ -51,7 +48,7 @@ from cassandra.policies import (
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
-from cassandra.protocol import ErrorMessage, ProtocolHandler, ResultMessage, SyntaxException
+from cassandra.protocol import ErrorMessage, SyntaxException
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
 
 from ..errors import (
@@ -63,14 +60,12 @@ from ..errors import (
     RscyllaError,
     SourceError,
 )
+from .pages import Column, Page, raw_handler, type_of
 
 __all__ = [
-    "Column",
     "LogSession",
     "LogStatement",
-    "Page",
     "Session",
-    "Type",
     "connect",
     "consistency_named",
     "driver_version",
@@ -90,12 +85,6 @@ METADATA_TIMEOUT_S = 10.0
 
 METADATA_ATTEMPTS = 3
 """Nodes asked, one after the other, before a small query fails."""
-
-_INT = struct.Struct(">i")
-_HEADER = struct.Struct(">ii")
-_GLOBAL_TABLE_SPEC = 0x0001
-_HAS_MORE_PAGES = 0x0002
-_KNOWN_FLAGS = _GLOBAL_TABLE_SPEC | _HAS_MORE_PAGES
 
 
 def consistency_named(name: str) -> int:
@@ -281,161 +270,7 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-# ---------------------------------------------------------------- raw pages
-
-
-@attrs.frozen
-class Type:
-    """A CQL type as a tree, without the driver's classes.
-
-    ``kind``: list, set, map, tuple, udt, vector, or the name of a native type. ``read`` gives the driver's own value
-    for bytes.
-    """
-
-    kind: str
-    text: str
-    read: Callable[[bytes], Any] = attrs.field(repr=False, eq=False)
-    args: tuple[Type, ...] = ()
-    fields: tuple[str, ...] = ()
-
-
-@attrs.frozen
-class Column:
-    """A column of a log page."""
-
-    name: str
-    type: Type
-
-
-def _type_of(cql_type: Any) -> Type:
-    args = tuple(_type_of(t) for t in cql_type.subtypes or ())
-    fields: tuple[str, ...] = ()
-    kind = cql_type.typename
-    if issubclass(cql_type, UserType):
-        kind, fields = "udt", tuple(cql_type.fieldnames)
-    elif issubclass(cql_type, VectorType):
-        kind, args = "vector", (_type_of(cql_type.subtype),)
-    return Type(kind, cql_type.cql_parameterized_type(), lambda raw: cql_type.from_binary(raw, 4), args, fields)
-
-
-@attrs.frozen(eq=False)
-class Page:
-    """One page as it came: ``rows`` start with a count (int32) at ``offset`` of ``body``. ``state`` asks for the next.
-
-    ``columns`` is the same tuple object for as long as the server's metadata stays the same.
-    """
-
-    columns: tuple[Column, ...]
-    body: bytes = attrs.field(repr=False)
-    offset: int
-    state: bytes | None
-
-    @property
-    def row_count(self) -> int:
-        return cast("int", _INT.unpack_from(self.body, self.offset)[0])
-
-    def cells(self) -> list[tuple[bytes | None, ...]]:
-        """Return the rows as tuples of undecoded cells, None for null."""
-        return _split_fast(self) if _FAST else split_rows(self.body, self.offset, len(self.columns))
-
-
-def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
-    """Return the rows of a page in plain Python: what the driver's compiled parser gives for blob columns."""
-    (count,) = _INT.unpack_from(body, offset)
-    offset += 4
-    unpack = _INT.unpack_from
-    rows = []
-    for _ in range(count):
-        row: list[bytes | None] = []
-        for _ in range(columns):
-            (size,) = unpack(body, offset)
-            offset += 4
-            if size < 0:
-                row.append(None)
-                continue
-            row.append(body[offset : offset + size])
-            offset += size
-        rows.append(tuple(row))
-    return rows
-
-
-def _split_fast(page: Page) -> list[tuple[bytes | None, ...]]:
-    width = len(page.columns)
-    desc = _descs.get(width)
-    if desc is None:
-        desc = _descs[width] = _blob_desc(width)
-    return cast(
-        "list[tuple[bytes | None, ...]]", _ListParser().parse_rows(_BytesIOReader(page.body[page.offset :]), desc)
-    )
-
-
-_descs: dict[int, Any] = {}
-
-
-def _blob_desc(width: int) -> Any:
-    """Return the driver's description of a result of blob columns: its parser then only cuts the bytes."""
-    types = [BytesType] * width
-    names = ["c"] * width
-    return _ParseDesc(names, types, None, [None] * width, _make_deserializers(types), 4)
-
-
-def _fast_parser_agrees() -> bool:
-    """Compare the driver's compiled parser, which is not a published interface, with ours on one page."""
-    cells: list[tuple[bytes | None, ...]] = [(b"a" * 16, None, b""), (b"", b"\x00\x01", None)]
-    body = _INT.pack(2) + b"".join(_INT.pack(-1) if c is None else _INT.pack(len(c)) + c for row in cells for c in row)
-    try:
-        parsed = _ListParser().parse_rows(_BytesIOReader(body), _blob_desc(3))
-    except Exception:  # noqa: BLE001 - whatever a changed private interface raises, the plain way works
-        return False
-    return list(parsed) == cells == split_rows(body, 0, 3)
-
-
-try:
-    from cassandra.bytesio import BytesIOReader as _BytesIOReader
-    from cassandra.deserializers import make_deserializers as _make_deserializers
-    from cassandra.obj_parser import ListParser as _ListParser
-    from cassandra.parsing import ParseDesc as _ParseDesc
-except ImportError:
-    _FAST = False
-else:
-    _FAST = _fast_parser_agrees()
-
-
-class _RawResult(ResultMessage):  # type: ignore[misc]
-    """A RESULT message whose rows stay bytes. Each handler class has its own, with its own cache of metadata."""
-
-    cache: tuple[bytes, int, tuple[Column, ...]] | None = None
-
-    def recv_results_rows(self, f: Any, protocol_version: int, user_type_map: Any, *_: Any) -> None:
-        body, start = f.getvalue(), f.tell()
-        flags, count = _HEADER.unpack_from(body, start)
-        at = start + _HEADER.size
-        state = None
-        if flags & _HAS_MORE_PAGES:
-            (size,) = _INT.unpack_from(body, at)
-            state = body[at + 4 : at + 4 + size]
-            at += 4 + size
-        cache = type(self).cache
-        if cache is not None and not flags & ~_KNOWN_FLAGS and cache[1] == count and body.startswith(cache[0], at):
-            columns, at = cache[2], at + len(cache[0])
-        else:
-            self.recv_results_metadata(f, user_type_map)
-            columns = tuple(Column(m[2], _type_of(m[3])) for m in self.column_metadata)
-            if not flags & ~_KNOWN_FLAGS:
-                type(self).cache = (body[at : f.tell()], count, columns)
-            at = f.tell()
-        self.paging_state = state
-        self.column_names = [c.name for c in columns]
-        self.parsed_rows = Page(columns, body, at, state)
-
-
-def _raw_handler() -> type:
-    result = type("RawResult", (_RawResult,), {"cache": None})
-    return type(
-        "RawProtocolHandler",
-        (ProtocolHandler,),
-        {"message_types_by_opcode": {**ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: result}},
-    )
+# ---------------------------------------------------------------- sessions
 
 
 class _LogRead(BoundStatement):  # type: ignore[misc]
@@ -493,7 +328,7 @@ class LogStatement:
     @property
     def parameters(self) -> tuple[Column, ...]:
         """The columns that values are bound for, in order."""
-        return tuple(Column(m[2], _type_of(m[3])) for m in self.prepared.column_metadata)
+        return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.column_metadata)
 
 
 class LogSession:
@@ -561,7 +396,7 @@ class LogSession:
     def prepare(self, cql: str, *, page_size: int, doing: str) -> LogStatement:
         """Prepare a log read. Blocks. As with `rows`, several nodes are asked."""
         prepared = _on_some_node(lambda: self.session.prepare(cql), doing, attempts=METADATA_ATTEMPTS)
-        return LogStatement(prepared, _raw_handler(), self.consistency, page_size)
+        return LogStatement(prepared, raw_handler(), self.consistency, page_size)
 
     def fetch(
         self,

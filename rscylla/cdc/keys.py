@@ -19,7 +19,7 @@ from typing import Any
 
 from .._timeuuid import parse_time
 from ..errors import ConfigError
-from .driver import Type
+from .pages import Type
 
 __all__ = ["Encoder", "encoder_for"]
 

@@ -16,8 +16,9 @@ from .._retry import Backoff
 from ..clock import Clock, Stop
 from ..errors import ConfigError, IncompleteKey, QueryFailed, RscyllaError
 from ..event import Event
-from .driver import LogSession, LogStatement, Page
+from .driver import LogSession, LogStatement
 from .keys import Encoder, encoder_for
+from .pages import Page
 from .query import quote_name
 from .records import ChangeEvent
 from .rows import Decoder, decoder_for

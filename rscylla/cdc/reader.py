@@ -16,7 +16,8 @@ from ..errors import CursorExpired, HeadReached, QueryFailed, QueryTimeout
 from ..event import EventID
 from ..options import StreamOptions
 from .changes import Change
-from .driver import Column, LogStatement, Page, token_of_key
+from .driver import LogStatement, token_of_key
+from .pages import Column, Page
 from .plan import ScanTask, Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
 from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events

@@ -32,7 +32,7 @@ import attrs
 
 from .._timeuuid import FLIP_SIGNS, datetime_of
 from ..errors import MetadataError
-from .driver import Column, Page, Type
+from .pages import Column, Page, Type
 from .topology import TableInfo
 
 __all__ = ["Cells", "ColumnKind", "Layout", "LogRows", "ValueColumn", "decoder_for"]

@@ -13,7 +13,8 @@ import attrs
 from .._retry import Backoff
 from ..clock import Clock, Stop
 from ..errors import ConfigError, QueryTimeout
-from .driver import LogSession, LogStatement, Page, translate
+from .driver import LogSession, LogStatement, translate
+from .pages import Page
 from .plan import ScanTask
 from .query import scan_values
 

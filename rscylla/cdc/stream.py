@@ -80,6 +80,11 @@ class Stream:
         )
 
     @property
+    def source(self) -> str:
+        """The table that is read, as in CQL: ``shop.orders``."""
+        return str(self)
+
+    @property
     def shard(self) -> tuple[int, int]:
         """The slice that is read, as ``NewStream`` was given it."""
         shard = self._settings.shard
@@ -130,7 +135,7 @@ class Stream:
             inner.on_set(forget)
             # A head start is worth saving before anything is read: a restart must not begin at a newer head.
             first = Batch(iter(()), reader.done, must_save=chosen.from_head)
-            return Client(reader, self._settings, self._clock, inner, first)
+            return Client(reader, source, self._settings, self._clock, inner, first)
         except BaseException:
             forget()
             raise

@@ -16,8 +16,9 @@ from typing import Any
 import attrs
 from cassandra import cqltypes
 
-from rscylla.cdc import driver
-from rscylla.cdc.driver import Column, LogStatement, Page
+from rscylla.cdc import driver, pages
+from rscylla.cdc.driver import LogStatement
+from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.query import LOG_SUFFIX
 from rscylla.testing import ManualClock
 
@@ -29,9 +30,9 @@ _INT = struct.Struct(">i")
 _FLIP = bytes(b ^ 0x80 for b in range(256))
 
 
-def type_of(name: str) -> driver.Type:
+def type_of(name: str) -> pages.Type:
     """Return the tree of a native CQL type, or of a marshal class text."""
-    return driver._type_of(cqltypes._cqltypes.get(name) or cqltypes.lookup_casstype(name))
+    return pages.type_of(cqltypes._cqltypes.get(name) or cqltypes.lookup_casstype(name))
 
 
 def stream_id(token: int, vnode: int = 0, salt: int = 0) -> bytes:
@@ -65,7 +66,7 @@ def columns_of(base: Sequence[tuple[str, str, str]], types: dict[str, str] | Non
     """
     types = types or {}
 
-    def known(name: str) -> driver.Type:
+    def known(name: str) -> pages.Type:
         return type_of(types.get(name, name))
 
     fixed = [("cdc$stream_id", "blob"), ("cdc$time", "timeuuid"), ("cdc$batch_seq_no", "int")]

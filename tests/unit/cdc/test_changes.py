@@ -14,9 +14,9 @@ from fakelog import SIMPLE, body_of, columns_of, integer, log_time, stream_id
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.cdc import driver
+from rscylla.cdc import pages
 from rscylla.cdc.changes import Bound, Change
-from rscylla.cdc.driver import Column, Page
+from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.topology import BaseColumn, TableInfo
@@ -206,7 +206,7 @@ def test_a_udt_that_is_set_to_null_is_null() -> None:
     elements = "org.apache.cassandra.db.marshal.SetType(org.apache.cassandra.db.marshal.ShortType)"
     columns = list(columns_of((base[0], ("u", "regular", "blob")), {"elements:blob": elements}))
     at = [c.name for c in columns].index("u")
-    columns[at] = Column("u", driver._type_of(udt))
+    columns[at] = Column("u", pages.type_of(udt))
     empty = b"\xff" * 8
     how = {"base": base, "columns": tuple(columns)}
     (gone,) = events_of({"op": 1, "u": empty, "gone": ["u"]}, **how)

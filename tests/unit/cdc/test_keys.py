@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla._json import dumps, dumps_key
-from rscylla.cdc import driver
-from rscylla.cdc.driver import Type
+from rscylla.cdc import pages
 from rscylla.cdc.keys import encoder_for
+from rscylla.cdc.pages import Type
 from rscylla.cdc.rows import decoder_for
 from rscylla.errors import ConfigError
 
@@ -213,4 +213,4 @@ def test_uuids_are_read_in_any_usual_form() -> None:
 
 def test_the_driver_says_the_same_of_a_frozen_udt() -> None:
     made = cqltypes.UserType.make_udt_class("ks", "u", ("a", "b"), (cqltypes.Int32Type, cqltypes.UTF8Type))
-    assert encoder_for(driver._type_of(made))({"a": 1, "b": "x"}) == made.serialize((1, "x"), 4)
+    assert encoder_for(pages.type_of(made))({"a": 1, "b": "x"}) == made.serialize((1, "x"), 4)

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rscylla
-from rscylla.cdc import driver
+from rscylla.cdc import pages
 from rscylla.cdc.changes import Change
 from rscylla.cdc.columns import ColumnChange, ColumnState
-from rscylla.cdc.driver import Column, Page
+from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.topology import BaseColumn, TableInfo
@@ -53,7 +53,7 @@ UDT = UserType.make_udt_class("ks", "person", ("name", "age"), (UTF8Type, Int32T
 
 def columns(base: Any = BASE) -> tuple[Column, ...]:
     shorts = f"{MARSHAL}SetType({MARSHAL}ShortType)"
-    own = [Column("u", driver._type_of(UDT)), Column("cdc$deleted_u", type_of("boolean"))]
+    own = [Column("u", pages.type_of(UDT)), Column("cdc$deleted_u", type_of("boolean"))]
     return (*columns_of(base, TYPES), *own, Column("cdc$deleted_elements_u", type_of(shorts)))
 
 

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla._json import dumps, plain
-from rscylla.cdc import driver
-from rscylla.cdc.driver import Column, Page, _raw_handler, _type_of, split_rows
+from rscylla.cdc import pages as raw_pages
+from rscylla.cdc.pages import Column, Page, raw_handler, split_rows
 from rscylla.cdc.rows import Layout, LogRows, decoder_for
 from rscylla.cdc.topology import BaseColumn, TableInfo
 from rscylla.errors import MetadataError
@@ -44,8 +44,8 @@ def test_both_ways_to_cut_a_page_give_its_cells(
     body = before + body_of(rows) + after
     page = Page(tuple(Column(f"c{n}", type_of("blob")) for n in range(width)), body, len(before), None)
     assert split_rows(body, len(before), width) == rows
-    assert driver._FAST, "the driver's compiled parser is not used"
-    assert list(driver._split_fast(page)) == rows
+    assert raw_pages._FAST, "the driver's compiled parser is not used"
+    assert list(raw_pages._split_fast(page)) == rows
     assert page.row_count == len(rows)
 
 
@@ -78,7 +78,7 @@ def decoded(handler: type, body: bytes) -> Any:
 
 @given(st.data(), st.booleans())
 def test_a_raw_page_says_what_the_stock_decoder_says(data: st.DataObject, shared: bool) -> None:
-    handler, stock = _raw_handler(), driver.ProtocolHandler
+    handler, stock = raw_handler(), raw_pages.ProtocolHandler
     names = [(f"c{n}", kind) for n, kind in enumerate(CODES)]
     seen: list[tuple[Column, ...]] = []
     for _ in range(3):
@@ -214,7 +214,7 @@ def test_containers_have_natural_values(name: str, raw: bytes, value: Any, json:
 def test_a_udt_is_a_dict_whatever_the_application_registered_for_it() -> None:
     udt = UserType.make_udt_class("ks", "person", ("class", "b"), (Int32Type, UTF8Type))
     udt.mapped_class = object
-    decode = decoder_for(_type_of(udt))
+    decode = decoder_for(raw_pages.type_of(udt))
     assert decode(fields(number(1), b"x")) == {"class": 1, "b": "x"}
     assert decode(fields(number(1))) == {"class": 1, "b": None}
     assert decode(fields(None, None)) == {"class": None, "b": None}

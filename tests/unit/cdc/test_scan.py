@@ -16,7 +16,8 @@ from fakelog import body_of, type_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rscylla.cdc.driver import Column, LogStatement, Page
+from rscylla.cdc.driver import LogStatement
+from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.plan import ScanTask
 from rscylla.cdc.scan import Limits, Scanner, TooMuch
 from rscylla.clock import Stop

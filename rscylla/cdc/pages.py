@@ -1,0 +1,176 @@
+"""Pages as they came over the wire: the protocol handler that leaves them raw, and how they are cut into cells.
+
+The result metadata is parsed once and then recognised by comparing bytes; no row is decoded here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, cast
+
+import attrs
+from cassandra.cqltypes import BytesType, UserType, VectorType
+from cassandra.protocol import ProtocolHandler, ResultMessage
+
+__all__ = ["Column", "Page", "Type", "raw_handler", "split_rows", "type_of"]
+
+_INT = struct.Struct(">i")
+_HEADER = struct.Struct(">ii")
+_GLOBAL_TABLE_SPEC = 0x0001
+_HAS_MORE_PAGES = 0x0002
+_KNOWN_FLAGS = _GLOBAL_TABLE_SPEC | _HAS_MORE_PAGES
+
+
+@attrs.frozen
+class Type:
+    """A CQL type as a tree, without the driver's classes.
+
+    ``kind``: list, set, map, tuple, udt, vector, or the name of a native type. ``read`` gives the driver's own value
+    for bytes.
+    """
+
+    kind: str
+    text: str
+    read: Callable[[bytes], Any] = attrs.field(repr=False, eq=False)
+    args: tuple[Type, ...] = ()
+    fields: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Column:
+    """A column of a log page."""
+
+    name: str
+    type: Type
+
+
+def type_of(cql_type: Any) -> Type:
+    args = tuple(type_of(t) for t in cql_type.subtypes or ())
+    fields: tuple[str, ...] = ()
+    kind = cql_type.typename
+    if issubclass(cql_type, UserType):
+        kind, fields = "udt", tuple(cql_type.fieldnames)
+    elif issubclass(cql_type, VectorType):
+        kind, args = "vector", (type_of(cql_type.subtype),)
+    return Type(kind, cql_type.cql_parameterized_type(), lambda raw: cql_type.from_binary(raw, 4), args, fields)
+
+
+@attrs.frozen(eq=False)
+class Page:
+    """One page as it came: ``rows`` start with a count (int32) at ``offset`` of ``body``. ``state`` asks for the next.
+
+    ``columns`` is the same tuple object for as long as the server's metadata stays the same.
+    """
+
+    columns: tuple[Column, ...]
+    body: bytes = attrs.field(repr=False)
+    offset: int
+    state: bytes | None
+
+    @property
+    def row_count(self) -> int:
+        return cast("int", _INT.unpack_from(self.body, self.offset)[0])
+
+    def cells(self) -> list[tuple[bytes | None, ...]]:
+        """Return the rows as tuples of undecoded cells, None for null."""
+        return _split_fast(self) if _FAST else split_rows(self.body, self.offset, len(self.columns))
+
+
+def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
+    """Return the rows of a page in plain Python: what the driver's compiled parser gives for blob columns."""
+    (count,) = _INT.unpack_from(body, offset)
+    offset += 4
+    unpack = _INT.unpack_from
+    rows = []
+    for _ in range(count):
+        row: list[bytes | None] = []
+        for _ in range(columns):
+            (size,) = unpack(body, offset)
+            offset += 4
+            if size < 0:
+                row.append(None)
+                continue
+            row.append(body[offset : offset + size])
+            offset += size
+        rows.append(tuple(row))
+    return rows
+
+
+def _split_fast(page: Page) -> list[tuple[bytes | None, ...]]:
+    width = len(page.columns)
+    desc = _descs.get(width)
+    if desc is None:
+        desc = _descs[width] = _blob_desc(width)
+    return cast(
+        "list[tuple[bytes | None, ...]]", _ListParser().parse_rows(_BytesIOReader(page.body[page.offset :]), desc)
+    )
+
+
+_descs: dict[int, Any] = {}
+
+
+def _blob_desc(width: int) -> Any:
+    """Return the driver's description of a result of blob columns: its parser then only cuts the bytes."""
+    types = [BytesType] * width
+    names = ["c"] * width
+    return _ParseDesc(names, types, None, [None] * width, _make_deserializers(types), 4)
+
+
+def _fast_parser_agrees() -> bool:
+    """Compare the driver's compiled parser, which is not a published interface, with ours on one page."""
+    cells: list[tuple[bytes | None, ...]] = [(b"a" * 16, None, b""), (b"", b"\x00\x01", None)]
+    body = _INT.pack(2) + b"".join(_INT.pack(-1) if c is None else _INT.pack(len(c)) + c for row in cells for c in row)
+    try:
+        parsed = _ListParser().parse_rows(_BytesIOReader(body), _blob_desc(3))
+    except Exception:  # noqa: BLE001 - whatever a changed private interface raises, the plain way works
+        return False
+    return list(parsed) == cells == split_rows(body, 0, 3)
+
+
+try:
+    from cassandra.bytesio import BytesIOReader as _BytesIOReader
+    from cassandra.deserializers import make_deserializers as _make_deserializers
+    from cassandra.obj_parser import ListParser as _ListParser
+    from cassandra.parsing import ParseDesc as _ParseDesc
+except ImportError:
+    _FAST = False
+else:
+    _FAST = _fast_parser_agrees()
+
+
+class _RawResult(ResultMessage):  # type: ignore[misc]
+    """A RESULT message whose rows stay bytes. Each handler class has its own, with its own cache of metadata."""
+
+    cache: tuple[bytes, int, tuple[Column, ...]] | None = None
+
+    def recv_results_rows(self, f: Any, protocol_version: int, user_type_map: Any, *_: Any) -> None:
+        body, start = f.getvalue(), f.tell()
+        flags, count = _HEADER.unpack_from(body, start)
+        at = start + _HEADER.size
+        state = None
+        if flags & _HAS_MORE_PAGES:
+            (size,) = _INT.unpack_from(body, at)
+            state = body[at + 4 : at + 4 + size]
+            at += 4 + size
+        cache = type(self).cache
+        if cache is not None and not flags & ~_KNOWN_FLAGS and cache[1] == count and body.startswith(cache[0], at):
+            columns, at = cache[2], at + len(cache[0])
+        else:
+            self.recv_results_metadata(f, user_type_map)
+            columns = tuple(Column(m[2], type_of(m[3])) for m in self.column_metadata)
+            if not flags & ~_KNOWN_FLAGS:
+                type(self).cache = (body[at : f.tell()], count, columns)
+            at = f.tell()
+        self.paging_state = state
+        self.column_names = [c.name for c in columns]
+        self.parsed_rows = Page(columns, body, at, state)
+
+
+def raw_handler() -> type:
+    result = type("RawResult", (_RawResult,), {"cache": None})
+    return type(
+        "RawProtocolHandler",
+        (ProtocolHandler,),
+        {"message_types_by_opcode": {**ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: result}},
+    )
