@@ -5,26 +5,32 @@ Each method says when it is called, from which threads, what "nothing" is, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 import attrs
 
-from .clock import Stop
+from ._letters import DEAD, DeadLetter
+from .clock import Clock, Stop
 from .event import ChangeLike, Event, Progress
 from .options import StreamOption
 
 __all__ = [
     "ChangeLike",
+    "Committing",
     "Consumer",
     "Counting",
     "CursorAdmin",
     "CursorRecord",
     "CursorStore",
+    "DeadLetterAdmin",
+    "DeadLetters",
     "Fate",
     "Lease",
+    "Partitioned",
     "Resetter",
+    "RunScope",
     "Stopper",
     "StreamClient",
     "StreamFunc",
@@ -66,8 +72,28 @@ class Counting(Protocol):
         """Records read so far of which rows were gone, mostly because they were expiring. Never falls. Any thread."""
 
 
+@runtime_checkable
+class Reporting(Protocol):
+    """A stream client that reports on its source, for metrics and health checks. Any thread may ask; nothing blocks."""
+
+    @property
+    def poll_age_s(self) -> float:
+        """Seconds that the source has been asked without an answer; 0 while the stream waits for its consumer."""
+
+    @property
+    def log_ttl_s(self) -> int:
+        """How long the source keeps what the stream reads, in seconds; 0: for ever."""
+
+    @property
+    def clock_skew_us(self) -> int:
+        """Of the source's clocks the one that is furthest off: its time minus the client's, microseconds."""
+
+
 class StreamFunc(Protocol):
-    """Opens streams. A source that applies ``StreamLag`` itself has a true attribute ``supports_lag``."""
+    """Opens streams. A source that applies ``StreamLag`` itself has a true attribute ``supports_lag``.
+
+    One that has a name, such as ``shop.orders``, tells it in an attribute ``source``, for logs and traces.
+    """
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
         """Open a stream that continues right after the cursor *after*; "" starts at the oldest event.
@@ -206,3 +232,87 @@ class Stopper(Protocol):
 
     def stop(self) -> None:
         """Finish or drop background work and wait for it. Called at the end of each run, before the final flush."""
+
+
+class RunScope(Protocol):
+    """What one run lends to its consumer, until the run ends. All of it may be used by any thread."""
+
+    @property
+    def stop(self) -> Stop:
+        """Set when the run is to end, for whatever reason. A consumer that waits for something waits on this too."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run."""
+
+    @property
+    def fate(self) -> Fate:
+        """The fate of the run."""
+
+    def commit(self, cursor: str) -> None:
+        """Save *cursor* for this consumer; what the store raises is raised. Cursors come in order, one at a time."""
+
+    def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
+        """End the run with *error*, at once, also while it waits for events. The first error counts."""
+
+
+@runtime_checkable
+class Committing(Protocol):
+    """A consumer that is done with an event some time after ``consume`` returned, and moves the cursor itself.
+
+    It calls ``RunScope.commit`` with the cursor up to which everything is done. After an error, or a stop, what it has
+    not committed comes again. Its ``stop`` waits for the work under way.
+    """
+
+    def begin(self, scope: RunScope) -> None:
+        """Called at the start of each run, before the consumer is reset and the cursor read."""
+
+    def progress(self, cursor: str) -> None:
+        """Commit *cursor* once all events before it are done. Called by the thread of the run."""
+
+    def drain(self) -> None:
+        """Finish everything that was consumed, and commit it. Called when the head is reached, before ``stop``.
+
+        Raises:
+            Stopped: the run's stop was set meanwhile.
+        """
+
+
+@runtime_checkable
+class Partitioned(Protocol):
+    """An event that knows the partition it belongs to. All changes of a partition are in one order."""
+
+    def raw_partition_key(self) -> Mapping[str, bytes]:
+        """Return the undecoded partition key by column."""
+
+
+class DeadLetters(Protocol):
+    """Where a consumer's dead letters are kept. All methods may be called from several threads.
+
+    Each raises what the database raises; the event then comes again, and nothing is lost.
+    """
+
+    def tries(self, consumer: str, event: Event) -> int:
+        """Return how often *consumer* is known to have failed on *event*. Called at the first failure of a run."""
+
+    def set_tries(self, consumer: str, event: Event, tries: int) -> None:
+        """Keep how often *consumer* failed on *event*, durably; 0 forgets, because it succeeded."""
+
+    def put(self, letter: DeadLetter) -> None:
+        """Keep *letter* as dead, durably when this returns. The same event again replaces what was kept of it."""
+
+
+class DeadLetterAdmin(Protocol):
+    """What operators do with dead letters, and consumers do not."""
+
+    def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterable[DeadLetter]:
+        """Yield the letters of *consumer*, of all if None, by consumer and time of the event; *status* None: all."""
+
+    def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
+        """Return the letter of an event, None if there is none."""
+
+    def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
+        """Set the status of *letter* to replayed or discarded, and keep *reason* as an audit trail."""
+
+    def count_letters(self, consumer: str | None = None) -> Mapping[str, int]:
+        """Return how many letters are dead, by consumer; consumers without any are left out."""

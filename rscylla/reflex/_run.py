@@ -17,9 +17,10 @@ from prometheus_client import CollectorRegistry
 
 from ..abc import Consumer, CursorStore, Fate, Resetter, Stopper, StreamClient, StreamFunc
 from ..clock import Clock, Stop, SystemClock
-from ..errors import ConfigError, HeadReached, RscyllaError, RunError, Stopped, is_resumable
+from ..errors import ConfigError, CursorExpired, HeadReached, RscyllaError, RunError, Stopped, is_resumable
 from ..event import Event, Progress
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
+from ._lane import Lane, entered
 from .fate import NO_FATE
 from .metrics import ConsumerSeries, metrics_for
 
@@ -75,6 +76,11 @@ class Spec:
         """The options, folded."""
         return resolve(self.options)
 
+    @property
+    def source(self) -> str:
+        """What the stream reads, such as ``shop.orders``; "" if it does not say."""
+        return str(getattr(self.stream, "source", ""))
+
     def stop(self) -> None:
         """Stop the consumer's background work, if it has any."""
         if isinstance(self.consumer, Stopper):
@@ -90,8 +96,14 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
         RunError: anything else that is an ``Exception``: the stage, consumer and event are named, the cause chained.
             What fails while the run is put away is attached to the first error as a note.
     """
-    stop = stop or Stop()
+    lane = Lane(spec.name, spec.source, stop or Stop(), spec.clock, spec.series)
+    with entered(lane):
+        _run(spec, lane)
+
+
+def _run(spec: Spec, lane: Lane) -> NoReturn:
     name, store, consumer, fate, series = spec.name, spec.store, spec.consumer, spec.fate, spec.series
+    stop, clock = lane.stop, spec.clock
     client: StreamClient | None = None
     event: Event | None = None
     stage = "reset"
@@ -107,7 +119,7 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
         # A stream that supports the lag reads later; any other only hands out later, and is made to wait here.
         hold = None if getattr(spec.stream, "supports_lag", False) else options.lag
         while True:
-            stage, event = "recv", None
+            stage, event, lane.event = "recv", None, None
             stop.check()
             item = client.recv()
             fate.tempt("after_recv")
@@ -117,17 +129,21 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
                 store.set_cursor(name, item.cursor)
                 series.count("progress")
                 continue
-            event = _checked(item)
+            lane.event = event = _checked(item)
             if hold:
                 stage = "delay"
-                _hold_back(event, hold, spec.clock, stop)
+                _hold_back(event, hold, clock, stop)
             stage = "consume"
+            stop.check()  # it may have been set while the stream was waited for: nothing is begun any more
+            series.begun(clock)
             consumer.consume(event, fate)
+            series.ended()
             fate.tempt("after_consume")
             stage = "set_cursor"
             fate.tempt("before_set_cursor")
             store.set_cursor(name, event.id)
     except BaseException as error:
+        series.ended(failed=True)
         left = _put_away(spec, client)
         failure = _failure(spec, stage, event, error)
         if left and isinstance(failure, HeadReached | Stopped):
@@ -138,7 +154,9 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
         for stage, cause in left:
             failure.add_note(f"then {stage} failed too: {_in_short(cause)}")
         if isinstance(failure, RunError):
-            series.run_failed(failure.stage)
+            series.run_failed(failure.stage, failure.event_id)
+            if isinstance(failure.__cause__, CursorExpired):
+                series.count("cursor_expired")
         if failure is error:
             raise
         raise failure from failure.__cause__

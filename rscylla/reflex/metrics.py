@@ -24,12 +24,15 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from ..abc import Counting, StreamClient, Watermarked
+from ..abc import Counting, Reporting, StreamClient, Watermarked
 from ..clock import Clock, SystemClock
 
 __all__ = ["ConsumerSeries", "Metrics", "metrics_for"]
 
-COUNTERS = ("consumed", "dead_lettered", "errors", "flush_failures", "late", "progress", "recovered", "skipped")
+COUNTERS = (
+    *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures"),
+    *("late", "progress", "recovered", "skipped"),
+)
 AGE_BUCKETS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1e3, 1e4, 5e4, 1e5)
 LATENCY_BUCKETS = (0.01, 0.1, 1.0, 5.0, 10.0, 60.0, 300.0)
 
@@ -72,12 +75,16 @@ class ConsumerSeries:
         self._unsafe_lag: bool | None = None
         self._source: Watermarked | None = None
         self._counting: Counting | None = None
+        self._reporting: Reporting | None = None
         self._incomplete = 0
         self._watermark_us = 0
         self._last_event_us: int | None = None
         self._last_age_us = 0
         self._active_at: float | None = None
+        self._busy: tuple[Clock, float] | None = None
+        self._failing = ("", 0)
         self._finished = False
+        self._open = False
         self._lock = threading.Lock()
 
     def configure(self, *, clock: Clock, lag_alert: timedelta | None, activity_ttl: timedelta | None) -> None:
@@ -92,16 +99,19 @@ class ConsumerSeries:
         with self._lock:
             self._source = client if isinstance(client, Watermarked) else None
             self._counting = client if isinstance(client, Counting) else None
+            self._reporting = client if isinstance(client, Reporting) else None
             self._unsafe_lag = unsafe_lag
             self._finished = False
+            self._open = True
 
     def closed(self) -> None:
         """Let go of the stream, and keep its last watermark: the lag goes on growing until a run catches up."""
         with self._lock:
+            self._open = False
             self._watermark_us = self._watermark()
             self._source = None
             self._incomplete += self._counting.incomplete_records if self._counting is not None else 0
-            self._counting = None
+            self._counting = self._reporting = None
 
     def finished(self) -> None:
         """Drop the gauges of lag: this consumer is meant to be down, so its lag is no news."""
@@ -133,10 +143,31 @@ class ConsumerSeries:
         with self._lock:
             self.counts[what] += 1
 
-    def run_failed(self, stage: str) -> None:
-        """Count a run that ended with an error at *stage*."""
+    def begun(self, clock: Clock) -> None:
+        """Note that the consumer was handed an event now, or goes on after a pause."""
+        self._busy = clock, clock.monotonic()
+
+    def ended(self, *, failed: bool = False) -> None:
+        """Note that the consumer is done with its event, or *failed* at it, or pauses on purpose."""
+        self._busy = None
+        if not failed and self._failing[1]:
+            self._failing = ("", 0)
+
+    def paused(self) -> None:
+        """Note that the consumer waits on purpose, so that it does not seem to hang; ``begun`` ends that."""
+        self._busy = None
+
+    def event_failed(self, event_id: str) -> None:
+        """Count a failure of the event that is being consumed; another one starts at one."""
+        known, times = self._failing
+        self._failing = (event_id, times + 1 if known == event_id else 1)
+
+    def run_failed(self, stage: str, event_id: str = "") -> None:
+        """Count a run that ended with an error at *stage*, when it was consuming the event *event_id*."""
         with self._lock:
             self.run_errors[stage] = self.run_errors.get(stage, 0) + 1
+        if stage == "consume" and event_id:
+            self.event_failed(event_id)
 
     def watermark_lag(self) -> float | None:
         """Return how many seconds the stream is behind the clock, or None if it does not say."""
@@ -175,6 +206,38 @@ class ConsumerSeries:
         """Return how many records of the streams so far lacked rows."""
         with self._lock:
             return self._incomplete + (self._counting.incomplete_records if self._counting is not None else 0)
+
+    def busy(self) -> float:
+        """Return for how many seconds the consumer has been working on its event; 0 between events."""
+        busy = self._busy
+        return 0.0 if busy is None else max(0.0, busy[0].monotonic() - busy[1])
+
+    def failing(self) -> tuple[str, int]:
+        """Return the id of the event that failed last, and how often in a row; ("", 0) once it was consumed."""
+        return self._failing
+
+    def failing_attempts(self) -> float:
+        """Return how often in a row the event at hand has failed."""
+        return float(self._failing[1])
+
+    def streaming(self) -> bool:
+        """Return whether a stream is open."""
+        return self._open
+
+    def poll_age(self) -> float | None:
+        """Return since how many seconds the source has been asked without an answer; None if it does not say."""
+        reporting = self._reporting
+        return None if reporting is None else reporting.poll_age_s
+
+    def log_ttl(self) -> float | None:
+        """Return how many seconds the source keeps what it has; None if for ever, or if it does not say."""
+        reporting = self._reporting
+        return (reporting.log_ttl_s or None) if reporting is not None else None
+
+    def clock_skew(self) -> float | None:
+        """Return how many seconds the clock furthest off is ahead of the client's; None if the source does not say."""
+        reporting = self._reporting
+        return None if reporting is None else reporting.clock_skew_us / 1e6
 
     def _watermark(self) -> int:
         current = self._source.watermark_us if self._source is not None else 0
@@ -216,6 +279,19 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_watermark_lag_seconds", "clock minus the stream's watermark", ConsumerSeries.watermark_lag),
     ("rscylla_last_event_age_seconds", "age of the last event the consumer got", ConsumerSeries.last_event_age),
     ("rscylla_unsafe_lag", "1 if StreamLag is so short that late rows may be missed", ConsumerSeries.unsafe_lag),
+    ("rscylla_poll_age_seconds", "how long the source has been asked without an answer", ConsumerSeries.poll_age),
+    ("rscylla_log_ttl_seconds", "how long the source keeps what the consumer reads", ConsumerSeries.log_ttl),
+    (
+        "rscylla_clock_skew_seconds",
+        "of the source's clocks the one furthest off, minus the client's",
+        ConsumerSeries.clock_skew,
+    ),
+    ("rscylla_busy_seconds", "how long the consumer has been working on its event", ConsumerSeries.busy),
+    (
+        "rscylla_failing_event_attempts",
+        "how often in a row the event at hand has failed",
+        ConsumerSeries.failing_attempts,
+    ),
 )
 
 _REFLEX_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
@@ -232,6 +308,11 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_consumed_events", "events consumed without an error", lambda s: s.counts["consumed"]),
     ("rscylla_recovered_events", "events whose error the recover function swallowed", lambda s: s.counts["recovered"]),
     ("rscylla_late_events", "events that a sweep found after their window had been read", lambda s: s.counts["late"]),
+    (
+        "rscylla_cursor_expired",
+        "runs that found their cursor to be older than what the log keeps",
+        lambda s: s.counts["cursor_expired"],
+    ),
     (
         "rscylla_incomplete_records",
         "records of the log of which rows were gone, mostly because they were expiring",

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import DuplicateTimeseries
 
 from rscylla._timeuuid import datetime_of
-from rscylla.errors import ConnectionFailed, HeadReached, RunError
+from rscylla.errors import ConnectionFailed, CursorExpired, HeadReached, RunError
 from rscylla.event import Progress, SimpleEvent
 from rscylla.options import StreamLag, StreamToHead
 from rscylla.reflex import NO_FATE, Consumer, Spec, metrics_for, run, run_forever
@@ -76,9 +76,15 @@ NAMES = {
     "rscylla_watermark_lag_seconds": "gauge",
     "rscylla_last_event_age_seconds": "gauge",
     "rscylla_unsafe_lag": "gauge",
+    "rscylla_poll_age_seconds": "gauge",
+    "rscylla_log_ttl_seconds": "gauge",
+    "rscylla_clock_skew_seconds": "gauge",
+    "rscylla_busy_seconds": "gauge",
+    "rscylla_failing_event_attempts": "gauge",
     "rscylla_consumed_events": "counter",
     "rscylla_recovered_events": "counter",
     "rscylla_late_events": "counter",
+    "rscylla_cursor_expired": "counter",
     "rscylla_incomplete_records": "counter",
     "rscylla_progress": "counter",
     "rscylla_flush_failures": "counter",
@@ -325,3 +331,63 @@ def test_nothing_is_registered_on_import() -> None:
         "assert not [n for n in names if n.startswith(('reflex_', 'rscylla_'))], names\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_the_source_reports_is_shown_while_its_stream_is_open() -> None:
+    bench = Bench()
+    seen: list[Scrape] = []
+
+    class Client:
+        poll_age_s = 2.5
+        log_ttl_s = 86_400
+        clock_skew_us = -1_500_000
+
+        def recv(self) -> Any:
+            seen.append(bench.scrape())
+            raise HeadReached
+
+        def close(self) -> None: ...
+
+    with pytest.raises(HeadReached):
+        run(Spec(lambda *_, **__: Client(), FakeCursorStore(), bench.consumer, StreamToHead(), clock=bench.clock))
+    assert seen[0]["rscylla_poll_age_seconds", "billing"] == 2.5
+    assert seen[0]["rscylla_log_ttl_seconds", "billing"] == 86_400
+    assert seen[0]["rscylla_clock_skew_seconds", "billing"] == -1.5
+    assert ("rscylla_poll_age_seconds", "billing") not in bench.scrape(), "nothing is asked between two runs"
+
+
+def test_a_consumer_that_hangs_shows_for_how_long() -> None:
+    bench = Bench()
+    seen: list[float] = []
+
+    def fn(event: Any, fate: Any) -> None:
+        bench.clock.advance(42)
+        seen.append(bench.scrape()["rscylla_busy_seconds", "billing"])
+
+    consumer = Consumer("billing", fn, registry=bench.registry, clock=bench.clock)
+    with pytest.raises(HeadReached):
+        run(Spec(FakeStream([event(1, START_US)]), FakeCursorStore(), consumer, StreamToHead(), clock=bench.clock))
+    assert seen == [42]
+    assert bench.scrape()["rscylla_busy_seconds", "billing"] == 0
+
+
+def test_a_poison_event_shows_how_often_it_has_failed_until_it_is_consumed() -> None:
+    bench = Bench()
+    consumer = RecordingConsumer("billing", fail={"e2": ValueError("no")}, times=3)
+    store = FakeCursorStore()
+    attempts: list[float] = []
+    for _ in range(4):
+        stream = FakeStream([event(1, START_US), event(2, START_US)])
+        with pytest.raises((RunError, HeadReached)):
+            run(Spec(stream, store, consumer, StreamToHead(), registry=bench.registry))
+        attempts.append(bench.scrape()["rscylla_failing_event_attempts", "billing"])
+    assert attempts == [1, 2, 3, 0]
+
+
+def test_an_expired_cursor_is_counted() -> None:
+    bench = Bench()
+    stream = FakeStream(clock=bench.clock)
+    gap = datetime_of(START_US)
+    stream.fail("open", CursorExpired("the cursor is older than the log", gap_from=gap, gap_to=gap))
+    bench.run(stream=stream)
+    assert bench.scrape()["rscylla_cursor_expired_total", "billing"] == 1

@@ -1,0 +1,53 @@
+"""What the running thread works on: the lane that ``run`` is in, for logs, traces, and waits that a stop has to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import attrs
+
+from ..clock import Clock, Stop
+from ..event import Event
+from .metrics import ConsumerSeries
+
+__all__ = ["Lane", "current_lane", "entered"]
+
+
+@attrs.define(eq=False)
+class Lane:
+    """One run of a spec, as ``current_lane`` shows it to consumers and wrappers of them.
+
+    ``stop`` is the run's own signal: code that works or waits long inside a consumer looks at it, or waits on it with
+    ``clock``. ``source`` names what is read, such as ``shop.orders``, "" if the stream does not say. ``event`` is the
+    one that is being consumed, None between events.
+    """
+
+    consumer: str
+    source: str
+    stop: Stop
+    clock: Clock
+    series: ConsumerSeries
+    event: Event | None = None
+
+
+_current: ContextVar[Lane | None] = ContextVar("rscylla_lane", default=None)
+
+
+def current_lane() -> Lane | None:
+    """Return the lane whose ``run`` called us, None outside of one.
+
+    It goes by context: a thread that a consumer starts has it only if it runs in ``contextvars.copy_context()``.
+    """
+    return _current.get()
+
+
+@contextmanager
+def entered(lane: Lane) -> Iterator[Lane]:
+    """Make *lane* the current one."""
+    token = _current.set(lane)
+    try:
+        yield lane
+    finally:
+        _current.reset(token)
