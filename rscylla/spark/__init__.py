@@ -1,0 +1,1 @@
+"""CDC logs in Spark: the data source ``scylla-cdc``, windows with a cursor, and pipeline helpers."""

@@ -1,0 +1,147 @@
+"""What the columns of a DataFrame of changes are in CQL: key, static or regular, and how their parts can be written.
+
+The data source writes it into the metadata of the schema's fields, from where it travels with a DataFrame, also through
+Parquet files. Fields of the primary key carry it at the top, the others in ``cdc_values``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from ..cdc.topology import BaseColumn
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["CQL", "ColumnShape", "Shape", "metadata_of"]
+
+CQL = "cql"
+"""Key of a field's metadata: an object with type, kind, position, descending."""
+
+Form = Literal["value", "set", "map", "list", "udt"]
+
+_PREFIX = "cdc_"
+_NATIVE = frozenset(
+    "ascii bigint blob boolean counter date decimal double duration float inet int smallint text time timestamp "
+    "timeuuid tinyint uuid varchar varint".split()
+)
+
+
+def metadata_of(column: BaseColumn) -> dict[str, Any]:
+    """Return the metadata of the field for *column*."""
+    return {
+        CQL: {
+            "type": column.type_text,
+            "kind": column.kind,
+            "position": column.position,
+            "descending": column.descending,
+        }
+    }
+
+
+@attrs.frozen
+class ColumnShape:
+    """A column of the base table: its CQL type and the type that it has in Spark.
+
+    ``form`` is "value" for what is written as a whole, else "set", "map", "list" or "udt" for one that is not frozen.
+    """
+
+    name: str
+    kind: str
+    cql: str
+    type: DataType = attrs.field(eq=False)
+    descending: bool = False
+
+    @property
+    def form(self) -> Form:
+        if self.kind in ("partition_key", "clustering"):
+            return "value"
+        outer = re.split("[<(]", self.cql, maxsplit=1)[0].strip()
+        if outer in ("set", "map", "list") and isinstance(self.type, ArrayType | MapType):
+            return outer  # type: ignore[return-value]
+        if outer in _NATIVE or outer in ("frozen", "tuple", "vector") or not isinstance(self.type, StructType):
+            return "value"
+        return "udt"
+
+
+@attrs.frozen
+class Shape:
+    """The columns of a table, by what they are. ``values`` are the static and regular ones."""
+
+    partition: tuple[ColumnShape, ...]
+    clustering: tuple[ColumnShape, ...]
+    values: tuple[ColumnShape, ...]
+
+    @property
+    def keys(self) -> tuple[ColumnShape, ...]:
+        return self.partition + self.clustering
+
+    @property
+    def key_names(self) -> list[str]:
+        return [c.name for c in self.keys]
+
+    @property
+    def statics(self) -> tuple[ColumnShape, ...]:
+        return tuple(c for c in self.values if c.kind == "static")
+
+    @property
+    def regulars(self) -> tuple[ColumnShape, ...]:
+        return tuple(c for c in self.values if c.kind == "regular")
+
+    @classmethod
+    def of(cls, df: DataFrame) -> Shape:
+        """Return the shape of the table whose changes *df* holds.
+
+        Raises:
+            ConfigError: *df* was not read with ``mode=changes``, or a step in between dropped the fields' metadata.
+        """
+        fields = {f.name: f for f in df.schema.fields}
+        for needed in ("cdc_values", "cdc_operation", "cdc_timestamp", "cdc_touched", "cdc_deleted"):
+            if needed not in fields:
+                raise ConfigError(
+                    f"the DataFrame has no column {needed!r}; read it with format('scylla-cdc') and mode 'changes'"
+                )
+        keys = [f for f in df.schema.fields if not f.name.startswith(_PREFIX) or CQL in f.metadata]
+        shapes = [_shape_of(f) for f in keys]
+        values = fields["cdc_values"].dataType
+        if not isinstance(values, StructType):
+            raise ConfigError("cdc_values is no struct; read the DataFrame with mode 'changes'")
+        partition = sorted((f, s) for f, s in zip(_places(keys), shapes, strict=True) if s.kind == "partition_key")
+        clustering = sorted((f, s) for f, s in zip(_places(keys), shapes, strict=True) if s.kind == "clustering")
+        if not partition:
+            raise ConfigError("the DataFrame has no column of the partition key; keep the key columns when selecting")
+        return cls(
+            tuple(s for _, s in partition), tuple(s for _, s in clustering), tuple(map(_shape_of, values.fields))
+        )
+
+    @classmethod
+    def from_columns(cls, columns: list[tuple[BaseColumn, DataType]]) -> Shape:
+        """Return the shape of a table by its columns and their types in Spark."""
+        shapes = [
+            ColumnShape(c.name, c.kind, c.type_text, type_, c.descending)
+            for c, type_ in sorted(columns, key=lambda pair: pair[0].position)
+        ]
+        return cls(
+            tuple(s for s in shapes if s.kind == "partition_key"),
+            tuple(s for s in shapes if s.kind == "clustering"),
+            tuple(sorted((s for s in shapes if s.kind in ("static", "regular")), key=lambda s: s.name)),
+        )
+
+
+def _places(fields: list[StructField]) -> list[int]:
+    return [int(f.metadata[CQL]["position"]) for f in fields]
+
+
+def _shape_of(field: StructField) -> ColumnShape:
+    told = field.metadata.get(CQL)
+    if told is None:
+        raise ConfigError(
+            f"the column {field.name!r} does not say what it is in CQL; some steps drop that from a schema (metadata "
+            f"{CQL!r}): pass the DataFrame as the data source gave it, or only filtered"
+        )
+    return ColumnShape(field.name, told["kind"], told["type"], field.dataType, bool(told.get("descending", False)))
