@@ -15,12 +15,13 @@ from typing import NoReturn
 import attrs
 from prometheus_client import CollectorRegistry
 
-from ..abc import Consumer, CursorStore, Fate, Resetter, Stopper, StreamClient, StreamFunc
+from ..abc import Committing, Consumer, CursorStore, Fate, Resetter, Stopper, StreamClient, StreamFunc
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, CursorExpired, HeadReached, RscyllaError, RunError, Stopped, is_resumable
 from ..event import Event, Progress
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from ._lane import Lane, entered
+from ._scope import Scope
 from .fate import NO_FATE
 from .metrics import ConsumerSeries, metrics_for
 
@@ -81,6 +82,21 @@ class Spec:
         """What the stream reads, such as ``shop.orders``; "" if it does not say."""
         return str(getattr(self.stream, "source", ""))
 
+    def on(self, stream: StreamFunc) -> Spec:
+        """Return the same spec over another *stream*."""
+        other = object.__new__(Spec)
+        other.__attrs_init__(
+            stream,
+            self.store,
+            self.consumer,
+            self.options,
+            self.fate,
+            self.clock,
+            self.flush_timeout,
+            series=self.series,
+        )
+        return other
+
     def stop(self) -> None:
         """Stop the consumer's background work, if it has any."""
         if isinstance(self.consumer, Stopper):
@@ -96,70 +112,101 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
         RunError: anything else that is an ``Exception``: the stage, consumer and event are named, the cause chained.
             What fails while the run is put away is attached to the first error as a note.
     """
-    lane = Lane(spec.name, spec.source, stop or Stop(), spec.clock, spec.series)
+    scope = Scope(spec.name, spec.store, spec.clock, spec.fate, stop or Stop())
+    lane = Lane(spec.name, spec.source, scope.stop, spec.clock, spec.series)
+    at = _Place()
     with entered(lane):
-        _run(spec, lane)
+        try:
+            _drive(spec, scope, lane, at)
+        except BaseException as error:
+            spec.series.ended(failed=True)
+            left = _put_away(spec, at.client)
+            scope.end()
+            failure = _ended(spec, scope, at, error, left)
+            if failure is error:
+                raise
+            raise failure from failure.__cause__
 
 
-def _run(spec: Spec, lane: Lane) -> NoReturn:
-    name, store, consumer, fate, series = spec.name, spec.store, spec.consumer, spec.fate, spec.series
-    stop, clock = lane.stop, spec.clock
-    client: StreamClient | None = None
+@attrs.define
+class _Place:
+    """How far a run has come: the stage, the event, and the stream once it is open."""
+
+    stage: str = "reset"
     event: Event | None = None
-    stage = "reset"
-    try:
-        if isinstance(consumer, Resetter):
-            consumer.reset()
-        stage = "get_cursor"
-        cursor = store.get_cursor(name)
-        stage = "stream"
-        options = spec.stream_options
-        client = spec.stream(cursor, *spec.options, stop=stop)
-        series.opened(client, unsafe_lag=options.lag < SAFE_LAG if options.lag is not None else None)
-        # A stream that supports the lag reads later; any other only hands out later, and is made to wait here.
-        hold = None if getattr(spec.stream, "supports_lag", False) else options.lag
-        while True:
-            stage, event, lane.event = "recv", None, None
-            stop.check()
+    client: StreamClient | None = None
+
+
+def _drive(spec: Spec, scope: Scope, lane: Lane, at: _Place) -> NoReturn:
+    """Do the steps of a run, noting in *at* which, until one of them raises."""
+    consumer, fate, series, clock, stop = spec.consumer, spec.fate, spec.series, spec.clock, scope.stop
+    committing = consumer if isinstance(consumer, Committing) else None
+    if committing is not None:
+        committing.begin(scope)
+    if isinstance(consumer, Resetter):
+        consumer.reset()
+    at.stage = "get_cursor"
+    cursor = spec.store.get_cursor(spec.name)
+    at.stage = "stream"
+    options = spec.stream_options
+    client = at.client = spec.stream(cursor, *spec.options, stop=stop)
+    series.opened(client, unsafe_lag=options.lag < SAFE_LAG if options.lag is not None else None)
+    # A stream that supports the lag reads later; any other only hands out later, and is made to wait here.
+    hold = None if getattr(spec.stream, "supports_lag", False) else options.lag
+    while True:
+        at.stage, at.event, lane.event = "recv", None, None
+        stop.check()
+        try:
             item = client.recv()
-            fate.tempt("after_recv")
-            if isinstance(item, Progress):
-                stage = "set_cursor"
-                fate.tempt("before_set_cursor")
-                store.set_cursor(name, item.cursor)
-                series.count("progress")
-                continue
-            lane.event = event = _checked(item)
-            if hold:
-                stage = "delay"
-                _hold_back(event, hold, clock, stop)
-            stage = "consume"
-            stop.check()  # it may have been set while the stream was waited for: nothing is begun any more
-            series.begun(clock)
-            consumer.consume(event, fate)
-            series.ended()
-            fate.tempt("after_consume")
-            stage = "set_cursor"
-            fate.tempt("before_set_cursor")
-            store.set_cursor(name, event.id)
-    except BaseException as error:
-        series.ended(failed=True)
-        left = _put_away(spec, client)
-        failure = _failure(spec, stage, event, error)
-        if left and isinstance(failure, HeadReached | Stopped):
-            # Not all is saved, so the run has not ended well after all.
-            stage, cause = left.pop(0)
-            failure = _failure(spec, stage, None, cause)
-            failure.add_note(f"the run itself ended with {type(error).__name__}")
-        for stage, cause in left:
-            failure.add_note(f"then {stage} failed too: {_in_short(cause)}")
-        if isinstance(failure, RunError):
-            series.run_failed(failure.stage, failure.event_id)
-            if isinstance(failure.__cause__, CursorExpired):
-                series.count("cursor_expired")
-        if failure is error:
+        except HeadReached:
+            if committing is not None:
+                at.stage = "consume"
+                committing.drain()
+                at.stage = "recv"
             raise
-        raise failure from failure.__cause__
+        fate.tempt("after_recv")
+        if isinstance(item, Progress):
+            at.stage = "set_cursor"
+            (committing.progress if committing is not None else scope.commit)(item.cursor)
+            series.count("progress")
+            continue
+        event = at.event = lane.event = _checked(item)
+        if hold:
+            at.stage = "delay"
+            _hold_back(event, hold, clock, stop)
+        at.stage = "consume"
+        stop.check()  # it may have been set while the stream was waited for: nothing is begun any more
+        series.begun(clock)
+        consumer.consume(event, fate)
+        series.ended()
+        if committing is None:
+            fate.tempt("after_consume")
+            at.stage = "set_cursor"
+            scope.commit(event.id)
+
+
+def _ended(
+    spec: Spec, scope: Scope, at: _Place, error: BaseException, left: list[tuple[str, Exception]]
+) -> BaseException:
+    """Return what the run raises for *error*; *left* is what failed while it was put away."""
+    failure = _failure(spec, at.stage, at.event, error)
+    told = scope.failure  # what went wrong in the consumer's own threads, and ended the run
+    if told is not None and isinstance(failure, HeadReached | Stopped):
+        failure = _failure(spec, told.stage, told.event, told.error)
+    elif told is not None:
+        failure.add_note(f"meanwhile {told.stage} failed too: {_in_short(told.error)}")
+    if left and isinstance(failure, HeadReached | Stopped):
+        # Not all is saved, so the run has not ended well after all.
+        stage, cause = left.pop(0)
+        failure = _failure(spec, stage, None, cause)
+        failure.add_note(f"the run itself ended with {type(error).__name__}")
+    for stage, cause in left:
+        failure.add_note(f"then {stage} failed too: {_in_short(cause)}")
+    if isinstance(failure, RunError):
+        spec.series.run_failed(failure.stage, failure.event_id)
+        if isinstance(failure.__cause__, CursorExpired):
+            spec.series.count("cursor_expired")
+    return failure
 
 
 def _checked(item: object) -> Event:

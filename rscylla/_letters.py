@@ -1,0 +1,117 @@
+"""Dead letters: events that a consumer could not handle, kept until somebody decides what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import attrs
+
+from .event import ChangeLike, Event, Operation
+
+__all__ = ["DEAD", "DISCARDED", "REPLAYED", "STATUSES", "DeadLetter", "KeptChange", "KeptEvent"]
+
+T = TypeVar("T")
+
+DEAD, REPLAYED, DISCARDED = "dead", "replayed", "discarded"
+STATUSES = (DEAD, REPLAYED, DISCARDED)
+"""What may have become of a letter: nothing yet, it was handled after all, somebody decided against it."""
+
+
+@attrs.frozen
+class KeptChange:
+    """The change of an event that was kept, as its metadata tells it.
+
+    Values are in terms of JSON, as ``rscylla.to_json`` makes them: uuids, timestamps, blobs and decimals are text. For
+    the values as they were, read the event from its log again.
+    """
+
+    _fields: Mapping[str, Any] = attrs.field(repr=False)
+
+    @property
+    def operation(self) -> int:
+        name = str(self._fields["operation"])
+        return Operation[name] if name in Operation.__members__ else int(name.rpartition("_")[2])
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._fields.get("key") or {}
+        return found
+
+    @property
+    def before(self) -> Mapping[str, Any] | None:
+        return self._fields.get("before")
+
+    @property
+    def after(self) -> Mapping[str, Any] | None:
+        return self._fields.get("after")
+
+    @property
+    def ttl(self) -> int | None:
+        return self._fields.get("ttl")
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return all that was kept."""
+        return self._fields
+
+
+@attrs.frozen(repr=False)
+class KeptEvent(Event):
+    """An event that was kept outside of its stream. Its change, if its metadata tells one, is a ``KeptChange``."""
+
+    id: str
+    type: int
+    foreign_id: str
+    timestamp: datetime
+    metadata: bytes = b""
+    trace: bytes = b""
+    late: bool = False
+
+    @classmethod
+    def of(cls, event: Event) -> KeptEvent:
+        """Return what is kept of *event*; its metadata and key are made now, and left empty where that fails."""
+        # What cannot be made may be why the consumer failed, and must not keep the letter from being written.
+        return cls(
+            event.id,
+            _made(lambda: int(event.type), 0),
+            _made(lambda: event.foreign_id, ""),
+            event.timestamp,
+            _made(lambda: bytes(event.metadata), b""),
+            _made(lambda: bytes(event.trace), b""),
+            _made(lambda: bool(event.late), False),
+        )
+
+    @property
+    def change(self) -> ChangeLike | None:
+        try:
+            fields = json.loads(self.metadata)
+        except ValueError:
+            return None
+        return KeptChange(fields) if isinstance(fields, dict) and "operation" in fields else None
+
+
+def _made(make: Callable[[], T], otherwise: T) -> T:
+    try:
+        return make()
+    except Exception:  # noqa: BLE001 - the event's own code, or the user's event_type=
+        return otherwise
+
+
+@attrs.frozen
+class DeadLetter:
+    """An event that *consumer* could not handle in *attempts* attempts, and why.
+
+    ``error`` is the type of the last error, ``traceback`` its whole text, which may hold row values. ``failed_at`` and
+    the times of ``audit`` are aware UTC. ``audit`` tells what was done about it: the time and process, and what.
+    """
+
+    consumer: str
+    event: KeptEvent
+    attempts: int
+    error: str
+    traceback: str = attrs.field(repr=False)
+    failed_at: datetime
+    status: str = DEAD
+    audit: tuple[tuple[str, str], ...] = ()
