@@ -1,0 +1,226 @@
+"""Changes as cells with write times, and how cells merge: the last write of each wins, whatever order they come in.
+
+A frame of cells has one row a row of the table, and one for each partition's static row (its clustering key is null),
+which also says what was deleted of the partition. Merging is idempotent and knows no order, so frames of cells may
+be united and merged at any time. Columns, besides the key:
+
+    cdc_row_deleted         write time of the newest delete of the row
+    cdc_marker              struct: the row was inserted, so it exists without a value
+    cdc_partition_deleted   write time of the newest delete of the partition
+    cdc_ranges              array of struct: deleted ranges of rows
+    cdc_cell_NAME           struct: the cell of a column that is written as a whole
+    cdc_gone_NAME           write time of the newest delete of a whole collection or UDT
+    cdc_elements_NAME       array of struct: the cells of a set, map or list
+    cdc_field_N_NAME        struct: the cell of the field number N of a UDT
+
+Write times are in microseconds, ``expires`` in seconds since the epoch. Source of the rules: Scylla ``mutation/``
+(compare_atomic_cell_for_merge, row_marker, collection_mutation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.window import WindowSpec
+
+from ..shape import ColumnShape, Shape
+from .order import byte_order, comparable, timeuuid_order
+
+__all__ = ["cells_of", "element_types", "merge_cells", "merged_columns", "udt_fields"]
+
+NULL = F.lit
+
+_DELETES_ROW = ("row_delete", "service_row_delete")
+_DELETES_PARTITION = ("partition_delete", "service_partition_delete")
+_RANGES = ("range_start_inclusive", "range_start_exclusive", "range_end_inclusive", "range_end_exclusive")
+_WRITES = ("insert", "update")
+
+
+def element_types(column: ColumnShape) -> tuple[DataType, DataType]:
+    """Return the types of key and value of a collection's cells; the value of a set's cell is always null."""
+    type_ = column.type
+    if isinstance(type_, MapType):
+        return type_.keyType, type_.valueType
+    assert isinstance(type_, ArrayType)
+    return (StringType() if column.form == "list" else type_.elementType), type_.elementType
+
+
+def udt_fields(column: ColumnShape) -> list[tuple[str, DataType, str]]:
+    """Return name, type, and the frame's column of each field of a UDT."""
+    assert isinstance(column.type, StructType)
+    return [(f.name, f.dataType, f"cdc_field_{n}_{column.name}") for n, f in enumerate(column.type.fields)]
+
+
+# ---------------------------------------------------------------- changes to cells
+
+
+def cells_of(changes: DataFrame, shape: Shape) -> DataFrame:
+    """Return the cells of *changes*, one row a change, not merged yet."""
+    operation = F.col("cdc_operation")
+    known = changes.where(operation.isin(*_WRITES, *_DELETES_ROW, *_DELETES_PARTITION, *_RANGES))
+    time = F.unix_micros("cdc_timestamp")
+    expires = F.when(F.col("cdc_ttl") > 0, F.floor(time / 1_000_000) + F.col("cdc_ttl"))
+    ttl = F.when(F.col("cdc_ttl") > 0, F.col("cdc_ttl"))
+    deletes_row = operation.isin(*_DELETES_ROW)
+    deletes_partition = operation.isin(*_DELETES_PARTITION)
+    if not shape.clustering:  # a partition is a row
+        deletes_row, deletes_partition = deletes_row | deletes_partition, F.lit(False)
+    columns = [F.col(_quoted(c.name)) for c in shape.keys]
+    columns += [
+        F.when(deletes_row, time).alias("cdc_row_deleted"),
+        F.when(operation == "insert", _struct(t=time, expires=expires, ttl=ttl)).alias("cdc_marker"),
+        F.when(deletes_partition, time).alias("cdc_partition_deleted"),
+        _ranges(operation, time, shape, changes).alias("cdc_ranges"),
+    ]
+    for column in shape.values:
+        columns += _column_cells(column, changes, time, expires, ttl)
+    return known.select(*columns)
+
+
+def _ranges(operation: Column, time: Column, shape: Shape, changes: DataFrame) -> Column:
+    """Return the deleted range as an array of one; an end whose row is gone is null, and the range deletes nothing."""
+    if "cdc_range" not in changes.columns:
+        return F.array().cast("array<struct<t: bigint>>")
+    whole = operation.isin(*_RANGES) & F.col("cdc_range.start").isNotNull() & F.col("cdc_range.end").isNotNull()
+    return F.when(
+        whole, F.array(_struct(t=time, start=F.col("cdc_range.start"), end=F.col("cdc_range.end")))
+    )
+
+
+def _column_cells(
+    column: ColumnShape, changes: DataFrame, time: Column, expires: Column, ttl: Column
+) -> list[Column]:
+    name = column.name
+    value = F.col("cdc_values").getField(name)
+    marked = F.array_contains("cdc_deleted", name)
+    touched = F.array_contains("cdc_touched", name)
+    if column.form == "value":
+        dead = value.isNull()
+        cell = _struct(
+            t=time, dead=dead, expires=F.when(~dead, expires), ttl=F.when(~dead, ttl), value=value
+        )
+        return [F.when(touched, cell).alias(f"cdc_cell_{name}")]
+    # The log shows a collection's tombstone one microsecond later than it is.
+    gone = F.when(marked, time - 1).alias(f"cdc_gone_{name}")
+    removed = F.col("cdc_removed").getField(name)
+    if column.form == "udt":
+        return [gone, *_field_cells(column, value, removed, time, expires, ttl)]
+    key_type, value_type = element_types(column)
+    no_ttl = F.lit(None).cast("bigint")
+
+    def live(key: Column, item: Column) -> Column:
+        return _struct(key=key, t=time, dead=F.lit(False), expires=expires, ttl=ttl, value=item.cast(value_type))
+
+    def dead(key: Column) -> Column:
+        none = F.lit(None).cast(value_type)
+        return _struct(key=key, t=time, dead=F.lit(True), expires=no_ttl, ttl=no_ttl, value=none)
+
+    if column.form == "set":
+        added = F.transform(value, lambda e: live(e, F.lit(None).cast(value_type)))
+    else:
+        entries = F.map_entries(F.col("cdc_added").getField(name) if column.form == "list" else value)
+        added = F.transform(entries, lambda e: live(e["key"], e["value"]))
+    cells = F.array_compact(F.array(added, F.transform(removed, dead)))
+    return [gone, F.when(touched, F.flatten(cells)).alias(f"cdc_elements_{name}")]
+
+
+def _field_cells(
+    column: ColumnShape, value: Column, removed: Column, time: Column, expires: Column, ttl: Column
+) -> list[Column]:
+    cells = []
+    for field, type_, alias in udt_fields(column):
+        item = value.getField(field)
+        live = _struct(t=time, dead=F.lit(False), expires=expires, ttl=ttl, value=item)
+        none = F.lit(None).cast("bigint")
+        dead = _struct(t=time, dead=F.lit(True), expires=none, ttl=none, value=F.lit(None).cast(type_))
+        cells.append(F.when(item.isNotNull(), live).when(F.array_contains(removed, field), dead).alias(alias))
+    return cells
+
+
+def _struct(**parts: Column) -> Column:
+    return F.struct(*(part.alias(name) for name, part in parts.items()))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# ---------------------------------------------------------------- merging
+
+
+def merge_cells(cells: DataFrame, shape: Shape) -> DataFrame:
+    """Return *cells* with one row a key, merged."""
+    keys = [F.col(_quoted(c.name)) for c in shape.keys]
+    return cells.groupBy(*keys).agg(*merged_columns(shape, cells))
+
+
+def merged_columns(shape: Shape, cells: DataFrame, window: WindowSpec | None = None) -> list[Column]:
+    """Return the aggregates that merge the columns of *cells*, over a *window* or for ``groupBy``."""
+
+    def over(aggregate: Column) -> Column:
+        return aggregate if window is None else aggregate.over(window)
+
+    def newest(name: str) -> Column:
+        return over(F.max(_quoted(name))).alias(name)
+
+    columns = [newest("cdc_row_deleted"), newest("cdc_partition_deleted")]
+    marker = F.col("cdc_marker")
+    order = F.when(marker.isNotNull(), F.struct(marker["t"], marker["expires"], -marker["ttl"]))
+    columns.append(over(F.max_by(marker, order)).alias("cdc_marker"))
+    columns.append(F.array_distinct(F.flatten(over(F.collect_list("cdc_ranges")))).alias("cdc_ranges"))
+    for column in shape.values:
+        if column.form == "value":
+            columns.append(_winner(f"cdc_cell_{column.name}", column.cql, column.type, over))
+            continue
+        columns.append(newest(f"cdc_gone_{column.name}"))
+        if column.form == "udt":
+            columns += [_winner(alias, "", type_, over) for _, type_, alias in udt_fields(column)]
+        else:
+            name = f"cdc_elements_{column.name}"
+            columns.append(_winners(F.flatten(over(F.collect_list(_quoted(name)))), column).alias(name))
+    return columns
+
+
+def _winner(name: str, cql: str, type_: DataType, over: Callable[[Column], Column]) -> Column:
+    cell = F.col(_quoted(name))
+    return over(F.max_by(cell, F.when(cell.isNotNull(), _rank(cell, cql, type_)))).alias(name)
+
+
+def _rank(cell: Column, cql: str, type_: DataType) -> Column:
+    """Return what the winner of two cells has more of: newer; then dead, expiring, later, shorter TTL, greater."""
+    return F.struct(
+        cell["t"], cell["dead"], cell["expires"], -cell["ttl"], byte_order(cell["value"], cql, type_).alias("tie")
+    )
+
+
+def _winners(cells: Column, column: ColumnShape) -> Column:
+    """Return the winning cell of each key, by order of the keys."""
+    key_type, value_type = element_types(column)
+
+    def ranked(cell: Column, at: Column) -> Column:
+        key = cell["key"]
+        if column.form == "list":
+            key = timeuuid_order(key)
+        elif not comparable(key_type):
+            key = F.to_json(F.struct(key.alias("k")))
+        rank = _rank(cell, _inner_cql(column), value_type)
+        return F.struct(key.alias("key"), rank.alias("rank"), at.alias("at"))
+
+    def last_of_each(order: Column) -> Column:
+        return F.filter(
+            order,
+            lambda x, i: (i == F.size(order) - 1) | ~F.get(order, i + 1)["key"].eqNullSafe(x["key"]),
+        )
+
+    # What is bound by a lambda is worked out once; written out, it would be worked out again for each element.
+    picked = F.transform(F.array(F.array_sort(F.transform(cells, ranked))), last_of_each)[0]
+    return F.transform(F.array(cells), lambda all_: F.transform(picked, lambda x: F.get(all_, x["at"])))[0]
+
+
+def _inner_cql(column: ColumnShape) -> str:
+    """Return the CQL type of a map's or list's values, as far as it is a plain one."""
+    inner = column.cql.partition("<")[2].removesuffix(">")
+    return inner.partition(",")[2].strip() if column.form == "map" and inner.count(",") == 1 else inner
