@@ -341,10 +341,14 @@ class ChangeBatch:
 
     def change(self, index: int) -> Change:
         """Return the change at *index*, made anew."""
+        return Change(self._layout, *self.raw_rows(index), self, index)
+
+    def raw_rows(self, index: int) -> tuple[Cells, Cells | None, Cells | None, Cells | None]:
+        """Return the undecoded rows of the change at *index*: the delta's, preimage, postimage, and the range's end."""
         if self._parts is None:
-            return Change(self._layout, self._rows[index], batch=self, batch_index=index)
+            return self._rows[index], None, None, None
         at, before, after, end = self._parts[index]
-        return Change(self._layout, self._rows[at], before, after, end, self, index)
+        return self._rows[at], before, after, end
 
     def as_dict(self) -> dict[str, Any]:
         """Return what identifies the record, and its size."""

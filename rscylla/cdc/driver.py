@@ -120,6 +120,7 @@ def connect(
     tls_ca: str | Path | None = None,
     tls_cert: str | Path | None = None,
     tls_key: str | Path | None = None,
+    tls_check_hostname: bool = False,
     local_dc: str | None = None,
     connect_timeout_s: float = 10.0,
 ) -> Session:
@@ -130,6 +131,7 @@ def connect(
         username: user to log in as; then *password* is required.
         tls_ca: PEM file of the authority that signed the nodes' certificates; turns TLS on.
         tls_cert, tls_key: PEM files of this client's own certificate and key, for nodes that ask for one (mutual TLS).
+        tls_check_hostname: whether a node's certificate must name the address that it is reached by.
         local_dc: data centre to prefer.
 
     Raises:
@@ -147,7 +149,7 @@ def connect(
         [DefaultEndPoint(address, p) for address, p in points],
         port=points[0][1],
         auth_provider=PlainTextAuthProvider(username, password) if username is not None else None,
-        ssl_context=_tls_context(tls_ca, tls_cert, tls_key),
+        ssl_context=_tls_context(tls_ca, tls_cert, tls_key, check_hostname=tls_check_hostname),
         execution_profiles={
             EXEC_PROFILE_DEFAULT: ExecutionProfile(
                 load_balancing_policy=TokenAwarePolicy(policy), request_timeout=REQUEST_TIMEOUT_S
@@ -185,16 +187,19 @@ def _endpoint(host: str, port: int) -> tuple[str, int]:
     return address, int(digits) if digits else port
 
 
-def _tls_context(ca: str | Path | None, cert: str | Path | None, key: str | Path | None) -> ssl.SSLContext | None:
-    if ca is None and cert is None and key is None:
+def _tls_context(
+    ca: str | Path | None, cert: str | Path | None, key: str | Path | None, *, check_hostname: bool
+) -> ssl.SSLContext | None:
+    if ca is None and cert is None and key is None and not check_hostname:
         return None
     if ca is None or (cert is None) != (key is None):
-        raise ConfigError("tls_cert and tls_key go together, and with tls_ca, which turns TLS on")
+        raise ConfigError("tls_cert and tls_key go together, and all of TLS with tls_ca, which turns it on")
     try:
         context = ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as e:
         raise ConfigError(f"the TLS authority file {str(ca)!r} cannot be read: {e}") from e
-    context.check_hostname = False  # the driver connects by address; the chain is still verified
+    # The driver connects by address, which few certificates name; the chain is always verified.
+    context.check_hostname = check_hostname
     if cert is not None:
         try:
             # A passphrase would be asked for on the terminal: an empty one makes such a key an error instead.
@@ -329,6 +334,11 @@ class LogStatement:
     def parameters(self) -> tuple[Column, ...]:
         """The columns that values are bound for, in order."""
         return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.column_metadata)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the result, as they were when the statement was prepared."""
+        return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.result_metadata)
 
 
 class LogSession:

@@ -179,6 +179,12 @@ class ChangeEvent(Event):
     @property
     def table(self) -> tuple[str, str]:
         """Keyspace and name of the base table."""
+    def raw_rows(self) -> tuple[Cells, Cells | None, Cells | None, Cells | None]:
+        """Return the undecoded log rows of the change: the delta's, preimage, postimage, and the range's end."""
+        if self._record is None:
+            return self._cells, None, None, None
+        return self._record.raw_rows(self._index)
+
         return self._layout.table.keyspace, self._layout.table.name
 
 

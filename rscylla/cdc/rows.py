@@ -35,7 +35,16 @@ from ..errors import MetadataError
 from .pages import Column, Page, Type
 from .topology import TableInfo
 
-__all__ = ["Cells", "ColumnKind", "Layout", "LogRows", "ValueColumn", "decoder_for"]
+__all__ = [
+    "Cells",
+    "ColumnKind",
+    "Layout",
+    "LogRows",
+    "ValueColumn",
+    "collection_cells",
+    "decoder_for",
+    "sized_cells",
+]
 
 Cells = tuple[bytes | None, ...]
 
@@ -254,12 +263,12 @@ def decoder_for(type_: Type, *, list_cells: bool = False) -> Decoder:
     """
     if list_cells and type_.kind == "map":
         element = decoder_for(type_.args[1])
-        return lambda raw: [_or_none(element, v) for v in _parts(raw)[1::2]]
+        return lambda raw: [_or_none(element, v) for v in collection_cells(raw)[1::2]]
     kind, parts = type_.kind, tuple(decoder_for(t) for t in type_.args)
     if kind == "timestamp":
         return _timestamp
     if kind == "list":
-        return lambda raw: [_or_none(parts[0], e) for e in _parts(raw)]
+        return lambda raw: [_or_none(parts[0], e) for e in collection_cells(raw)]
     if kind == "set":
         return _set_decoder(parts[0], hashable=_hashable(type_.args[0]))
     if kind == "map":
@@ -292,13 +301,13 @@ _NATIVE: dict[str, Decoder] = {  # what most columns are: the driver's own decod
 
 def _set_decoder(element: Decoder, *, hashable: bool) -> Decoder:
     if hashable:
-        return lambda raw: {_or_none(element, e) for e in _parts(raw)}
-    return lambda raw: [_or_none(element, e) for e in _parts(raw)]
+        return lambda raw: {_or_none(element, e) for e in collection_cells(raw)}
+    return lambda raw: [_or_none(element, e) for e in collection_cells(raw)]
 
 
 def _map_decoder(key: Decoder, value: Decoder, *, hashable: bool) -> Decoder:
     def decode(raw: bytes) -> dict[Any, Any]:
-        cells = _parts(raw)
+        cells = collection_cells(raw)
         pairs = zip(cells[::2], cells[1::2], strict=True)
         found = ((_or_none(key, k), _or_none(value, v)) for k, v in pairs)
         return dict(found) if hashable else {_frozen(k): v for k, v in found}
@@ -306,9 +315,9 @@ def _map_decoder(key: Decoder, value: Decoder, *, hashable: bool) -> Decoder:
     return decode
 
 
-def _parts(raw: bytes) -> list[bytes | None]:
+def collection_cells(raw: bytes) -> list[bytes | None]:
     """Return the cells of a collection; those of a map are keys and values in turn. Empty bytes are an empty one."""
-    cells = _sized(raw, 4)
+    cells = sized_cells(raw, 4)
     if raw and len(cells) not in (count := _INT.unpack_from(raw)[0], 2 * count):
         raise ValueError("a collection holds another number of elements than it says")
     return cells
@@ -316,12 +325,12 @@ def _parts(raw: bytes) -> list[bytes | None]:
 
 def _fields(raw: bytes, decoders: tuple[Decoder, ...]) -> list[Any]:
     """Return the fields of a tuple or UDT; those at the end that were added after it was written are None."""
-    cells = _sized(raw, 0)
+    cells = sized_cells(raw, 0)
     found = [_or_none(decode, cell) for decode, cell in zip(decoders, cells, strict=False)]
     return found + [None] * (len(decoders) - len(found))
 
 
-def _sized(raw: bytes, at: int) -> list[bytes | None]:
+def sized_cells(raw: bytes, at: int) -> list[bytes | None]:
     """Return what follows in *raw* from *at* on, each piece led by its size; a negative size is null."""
     cells: list[bytes | None] = []
     end = len(raw)
