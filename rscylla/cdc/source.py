@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
@@ -22,6 +23,7 @@ from ..errors import (
 )
 from ..event import EventID
 from .driver import LogSession
+from .query import one_row_cql
 from .topology import Generation, NodeClocks, TableInfo, Topology, generation_at, read_table, topology_for
 
 __all__ = ["OnExpired", "Source"]
@@ -29,6 +31,9 @@ __all__ = ["OnExpired", "Source"]
 log = logging.getLogger("rscylla")
 
 T = TypeVar("T")
+
+FIRST_SET_US = 10_000_000
+"""The first stream set of a tablets table is at most this much older than its log; in Scylla it is 5 s."""
 
 OnExpired = Literal["raise", "oldest"]
 
@@ -136,9 +141,11 @@ class Source:
 
     def oldest_us(self) -> int:
         """Return the time from which the log may still hold rows."""
-        if not self.table.ttl_s:
-            return self.generations[0].start_us
-        return max(self.generations[0].start_us, self.clock.now_us() - self.table.ttl_s * 1_000_000)
+        return max(self.generations[0].start_us, self._oldest_kept_us())
+
+    def _oldest_kept_us(self) -> int:
+        """Return the time before which all rows have expired."""
+        return self.clock.now_us() - self.table.ttl_s * 1_000_000 if self.table.ttl_s else 0
 
     def oldest(self) -> EventID:
         return self.at(self.oldest_us())
@@ -165,23 +172,31 @@ class Source:
         except ValueError as e:
             raise ConfigError(f"cursor_at: {e}") from e
 
-    def resume(self, after: str, on_expired: OnExpired) -> EventID:
+    def resume(self, after: str, on_expired: OnExpired, lag_us: int, *, is_start: bool = False) -> EventID:
         """Return where to continue for a saved cursor.
+
+        Args:
+            lag_us: that of the stream, which saved cursors keep to.
+            is_start: *after* is known to be a start in the past, and so may be older than the log.
 
         Raises:
             InvalidCursor: it is not a cursor, or names a generation that this cluster never had.
             CursorExpired: rows after it may be gone, and the policy is to raise.
+            TableChanged: it is of a log that was dropped since, and the policy is to raise.
         """
         if after == "":  # None, or 0, is somebody's mistake and no wish to read all again
             return self.oldest()
         cursor = EventID.parse(after)
         oldest_us = self.oldest_us()
+        is_listed = cursor.generation in {g.time for g in self.generations}
+        if self._is_of_former_log(cursor, lag_us, is_listed=is_listed, is_start=is_start):
+            return self._changed(on_expired)
         if max(cursor.exact_us, cursor.generation * 1000) < oldest_us:  # no row is older than its generation
             return self._expired(cursor, oldest_us, on_expired)
         first = self.generations[0]
         if self.topology.forgets and cursor.generation < first.time and cursor.exact_us == first.start_us:
             return self.at(cursor.exact_us)  # the end of a set that is no longer listed
-        if cursor.generation not in {g.time for g in self.generations}:
+        if not is_listed:
             # The stream sets of tablets are the table's own, generations of vnodes are the cluster's.
             owner = "table" if self.topology.model == "tablets" else "cluster"
             raise InvalidCursor(
@@ -190,6 +205,49 @@ class Source:
             )
         first_us = cursor.generation * 1000
         return cursor if cursor.exact_us >= first_us else EventID(cursor.generation, first_us)
+
+    def _is_of_former_log(self, cursor: EventID, lag_us: int, *, is_listed: bool, is_start: bool) -> bool:
+        """Return whether *cursor* was saved while another log had this name. Where it cannot be known, warn."""
+        created_us = self.table.log_created_us
+        if created_us is None:
+            return False
+        if self.topology.model == "tablets":  # each log has its own stream sets, the first from just before it
+            return not is_listed and cursor.generation * 1000 < created_us - FIRST_SET_US
+        # Generations of vnodes are the cluster's. All cursors of a log that was dropped are from before this one; its
+        # own are not, but for starts in the past, and for rows with timestamps of the past, which can be looked up.
+        if not is_listed or not self._oldest_kept_us() <= cursor.exact_us < created_us - lag_us:
+            return False
+        if cursor.is_row:
+            return not self._has_row(cursor)
+        if is_start:
+            return False
+        log.warning(
+            "the cursor is older than the CDC log of %s, which was created at %s: if it is no start in the past, the "
+            "table was dropped and created again, and changes of the former log are gone",
+            self.table.full_name,
+            f"{datetime_of(created_us):%Y-%m-%d %H:%M:%S} UTC",
+        )
+        return False
+
+    def _has_row(self, cursor: EventID) -> bool:
+        values = cursor.stream_id, uuid.UUID(bytes=cursor.stream_time)
+        doing = f"looking for the cursor's row in the log of {self.table.full_name}"
+        cql = one_row_cql(self.table.keyspace, self.table.name)
+        return bool(
+            self._patiently(lambda: self.session.rows(cql, values, doing=doing, consistency=self.session.consistency))
+        )
+
+    def _changed(self, on_expired: OnExpired) -> EventID:
+        text = (
+            f"the CDC log of {self.table.full_name} was dropped and created again since the cursor was saved (or the "
+            "cursor is of another table): changes in between are gone"
+        )
+        if on_expired == "oldest":
+            log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
+            return self.oldest()
+        raise TableChanged(
+            f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'"
+        )
 
     def _expired(self, cursor: EventID, oldest_us: int, on_expired: OnExpired) -> EventID:
         text = (

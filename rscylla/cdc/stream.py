@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,7 +14,7 @@ import attrs
 from .._shards import Shard
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, MissingLag
-from ..event import Event
+from ..event import Event, EventID
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from .changes import Change
 from .client import Client
@@ -67,6 +68,7 @@ class Stream:
         self._clock = clock or SystemClock()
         self._base_rows = BaseRows(self._session, keyspace, table, self._clock)
         self._warned = False
+        self._starts: deque[str] = deque(maxlen=64)  # cursors that were made here, and stand for nothing that was read
         self._settings = Settings(
             granularity=granularity,
             event_type=event_type,
@@ -108,7 +110,7 @@ class Stream:
         Raises:
             MissingLag: no ``StreamLag`` among *options*.
             TableNotFound, CDCDisabled, NoStreams: there is nothing to read.
-            InvalidCursor, CursorExpired: *after* cannot be continued.
+            InvalidCursor, CursorExpired, TableChanged: *after* cannot be continued.
             ConnectionFailed, AuthenticationFailed, QueryFailed, QueryTimeout: the cluster did not answer.
         """
         chosen = resolve(options)
@@ -119,11 +121,11 @@ class Stream:
             source = self._source(inner)
             if not source.table.enabled:
                 log.warning("%s: CDC is switched off; only what was logged before is read", source.table.full_name)
+            lag_us = (chosen.lag or timedelta()) // timedelta(microseconds=1)
             if chosen.from_head:
-                lag_us = (chosen.lag or timedelta()) // timedelta(microseconds=1)
                 start = source.at(source.watermark_us(lag_us))
             else:
-                start = source.resume(after, self._settings.on_expired)
+                start = source.resume(after, self._settings.on_expired, lag_us, is_start=after in self._starts)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress
             #   Reader   one window a step: generations, watermark, width      (plan)
@@ -151,12 +153,17 @@ class Stream:
             ConfigError: *time* has no time zone.
             Others: as for opening.
         """
-        return str(self._source(Stop()).at_time(time))
+        return self._start(self._source(Stop()).at_time(time))
 
     def head_cursor(self, lag: timedelta) -> str:
         """Return the cursor of the head as it is now: the point *lag* ago, by the slowest clock of client and nodes."""
         source = self._source(Stop())
-        return str(source.at(source.watermark_us(lag // timedelta(microseconds=1))))
+        return self._start(source.at(source.watermark_us(lag // timedelta(microseconds=1))))
+
+    def _start(self, at: EventID) -> str:
+        cursor = str(at)
+        self._starts.append(cursor)
+        return cursor
 
     def lookup(self, of: Event | str) -> dict[str, Any] | None:
         """Return the row of the base table as it is now, by column, null as None; None if it is gone.
@@ -223,7 +230,8 @@ def NewStream(
         consistency: level of log reads. With the level of the writes it must overlap: R + W > replicas.
         event_type: maps a change to ``event.type``; without it the type is the ``Operation``.
         granularity: ``"change"``: one event a change, images joined to it; ``"row"``: one a log row.
-        on_expired: what to do with a cursor older than the log's TTL: ``"raise"``, or go on at the ``"oldest"`` row.
+        on_expired: what to do with a cursor older than the log's TTL, or than a log that was dropped and created again:
+            ``"raise"``, or go on at the ``"oldest"`` row.
         limits: queries in flight, page size, rows and bytes of a window, retries.
         streams_per_query: streams asked in one query, at most 100.
         poll: wait between looks at the head; a tenth of the lag if that is shorter.

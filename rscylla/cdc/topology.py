@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import attrs
 
 from .._streamid import token_of
+from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock
 from ..errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, SourceError, TableNotFound
 from .driver import LogSession
@@ -347,6 +348,14 @@ class TableInfo:
     @property
     def full_name(self) -> str:
         return f"{quote_name(self.keyspace)}.{quote_name(self.name)}"
+
+    @property
+    def log_created_us(self) -> int | None:
+        """When the log was created, by the clock of the node that did it; None if its id does not tell.
+
+        Source: Scylla's ``schema_builder`` makes the id of each new table from the time, and altering a table keeps it.
+        """
+        return ticks_to_us(ticks_of(self.log_id.bytes)) if self.log_id.version == 1 else None
 
     def _keys(self, kind: str) -> tuple[BaseColumn, ...]:
         return tuple(sorted((c for c in self.columns if c.kind == kind), key=lambda c: c.position))

@@ -18,6 +18,7 @@ from .properties import DEFAULTS, keyspace_options, table_options, tablets_optio
 from .result import SchemaChange
 from .rowttl import altered_ttl_column, created_ttl_column
 from .schema import LOG_SUFFIX, CdcOptions, Column, Keyspace, Schema, Table
+from .timeuuid import TimeUuids
 from .types import BIGINT, COUNTER, DURATION, CqlType, UdtType, parse_type, term_bytes
 from .udts import replace_udt
 
@@ -71,6 +72,7 @@ class SchemaEditor:
     system: frozenset[str]
     datacenters: Callable[[], Collection[str]]
     tablets: Callable[[], bool | None]
+    _table_ids: TimeUuids = attrs.field(factory=TimeUuids, init=False)
 
     def apply(self, statement: DdlStatement, keyspace: str | None) -> tuple[SchemaChange | None, list[SchemaChange]]:
         """Return the change asked for (None when there was nothing to do) and all changes made, logs included."""
@@ -198,7 +200,7 @@ class SchemaEditor:
     def _table_id(self, given: Any) -> uuid.UUID:
         """Return the id that the statement gives, or a new one."""
         if given is None:
-            return uuid.uuid1()
+            return self._new_table_id()
         try:
             identity = uuid.UUID(given)
         except (TypeError, ValueError, AttributeError):
@@ -207,6 +209,10 @@ class SchemaEditor:
             if any(table.id == identity for table in keyspace.tables.values()):
                 raise InvalidRequest(f"Table with id {identity} already exists")
         return identity
+
+    def _new_table_id(self) -> uuid.UUID:
+        """Return a timeuuid of now, as Scylla's ``schema_builder`` gives each new table, and so each new CDC log."""
+        return uuid.UUID(bytes=self._table_ids.next(self.now_us()))
 
     def _new_columns(self, keyspace: Keyspace, statement: ast.CreateTable) -> tuple[Column, ...]:
         types: dict[str, CqlType] = {}
@@ -260,7 +266,7 @@ class SchemaEditor:
             return Table(
                 base.keyspace,
                 name,
-                uuid.uuid1(),
+                self._new_table_id(),
                 uuid.uuid4(),
                 columns,
                 {**DEFAULTS, **log_options(base)},
