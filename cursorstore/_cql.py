@@ -1,13 +1,12 @@
-"""The only door of the cursor stores to the driver: statements, rows, and driver errors turned into ours."""
+"""The only door of the stores to the driver: a table with its prepared statements, and driver errors as ours."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import attrs
 import cassandra
 from cassandra import ConsistencyLevel, cluster, connection, protocol
 
@@ -21,14 +20,9 @@ from rscylla.errors import (
     TableNotFound,
 )
 
-from .schema import COLUMNS, qualified, schema_cql
+from .schema import TableKind, qualified
 
-__all__ = ["CursorTable", "Row", "driver_errors"]
-
-_NOBODY = "\x00nobody"
-"""A consumer that never has a cursor."""
-
-_COLUMNS = "epoch, position, updated, start, stamp, opened, reason"
+__all__ = ["Table", "values_of"]
 
 _SERIAL = {
     ConsistencyLevel.LOCAL_QUORUM: ConsistencyLevel.LOCAL_SERIAL,
@@ -61,26 +55,15 @@ _DRIVER = (
 )
 
 
-@attrs.frozen
-class Row:
-    """One epoch of one consumer. ``position`` and ``start`` are "" where the database has nothing."""
+class Table:
+    """Statements on one table. Thread-safe. Everything is prepared at first use, on the caller's session."""
 
-    consumer: str
-    epoch: int
-    position: str
-    updated: str
-    start: str
-    stamp: int | None
-    opened: str
-    reason: str
-
-
-class CursorTable:
-    """The statements on one cursor table. Thread-safe. Everything is prepared at first use, on the caller's session."""
-
-    def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
+    def __init__(
+        self, session: Any, kind: TableKind, keyspace: str, table: str, *, create: bool, consistency: int | str
+    ) -> None:
         self.name = qualified(keyspace, table)
         self._session = session
+        self._kind = kind
         self._keyspace = keyspace
         self._table = table
         self._create = create
@@ -90,65 +73,30 @@ class CursorTable:
 
     def create(self) -> None:
         """Create the table unless it is there."""
-        with driver_errors(f"creating table {self.name}"):
-            self._session.execute(schema_cql(self._keyspace, self._table))
+        with self.errors(f"creating table {self.name}"):
+            self._session.execute(self._kind.cql(self._keyspace, self._table))
 
-    def read(self, consumer: str, *, serial: bool = False) -> Row | None:
-        """Return the highest epoch of *consumer*. *serial* waits for resets that are under way."""
-        text = f"SELECT consumer, {_COLUMNS} FROM {self.name} WHERE consumer = ? LIMIT 1"
-        with driver_errors(f"reading the cursor of consumer {consumer!r} from table {self.name}"):
-            for row in self._run(text, (consumer,), serial=serial):
-                return _row(row)
-        return None
+    def errors(self, doing: str) -> AbstractContextManager[None]:
+        """Turn errors of the driver into ours; *doing* tells what was tried, such as "saving the cursor of ..."."""
+        return _driver_errors(doing, self._kind)
 
-    def history(self, consumer: str) -> list[Row]:
-        """Return all epochs of *consumer*, the highest first."""
-        text = f"SELECT consumer, {_COLUMNS} FROM {self.name} WHERE consumer = ?"
-        with driver_errors(f"reading the cursors of consumer {consumer!r} from table {self.name}"):
-            return [_row(row) for row in self._run(text, (consumer,))]
-
-    def rows(self) -> list[Row]:
-        """Return the highest epoch of every consumer, in the order of the partitions."""
-        text = f"SELECT consumer, {_COLUMNS} FROM {self.name} PER PARTITION LIMIT 1"
-        with driver_errors(f"listing the cursors in table {self.name}"):
-            return [_row(row) for row in self._run(text, ())]
-
-    def advance(self, consumer: str, epoch: int, stamp: int, position: str, updated: str) -> None:
-        """Write a position. The write timestamp is *stamp*, the same for all writes of an epoch."""
-        # UPDATE, not INSERT: a row marker would keep a row alive that nothing else keeps. TTL 0 overrules a table
-        # made by others with a default TTL.
-        text = (
-            f"UPDATE {self.name} USING TIMESTAMP ? AND TTL 0 SET position = ?, updated = ? "
-            "WHERE consumer = ? AND epoch = ?"
-        )
-        with driver_errors(f"saving the cursor of consumer {consumer!r} in table {self.name}"):
-            self._run(text, (stamp, position, updated, consumer, epoch))
-
-    def touch(self) -> None:
-        """Do what a reset does on a row that nobody has, under a condition that it is there: nothing is written."""
-        text = f"UPDATE {self.name} SET reason = ? WHERE consumer = ? AND epoch = ? IF EXISTS"
-        with driver_errors(f"writing to table {self.name}"):
-            self._run(text, ("", _NOBODY, 0), idempotent=False)
-
-    def open_epoch(self, row: Row) -> bool:
-        """Insert a row for a new epoch, without a position; return False if that epoch exists."""
-        text = (
-            f"INSERT INTO {self.name} (consumer, epoch, start, stamp, opened, reason) "
-            "VALUES (?, ?, ?, ?, ?, ?) IF NOT EXISTS"
-        )
-        values = (row.consumer, row.epoch, row.start, row.stamp, row.opened, row.reason)
-        with driver_errors(f"resetting the cursor of consumer {row.consumer!r} in table {self.name}"):
-            for answer in self._run(text, values, idempotent=False):
-                return bool(_values(answer)[0])
-        raise QueryFailed(f"the conditional write to table {self.name} had no answer; is this a CQL database?")
-
-    def _run(
+    def run(
         self, text: str, values: tuple[Any, ...], *, serial: bool = False, idempotent: bool = True
     ) -> Iterable[Any]:
+        """Execute *text* and return its rows. *serial* reads what conditional writes under way will leave."""
         statement = self._statement(text, idempotent=idempotent).bind(values)
         if serial:
             statement.consistency_level = _SERIAL[self._consistency]
         return self._session.execute(statement)  # type: ignore[no-any-return]
+
+    def applied(self, text: str, values: tuple[Any, ...]) -> bool:
+        """Execute a conditional write and return whether its condition held.
+
+        After ``QueryTimeout`` and ``ConnectionFailed`` it is not known; a serial read tells what came of it.
+        """
+        for answer in self.run(text, values, idempotent=False):
+            return bool(values_of(answer)[0])
+        raise QueryFailed(f"the conditional write to table {self.name} had no answer; is this a CQL database?")
 
     def _statement(self, text: str, *, idempotent: bool) -> Any:
         with self._lock:
@@ -170,42 +118,47 @@ class CursorTable:
             ConfigError: it is a table of something else.
         """
         # Asked before the first prepare, because the driver logs a traceback for each prepare that fails.
+        what = self._kind.what
         where = "keyspace_name = %s AND table_name = %s"
         columns = self._schema("column_name", "columns", where, self._keyspace, self._table)
         if columns:
-            if lacking := [name for name in COLUMNS if name not in columns]:
+            if lacking := [name for name in self._kind.columns if name not in columns]:
                 raise ConfigError(
-                    f"table {self.name} is no cursor table, it has no column {', '.join(lacking)}; name another one, "
-                    "which the store can create"
+                    f"table {self.name} is no {what}, it has no column {', '.join(lacking)}; name another one, "
+                    "which can be created, or add the columns if an earlier version made it"
                 )
             return
         if not self._schema("keyspace_name", "keyspaces", "keyspace_name = %s", self._keyspace):
             raise TableNotFound(
-                f"keyspace {self._keyspace!r} does not exist, so it has no cursor table; create the keyspace, or name "
-                "another one for the cursor store"
+                f"keyspace {self._keyspace!r} does not exist, so it has no {what}; create the keyspace, or name "
+                "another one"
             )
         if not self._create:
-            raise _no_table(self.name)
+            raise _no_table(self.name, self._kind)
         self.create()
 
     def _schema(self, column: str, kind: str, where: str, *names: str) -> set[str]:
         answer = self._session.execute(f"SELECT {column} FROM system_schema.{kind} WHERE {where}", names)
-        return {_values(row)[0] for row in answer}
+        return {values_of(row)[0] for row in answer}
+
+
+def values_of(row: Any) -> tuple[Any, ...]:
+    """Return the values of a row in the order of its columns, whatever row factory the caller's session has."""
+    return tuple(row.values()) if isinstance(row, Mapping) else tuple(row)
 
 
 @contextmanager
-def driver_errors(doing: str) -> Iterator[None]:
-    """Turn errors of the driver into ours; *doing* tells what was tried, such as "saving the cursor of ..."."""
+def _driver_errors(doing: str, table: TableKind) -> Iterator[None]:
     try:
         yield
     except _DRIVER as e:
-        raise _translate(e, doing) from e
+        raise _translate(e, doing, table) from e
 
 
-def _translate(error: BaseException, doing: str) -> RscyllaError:
+def _translate(error: BaseException, doing: str, table: TableKind) -> RscyllaError:
     kind = type(error).__name__
     if isinstance(error, cluster.NoHostAvailable):
-        return _no_host(error, doing)
+        return _no_host(error, doing, table)
     if isinstance(error, cassandra.AuthenticationFailed | protocol.BadCredentials):
         return AuthenticationFailed(f"{doing} failed: the cluster refused the user name or password; check both")
     if isinstance(error, cassandra.Unauthorized):
@@ -216,29 +169,26 @@ def _translate(error: BaseException, doing: str) -> RscyllaError:
         return ConnectionFailed(f"{doing} failed: not enough nodes could be reached ({kind}); are they up?")
     text = str(error)
     if isinstance(error, cassandra.InvalidRequest) and "unconfigured table" in text:
-        return _no_table(doing)
+        return _no_table(doing, table)
     if isinstance(error, cassandra.InvalidRequest) and "not yet supported with tablets" in text:
         return QueryFailed(
-            f"{doing} failed: this version of Scylla has no conditional writes in keyspaces with tablets; keep cursors "
-            "in a keyspace created WITH tablets = {'enabled': false}"
+            f"{doing} failed: this version of Scylla has no conditional writes in keyspaces with tablets; keep this "
+            "table in a keyspace created WITH tablets = {'enabled': false}"
         )
     return QueryFailed(f"{doing} failed for good ({kind}); the cause says why")
 
 
-def _no_host(error: cluster.NoHostAvailable, doing: str) -> RscyllaError:
+def _no_host(error: cluster.NoHostAvailable, doing: str, table: TableKind) -> RscyllaError:
     """Return what the nodes' answers have in common: refused credentials count, the rest is a lost connection."""
     answers = error.errors.values() if isinstance(error.errors, Mapping) else ()
     for answer in answers:
         if isinstance(answer, cassandra.AuthenticationFailed):
-            return _translate(answer, doing)
+            return _translate(answer, doing, table)
     return ConnectionFailed(f"{doing} failed: no node could be reached; is the cluster up and the address right?")
 
 
-def _no_table(what: str) -> TableNotFound:
-    return TableNotFound(
-        f"no cursor table: {what}; create it with create_schema() or create=True of the store, --create-store of "
-        "`rscylla tail`, or the statement that `rscylla cursor schema` prints"
-    )
+def _no_table(what: str, table: TableKind) -> TableNotFound:
+    return TableNotFound(f"no {table.what}: {what}; {table.hint}")
 
 
 def _consistency(level: int | str) -> int:
@@ -246,16 +196,6 @@ def _consistency(level: int | str) -> int:
     number: int = ConsistencyLevel.name_to_value.get(level.upper(), -1) if isinstance(level, str) else level
     if number not in _SERIAL:
         raise ConfigError(
-            "a cursor store needs reads that see earlier writes; its consistency is one of LOCAL_QUORUM, QUORUM, ALL"
+            "a store needs reads that see earlier writes; its consistency is one of LOCAL_QUORUM, QUORUM, ALL"
         )
     return number
-
-
-def _row(row: Any) -> Row:
-    consumer, epoch, position, updated, start, stamp, opened, reason = _values(row)
-    return Row(consumer, epoch, position or "", updated or "", start or "", stamp, opened or "", reason or "")
-
-
-def _values(row: Any) -> tuple[Any, ...]:
-    """Return the values of a row in the order of its columns, whatever row factory the caller's session has."""
-    return tuple(row.values()) if isinstance(row, Mapping) else tuple(row)

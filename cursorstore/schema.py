@@ -1,48 +1,105 @@
-"""The table that holds the cursors, as CQL text.
+"""The tables of the stores, as CQL text: that of the cursors, and that of the leases.
 
-One row an epoch of a consumer; the highest epoch counts. Two columns are written all the time, ``position`` and
-``updated``, and both only ever grow, see ``scylla.py``. The rest is written once, when a reset opens the epoch.
+Cursors: one row an epoch of a consumer; the highest epoch counts. Two columns are written all the time, ``position``
+and ``updated``, and both only ever grow, see ``scylla.py``. The rest is written once, when a reset or a new holder of
+the lease opens the epoch.
+
+Leases: one row a lease. ``token`` and what tells people about its holder expire with the lease; ``epoch`` stays.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+
+import attrs
 
 from rscylla.errors import ConfigError
 
-__all__ = ["COLUMNS", "DEFAULT_TABLE", "qualified", "schema_cql"]
+__all__ = [
+    "CURSORS",
+    "DEFAULT_LEASE_TABLE",
+    "DEFAULT_TABLE",
+    "LEASES",
+    "TableKind",
+    "lease_schema_cql",
+    "qualified",
+    "schema_cql",
+]
 
 DEFAULT_TABLE = "rscylla_cursors"
 
-COLUMNS = {
-    "consumer": "text",
-    "epoch": "bigint",
-    "position": "text",
-    "updated": "text",
-    "start": "text",
-    "stamp": "bigint",
-    "opened": "text",
-    "reason": "text",
-}
-"""Names and types of the columns."""
+DEFAULT_LEASE_TABLE = "rscylla_leases"
 
-_COMMENT = "cursors of rscylla consumers; the highest epoch counts; reset cursors with rscylla, do not edit rows"
+
+@attrs.frozen
+class TableKind:
+    """What a table must be like. ``columns`` are names and types; ``hint`` says how one gets a table of this kind."""
+
+    what: str
+    columns: Mapping[str, str]
+    primary_key: str
+    order: str
+    comment: str
+    hint: str
+
+    def cql(self, keyspace: str, table: str) -> str:
+        """Return the statement that creates the table, without a semicolon."""
+        columns = "".join(f"    {name} {kind},\n" for name, kind in self.columns.items())
+        # Expiring cells would beat plain ones and then vanish, so the table has no default TTL.
+        return (
+            f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}"
+            f"    PRIMARY KEY ({self.primary_key})\n)\n"
+            f"WITH {self.order}default_time_to_live = 0\n    AND comment = '{self.comment}'"
+        )
+
+
+CURSORS = TableKind(
+    what="cursor table",
+    columns={
+        "consumer": "text",
+        "epoch": "bigint",
+        "position": "text",
+        "updated": "text",
+        "start": "text",
+        "stamp": "bigint",
+        "opened": "text",
+        "reason": "text",
+        "lease": "text",
+        "fence": "bigint",
+    },
+    primary_key="(consumer), epoch",
+    order="CLUSTERING ORDER BY (epoch DESC) AND ",
+    comment="cursors of rscylla consumers; the highest epoch counts; reset cursors with rscylla, do not edit rows",
+    hint="create it with create_schema() or create=True of the store, --create-store of `rscylla tail`, or the "
+    "statement that `rscylla cursor schema` prints",
+)
+
+LEASES = TableKind(
+    what="lease table",
+    columns={"name": "text", "epoch": "bigint", "token": "text", "owner": "text", "since": "text"},
+    primary_key="name",
+    order="",
+    comment="leases of rscylla services; what tells their holders expires by TTL; do not delete rows, epochs must grow",
+    hint="create it with create_schema() or create=True of the lease, or the statement that `rscylla cursor schema "
+    "--leases` prints",
+)
 
 
 def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
-    """Return the statement that creates the table, without a semicolon.
+    """Return the statement that creates the table of the cursors, without a semicolon.
 
     For those who do not let this library create tables: print it, and give it to whoever does.
 
     Raises:
         ConfigError: a name cannot be one of a keyspace or table.
     """
-    columns = "".join(f"    {name} {kind},\n" for name, kind in COLUMNS.items())
-    # Expiring cells would beat plain ones and then vanish, so the table has no default TTL.
-    return (
-        f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}    PRIMARY KEY ((consumer), epoch)\n)\n"
-        f"WITH CLUSTERING ORDER BY (epoch DESC) AND default_time_to_live = 0\n    AND comment = '{_COMMENT}'"
-    )
+    return CURSORS.cql(keyspace, table)
+
+
+def lease_schema_cql(keyspace: str, table: str = DEFAULT_LEASE_TABLE) -> str:
+    """Return the statement that creates the table of the leases, as ``schema_cql`` does."""
+    return LEASES.cql(keyspace, table)
 
 
 def qualified(keyspace: str, table: str) -> str:

@@ -26,7 +26,7 @@ from rscylla.abc import CursorRecord
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, CursorConflict, QueryFailed, QueryTimeout
 
-from ._cql import CursorTable, Row
+from ._cursortable import CursorTable, Row
 from ._ground import check_consumer, check_reason, conflict, moves, signature
 from .codec import CursorCodec, EventCursorCodec, parse_us
 from .schema import DEFAULT_TABLE
@@ -169,7 +169,7 @@ class ScyllaCursorStore:
         known.absent = row is None
         known.epoch = row.epoch if row else 0
         known.stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
-        known.position = max(row.position, row.start) if row else ""
+        known.position = row.saved or "" if row else ""
         known.checked = self._clock.monotonic()
         known.error = ""
 
@@ -186,7 +186,7 @@ class ScyllaCursorStore:
         """Compare with the table: take up what other processes saved; raise ``CursorConflict`` after a reset."""
         assert known.epoch is not None
         row = self._table.read(consumer)
-        found = max(row.position, row.start) if row else ""
+        found = row.saved or "" if row else ""
         stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
         if row and (row.epoch, stamp) > (known.epoch, known.stamp):
             # A reset after a deletion by hand may have the same epoch again, but not the same stamp.
@@ -236,7 +236,7 @@ class ScyllaCursorStore:
         written = (row.updated or row.opened)[:_WIDTH]
         return CursorRecord(
             row.consumer,
-            self._codec.decode(max(row.position, row.start)),
+            self._codec.decode(row.saved or ""),
             row.epoch,
             _moment(written),
             row.reason,

@@ -24,12 +24,16 @@ COLUMNS = {
     "stamp": int,
     "opened": str,
     "reason": str,
+    "lease": str,
+    "fence": int,
 }
 KEYS = ("consumer", "epoch")
 
 UPDATE = re.compile(r"UPDATE (\S+) USING TIMESTAMP \? AND TTL 0 SET (.+) WHERE consumer = \? AND epoch = \?")
 INSERT = re.compile(r"INSERT INTO (\S+) \((.+)\) VALUES \((.+)\) IF NOT EXISTS")
-SELECT = re.compile(r"SELECT (.+) FROM (\S+)( WHERE consumer = \?)?( PER PARTITION LIMIT 1)?( LIMIT 1)?")
+SELECT = re.compile(
+    r"SELECT (.+) FROM (\S+)( WHERE consumer = \?)?( AND epoch = \?)?( PER PARTITION LIMIT 1)?( LIMIT 1)?"
+)
 SCHEMA = re.compile(r"SELECT (\S+) FROM system_schema\.(columns|keyspaces) WHERE (.+)")
 CREATE = re.compile(r"CREATE TABLE IF NOT EXISTS (\S+) \(\n(.*)\n\)\nWITH (.*)", re.DOTALL)
 
@@ -150,7 +154,7 @@ class FakeScylla:
         columns = match[2].split(", ")
         assert match[3] == ", ".join("?" * len(columns))
         _check(columns, values)
-        new = dict(zip(columns, values, strict=True))
+        new = {column: value for column, value in zip(columns, values, strict=True) if value is not None}
         consumer, epoch = new.pop("consumer"), new.pop("epoch")
         for row in self.table(match[1]).rows(consumer):
             if row["epoch"] == epoch:
@@ -163,8 +167,10 @@ class FakeScylla:
         _check(columns, [None] * len(columns))
         rows = self.table(match[2]).rows(values[0] if match[3] else None)
         if match[4]:
-            rows = [next(group) for _, group in itertools.groupby(rows, key=lambda row: row["consumer"])]
+            rows = [row for row in rows if row["epoch"] == values[1]]
         if match[5]:
+            rows = [next(group) for _, group in itertools.groupby(rows, key=lambda row: row["consumer"])]
+        if match[6]:
             rows = rows[:1]
         return columns, [tuple(row[column] for column in columns) for row in rows]
 

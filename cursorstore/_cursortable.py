@@ -1,0 +1,122 @@
+"""The statements on a table of cursors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from ._cql import Table, values_of
+from .schema import CURSORS
+
+__all__ = ["CursorTable", "Row"]
+
+_NOBODY = "\x00nobody"
+"""A consumer that never has a cursor."""
+
+_COLUMNS = "epoch, position, updated, start, stamp, opened, reason, lease, fence"
+
+
+@attrs.frozen
+class Row:
+    """One epoch of one consumer. Texts are "" where the database has nothing, but for ``start``: "" is the oldest.
+
+    ``lease`` and ``fence`` are the lease and its epoch that the consumer had when this was opened, or when it was last
+    opened by a holder of one.
+    """
+
+    consumer: str
+    epoch: int
+    position: str
+    updated: str
+    start: str | None
+    stamp: int | None
+    opened: str
+    reason: str
+    lease: str = ""
+    fence: int = 0
+
+    @property
+    def saved(self) -> str | None:
+        """The position that counts; None if nothing was ever saved, and a new holder of the lease found that."""
+        return max(self.position, self.start or "") if self.position or self.start is not None else None
+
+
+class CursorTable(Table):
+    """A table of cursors."""
+
+    def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
+        super().__init__(session, CURSORS, keyspace, table, create=create, consistency=consistency)
+
+    def read(self, consumer: str, *, serial: bool = False) -> Row | None:
+        """Return the highest epoch of *consumer*. *serial* waits for resets that are under way."""
+        text = f"SELECT consumer, {_COLUMNS} FROM {self.name} WHERE consumer = ? LIMIT 1"
+        with self.errors(f"reading the cursor of consumer {consumer!r} from table {self.name}"):
+            for row in self.run(text, (consumer,), serial=serial):
+                return _row(row)
+        return None
+
+    def history(self, consumer: str) -> list[Row]:
+        """Return all epochs of *consumer*, the highest first."""
+        text = f"SELECT consumer, {_COLUMNS} FROM {self.name} WHERE consumer = ?"
+        with self.errors(f"reading the cursors of consumer {consumer!r} from table {self.name}"):
+            return [_row(row) for row in self.run(text, (consumer,))]
+
+    def rows(self) -> list[Row]:
+        """Return the highest epoch of every consumer, in the order of the partitions."""
+        text = f"SELECT consumer, {_COLUMNS} FROM {self.name} PER PARTITION LIMIT 1"
+        with self.errors(f"listing the cursors in table {self.name}"):
+            return [_row(row) for row in self.run(text, ())]
+
+    def position(self, consumer: str, epoch: int) -> str:
+        """Return the position that was saved in one epoch of *consumer*, "" if none was."""
+        text = f"SELECT position FROM {self.name} WHERE consumer = ? AND epoch = ?"
+        with self.errors(f"reading the cursor of consumer {consumer!r} from table {self.name}"):
+            for row in self.run(text, (consumer, epoch)):
+                return values_of(row)[0] or ""
+        return ""
+
+    def advance(self, consumer: str, epoch: int, stamp: int, position: str, updated: str) -> None:
+        """Write a position. The write timestamp is *stamp*, the same for all writes of an epoch."""
+        # UPDATE, not INSERT: a row marker would keep a row alive that nothing else keeps. TTL 0 overrules a table
+        # made by others with a default TTL.
+        text = (
+            f"UPDATE {self.name} USING TIMESTAMP ? AND TTL 0 SET position = ?, updated = ? "
+            "WHERE consumer = ? AND epoch = ?"
+        )
+        with self.errors(f"saving the cursor of consumer {consumer!r} in table {self.name}"):
+            self.run(text, (stamp, position, updated, consumer, epoch))
+
+    def touch(self) -> None:
+        """Do what a reset does on a row that nobody has, under a condition that it is there: nothing is written."""
+        text = f"UPDATE {self.name} SET reason = ? WHERE consumer = ? AND epoch = ? IF EXISTS"
+        with self.errors(f"writing to table {self.name}"):
+            self.run(text, ("", _NOBODY, 0), idempotent=False)
+
+    def open_epoch(self, row: Row) -> bool:
+        """Insert a row for a new epoch, without a position; return False if that epoch exists."""
+        text = (
+            f"INSERT INTO {self.name} (consumer, epoch, start, stamp, opened, reason, lease, fence) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
+        )
+        values = (row.consumer, row.epoch, row.start, row.stamp, row.opened, row.reason)
+        # Nothing rather than "" and 0 where no lease was: without one, rows are as they always were.
+        guard = (row.lease, row.fence) if row.lease else (None, None)
+        with self.errors(f"opening an epoch of the cursor of consumer {row.consumer!r} in table {self.name}"):
+            return self.applied(text, (*values, *guard))
+
+
+def _row(row: Any) -> Row:
+    consumer, epoch, position, updated, start, stamp, opened, reason, lease, fence = values_of(row)
+    return Row(
+        consumer,
+        epoch,
+        position or "",
+        updated or "",
+        start,
+        stamp,
+        opened or "",
+        reason or "",
+        lease or "",
+        fence or 0,
+    )
