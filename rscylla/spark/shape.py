@@ -101,23 +101,21 @@ class Shape:
             ConfigError: *df* was not read with ``mode=changes``, or a step in between dropped the fields' metadata.
         """
         fields = {f.name: f for f in df.schema.fields}
-        for needed in ("cdc_values", "cdc_operation", "cdc_timestamp", "cdc_touched", "cdc_deleted"):
+        for needed in ("cdc_operation", "cdc_timestamp", "cdc_ttl", "cdc_touched", "cdc_deleted"):
             if needed not in fields:
                 raise ConfigError(
                     f"the DataFrame has no column {needed!r}; read it with format('scylla-cdc') and mode 'changes'"
                 )
         keys = [f for f in df.schema.fields if not f.name.startswith(_PREFIX) or CQL in f.metadata]
-        shapes = [_shape_of(f) for f in keys]
-        values = fields["cdc_values"].dataType
-        if not isinstance(values, StructType):
-            raise ConfigError("cdc_values is no struct; read the DataFrame with mode 'changes'")
-        partition = sorted((f, s) for f, s in zip(_places(keys), shapes, strict=True) if s.kind == "partition_key")
-        clustering = sorted((f, s) for f, s in zip(_places(keys), shapes, strict=True) if s.kind == "clustering")
+        places = {f.name: int(f.metadata[CQL]["position"]) if CQL in f.metadata else 0 for f in keys}
+        shapes = sorted(map(_shape_of, keys), key=lambda s: places[s.name])
+        partition = tuple(s for s in shapes if s.kind == "partition_key")
         if not partition:
             raise ConfigError("the DataFrame has no column of the partition key; keep the key columns when selecting")
-        return cls(
-            tuple(s for _, s in partition), tuple(s for _, s in clustering), tuple(map(_shape_of, values.fields))
-        )
+        values = fields["cdc_values"].dataType if "cdc_values" in fields else StructType()
+        assert isinstance(values, StructType)
+        clustering = tuple(s for s in shapes if s.kind == "clustering")
+        return cls(partition, clustering, tuple(map(_shape_of, values.fields)))
 
     @classmethod
     def from_columns(cls, columns: list[tuple[BaseColumn, DataType]]) -> Shape:
@@ -131,10 +129,6 @@ class Shape:
             tuple(s for s in shapes if s.kind == "clustering"),
             tuple(sorted((s for s in shapes if s.kind in ("static", "regular")), key=lambda s: s.name)),
         )
-
-
-def _places(fields: list[StructField]) -> list[int]:
-    return [int(f.metadata[CQL]["position"]) for f in fields]
 
 
 def _shape_of(field: StructField) -> ColumnShape:

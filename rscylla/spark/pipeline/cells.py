@@ -31,8 +31,6 @@ from .order import byte_order, comparable, timeuuid_order
 
 __all__ = ["cells_of", "element_types", "merge_cells", "merged_columns", "udt_fields"]
 
-NULL = F.lit
-
 _DELETES_ROW = ("row_delete", "service_row_delete")
 _DELETES_PARTITION = ("partition_delete", "service_partition_delete")
 _RANGES = ("range_start_inclusive", "range_start_exclusive", "range_end_inclusive", "range_end_exclusive")
@@ -57,8 +55,8 @@ def udt_fields(column: ColumnShape) -> list[tuple[str, DataType, str]]:
 # ---------------------------------------------------------------- changes to cells
 
 
-def cells_of(changes: DataFrame, shape: Shape) -> DataFrame:
-    """Return the cells of *changes*, one row a change, not merged yet."""
+def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
+    """Return the cells of *changes*, one row a change, not merged yet; *also* names columns to keep."""
     operation = F.col("cdc_operation")
     known = changes.where(operation.isin(*_WRITES, *_DELETES_ROW, *_DELETES_PARTITION, *_RANGES))
     time = F.unix_micros("cdc_timestamp")
@@ -68,7 +66,7 @@ def cells_of(changes: DataFrame, shape: Shape) -> DataFrame:
     deletes_partition = operation.isin(*_DELETES_PARTITION)
     if not shape.clustering:  # a partition is a row
         deletes_row, deletes_partition = deletes_row | deletes_partition, F.lit(False)
-    columns = [F.col(_quoted(c.name)) for c in shape.keys]
+    columns = [*(F.col(_quoted(c.name)) for c in shape.keys), *(F.col(name) for name in also)]
     columns += [
         F.when(deletes_row, time).alias("cdc_row_deleted"),
         F.when(operation == "insert", _struct(t=time, expires=expires, ttl=ttl)).alias("cdc_marker"),
@@ -85,23 +83,17 @@ def _ranges(operation: Column, time: Column, shape: Shape, changes: DataFrame) -
     if "cdc_range" not in changes.columns:
         return F.array().cast("array<struct<t: bigint>>")
     whole = operation.isin(*_RANGES) & F.col("cdc_range.start").isNotNull() & F.col("cdc_range.end").isNotNull()
-    return F.when(
-        whole, F.array(_struct(t=time, start=F.col("cdc_range.start"), end=F.col("cdc_range.end")))
-    )
+    return F.when(whole, F.array(_struct(t=time, start=F.col("cdc_range.start"), end=F.col("cdc_range.end"))))
 
 
-def _column_cells(
-    column: ColumnShape, changes: DataFrame, time: Column, expires: Column, ttl: Column
-) -> list[Column]:
+def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires: Column, ttl: Column) -> list[Column]:
     name = column.name
     value = F.col("cdc_values").getField(name)
     marked = F.array_contains("cdc_deleted", name)
     touched = F.array_contains("cdc_touched", name)
     if column.form == "value":
         dead = value.isNull()
-        cell = _struct(
-            t=time, dead=dead, expires=F.when(~dead, expires), ttl=F.when(~dead, ttl), value=value
-        )
+        cell = _struct(t=time, dead=dead, expires=F.when(~dead, expires), ttl=F.when(~dead, ttl), value=value)
         return [F.when(touched, cell).alias(f"cdc_cell_{name}")]
     # The log shows a collection's tombstone one microsecond later than it is.
     gone = F.when(marked, time - 1).alias(f"cdc_gone_{name}")

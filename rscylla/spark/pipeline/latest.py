@@ -102,7 +102,9 @@ def with_partition(cells: DataFrame, shape: Shape) -> DataFrame:
     return joined.withColumn(
         "cdc_covered",
         F.greatest(
-            F.coalesce("cdc_row_deleted", F.lit(NEVER)), "cdc_partition_deleted", range_deleted(F.col("cdc_its_ranges"), shape)
+            F.coalesce("cdc_row_deleted", F.lit(NEVER)),
+            "cdc_partition_deleted",
+            range_deleted(F.col("cdc_its_ranges"), shape),
         ),
     )
 

@@ -1,0 +1,93 @@
+"""``history``: every version that a row went through, with the time it was valid (a slowly changing dimension, type 2)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import reduce
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from ..shape import Shape
+from .cells import cells_of, merged_columns
+from .latest import NEVER, is_static, quoted, range_deleted, row_values, second_of
+
+__all__ = ["history"]
+
+
+def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
+    """Return one row a version of each row of the table, with ``valid_from``, ``valid_to`` and ``is_current``.
+
+    A version begins with a write that changed a value, or when a value expired, and ends where the next one begins;
+    ``valid_to`` is null for those that hold at *at*, which are the rows of ``latest``. While a row was deleted it has
+    no version. A change of a static column makes a version of each row of its partition; a partition with static
+    values and no row has no history. Writes that change nothing make no version.
+
+    Each row of the table is worked on by one task, with all changes that concern it in memory.
+
+    Args:
+        changes: a DataFrame of the source with mode ``changes``, from the first write of its rows on.
+        at: the time (aware) up to which values expire; now, unless given.
+
+    Raises:
+        ConfigError: *changes* is no such DataFrame, or *at* has no time zone.
+    """
+    shape = Shape.of(changes)
+    moments = _moments(changes, shape, at)
+    keys = [F.col(quoted(c.name)) for c in shape.keys]
+    running = Window.partitionBy(*keys).orderBy("cdc_at").rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    states = moments.select(*keys, "cdc_at", *merged_columns(shape, moments, running))
+    states = states.dropDuplicates([*shape.key_names, "cdc_at"])
+    covered = [F.coalesce(name, F.lit(NEVER)) for name in ("cdc_row_deleted", "cdc_partition_deleted")]
+    if shape.clustering:
+        covered.append(range_deleted(F.col("cdc_ranges"), shape))
+    states = states.withColumns(
+        {"cdc_covered": F.greatest(*covered, F.lit(NEVER)), "cdc_partition_deleted": covered[1]}
+    )
+    versions = row_values(states, shape, F.floor(F.col("cdc_at") / 1_000_000))
+    values = [F.col(quoted(c.name)) for c in shape.values]
+    # As JSON, because Spark does not compare maps.
+    said = F.when(F.col("cdc_live"), F.to_json(F.struct(F.lit(0).alias("cdc_live"), *values)))
+    in_time = Window.partitionBy(*keys).orderBy("cdc_at")
+    versions = versions.withColumn("cdc_said", said)
+    versions = versions.withColumn("cdc_before", F.lag("cdc_said").over(in_time))
+    versions = versions.where(~F.col("cdc_said").eqNullSafe(F.col("cdc_before")))
+    until = F.lead("cdc_at").over(in_time)
+    versions = versions.withColumn("cdc_until", until).where("cdc_live")
+    return versions.select(
+        *keys,
+        *values,
+        F.timestamp_micros("cdc_at").alias("valid_from"),
+        F.timestamp_micros("cdc_until").alias("valid_to"),
+        F.col("cdc_until").isNull().alias("is_current"),
+    )
+
+
+def _moments(changes: DataFrame, shape: Shape, at: datetime | None) -> DataFrame:
+    """Return the cells of all that concerns each row, with ``cdc_at``: the write time, or when something expired."""
+    told = cells_of(changes, shape, "cdc_timestamp", "cdc_ttl")
+    told = told.withColumn("cdc_at", F.unix_micros("cdc_timestamp"))
+    expiry = F.when(F.col("cdc_ttl") > 0, F.floor(F.col("cdc_at") / 1_000_000) + F.col("cdc_ttl"))
+    told = told.withColumn("cdc_expires", expiry).drop("cdc_timestamp", "cdc_ttl")
+    if shape.clustering:
+        told = _for_each_row(told, shape)
+    expired = told.where(F.col("cdc_expires") <= second_of(at)).select(
+        *(F.col(quoted(c.name)) for c in shape.keys), (F.col("cdc_expires") * 1_000_000).alias("cdc_at")
+    )
+    return told.drop("cdc_expires").unionByName(expired.distinct(), allowMissingColumns=True)
+
+
+def _for_each_row(told: DataFrame, shape: Shape) -> DataFrame:
+    """Return *told* with what was done to a partition repeated for each row that it ever had."""
+    of_rows = told.where(~is_static(shape))
+    of_partitions = told.where(is_static(shape)).drop(*(c.name for c in shape.clustering))
+    rows = of_rows.select(
+        *(F.col(quoted(c.name)).alias(f"cdc_key_{c.name}") for c in shape.partition),
+        *(F.col(quoted(c.name)) for c in shape.clustering),
+    ).distinct()
+    same = reduce(
+        lambda a, b: a & b,
+        (F.col(quoted(c.name)).eqNullSafe(F.col(quoted(f"cdc_key_{c.name}"))) for c in shape.partition),
+    )
+    repeated = of_partitions.join(rows, same).select(*(F.col(quoted(n)) for n in told.columns))
+    return of_rows.unionByName(repeated)
