@@ -1,4 +1,4 @@
-"""Cells of a log page as Arrow arrays, column by column: no Python object is made for a value where that can be avoided.
+"""Cells of a log page as Arrow arrays, column by column; hardly any value becomes a Python object on the way.
 
 How CQL types come:
 
@@ -206,9 +206,9 @@ def _uuids(cells: Column) -> Any:
     """Return the usual text of 16-byte cells."""
     values, mask = _fixed(cells, np.dtype("V16"))
     count = len(values)
-    text = np.full((count, 36), ord("-"), "u1")
+    text: Any = np.full((count, 36), ord("-"), "u1")
     text[:, _DIGITS] = _HEX[np.frombuffer(values.tobytes(), "u1").reshape(count, 16)].reshape(count, 32)
-    offsets = np.arange(0, 36 * (count + 1), 36, dtype="i4")
+    offsets: Any = np.arange(0, 36 * (count + 1), 36, dtype="i4")
     valid = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little").tobytes())
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text.tobytes()), valid)
 

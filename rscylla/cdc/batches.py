@@ -331,7 +331,7 @@ def _names_where(marks: dict[str, list[bool]], count: int) -> Any:
     """Return, for each row, the sorted names of the columns that are marked in it."""
     names = sorted(marks)
     table = np.array([marks[n] for n in names], bool).reshape(len(names), count).T
-    offsets = np.zeros(count + 1, "i4")
+    offsets: Any = np.zeros(count + 1, "i4")
     np.cumsum(table.sum(axis=1), out=offsets[1:])
     chosen = pa.array(np.nonzero(table)[1], pa.int64())
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(names, pa.string()).take(chosen))

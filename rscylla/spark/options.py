@@ -1,0 +1,360 @@
+"""The options of the data source: text as Spark passes it, checked, as values that can be pickled and hold no secrets.
+
+Names are in camelCase and read without regard to case. What is not known is an error that names the nearest.
+"""
+
+from __future__ import annotations
+
+import configparser
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+
+from .._timeuuid import parse_time
+from ..cdc.batches import Mode
+from ..errors import ConfigError, InvalidCursor, MissingLag
+from ..event import EventID
+
+__all__ = ["NAMES", "SAFE_LAG_S", "Connection", "Options", "Position", "duration", "nearest"]
+
+SAFE_LAG_S = 30
+
+
+@attrs.frozen
+class Position:
+    """Where to start or end: ``"earliest"``, ``"latest"``, a time in microseconds since the epoch, or a cursor."""
+
+    name: str = ""
+    time_us: int | None = None
+    cursor: str = ""
+
+
+@attrs.frozen
+class Connection:
+    """How to reach the cluster. Equal ones share a session in each process. The password never shows.
+
+    ``password_env`` and ``credentials_file`` are read where the session is opened, so that no secret travels with a
+    plan: on each machine of the cluster.
+    """
+
+    contact_points: tuple[str, ...]
+    port: int = 9042
+    username: str | None = None
+    password: str | None = attrs.field(default=None, repr=lambda p: "None" if p is None else "'***'")
+    password_env: str | None = None
+    credentials_file: str | None = None
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+    ssl_check_hostname: bool = False
+    local_dc: str | None = None
+    consistency: str = "QUORUM"
+
+    def credentials(self) -> tuple[str | None, str | None]:
+        """Return user name and password.
+
+        Raises:
+            ConfigError: the variable is not set, or the file cannot be read.
+        """
+        if self.credentials_file is not None:
+            return _from_file(self.credentials_file)
+        if self.password_env is not None:
+            password = os.environ.get(self.password_env)
+            if password is None:
+                raise ConfigError(
+                    f"the environment variable {self.password_env}, which the option passwordEnv names, is not set in "
+                    "this process; set it for the driver and for the executors (spark.executorEnv.*)"
+                )
+            return self.username, password
+        return self.username, self.password
+
+
+@attrs.frozen
+class Options:
+    """All options of one DataFrame or query. Times and spans are in microseconds."""
+
+    connection: Connection
+    keyspace: str
+    table: str
+    lag_us: int
+    mode: Mode = "changes"
+    start: Position = Position("earliest")
+    end: Position = Position("latest")
+    window_us: int | None = None
+    windows_per_trigger: int | None = None
+    streams_per_partition: int | None = None
+    parallelism: int = 4
+    page_size: int = 5_000
+    fail_on_data_loss: bool = True
+    columns: tuple[str, ...] = ()
+    keep_dollar: bool = False
+    push_filters: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Return the options that Spark passes.
+
+        Raises:
+            MissingLag: there is no lag.
+            ConfigError: an option is not known, missing, or has no such value.
+        """
+        options = _known({str(k).lower(): str(v) for k, v in given.items()})
+        _check_together(options)
+        if "lag" not in options:
+            raise MissingLag("format('scylla-cdc') needs the option lag, such as .option('lag', '30s'): it")
+        read = _Reader(options)
+        parsed = cls(
+            connection=_connection(read),
+            keyspace=read.text("keyspace"),
+            table=read.text("table"),
+            lag_us=read.span("lag"),
+            mode=cast("Mode", read.one_of("mode", ("changes", "log", "events"))),
+            start=read.position("startingPosition", "earliest"),
+            end=read.position("endingPosition", "latest"),
+            window_us=read.span("windowSpan") if "windowspan" in options else None,
+            windows_per_trigger=read.count("maxWindowsPerTrigger"),
+            streams_per_partition=read.count("streamsPerPartition"),
+            parallelism=read.count("parallelism") or _cpus(),
+            page_size=read.count("pageSize") or 5_000,
+            fail_on_data_loss=read.flag("failOnDataLoss", default=True),
+            columns=read.names("columns"),
+            keep_dollar=read.flag("keepDollar", default=False),
+            push_filters=read.flag("filterPushdown", default=False),
+        )
+        if parsed.window_us == 0:
+            raise ConfigError("option windowSpan must be longer than nothing, such as 10s")
+        if parsed.end.cursor or parsed.end.name == "earliest":
+            raise ConfigError("option endingPosition must be latest or a time such as 2026-11-21T10:00:00Z")
+        return parsed
+
+
+def _cpus() -> int:
+    return min(16, max(2, os.cpu_count() or 2))
+
+
+_NAMES = (
+    "columns",
+    "consistency",
+    "contactPoints",
+    "credentialsFile",
+    "endingPosition",
+    "failOnDataLoss",
+    "filterPushdown",
+    "keepDollar",
+    "keyspace",
+    "lag",
+    "localDc",
+    "maxWindowsPerTrigger",
+    "mode",
+    "pageSize",
+    "parallelism",
+    "password",
+    "passwordEnv",
+    "port",
+    "sslCa",
+    "sslCert",
+    "sslCheckHostname",
+    "sslKey",
+    "startingPosition",
+    "streamsPerPartition",
+    "table",
+    "username",
+    "windowSpan",
+)
+NAMES = {name.lower(): name for name in _NAMES}
+"""The options' names as users write them, by their names in lower case."""
+
+_FROM_SQL = ("owner", "provider")
+"""What ``CREATE TABLE ... USING`` adds, besides a second ``option.NAME`` for each option."""
+
+
+def _known(options: dict[str, str]) -> dict[str, str]:
+    """Return the options without what Spark adds; ``load("keyspace.table")`` is taken apart."""
+    path = options.pop("path", None)
+    if path is not None:
+        keyspace, dot, table = path.partition(".")
+        if not (keyspace and dot and table) or "." in table or "keyspace" in options or "table" in options:
+            raise ConfigError("load() takes nothing, or 'keyspace.table' in place of the options keyspace and table")
+        options |= {"keyspace": keyspace, "table": table}
+    found = {k: v for k, v in options.items() if k not in _FROM_SQL and not k.startswith("option.")}
+    for name in sorted(found.keys() - NAMES.keys()):
+        raise ConfigError(f"format('scylla-cdc') has no option {name!r}; {nearest(name, _NAMES)}")
+    return found
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return a hint at the one of *known* that *name* was probably meant to be, or all of them."""
+    by_lower = {n.lower(): n for n in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean {by_lower[near[0]]!r}?" if near else f"known are {', '.join(known)}"
+
+
+def _check_together(options: Mapping[str, str]) -> None:
+    ways = [NAMES[n] for n in ("password", "passwordenv", "credentialsfile") if n in options]
+    if len(ways) > 1:
+        raise ConfigError(f"options {' and '.join(ways)} are two ways to say one thing; give one of them")
+    if ("username" in options) != any(n in ways for n in ("password", "passwordEnv")):
+        raise ConfigError("options username and password (or passwordEnv) go together; give both, or credentialsFile")
+
+
+def _connection(read: _Reader) -> Connection:
+    points = read.names("contactPoints")
+    if not points:
+        raise ConfigError("option contactPoints is missing; give nodes of the cluster, such as 10.0.0.1,10.0.0.2")
+    return Connection(
+        contact_points=points,
+        port=read.count("port") or 9042,
+        username=read.maybe("username"),
+        password=read.maybe("password"),
+        password_env=read.maybe("passwordEnv"),
+        credentials_file=read.maybe("credentialsFile"),
+        ssl_ca=read.maybe("sslCa"),
+        ssl_cert=read.maybe("sslCert"),
+        ssl_key=read.maybe("sslKey"),
+        ssl_check_hostname=read.flag("sslCheckHostname", default=False),
+        local_dc=read.maybe("localDc"),
+        consistency=(read.maybe("consistency") or "QUORUM").upper(),
+    )
+
+
+def _from_file(path: str) -> tuple[str, str]:
+    """Return user name and password of a JSON object, or of a file like cqlshrc."""
+    try:
+        text = Path(path).expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"the file {path!r} of option credentialsFile cannot be read: {type(e).__name__}") from e
+    # What is wrong in the file is not shown: the text would be part of a secret.
+    found: Any = None
+    try:
+        if text.lstrip().startswith("{"):
+            found = json.loads(text)
+        else:
+            ini = configparser.ConfigParser(interpolation=None)
+            ini.read_string(text)
+            found = next((ini[s] for s in ("authentication", "PlainTextAuthProvider") if "username" in ini[s]), None)
+    except (ValueError, KeyError, configparser.Error):
+        found = None
+    if found is None or not isinstance(found.get("username"), str) or not isinstance(found.get("password"), str):
+        raise ConfigError(
+            f"the file {path!r} of option credentialsFile has no username and password; write a JSON object "
+            "with both, or a section [authentication] as in cqlshrc"
+        )
+    return found["username"], found["password"]
+
+
+# ---------------------------------------------------------------- values
+
+
+@attrs.frozen
+class _Reader:
+    """Reads values of options that are known; names are as users write them."""
+
+    options: Mapping[str, str] = attrs.field(repr=False)
+
+    def maybe(self, name: str) -> str | None:
+        return self.options.get(name.lower())
+
+    def text(self, name: str) -> str:
+        found = self.maybe(name)
+        if not found:
+            raise ConfigError(f"option {name} is missing; it is required")
+        return found
+
+    def names(self, name: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in (self.maybe(name) or "").split(",") if part.strip())
+
+    def span(self, name: str) -> int:
+        """Return microseconds."""
+        return self._read(name, lambda text: duration(text) // timedelta(microseconds=1))
+
+    def count(self, name: str) -> int | None:
+        found = self.maybe(name)
+        if found is None:
+            return None
+        if not (found.strip().isascii() and found.strip().isdigit() and int(found) > 0):
+            raise ConfigError(f"option {name} must be a whole number above 0, not {found!r}")
+        return int(found)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        found = self.maybe(name)
+        if found is None:
+            return default
+        if found.strip().lower() not in ("true", "false"):
+            raise ConfigError(f"option {name} must be true or false, not {found!r}")
+        return found.strip().lower() == "true"
+
+    def one_of(self, name: str, values: tuple[str, ...]) -> str:
+        """Return the value, or the first of *values* if there is none."""
+        found = (self.maybe(name) or values[0]).strip().lower()
+        if found not in values:
+            raise ConfigError(f"option {name} must be one of {', '.join(sorted(values))}, not {found!r}")
+        return found
+
+    def position(self, name: str, default: str) -> Position:
+        return self._read(name, _position) if self.maybe(name) is not None else Position(default)
+
+    def _read(self, name: str, parse: Callable[[str], Any]) -> Any:
+        try:
+            return parse(self.text(name))
+        except (ValueError, OverflowError) as e:
+            raise ConfigError(f"option {name}: {e}") from e
+
+
+_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_WORDS = {"microsecond": "us", "millisecond": "ms", "second": "s", "minute": "min", "hour": "h", "day": "d"}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+_ISO_SPAN = re.compile(r"p(?:(\d+)d)?(?:t(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?)?", re.ASCII)
+
+
+def duration(text: str) -> timedelta:
+    """Return a length of time: ``30s``, ``500 ms``, ``2 minutes``, ``PT30S``, or a number of seconds.
+
+    Raises:
+        ValueError: it is none.
+
+    >>> duration("500 ms"), duration("PT1M30S").total_seconds(), duration("30").total_seconds()
+    (datetime.timedelta(microseconds=500000), 90.0, 30.0)
+    """
+    text = text.strip().lower()
+    match = _SPAN.fullmatch(text)
+    if match is not None:
+        unit = match[2].removesuffix("s") if match[2].removesuffix("s") in _WORDS else match[2]
+        size = _UNITS.get(_WORDS.get(unit, unit or "s"))
+        if size is not None:
+            return timedelta(microseconds=round(float(match[1]) * size))
+    iso = _ISO_SPAN.fullmatch(text)
+    if iso is not None and any(iso.groups()):
+        days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    raise ValueError(f"{text!r} is no length of time; write 30s, 500 ms, 2 minutes, PT30S, or a number of seconds")
+
+
+def _position(text: str) -> Position:
+    text = text.strip()
+    if text.lower() in ("earliest", "latest"):
+        return Position(text.lower())
+    if text.startswith("{"):
+        try:
+            EventID.parse(text)
+        except InvalidCursor as e:
+            raise ValueError(str(e)) from e
+        return Position(cursor=text)
+    try:
+        return Position(time_us=parse_time(text))
+    except ValueError as e:
+        raise ValueError("must be earliest, latest, a time such as 2026-11-21T10:00:00Z, or a cursor (JSON)") from e

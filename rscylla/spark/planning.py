@@ -1,0 +1,176 @@
+"""Opens a table's log and says what to read of it: the bounds of a read, cut into spans for the executors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from .._timeuuid import datetime_of
+from ..cdc.batches import ChangeShape, EventShape, LogShape, shape_for
+from ..cdc.plan import Window
+from ..cdc.query import scan_cql
+from ..cdc.rows import Layout
+from ..cdc.source import Source
+from ..cdc.span import Span, windows_between
+from ..cdc.topology import Generation
+from ..clock import Stop, SystemClock
+from ..errors import ConfigError, CursorExpired
+from ..event import EventID
+from .options import Options, Position
+from .session import session_for
+
+__all__ = ["MAX_PARTITIONS", "Plan", "open_source", "shape_of", "spans_between"]
+
+log = logging.getLogger("rscylla")
+
+MAX_PARTITIONS = 100_000
+
+MARGIN_US = 15_000_000
+"""The list of generations may be this much older than the end of what is read, or half the lag if that is less."""
+
+
+def open_source(options: Options) -> Source:
+    """Return the table's log as it is now. Blocks on a few small queries."""
+    return Source(session_for(options.connection), options.keyspace, options.table, SystemClock(), Stop())
+
+
+def shape_of(source: Source, options: Options) -> tuple[Layout, LogShape | ChangeShape | EventShape]:
+    """Return what the log's columns mean, and how they look in the mode of *options*. Blocks on one statement.
+
+    Raises:
+        ConfigError: two columns would have one name.
+    """
+    table = source.table
+    statement = source.session.prepare(
+        scan_cql(table.keyspace, table.name),
+        page_size=options.page_size,
+        doing=f"preparing to read the log of {table.full_name}",
+    )
+    layout = Layout.of(statement.columns, table)
+    return layout, shape_for(options.mode, layout, keep_dollar=options.keep_dollar)
+
+
+class Plan:
+    """What is to be read of one table, by its options. Used by one thread at a time; may block on small queries."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.source = open_source(options)
+
+    @property
+    def log_id(self) -> str:
+        return self.source.table.log_id.hex
+
+    def watermark_us(self) -> int:
+        """Return the time before which everything is complete. Looks at the cluster every 15 seconds at most.
+
+        Raises:
+            TableChanged, TableNotFound, CDCDisabled: the log is not there any more.
+        """
+        self.source.refresh_metadata()
+        return self.source.watermark_us(self.options.lag_us)
+
+    def start(self, position: Position) -> tuple[EventID, bool]:
+        """Return where a read from *position* starts, and whether the rows after that were promised to somebody.
+
+        Raises:
+            InvalidCursor, CursorExpired: the cursor cannot be continued.
+        """
+        source = self.source
+        if position.name == "latest":
+            return source.at(self.watermark_us()), True
+        if position.name == "earliest":
+            return source.at_time(None), False
+        if position.cursor:
+            policy = "raise" if self.options.fail_on_data_loss else "oldest"
+            return source.resume(position.cursor, policy), True  # type: ignore[arg-type]
+        assert position.time_us is not None
+        return source.at_time(datetime_of(position.time_us)), True
+
+    def batch_end_us(self) -> int:
+        """Return where a batch ends.
+
+        Raises:
+            ConfigError: the time that was asked for is not complete yet.
+        """
+        complete_us = self.watermark_us()
+        end_us = self.options.end.time_us
+        if end_us is None:
+            return complete_us
+        if end_us > complete_us:
+            raise ConfigError(
+                f"option endingPosition is {(end_us - complete_us) / 1e6:.3f} s later than what is complete by the "
+                "option lag and the nodes' clocks; ask for latest, or later"
+            )
+        return end_us
+
+    def spans(self, start_us: int, end_us: int, *, after: bytes = b"", promised: bool = True) -> list[Span]:
+        """Return spans that hold all rows from *start_us* to *end_us*, each exactly once.
+
+        Raises:
+            CursorExpired: rows that were promised may be gone, and ``failOnDataLoss`` is true.
+        """
+        source, options = self.source, self.options
+        if end_us > source.known_at_us - min(options.lag_us // 2, MARGIN_US):
+            source.refresh_generations()
+        start_us = self._within_ttl(start_us, promised=promised)
+        spans = []
+        for window in windows_between(source.generations, start_us, end_us):
+            streams = source.streams(Generation(window.generation))
+            spans += spans_between(window, streams, options)
+            if len(spans) > MAX_PARTITIONS:
+                raise ConfigError(
+                    f"the read would have more than {MAX_PARTITIONS:,} partitions; make the options windowSpan or "
+                    "streamsPerPartition larger, or leave them out"
+                )
+        first = spans[0].window.generation if spans else None
+        table = source.table
+        return [Span(table, s.window, s.streams, after if s.window.generation == first else b"") for s in spans]
+
+    def _within_ttl(self, start_us: int, *, promised: bool) -> int:
+        """Return *start_us*, or what the log keeps from if that is later and nobody minds."""
+        oldest_us = self.source.oldest_us()
+        if start_us >= oldest_us:
+            return start_us
+        table = self.source.table
+        text = (
+            f"the log of {table.full_name} keeps {table.ttl_s} s: changes from "
+            f"{datetime_of(start_us):%Y-%m-%d %H:%M:%S} to {datetime_of(oldest_us):%Y-%m-%d %H:%M:%S} UTC may be lost"
+        )
+        if promised and self.options.fail_on_data_loss:
+            raise CursorExpired(
+                f"{text}; repair what the query wrote, then start it anew, or go on with the option failOnDataLoss "
+                "set to false",
+                gap_from=datetime_of(start_us),
+                gap_to=datetime_of(oldest_us),
+            )
+        if promised:
+            log.error("%s; going on at the oldest row, as failOnDataLoss = false asks", text)
+        return oldest_us
+
+
+def spans_between(window: Window, streams: tuple[bytes, ...], options: Options) -> list[Span]:
+    """Return *window* cut by streams, and by time where there are too few of them to keep all executors busy.
+
+    The table is left open: the caller fills it in.
+    """
+    size = options.streams_per_partition or -(-len(streams) // options.parallelism)
+    groups = [streams[at : at + size] for at in range(0, len(streams), size)]
+    pieces = 1
+    if options.streams_per_partition is None and len(groups) < options.parallelism:
+        pieces = -(-options.parallelism // len(groups))
+    return [
+        Span(None, part, group)  # type: ignore[arg-type]
+        for part in _cut(window, pieces, options.window_us)
+        for group in groups
+    ]
+
+
+def _cut(window: Window, pieces: int, most_us: int | None) -> Iterator[Window]:
+    """Yield *window* in equal parts, at least *pieces*, of at most *most_us* each, none of them empty."""
+    if most_us is not None:
+        pieces = max(pieces, -(-window.span_us // most_us))
+    pieces = min(pieces, window.span_us, MAX_PARTITIONS + 1)
+    edges = [window.start_us + window.span_us * i // pieces for i in range(pieces + 1)]
+    for start_us, end_us in zip(edges, edges[1:], strict=False):
+        yield Window(window.generation, start_us, end_us)

@@ -1,0 +1,142 @@
+"""Reads one span and yields Arrow batches of the schema that Spark was told: what runs in the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from .._timeuuid import order_key
+from ..cdc.batches import ChangeShape, EventShape, LogShape, Mode, in_batches, shape_for
+from ..cdc.pages import Page
+from ..cdc.records import Context, changes_of
+from ..cdc.rows import Cells, Layout, LogRows
+from ..cdc.scan import Limits
+from ..cdc.span import Span, SpanReader
+from ..clock import Stop, SystemClock
+from ..errors import ConfigError
+from .options import Connection
+from .session import session_for
+
+__all__ = ["Scan", "check_schema"]
+
+
+@attrs.frozen
+class Scan:
+    """How spans are read. Can be pickled; holds a password only if the user gave one as an option.
+
+    ``schema``: the ``StructType`` that batches are to have. ``operations``: names of those that are wanted, None for
+    all; rows of others may be left out.
+    """
+
+    connection: Connection
+    mode: Mode
+    schema: Any
+    page_size: int
+    keep_dollar: bool
+    operations: frozenset[str] | None = None
+
+    def batches(self, span: Span) -> Iterator[Any]:
+        """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads."""
+        target = to_arrow_schema(self.schema, timezone="UTC")
+        stop = Stop()
+        session = session_for(self.connection)
+        limits = Limits(page_size=self.page_size)
+        reader = SpanReader(session, span, clock=SystemClock(), limits=limits, stop=stop)
+        shapes: dict[int, tuple[Layout, _Fitted]] = {}
+        try:
+            for pages in reader.windows():
+                for layout, rows in self._rows(pages, span, reader):
+                    known = shapes.get(id(layout))
+                    if known is None:
+                        shape = shape_for(self.mode, layout, keep_dollar=self.keep_dollar)
+                        known = shapes[id(layout)] = (layout, _Fitted(shape, target))
+                    yield from in_batches(known[1], rows, target.names)
+        finally:
+            stop.set()  # the reader is left early when Spark has seen enough
+
+    def _rows(self, pages: list[Page], span: Span, reader: SpanReader) -> Iterator[tuple[Layout, Iterable[Any]]]:
+        """Yield the rows of a window in terms of the mode's shape, with the layout that they have."""
+        if self.mode == "log":
+            for layout, group in groupby(pages, key=reader.layout_of):
+                cells = chain.from_iterable(page.cells() for page in group)
+                yield layout, _after(cells, layout, span.after) if span.after else cells
+            return
+        rows = LogRows()
+        for page in pages:
+            rows.add(page, reader.layout_of(page))
+        rows.sort()
+        if rows.layout is None:
+            return
+        events = iter(changes_of(rows, Context(span.window.generation)))
+        if span.after:
+            events = (e for e in events if e.position > span.after)
+        if self.operations is not None:
+            wanted = self.operations
+            events = (e for e in events if e.operation.name.lower() in wanted)
+        yield rows.layout, events
+
+
+def _after(rows: Iterable[Cells], layout: Layout, position: bytes) -> Iterator[Cells]:
+    time, stream_id, seq = layout.time, layout.stream_id, layout.seq
+    for row in rows:
+        if order_key(row[time]) + row[stream_id] + row[seq] > position:  # type: ignore[arg-type, operator]
+            yield row
+
+
+# ---------------------------------------------------------------- schemas that change
+
+
+class _Fitted:
+    """A shape whose columns are made to fit a schema: that of a table as it was when the query began."""
+
+    def __init__(self, shape: LogShape | ChangeShape | EventShape, target: Any) -> None:
+        self._shape = shape
+        self.schema = target
+
+    def columns(self, rows: Any, names: Any) -> list[Any]:
+        present = [n for n in names if n in self._shape.schema.names]
+        arrays = dict(zip(present, self._shape.columns(rows, present), strict=True))
+        return [
+            _fit(arrays[n], self.schema.field(n).type, n)
+            if n in arrays
+            else pa.nulls(len(rows), self.schema.field(n).type)
+            for n in names
+        ]
+
+
+def _fit(array: Any, target: Any, name: str) -> Any:
+    """Return *array* as *target*: of structs, fields that have gone are null, and new ones are left out."""
+    if array.type.equals(target):
+        return array
+    if not (pa.types.is_struct(array.type) and pa.types.is_struct(target)):
+        raise ConfigError(
+            f"column {name!r} is {array.type} in the table but {target} in the schema of the DataFrame; the table was "
+            "changed, or the schema given by hand is another: load it again without one"
+        )
+    present = {f.name for f in array.type}
+    children = [
+        _fit(array.field(f.name), f.type, f"{name}.{f.name}") if f.name in present else pa.nulls(len(array), f.type)
+        for f in target
+    ]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+
+
+def check_schema(shape: LogShape | ChangeShape | EventShape, schema: Any, table: str) -> None:
+    """Check that the columns of *schema*, a ``StructType``, are there in *shape*.
+
+    Raises:
+        ConfigError: one is not there, or is of another type.
+    """
+    for field in to_arrow_schema(schema, timezone="UTC"):
+        if field.name not in shape.schema.names:
+            raise ConfigError(
+                f"the schema has a column {field.name!r} that the log of {table} does not have in this mode; there are "
+                f"{', '.join(shape.schema.names)}"
+            )
+        _fit(shape.schema.empty_table().column(field.name).combine_chunks(), field.type, field.name)

@@ -1,0 +1,56 @@
+"""Sessions with the cluster: one for each process and connection, kept for as long as the process lives.
+
+Spark's workers are processes that run task after task. What lives in a global of an importable module outlives the
+task, where whatever is pickled with it is made anew each time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+
+from ..cdc.driver import LogSession, connect, consistency_named
+from .options import Connection
+
+__all__ = ["close_sessions", "session_for"]
+
+_lock = threading.Lock()
+_sessions: dict[Connection, LogSession] = {}
+
+
+def session_for(connection: Connection) -> LogSession:
+    """Return this process's session for *connection*, opened at the first call. Thread-safe; blocks then.
+
+    Raises:
+        ConfigError, ConnectionFailed, AuthenticationFailed: it cannot be opened.
+    """
+    with _lock:
+        found = _sessions.get(connection)
+        if found is None:
+            consistency = consistency_named(connection.consistency)
+            username, password = connection.credentials()
+            session = connect(
+                connection.contact_points,
+                port=connection.port,
+                username=username,
+                password=password,
+                tls_ca=connection.ssl_ca,
+                tls_cert=connection.ssl_cert,
+                tls_key=connection.ssl_key,
+                tls_check_hostname=connection.ssl_check_hostname,
+                local_dc=connection.local_dc,
+            )
+            found = _sessions[connection] = LogSession(session, consistency=consistency)
+        return found
+
+
+def close_sessions() -> None:
+    """Close all sessions of this process; the next use opens new ones. Called when the process ends."""
+    with _lock:
+        sessions = list(_sessions.values())
+        _sessions.clear()
+    for session in sessions:
+        session.session.cluster.shutdown()
+
+
+atexit.register(close_sessions)

@@ -1,0 +1,221 @@
+"""The data source ``scylla-cdc``: what Spark calls, in the driver and in its workers.
+
+Who runs where: ``schema``, offsets and partitions in processes beside the driver, ``read`` in the executors. State of
+the one is never seen by the other, so all that ``read`` needs is in the ``Scan`` and in the partition's ``Span``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructField, StructType
+
+from ..errors import ConfigError
+from .filters import Narrowing
+from .offsets import Offset
+from .options import SAFE_LAG_S, Options, nearest
+from .planning import Plan, open_source, shape_of
+from .reading import Scan, check_schema
+from .shape import metadata_of
+
+__all__ = ["NAME", "ScyllaCdcDataSource", "register"]
+
+NAME = "scylla-cdc"
+
+WINDOW_US = 10_000_000
+"""Span of a window of a streaming query, unless ``windowSpan`` says otherwise."""
+
+
+def register(spark: Any) -> None:
+    """Make ``format("scylla-cdc")`` known to *spark*.
+
+    Spark finds it by itself where rscylla is installed. This is for sessions where that fails, as it does for all
+    sources when any ``pyspark_*`` module on the path cannot be imported.
+    """
+    spark.dataSource.register(ScyllaCdcDataSource)
+
+
+class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
+    """The CDC log of a table as rows: ``spark.read.format("scylla-cdc")``, or ``readStream``; see docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the columns of the table's log in the mode that was asked for. Asks the cluster."""
+        options = Options.of(self.options)
+        if options.lag_us < SAFE_LAG_S * 1_000_000:
+            warnings.warn(
+                f"the lag of {options.lag_us / 1e6:g} s is unsafe: below {SAFE_LAG_S} s rows may arrive behind the "
+                "reader and be missed",
+                UserWarning,
+                stacklevel=1,
+            )
+        source = open_source(options)
+        _, shape = shape_of(source, options)
+        names = options.columns or tuple(shape.schema.names)
+        for name in names:
+            if name not in shape.schema.names:
+                raise ConfigError(
+                    f"option columns: there is no column {name!r} in mode {options.mode}; "
+                    f"{nearest(name, shape.schema.names)}"
+                )
+        struct = from_arrow_schema(pa.schema([shape.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
+        return _with_metadata(struct, {c.name: metadata_of(c) for c in source.table.columns})
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = Options.of(self.options)
+        return FilteringReader(options, schema) if options.push_filters else Reader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return StreamReader(Options.of(self.options), schema)
+
+
+_WITH_COLUMNS = ("cdc_values", "cdc_before", "cdc_after")
+
+
+def _with_metadata(struct: StructType, metadata: dict[str, dict[str, Any]]) -> StructType:
+    """Return *struct* whose fields for columns of the base table say what they are in CQL."""
+    fields = []
+    for field in struct.fields:
+        type_ = field.dataType
+        if field.name in _WITH_COLUMNS and isinstance(type_, StructType):
+            type_ = _with_metadata(type_, metadata)
+        fields.append(StructField(field.name, type_, field.nullable, metadata.get(field.name)))
+    return StructType(fields)
+
+
+def _scan(options: Options, schema: StructType) -> Scan:
+    return Scan(options.connection, options.mode, schema, options.page_size, options.keep_dollar)
+
+
+# ---------------------------------------------------------------- batch
+
+
+class Reader(DataSourceReader):  # type: ignore[misc]
+    """A batch: everything between two points. Its end is fixed when it is planned, so each action reads the same."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._scan = _scan(options, schema)
+        self._narrowing = Narrowing()
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        plan = Plan(options)
+        _, shape = shape_of(plan.source, options)
+        check_schema(shape, self._scan.schema, plan.source.table.full_name)
+        end_us = plan.batch_end_us()
+        start, promised = plan.start(options.start)
+        start_us, end_us = self._narrowing.bounds(start.exact_us, end_us)
+        after = start.position if start.is_row and start_us == start.exact_us else b""
+        spans = plan.spans(start_us, end_us, after=after, promised=promised) if start_us < end_us else []
+        return [InputPartition(span) for span in self._narrowing.spans(spans)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is not None:  # Spark makes one partition of none
+            yield from self._scan.batches(partition.value)
+
+
+class FilteringReader(Reader):
+    """The same with filters pushed down. Spark refuses such a class unless its own option allows it."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802 - Spark's name
+        """Take from *filters* what narrows the read. All are returned: Spark applies them once more."""
+        self._narrowing = Narrowing.of(filters)
+        self._scan = self._narrowing.scan(self._scan)
+        return filters
+
+
+# ---------------------------------------------------------------- stream
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A streaming query. Offsets are points in time; what lies between two of them never changes."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._scan = _scan(options, schema)
+        self._until_us = options.end.time_us
+        self._window_us = options.window_us or WINDOW_US
+        self._available_us: int | None = None
+        self._plan: Plan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plan": None}  # the process that reads has nothing to plan
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        plan = self._opened()
+        start, promised = plan.start(self._options.start)
+        after = start.position if start.is_row else b""
+        return Offset(plan.log_id, start.exact_us, after, promised).as_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        windows = self._options.windows_per_trigger
+        return ReadAllAvailable() if windows is None else ReadMaxFiles(windows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._available_us = self._head_us()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return how far the next batch goes: *start* itself, the same object, when nothing is new.
+
+        Except at an end, batches end on a grid of windows, so that a query without a trigger does not spin.
+        """
+        at = Offset.of(start)
+        head_us = self._head_us()
+        ends = [us for us in (self._available_us, self._until_us) if us is not None]
+        end_us = head_us - head_us % self._window_us
+        if ends and head_us >= min(ends):
+            end_us = min(ends)
+        if isinstance(limit, ReadMaxFiles):
+            first_us = at.time_us - at.time_us % self._window_us
+            end_us = min(end_us, first_us + limit.max_files * self._window_us)
+        if end_us <= at.time_us:
+            return start
+        return Offset(self._opened().log_id, end_us).as_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the head, whatever the limits: its distance from the end of a batch is how far the query is behind."""
+        return Offset(self._opened().log_id, self._head_us()).as_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        plan = self._opened()
+        first, last = Offset.of(start), Offset.of(end)
+        name = plan.source.table.full_name
+        for offset in (first, last):
+            offset.check_of(plan.log_id, name)
+        if last.time_us < first.time_us:
+            raise ConfigError(
+                f"the checkpoint's offsets of {name} go backwards, from {first.time_us} to {last.time_us}; it was "
+                "changed by hand, or by two queries at once: start with a new one"
+            )
+        spans = plan.spans(first.time_us, last.time_us, after=first.after, promised=first.promised)
+        return [InputPartition(span) for span in spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from self._scan.batches(partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the checkpoint is all there is to keep."""
+
+    def stop(self) -> None:
+        """Do nothing: the session is the process's, and ends with it."""
+
+    def _opened(self) -> Plan:
+        if self._plan is None:
+            plan = Plan(self._options)
+            _, shape = shape_of(plan.source, self._options)
+            check_schema(shape, self._scan.schema, plan.source.table.full_name)
+            self._plan = plan
+        return self._plan
+
+    def _head_us(self) -> int:
+        return self._opened().watermark_us()
