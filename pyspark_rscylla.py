@@ -1,4 +1,4 @@
-"""Where Spark finds the data source by itself: it imports each module called ``pyspark_*`` for its ``DefaultSource``."""
+"""Where Spark finds the data source by itself: it imports all modules called ``pyspark_*`` for a ``DefaultSource``."""
 
 from rscylla.spark.source import ScyllaCdcDataSource as DefaultSource
 

@@ -42,10 +42,11 @@ class Offset:
                 "use the rscylla that wrote it, or a newer one, or another checkpoint"
             )
         log, time_us, after = given.get("log"), given.get("t"), given.get("after", "")
+        position: bytes | None
         try:
             position = bytes.fromhex(after)
         except (ValueError, TypeError):
-            position = None  # type: ignore[assignment]
+            position = None
         if not isinstance(log, str) or not isinstance(time_us, int) or isinstance(time_us, bool) or position is None:
             raise ConfigError("the checkpoint's offset is not one of format('scylla-cdc'); use another checkpoint")
         return cls(log, time_us, position, promised=given.get("from") != "earliest")

@@ -272,7 +272,8 @@ class _Reader:
 
     def span(self, name: str) -> int:
         """Return microseconds."""
-        return self._read(name, lambda text: duration(text) // timedelta(microseconds=1))
+        found: timedelta = self._read(name, duration)
+        return found // timedelta(microseconds=1)
 
     def count(self, name: str) -> int | None:
         found = self.maybe(name)

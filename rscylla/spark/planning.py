@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import pairwise
 
 from .._timeuuid import datetime_of
 from ..cdc.batches import ChangeShape, EventShape, LogShape, shape_for
 from ..cdc.plan import Window
 from ..cdc.query import scan_cql
 from ..cdc.rows import Layout
-from ..cdc.source import Source
+from ..cdc.source import OnExpired, Source
 from ..cdc.span import Span, windows_between
 from ..cdc.topology import Generation
 from ..clock import Stop, SystemClock
@@ -82,8 +83,8 @@ class Plan:
         if position.name == "earliest":
             return source.at_time(None), False
         if position.cursor:
-            policy = "raise" if self.options.fail_on_data_loss else "oldest"
-            return source.resume(position.cursor, policy), True  # type: ignore[arg-type]
+            policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
+            return source.resume(position.cursor, policy, self.options.lag_us), True
         assert position.time_us is not None
         return source.at_time(datetime_of(position.time_us)), True
 
@@ -172,5 +173,5 @@ def _cut(window: Window, pieces: int, most_us: int | None) -> Iterator[Window]:
         pieces = max(pieces, -(-window.span_us // most_us))
     pieces = min(pieces, window.span_us, MAX_PARTITIONS + 1)
     edges = [window.start_us + window.span_us * i // pieces for i in range(pieces + 1)]
-    for start_us, end_us in zip(edges, edges[1:], strict=False):
+    for start_us, end_us in pairwise(edges):
         yield Window(window.generation, start_us, end_us)

@@ -74,7 +74,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         options = Options.of(self.options)
         return FilteringReader(options, schema) if options.push_filters else Reader(options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(Options.of(self.options), schema)
 
 
@@ -127,7 +127,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
 class FilteringReader(Reader):
     """The same with filters pushed down. Spark refuses such a class unless its own option allows it."""
 
-    def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
         """Take from *filters* what narrows the read. All are returned: Spark applies them once more."""
         self._narrowing = Narrowing.of(filters)
         self._scan = self._narrowing.scan(self._scan)
@@ -151,20 +151,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plan": None}  # the process that reads has nothing to plan
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:
         plan = self._opened()
         start, promised = plan.start(self._options.start)
         after = start.position if start.is_row else b""
         return Offset(plan.log_id, start.exact_us, after, promised).as_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:
         windows = self._options.windows_per_trigger
         return ReadAllAvailable() if windows is None else ReadMaxFiles(windows)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         self._available_us = self._head_us()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next batch goes: *start* itself, the same object, when nothing is new.
 
         Except at an end, batches end on a grid of windows, so that a query without a trigger does not spin.
@@ -182,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return start
         return Offset(self._opened().log_id, end_us).as_json()
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> dict[str, Any]:
         """Return the head, whatever the limits: its distance from the end of a batch is how far the query is behind."""
         return Offset(self._opened().log_id, self._head_us()).as_json()
 

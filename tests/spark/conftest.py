@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
 pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
 
-import rscylla  # noqa: E402
-from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess  # noqa: E402
+import rscylla
+from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
