@@ -36,6 +36,9 @@ Granularity = Literal["change", "row"]
 PROBE_FROM_US = 10_000_000
 """Empty time longer than this is not walked but jumped over, by asking each stream for its first row."""
 
+CLOCK_BACK_US = 1_000_000
+"""A clock further than this behind what was read already is worth a warning."""
+
 
 @attrs.frozen
 class Settings:
@@ -109,8 +112,9 @@ class Reader:
         self._skip = start.position if start.is_row else b""
         self._start = start
         # Rows after a cursor must not be missed; for a start at whatever is oldest that holds from now on.
-        self._promised_us = start.exact_us if promised else source.clock.now_us()
+        self._promised_us = start.exact_us if promised else source.now_us()
         self._at_head = False
+        self._told_ahead = False
         self.counters = Counters()
         self._generation = Generation(start.generation)
         self._enter(self._generation)
@@ -165,6 +169,7 @@ class Reader:
             width_us=self._width.us,
         )
         if window is None:
+            self._tell_if_ahead(watermark_us)
             self._at_head = True
             return Batch(iter(()), self.done)
         rows = self._read(window)
@@ -223,11 +228,25 @@ class Reader:
             if self._settings.on_expired == "raise":
                 raise CursorExpired(text, gap_from=datetime_of(self._at_us), gap_to=datetime_of(oldest_us))
             log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
-            self._promised_us = self._source.clock.now_us()  # told once until that is reached
+            self._promised_us = self._source.now_us()  # told once until that is reached
         at = self._source.at(oldest_us)
         self._at_us = at.time
         if at.generation != self._generation.time:
             self._enter(Generation(at.generation))
+
+    def _tell_if_ahead(self, watermark_us: int) -> None:
+        """Warn, once, if a clock that stepped back, or is behind, keeps the stream waiting."""
+        ahead_us = self._at_us - watermark_us - self._lag_us
+        if ahead_us < CLOCK_BACK_US:
+            self._told_ahead = self._told_ahead and ahead_us > 0
+        elif not self._told_ahead:
+            self._told_ahead = True
+            log.warning(
+                "a clock of this machine or of a node is %.1f s behind the cursor of %s, has it stepped back? "
+                "reading goes on when it has passed the cursor; what is written with its earlier time is not read",
+                ahead_us / 1e6,
+                self._source.table.full_name,
+            )
 
     def _next_generation(self) -> Generation | None:
         """Return the true successor of the current generation, None if it is the newest."""

@@ -37,7 +37,7 @@ FIRST_SET_US = 10_000_000
 
 OnExpired = Literal["raise", "oldest"]
 
-METADATA_EVERY_US = 15_000_000
+METADATA_EVERY_S = 15.0
 """How often the table and the nodes' clocks are looked at again."""
 
 STREAMS_ATTEMPTS = 6
@@ -63,15 +63,19 @@ class Source:
         self.node_clocks = NodeClocks(session, clock)
         self.generations: tuple[Generation, ...] = ()
         self.known_at_us = 0
-        self._metadata_at_us = clock.now_us()
+        self._metadata_at = clock.monotonic()
         self.node_clocks.sample()
         self.refresh_generations()
 
     # ------------------------------------------------------------ freshness
 
     def refresh_generations(self) -> None:
-        """Read the list of generations; ``known_at_us`` is when that began."""
-        at = self.clock.now_us()
+        """Read the list of generations; ``known_at_us`` is when that began, by the slowest clock.
+
+        Generations are announced by nodes, a while before they start by the clock of the node: a list that was read at
+        some time on all nodes has all that start until then.
+        """
+        at = self.node_clocks.slowest_us()
         found = self._patiently(self._read_generations)
         self.generations = found
         self.known_at_us = at
@@ -89,10 +93,10 @@ class Source:
         Raises:
             TableChanged: the log was dropped and created again, so cursors and streams no longer fit.
         """
-        now = self.clock.now_us()
-        if now - self._metadata_at_us < METADATA_EVERY_US:
+        now = self.clock.monotonic()
+        if now - self._metadata_at < METADATA_EVERY_S:
             return
-        self._metadata_at_us = now
+        self._metadata_at = now
         self.node_clocks.sample()
         try:
             self.reread_table()
@@ -137,7 +141,7 @@ class Source:
 
     def watermark_us(self, lag_us: int) -> int:
         """Return the time before which all rows have arrived, as far as clocks and lag tell."""
-        return self.node_clocks.slowest_us(self.clock.now_us()) - lag_us
+        return self.node_clocks.slowest_us() - lag_us
 
     def oldest_us(self) -> int:
         """Return the time from which the log may still hold rows."""
@@ -145,7 +149,11 @@ class Source:
 
     def _oldest_kept_us(self) -> int:
         """Return the time before which all rows have expired."""
-        return self.clock.now_us() - self.table.ttl_s * 1_000_000 if self.table.ttl_s else 0
+        return self.now_us() - self.table.ttl_s * 1_000_000 if self.table.ttl_s else 0
+
+    def now_us(self) -> int:
+        """Return the time on the nodes, which decide what has expired."""
+        return self.node_clocks.nodes_us()
 
     def oldest(self) -> EventID:
         return self.at(self.oldest_us())
@@ -209,13 +217,13 @@ class Source:
     def _is_of_former_log(self, cursor: EventID, lag_us: int, *, is_listed: bool, is_start: bool) -> bool:
         """Return whether *cursor* was saved while another log had this name. Where it cannot be known, warn."""
         created_us = self.table.log_created_us
-        if created_us is None:
+        if created_us is None or cursor.exact_us < self._oldest_kept_us():
             return False
         if self.topology.model == "tablets":  # each log has its own stream sets, the first from just before it
             return not is_listed and cursor.generation * 1000 < created_us - FIRST_SET_US
         # Generations of vnodes are the cluster's. All cursors of a log that was dropped are from before this one; its
         # own are not, but for starts in the past, and for rows with timestamps of the past, which can be looked up.
-        if not is_listed or not self._oldest_kept_us() <= cursor.exact_us < created_us - lag_us:
+        if not is_listed or cursor.exact_us >= created_us - lag_us:
             return False
         if cursor.is_row:
             return not self._has_row(cursor)

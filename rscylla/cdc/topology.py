@@ -446,10 +446,13 @@ def _cdc_options(packed: bytes | None) -> dict[str, str] | None:
 
 
 class NodeClocks:
-    """How far the nodes' clocks are from the client's, sampled with ``now()`` on each node. Thread-safe.
+    """What time it is on the nodes, sampled with ``now()`` on each. Thread-safe.
 
     A write without a client timestamp is stamped by its coordinator, so a node whose clock is behind writes rows that
     look old when they arrive. The slowest clock therefore decides how far windows may go.
+
+    Between samples the nodes' time is told by the client's monotonic clock: its wall clock may be set at any moment,
+    and a step forward must not close windows that are still being written.
     """
 
     def __init__(self, session: LogSession, clock: Clock, *, bound_us: int = 1_000_000) -> None:
@@ -457,15 +460,18 @@ class NodeClocks:
         self._clock = clock
         self._bound_us = bound_us
         self._told: set[str] = set()
+        self._ahead_us: dict[str, int] = {}  # by address: node time minus monotonic time
         self.skew_us: dict[str, int] = {}
         """By node address: node time minus client time, microseconds, as of the last sample."""
 
     def sample(self) -> None:
         """Ask each node for its time. A node that does not answer keeps its last value. Blocks."""
-        fresh: dict[str, int] = {}
+        ahead: dict[str, int] = {}
+        skew: dict[str, int] = {}
         for host in self._session.hosts():
             address = str(host.endpoint)
-            asked = self._clock.now_us()
+            base_us = self._clock.now_us() - self._monotonic_us()  # the wall clock, in terms of the monotonic one
+            asked_us = self._monotonic_us()
             try:
                 rows = self._session.rows(
                     "SELECT toUnixTimestamp(now()) FROM system.local",
@@ -475,20 +481,30 @@ class NodeClocks:
                 )
             except SourceError as e:
                 log.debug("%s", e)
-                if address in self.skew_us:
-                    fresh[address] = self.skew_us[address]
+                if address in self._ahead_us:
+                    ahead[address] = self._ahead_us[address]
+                    skew[address] = ahead[address] - base_us
                 continue
             # The answer was read somewhere between asking and now, cut to the millisecond: between the two bounds is
             # what the clocks may differ by. Zero counts whenever it is possible.
-            node_us = rows[0][0] * 1000
-            low, high = node_us - self._clock.now_us(), node_us + 999 - asked
-            fresh[address] = low if low > 0 else min(0, high)
-            self._report(address, fresh[address])
-        self.skew_us = fresh
+            node_us = rows[0][0] * 1000 - base_us
+            low, high = node_us - self._monotonic_us(), node_us + 999 - asked_us
+            skew[address] = low if low > 0 else min(0, high)
+            ahead[address] = base_us + skew[address]
+            self._report(address, skew[address])
+        self._ahead_us, self.skew_us = ahead, skew
 
-    def slowest_us(self, now_us: int) -> int:
+    def slowest_us(self) -> int:
         """Return the lowest of the client's clock and all nodes', microseconds since the epoch."""
-        return now_us + min(0, min(self.skew_us.values(), default=0))
+        return min(self._clock.now_us(), self.nodes_us())
+
+    def nodes_us(self) -> int:
+        """Return the lowest of the nodes' clocks; the client's while no node has told its own."""
+        ahead_us = self._ahead_us
+        return self._monotonic_us() + min(ahead_us.values()) if ahead_us else self._clock.now_us()
+
+    def _monotonic_us(self) -> int:
+        return round(self._clock.monotonic() * 1e6)
 
     def _report(self, address: str, skew_us: int) -> None:
         if abs(skew_us) <= self._bound_us:

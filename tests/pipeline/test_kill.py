@@ -79,7 +79,7 @@ def await_events(out: Path, consumer: subprocess.Popen[bytes], some: int) -> Non
 def test_kill_9_loses_nothing(
     scylla: EmbeddedScylla, tmp_path: Path, kills: int, options: tuple[str, ...], bound: int | None
 ) -> None:
-    """*bound*: events that may come again after one kill; None where that is a matter of time, and so of the machine."""
+    """*bound*: events that may come again after one kill; None where time decides, and so the machine."""
     seed = int(os.environ.get("RSCYLLA_SEED", random.randrange(2**32)))
     print(f"RSCYLLA_SEED={seed}")
     dice = random.Random(seed)

@@ -80,7 +80,7 @@ def test_R24_the_slowest_clock_counts_and_faster_ones_do_not(log: FakeLog) -> No
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
     log.nodes = [Host("a", 0), Host("b", -3 * SECOND), Host("c", 9 * SECOND)]
     clocks.sample()
-    assert clocks.slowest_us(NOW_US) == pytest.approx(NOW_US - 3 * SECOND, abs=1000)
+    assert clocks.slowest_us() == pytest.approx(NOW_US - 3 * SECOND, abs=1000)
     assert clocks.skew_us["a"] == 0
 
 
@@ -91,10 +91,10 @@ def test_a_node_that_does_not_answer_keeps_its_last_value(log: FakeLog) -> None:
     log.nodes = [Host("a", None), Host("never", None)]
     clocks.sample()
     assert clocks.skew_us.keys() == {"a"}
-    assert clocks.slowest_us(NOW_US) == pytest.approx(NOW_US - 5 * SECOND, abs=1000)
+    assert clocks.slowest_us() == pytest.approx(NOW_US - 5 * SECOND, abs=1000)
     log.nodes = []
     clocks.sample()
-    assert clocks.slowest_us(NOW_US) == NOW_US
+    assert clocks.slowest_us() == NOW_US
 
 
 def test_the_time_an_answer_takes_is_no_skew(log: FakeLog) -> None:
