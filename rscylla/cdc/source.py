@@ -180,11 +180,14 @@ class Source:
         except ValueError as e:
             raise ConfigError(f"cursor_at: {e}") from e
 
-    def resume(self, after: str, on_expired: OnExpired, lag_us: int, *, is_start: bool = False) -> EventID:
+    def resume(
+        self, after: str, on_expired: OnExpired, *, lag_us: int | None = None, is_start: bool = False
+    ) -> EventID:
         """Return where to continue for a saved cursor.
 
         Args:
-            lag_us: that of the stream, which saved cursors keep to.
+            lag_us: that of the stream, which saved cursors keep to; None if *after* was never saved, so that the table
+                cannot have changed since.
             is_start: *after* is known to be a start in the past, and so may be older than the log.
 
         Raises:
@@ -197,7 +200,7 @@ class Source:
         cursor = EventID.parse(after)
         oldest_us = self.oldest_us()
         is_listed = cursor.generation in {g.time for g in self.generations}
-        if self._is_of_former_log(cursor, lag_us, is_listed=is_listed, is_start=is_start):
+        if lag_us is not None and self._is_of_former_log(cursor, lag_us, is_listed=is_listed, is_start=is_start):
             return self._changed(on_expired)
         if max(cursor.exact_us, cursor.generation * 1000) < oldest_us:  # no row is older than its generation
             return self._expired(cursor, oldest_us, on_expired)

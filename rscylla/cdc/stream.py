@@ -125,7 +125,7 @@ class Stream:
             if chosen.from_head:
                 start = source.at(source.watermark_us(lag_us))
             else:
-                start = source.resume(after, self._settings.on_expired, lag_us, is_start=after in self._starts)
+                start = source.resume(after, self._settings.on_expired, lag_us=lag_us, is_start=after in self._starts)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress
             #   Reader   one window a step: generations, watermark, width      (plan)
