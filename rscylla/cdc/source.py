@@ -181,7 +181,7 @@ class Source:
             raise ConfigError(f"cursor_at: {e}") from e
 
     def resume(
-        self, after: str, on_expired: OnExpired, *, lag_us: int | None = None, is_start: bool = False
+        self, after: str, on_expired: OnExpired, lag_us: int | None = None, *, is_start: bool = False
     ) -> EventID:
         """Return where to continue for a saved cursor.
 

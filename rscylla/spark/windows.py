@@ -166,7 +166,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             self._store.set_cursor(self._name, str(place))  # a restart must not begin at a newer head
             return place
         cursor = self._store.get_cursor(self._name)
-        return self._source.resume(cursor, self._on_expired) if cursor else self._source.at_time(None)
+        return self._source.resume(cursor, self._on_expired, self._lag_us) if cursor else self._source.at_time(None)
 
     def _move(self, place: EventID) -> None:
         self._store.set_cursor(self._name, str(place))
