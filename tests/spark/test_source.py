@@ -1,0 +1,87 @@
+"""The data source shows what the library's stream delivers, row by row, in each of its modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from histories import DELTAS, IMAGES, create, statements
+from oracle import ChangeOracle, events_of, log_types, plain, shown, sorted_parts
+
+import rscylla
+from rscylla._timeuuid import ticks_to_us, us_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MakeOptions = Callable[..., dict[str, str]]
+
+
+def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    return spark.read.format("scylla-cdc").options(**options).load()
+
+
+def rows_of(df: DataFrame) -> list[dict[str, Any]]:
+    return df.toArrow().to_pylist()  # type: ignore[no-any-return]
+
+
+def write(session: rscylla.Session, keyspace: str, table: str, *, seed: int, count: int, cdc: str) -> None:
+    create(session.execute, keyspace, table, cdc)
+    for statement in statements(seed, f"{keyspace}.{table}", count):
+        session.execute(statement)
+
+
+@pytest.mark.parametrize(("seed", "cdc"), [(1, DELTAS), (2, IMAGES)], ids=["deltas", "images"])
+def test_changes_are_those_of_the_stream(
+    spark: SparkSession, session: rscylla.Session, keyspace: str, options: MakeOptions, seed: int, cdc: str
+) -> None:
+    write(session, keyspace, "t", seed=seed, count=400, cdc=cdc)
+    oracle = ChangeOracle(log_types(session, keyspace, "t"), ("pk", "pt", "ck", "cu"), ("l", "lt"))
+    expected = [oracle.expected(e) for e in events_of(rscylla.NewStream(session, keyspace, "t"))]
+    found = sorted(rows_of(load(spark, options(keyspace, "t"))), key=lambda row: row["cdc_sequence"])
+    assert [list(row) for row in found[:1]] == [list(row) for row in expected[:1]]
+    assert len({row["cdc_operation"] for row in expected}) >= 6
+    assert len(found) == len(expected)
+    for seen, wanted in zip(found, expected, strict=True):
+        assert shown(oracle.seen(seen)) == shown(wanted)
+
+
+def test_events_are_those_of_the_stream(
+    spark: SparkSession, session: rscylla.Session, keyspace: str, options: MakeOptions
+) -> None:
+    write(session, keyspace, "t", seed=3, count=200, cdc=IMAGES)
+    expected = [
+        {
+            "id": e.id,
+            "type": e.type.name.lower(),
+            "foreign_id": e.foreign_id,
+            "timestamp": e.timestamp,
+            "metadata": e.metadata.decode(),
+        }
+        for e in events_of(rscylla.NewStream(session, keyspace, "t"))
+    ]
+    found = rows_of(load(spark, options(keyspace, "t", mode="events")))
+    assert sorted(found, key=lambda row: row["id"]) == sorted(expected, key=lambda row: row["id"])
+
+
+def test_the_log_is_what_the_driver_reads(
+    spark: SparkSession, session: rscylla.Session, keyspace: str, options: MakeOptions
+) -> None:
+    write(session, keyspace, "t", seed=4, count=200, cdc=IMAGES)
+    types = log_types(session, keyspace, "t")
+    expected = {}
+    for row in session.execute(f"SELECT * FROM {keyspace}.t_scylla_cdc_log"):
+        values = {n: plain(v, t) for v, (n, t) in zip(row, types.items(), strict=True)}
+        named = {n.replace("cdc$", "cdc_", 1): v for n, v in values.items()}
+        expected[named["cdc_stream_id"], named["cdc_time"], named["cdc_batch_seq_no"]] = named
+    found = rows_of(load(spark, options(keyspace, "t", mode="log")))
+    assert len(found) == len(expected) > 200
+    for row in found:
+        timestamp = row.pop("cdc_timestamp")
+        of = dict(zip(row, types.values(), strict=True))
+        seen = {n: sorted_parts(v, of[n]) for n, v in row.items()}
+        key = (row["cdc_stream_id"], row["cdc_time"], row["cdc_batch_seq_no"])
+        assert shown(seen) == shown(expected[key])
+        assert us_of(timestamp) == ticks_to_us(UUID(row["cdc_time"]).time)
