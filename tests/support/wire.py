@@ -15,8 +15,9 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from datetime import timedelta
+from queue import SimpleQueue
 from typing import Any
 
 import cassandra.connection
@@ -247,29 +248,52 @@ class _Never:
 _NEVER = _Never()
 
 
-class _Pool(ThreadPoolExecutor):
-    """The driver's threads, with a count of what they have to do."""
+class _Pool(Executor):
+    """The driver's threads, with a count of what they have to do, callbacks of what is done included."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, max_workers: int) -> None:
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._busy = 0
         self._idle = threading.Condition()
+        self._is_shutdown = False
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(max_workers)]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._is_shutdown:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future: Future[Any] = Future()
         with self._idle:
             self._busy += 1
-        try:
-            future = super().submit(fn, *args, **kwargs)
-        except BaseException:
-            self._done(None)
-            raise
-        future.add_done_callback(self._done)
+        self._work.put((future, lambda: fn(*args, **kwargs)))
         return future
 
-    def _done(self, _: object) -> None:
-        with self._idle:
-            self._busy -= 1
-            self._idle.notify_all()
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            future, work = item
+            try:
+                if future.set_running_or_notify_cancel():
+                    try:
+                        result = work()
+                    except BaseException as e:  # noqa: BLE001 - what an executor does
+                        future.set_exception(e)
+                    else:
+                        future.set_result(result)
+            finally:
+                del future, work, item
+                with self._idle:
+                    self._busy -= 1
+                    self._idle.notify_all()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._is_shutdown = True
+        for _ in self._threads:
+            self._work.put(None)
+        if wait:
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join(PATIENCE_S)
 
     def wait_until_idle(self) -> None:
         with self._idle:
@@ -297,6 +321,9 @@ class _Scheduler:
         self.schedule(delay, fn, *args, **kwargs)
 
     def schedule_with_shutdown(self, delay: float, on_shutdown: Any, fn: Any, *args: Any, **kwargs: Any) -> bool:
+        if delay <= 0 and not self.is_shutdown:  # so it tries requests again, and somebody waits for those
+            self._executor.submit(fn, *args, **kwargs)
+            return True
         with self._lock:
             if not self.is_shutdown:
                 due = self._clock.monotonic() + delay
@@ -334,12 +361,23 @@ class _Cluster(Cluster):
         self.scheduler = _Scheduler(self.executor, clock)
 
     def _create_thread_pool_executor(self, **kwargs: Any) -> _Pool:
-        return _Pool(**kwargs)
+        return _Pool(kwargs["max_workers"])
 
     def settle(self) -> None:
+        self._look_at_connections()
         self.executor.wait_until_idle()
         while self.scheduler.run_due():
             self.executor.wait_until_idle()
+
+    def _look_at_connections(self) -> None:
+        """Do what the driver's heartbeat does every half minute: let go of connections that were cut while idle."""
+        for owner in self.get_connection_holders():
+            for connection in owner.get_connections():
+                if connection.is_closed or connection.is_defunct:
+                    if connection.is_control_connection:
+                        owner.return_connection(connection)
+                    else:
+                        owner.return_connection(connection, stream_was_orphaned=True)
 
 
 class WiredScylla(EmbeddedScylla):

@@ -1,0 +1,493 @@
+"""One seed of the simulation: the whole stack on a driven clock, under a schedule of writes, restarts and faults.
+
+The seed picks what the streams follow (vnodes with new generations and nodes, tablets that are split and merged, a
+cluster of 4.3 that is upgraded meanwhile), who shares the table, where cursors are kept, and everything that happens.
+
+The oracle is the list of writes that the server accepted: every one is delivered, in order per partition key, and the
+saved cursor never passes a write that was not.
+
+What is repeatable: a seed has a server, a driver and a clock of its own, and one thread does everything in turn, the
+server's work included (see ``wire.py``). So a seed gives the same schedule, the same faults at the same requests and
+the same deliveries each time, with one exception: the driver reconnects and prepares statements again on threads of its
+own, and which request is sent first after that is up to the machine. Seeds over sockets (``sockets=True``) are
+repeatable in their schedule only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any, Literal
+
+import attrs
+from cassandra import InvalidRequest
+from chaos import Chaos, ClientClock, WorldClock
+from wire import WiredScylla
+
+import rscylla
+from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore, reshard_cursors
+from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError
+from rscylla.embedded.murmur3 import murmur3_token
+
+__all__ = ["KINDS", "Simulation", "Write", "slice_of"]
+
+LAG_US = 30_000_000
+LATEST_US = 27_000_000
+"""How late a row may be seen; the rest of the lag is for clocks that disagree."""
+
+KEYSPACE = "sim"
+TABLE = f'{KEYSPACE}."Orders"'
+PARTITIONS = 12
+
+KINDS = (
+    *("writes", "events", "duplicates", "late", "refused", "crashes", "kills", "fates", "failed_runs", "restarts"),
+    *("generations", "splits", "merges", "upgrades", "joins", "leaves", "reshards", "alters", "writes_while_reading"),
+    *("unavailable", "read_timeout", "read_failure", "overloaded", "bootstrapping", "rate_limit", "server_error"),
+    *("write_timeout", "unprepared", "cut_connection", "cut_within_answer", "short_page", "empty_page"),
+    *("replayed_write", "held_write", "node_stops", "node_skews", "clock_steps_back", "clock_steps_ahead"),
+    *("vnodes", "tablets", "legacy", "sockets", "two_nodes"),
+)
+"""What has to happen at least once over many seeds, by the name under which it is counted."""
+
+MODELS = ("vnodes", "tablets", "vnodes", "tablets", "legacy")
+
+Rewriting = Literal["done", "held", "disabled"]
+
+
+class Crash(Exception):
+    """The consumer fails in a way that ends its process."""
+
+
+@attrs.frozen
+class Write:
+    """A change as it was accepted: when, on which partition, and what the event must say."""
+
+    time_us: int
+    pk: int
+    says: str
+
+
+class Simulation:
+    """What one seed makes of a cluster, a table and its consumers. ``run`` gives the counts of what happened."""
+
+    def __init__(self, seed: int, *, sockets: bool = False) -> None:
+        self.model = MODELS[seed % len(MODELS)]
+        self.dice = random.Random(seed)
+        random.seed(seed)  # the driver and the back-off draw from the module's own
+        self.slices = self.dice.choice([1, 1, 1, 2, 3, 5])
+        self.tablets = 2
+        self.rewriting: Rewriting | None = None  # of a cluster of 4.3 that was upgraded
+        self.counts = Counter[str]()
+        self.written: list[Write] = []
+        self.delivered: dict[str, Write] = {}
+        self.order: list[Write] = []
+        self.fresh = iter(range(1, 1_000_000))
+        self.has_note = False
+        self.prepared: dict[str, Any] = {}
+        self.held_since_us: int | None = None
+        self.is_reading = False
+        self.world = WorldClock()
+        self.clock = ClientClock(self.world)
+        two = not sockets and self.model != "legacy" and self.dice.random() < 0.4
+        options: dict[str, Any] = {"clock": self.world, "seed": seed, "shards": 2, "vnodes": 2}
+        if self.model == "legacy":
+            options["version"] = "4.3"
+        self.scylla: EmbeddedScylla
+        self.scylla = EmbeddedScylla(1, **options) if sockets else WiredScylla(1 + two, **options)
+        self.chaos = Chaos(self.scylla, self.clock, self.dice, with_connections=not sockets)
+        self.counts.update({self.model: 1, "sockets": sockets, "two_nodes": two})
+
+    def run(self) -> Counter[str]:
+        """Play the schedule, then let everything mend, read to the end, and check."""
+        with ExitStack() as running:
+            running.enter_context(self.scylla)
+            self.world.advance(LAG_US / 1e6)  # a late write must not be older than the first generation
+            self.session = self.scylla.connect()
+            self._create()
+            self.world.before = self._before_time_passes
+            self.clock.before_wait = self._meanwhile
+            self.clock.after_wait = self._settle
+            steps: list[Callable[[], None]] = [self.write, self.pause, self.consume, self.change_streams, self.reshard]
+            steps += [self.alter, self.chaos.strike, self.kill]
+            for _ in range(self.dice.randrange(30, 100)):
+                self.dice.choices(steps, [10, 5, 1.7, 0.5, 0.1, 0.3, 2, 0.3])[0]()
+                self._settle()
+            self._finish()
+        self.check()
+        self.counts += self.chaos.counts
+        return self.counts
+
+    def _create(self) -> None:
+        option = {
+            "vnodes": " AND tablets = {'enabled': false}",
+            "tablets": f" AND tablets = {{'initial': {self.tablets}}}",
+        }.get(self.model, "")
+        replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+        self.session.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {replication}{option}")
+        self.session.execute(
+            f"CREATE TABLE {TABLE} (pk int, ck int, n int, s text static, PRIMARY KEY (pk, ck)) "
+            "WITH cdc = {'enabled': true}"
+        )
+        if self.model == "tablets":
+            self.world.advance(LAG_US / 1e6)  # a late write must not be older than the table's first streams
+        self.memory = MemoryCursorStore(clock=self.clock)
+        self.in_memory = self.dice.random() < 0.6
+        self.buffered = self.dice.random() < 0.3
+        self._settle()
+
+    def _finish(self) -> None:
+        self._deliver_held()
+        self.chaos.mend()
+        self.clock.before_wait = lambda: None
+        self._settle()
+        self.world.advance(LAG_US / 1e6 + 1)
+        for index in range(self.slices):
+            self.consume_slice(index, to_end=True)
+
+    # ------------------------------------------------------------ time
+
+    def _settle(self) -> None:
+        """Let the driver see what became of the nodes and come back to them."""
+        if isinstance(self.scylla, WiredScylla):
+            self.scylla.heal(self.session)
+
+    def _before_time_passes(self, seconds: float) -> None:
+        """Writes that were held back must be seen while the lag still covers them."""
+        since = self.held_since_us
+        if since is not None and self.world.now_us() + seconds * 1e6 - since > LATEST_US:
+            self._deliver_held()
+
+    def _deliver_held(self) -> None:
+        self.held_since_us = None
+        self.chaos.deliver_held()
+
+    def _meanwhile(self) -> None:
+        """The world goes on while the source waits to ask for a page again."""
+        if self.is_reading:
+            self.dice.choices([lambda: None, self.write, self.alter, self.chaos.strike], [5, 3, 1, 0.3])[0]()
+
+    def pause(self) -> None:
+        dice = self.dice
+        spans = [dice.uniform(0, 0.01), dice.uniform(0, 3), dice.uniform(3, 90), dice.uniform(60, 7200)]
+        self.world.advance(dice.choices(spans, [10, 6, 3, 0.3])[0])
+
+    # ------------------------------------------------------------ writing
+
+    def write(self) -> None:
+        dice = self.dice
+        late_us = int(dice.random() ** 4 * LATEST_US) if dice.random() < 0.3 else 0
+        time_us = self.world.now_us() - late_us
+        pk, n = dice.randrange(PARTITIONS), next(self.fresh)
+        kind = dice.choice(["insert"] * 5 + ["update"] * 3 + ["static", "row", "range", "partition", "batch"])
+        says = [f"{kind} {n}"]
+        texts = {
+            "insert": f"INSERT INTO {TABLE} (pk, ck, n) VALUES (?, ?, ?) USING TIMESTAMP ?",
+            "update": f"UPDATE {TABLE} USING TIMESTAMP ? SET n = ? WHERE pk = ? AND ck = ?",
+            "static": f"UPDATE {TABLE} USING TIMESTAMP ? SET s = ? WHERE pk = ?",
+            "row": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE pk = ? AND ck = ?",
+            "range": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE pk = ? AND ck >= ? AND ck < ?",
+            "partition": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE pk = ?",
+            "note": f"INSERT INTO {TABLE} (pk, ck, n, note) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
+        }
+        if kind == "batch":
+            rows = [next(self.fresh) for _ in range(dice.randrange(2, 6))]
+            says = [f"insert {r}" for r in rows]
+            inserts = "".join(f"INSERT INTO {TABLE} (pk, ck, n) VALUES ({pk}, {r}, {r}); " for r in rows)
+            self._accept(f"BEGIN BATCH USING TIMESTAMP {time_us} {inserts} APPLY BATCH", None, time_us, pk, says)
+            return
+        values: dict[str, tuple[Any, ...]] = {
+            "insert": (pk, n, n, time_us),
+            "update": (time_us, n, pk, n),
+            "static": (time_us, str(n), pk),
+            "row": (time_us, pk, n),
+            "range": (time_us, pk, n, n + 5),
+            "partition": (time_us, pk),
+            "note": (pk, n, n, n, time_us),
+        }
+        if kind == "partition":
+            says = ["partition"]
+        if kind == "insert" and self.has_note:
+            kind = "note"
+        self._accept(texts[kind], values[kind], time_us, pk, says)
+
+    def _accept(self, cql: str, values: tuple[Any, ...] | None, time_us: int, pk: int, says: list[str]) -> None:
+        """Execute a write, and keep in mind what has to be delivered for it."""
+        replayed, held = self.chaos.replayed(), self.chaos.held()
+        try:
+            if values is None:
+                self.session.execute(cql)
+            else:
+                if cql not in self.prepared:
+                    self.prepared[cql] = self.session.prepare(cql)
+                self.session.execute(self.prepared[cql], values)
+        except InvalidRequest:
+            self.counts["refused"] += 1  # a timestamp of a generation that is over, or far off the node's clock
+            return
+        writes = [Write(time_us, pk, s) for s in says] * (1 + self.chaos.replayed() - replayed)
+        self.written += writes
+        self.counts["writes"] += len(writes)
+        self.counts["late"] += time_us < self.world.now_us()
+        self.counts["writes_while_reading"] += self.is_reading
+        if self.chaos.held() > held:
+            self.held_since_us = time_us if self.held_since_us is None else min(self.held_since_us, time_us)
+
+    def alter(self) -> None:
+        """Add a column, or drop it; the next time it comes again."""
+        self._deliver_held()
+        self.session.execute(f"ALTER TABLE {TABLE} {'DROP' if self.has_note else 'ADD'} note{' int' * (not self.has_note)}")
+        self.has_note = not self.has_note
+        self.prepared.clear()
+        self.counts["alters"] += 1
+
+    # ------------------------------------------------------------ streams
+
+    def change_streams(self) -> None:
+        if self.model == "tablets":
+            self.resize_tablets()
+        elif self.model == "legacy" and self.dice.random() < 0.5:
+            self.upgrade()
+        elif self.model == "vnodes" and isinstance(self.scylla, WiredScylla) and self.dice.random() < 0.3:
+            self.join_or_leave()
+        else:
+            self.new_generation()
+
+    def resize_tablets(self) -> None:
+        is_split = self.tablets == 1 or (self.tablets < 16 and self.dice.random() < 0.5)
+        resize = self.scylla.split_tablets if is_split else self.scylla.merge_tablets
+        resize(KEYSPACE, "Orders", timedelta(seconds=self.dice.uniform(5, 40)))
+        self.tablets = self.tablets * 2 if is_split else self.tablets // 2
+        self.counts["splits"] += is_split
+        self.counts["merges"] += not is_split
+
+    def upgrade(self) -> None:
+        if self.rewriting is None:
+            choices: list[Rewriting] = ["done", "held", "held", "disabled"]
+            self.rewriting = self.dice.choice(choices)
+            self.scylla.upgrade(self.rewriting)
+            self.counts["upgrades"] += 1
+        elif self.rewriting == "held":
+            self.scylla.finish_rewriting()
+            self.rewriting = "done"
+
+    def join_or_leave(self) -> None:
+        nodes = self.scylla.contact_points
+        if len(nodes) > 1 and self.chaos.stopped is None and self.dice.random() < 0.5:
+            self.scylla.remove_node(nodes[-1])
+            self.counts["leaves"] += 1
+        elif len(nodes) < 3:
+            try:
+                self.scylla.add_node(timedelta(seconds=self.dice.uniform(5, 40)))
+            except EmbeddedScyllaError:
+                return  # its generation would start before one that is already on its way
+            self.counts["joins"] += 1
+            self.counts["generations"] += 1
+
+    def new_generation(self) -> None:
+        try:
+            self.scylla.new_generation(delay=timedelta(seconds=self.dice.uniform(5, 40)))
+        except EmbeddedScyllaError:
+            return  # it would start before one that is already on its way
+        self.counts["generations"] += 1
+
+    # ------------------------------------------------------------ reading
+
+    def new_store(self) -> Any:
+        """Return a store as a new process opens it; what is in the database, or in memory, is everybody's."""
+        if self.in_memory:
+            return self.memory
+        return ScyllaCursorStore(self.session, KEYSPACE, create=True, clock=self.clock)
+
+    def store_of(self, index: int) -> Any:
+        checked = CheckedStore(self, self.new_store(), index)
+        return BufferedCursorStore(checked, background=False, clock=self.clock) if self.buffered else checked
+
+    def stream_of(self, index: int, *, prefetch: int = 0) -> rscylla.Stream:
+        dice = self.dice
+        return rscylla.NewStream(
+            self.session,
+            KEYSPACE,
+            "Orders",
+            prefetch=prefetch,
+            streams_per_query=dice.choice([1, 3, 16, 100]),
+            limits=rscylla.Limits(
+                page_size=dice.choice([1, 2, 7, 5000]),
+                in_flight=dice.choice([1, 2, 16]),
+                window_rows=dice.choice([1, 5, 50, 100_000]),
+            ),
+            progress_every=timedelta(seconds=dice.choice([0, 10, 60])),
+            clock=self.clock,
+            shard=(index, self.slices),
+        )
+
+    def consume(self) -> None:
+        """Run one of the consumers that share the table."""
+        self.consume_slice(self.dice.randrange(self.slices))
+
+    def reshard(self) -> None:
+        """Share the table between another number of consumers, from where the old ones are."""
+        self.chaos.mend()
+        self._settle()
+        count = self.dice.choice([n for n in (1, 2, 3, 5) if n != self.slices])
+        store = self.new_store()
+        for name in (rscylla.shard_name("sim", i, self.slices) for i in range(self.slices)):
+            if store.find_cursor(name) is None:
+                store.reset_cursor(name, "", reason="it never ran")
+        reshard_cursors(store, "sim", self.slices, count, rewind=True)
+        self.slices = count
+        self.counts["reshards"] += 1
+
+    def consume_slice(self, index: int, *, to_end: bool = False) -> None:
+        """Run a new consumer, as a new process would, until the head, an error, or a crash."""
+        dice = self.dice
+        left = dice.randrange(1, 60)
+
+        def on_event(event: rscylla.Event, fate: rscylla.Fate) -> None:
+            nonlocal left
+            self.deliver(event)
+            fate.tempt("simulated")
+            left -= 1
+            if left == 0 and not to_end:
+                raise Crash
+
+        name = rscylla.shard_name("sim", index, self.slices)
+        spec = rscylla.Spec(
+            self.stream_of(index, prefetch=dice.choice([0, 0, 1]) if to_end else 0),
+            self.store_of(index),
+            rscylla.Consumer(name, on_event, registry=None),
+            rscylla.StreamLag(seconds=LAG_US / 1e6),
+            rscylla.StreamToHead(),
+            fate=rscylla.NO_FATE if to_end else rscylla.Fate(0.02, seed=dice.randrange(2**32)),
+            clock=self.clock,
+        )
+        self.counts["restarts"] += 1
+        self.is_reading = not to_end
+        try:
+            rscylla.run(spec)
+        except rscylla.HeadReached:
+            pass
+        except rscylla.RunError as e:
+            self._count_failure(e, to_end=to_end)
+        finally:
+            self.is_reading = False
+
+    def _count_failure(self, e: rscylla.RunError, *, to_end: bool) -> None:
+        if isinstance(e.__cause__, Crash):
+            self.counts["crashes"] += 1
+        elif isinstance(e.__cause__, rscylla.FateError):
+            self.counts["fates"] += 1
+        elif e.resumable and not to_end:
+            self.counts["failed_runs"] += 1  # the cluster was broken for longer than the source is patient
+        else:
+            raise e
+
+    def kill(self) -> None:
+        """Run a consumer whose process is killed at some event: nothing is closed or flushed, and all it knew is gone.
+
+        Without the engine, which would close the stream on its way out.
+        """
+        index, left = self.dice.randrange(self.slices), self.dice.randrange(1, 30)
+        store = self.store_of(index)
+        name = rscylla.shard_name("sim", index, self.slices)
+        self.is_reading = True
+        try:
+            lag = rscylla.StreamLag(seconds=LAG_US / 1e6)
+            client = self.stream_of(index)(store.get_cursor(name), lag, rscylla.StreamToHead())
+            while left:
+                item = client.recv()
+                left -= 1
+                if isinstance(item, rscylla.Progress):
+                    store.set_cursor(name, item.cursor)
+                    continue
+                self.deliver(item)
+                if left:
+                    store.set_cursor(name, item.id)
+            self.counts["kills"] += 1
+        except rscylla.RscyllaError as e:
+            if not isinstance(e, rscylla.HeadReached) and not e.resumable:
+                raise
+        finally:
+            self.is_reading = False
+
+    def deliver(self, event: Any) -> None:
+        self.counts["events"] += 1
+        change = event.change
+        write = Write(event.timestamp_us, event.key["pk"], said(event))
+        assert change.values.get("note") in (None, change.values.get("n")), f"{write} has another row's note"
+        if event.id in self.delivered:
+            self.counts["duplicates"] += 1
+            assert self.delivered[event.id] == write, f"{event.id} was {self.delivered[event.id]} and is {write}"
+        else:
+            self.delivered[event.id] = write
+            self.order.append(write)
+        if self.is_reading and self.dice.random() < 0.02:
+            self.dice.choice([self.write, self.alter, self.chaos.strike])()
+
+    # ------------------------------------------------------------ the oracle
+
+    def check(self) -> None:
+        """Everything was delivered, as often as it was logged, and in order within each partition."""
+        written, delivered = Counter(self.written), Counter(self.order)
+        assert not written - delivered, f"lost: {written - delivered}"
+        assert not delivered - written, f"never written: {delivered - written}"
+        for pk in range(PARTITIONS):
+            times = [w.time_us for w in self.order if w.pk == pk]
+            assert times == sorted(times), f"partition {pk} is out of order"
+
+    def check_cursor(self, cursor: str, keys: set[int]) -> None:
+        """No write to one of *keys* before *cursor* may be missing from what was delivered."""
+        passed_us = rscylla.EventID.parse(cursor).exact_us
+        missing = Counter(w for w in self.written if w.time_us < passed_us and w.pk in keys)
+        missing -= Counter(w for w in self.order if w.time_us < passed_us)
+        assert not missing, f"the cursor {cursor} passes {missing}"
+
+
+class CheckedStore:
+    """A consumer's cursor store; no cursor may pass a write, to a key of its slice, that was not delivered."""
+
+    def __init__(self, simulation: Simulation, store: Any, index: int) -> None:
+        self._simulation = simulation
+        self._keys = {pk for pk in range(PARTITIONS) if slice_of(pk, simulation.slices) == index}
+        self._store = store
+
+    def get_cursor(self, consumer: str) -> str:
+        cursor: str = self._store.get_cursor(consumer)
+        return cursor
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        self._simulation.check_cursor(cursor, self._keys)
+        self._store.set_cursor(consumer, cursor)
+
+    def flush(self) -> None:
+        self._store.flush()
+
+    def close(self) -> None:
+        """What is in memory outlives the consumers."""
+
+
+def slice_of(pk: int, count: int) -> int:
+    """Return the slice of a key, worked out without the code under test."""
+    return (murmur3_token(pk.to_bytes(4, "big", signed=True)) + 2**63) * count // 2**64
+
+
+def said(event: Any) -> str:
+    """Return what an event says, in the words of ``Write.says``."""
+    change = event.change
+    assert isinstance(change, rscylla.Change)
+    operation = change.operation
+    if operation == rscylla.Operation.INSERT:
+        return f"insert {change.values['n']}"
+    if operation == rscylla.Operation.UPDATE:
+        return f"static {change.values['s']}" if "s" in change.values else f"update {change.values['n']}"
+    if operation == rscylla.Operation.ROW_DELETE:
+        return f"row {change.key['ck']}"
+    if operation == rscylla.Operation.PARTITION_DELETE:
+        return "partition"
+    assert change.range is not None
+    start, end = change.range
+    assert start is not None
+    assert end is not None
+    assert (start.inclusive, end.inclusive, end.key["ck"]) == (True, False, start.key["ck"] + 5)
+    return f"range {start.key['ck']}"
