@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from histories import DELTAS, IMAGES, create, statements
-from oracle import ChangeOracle, events_of, log_types, plain, shown, sorted_parts
+from spark_oracle import ChangeOracle, events_of, log_types, plain, shown, sorted_parts
 
 import rscylla
 from rscylla._timeuuid import ticks_to_us, us_of

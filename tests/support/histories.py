@@ -1,4 +1,4 @@
-"""A table with a column of each sort of type, and random statements of each sort for it: histories for Spark's tests."""
+"""A table with a column of each sort of type, and random statements of each sort for it: histories for Spark tests."""
 
 from __future__ import annotations
 
