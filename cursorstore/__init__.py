@@ -1,24 +1,32 @@
-"""Where consumers keep their cursors: in a Scylla table, in memory, buffered, and on the way from one to another."""
+"""Where consumers keep their cursors, in a Scylla table, in memory, buffered; and leases, which say who may work."""
 
 import logging
 
 from .buffered import BufferedCursorStore
 from .codec import CursorCodec, EventCursorCodec, IntCursorCodec
+from .lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .memory import MemoryCursorStore
 from .readthrough import ReadThroughCursorStore
 from .reshard import reshard_cursors
-from .schema import DEFAULT_TABLE, schema_cql
+from .schema import DEFAULT_LEASE_TABLE, DEFAULT_TABLE, lease_schema_cql, schema_cql
 from .scylla import ScyllaCursorStore
 
 __all__ = [
+    "DEFAULT_LEASE_TABLE",
     "DEFAULT_TABLE",
     "BufferedCursorStore",
     "CursorCodec",
     "EventCursorCodec",
     "IntCursorCodec",
+    "LeaseRecord",
     "MemoryCursorStore",
+    "MemoryLease",
+    "MemoryLeaseTable",
     "ReadThroughCursorStore",
     "ScyllaCursorStore",
+    "ScyllaLease",
+    "lease_schema_cql",
+    "list_leases",
     "reshard_cursors",
     "schema_cql",
 ]

@@ -10,6 +10,11 @@ timestamp that the epoch's positions will carry. Old owners go on writing into t
 their next check they find out. The start has a column of its own: as a position, it would carry the later timestamp
 of the conditional insert and would hide all that follow.
 
+A lease is kept the same way: who holds it, in a tenure of its own, opens an epoch for each consumer before it reads
+the cursor, and writes the lease's epoch into it, the fence. An old holder that was paused writes into an epoch that
+nobody reads, and it cannot open one, because fences only grow along the epochs: that is checked on the row before the
+new one, and the conditional insert makes sure that it is the row before.
+
 Source for ties: Scylla ``mutation/atomic_cell.hh`` (``compare_atomic_cell_for_merge``).
 """
 
@@ -22,9 +27,17 @@ from typing import Any
 import attrs
 
 from rscylla import _timeuuid as tu
-from rscylla.abc import CursorRecord
+from rscylla.abc import CursorRecord, Lease
 from rscylla.clock import Clock, SystemClock
-from rscylla.errors import ConfigError, CursorConflict, QueryFailed, QueryTimeout
+from rscylla.errors import (
+    ConfigError,
+    ConnectionFailed,
+    CursorConflict,
+    CursorError,
+    LeaseLost,
+    QueryFailed,
+    QueryTimeout,
+)
 
 from ._cursortable import CursorTable, Row
 from ._ground import check_consumer, check_reason, conflict, moves, signature
@@ -36,8 +49,8 @@ __all__ = ["ScyllaCursorStore"]
 FIRST_STAMP = 1
 """Write timestamp of the first epoch, which no reset opened: microseconds, the same in every process."""
 
-_RESET_ATTEMPTS = 16
-"""Resets of one consumer at the same moment: each round, one of them gets through."""
+_ATTEMPTS = 16
+"""For opening an epoch while others do so: each round, one of them gets through."""
 
 _WIDTH = len("2026-11-21T10:00:05.250000Z")
 
@@ -50,9 +63,10 @@ class _Known:
     epoch: int | None = None
     stamp: int = FIRST_STAMP
     position: str = ""
+    fence: int = 0  # epoch of the lease when it was read, 0 without one
     checked: float = 0.0
     absent: bool = False  # no row when it was read
-    error: str = ""  # why nothing more may be saved until the cursor is read again
+    error: CursorError | None = None  # why nothing more may be saved until the cursor is read again
 
 
 class ScyllaCursorStore:
@@ -66,11 +80,15 @@ class ScyllaCursorStore:
         codec: What the cursors are; event ids unless told.
         epoch_check: How often a process that saves looks whether its cursor was reset, or passed by another process.
         consistency: LOCAL_QUORUM, QUORUM or ALL, as text or the driver's number.
+        lease: Only its holder may read and save cursors for work; the store neither acquires nor renews it. All
+            processes that share a consumer need it. Looking (``find_cursor``, ``list_cursors``) and
+            ``reset_cursor`` are for operators, and ask for no lease.
         clock: Gives the times that are kept for people. The order of cursors does not depend on it.
 
     ``set_cursor`` raises ``CursorRegression`` for a cursor below what this process knows to be saved. Below what only
     others saved, the write has no effect, and the next check raises it. ``CursorConflict`` tells that the cursor was
-    reset; ``get_cursor`` takes it up. Errors of the cluster come as ``ConnectionFailed``, ``QueryTimeout``,
+    reset; ``get_cursor`` takes it up. ``LeaseLost`` tells that the lease is not held, or not as when the cursor was
+    read. Errors of the cluster come as ``ConnectionFailed``, ``QueryTimeout``,
     ``AuthenticationFailed``, ``QueryFailed``, ``TableNotFound``; the saved cursor is then as before, or what was
     given, and saving again is safe. To spare a write an event, wrap it in ``BufferedCursorStore``.
     """
@@ -85,6 +103,7 @@ class ScyllaCursorStore:
         codec: CursorCodec | None = None,
         epoch_check: timedelta = timedelta(seconds=10),
         consistency: int | str = "LOCAL_QUORUM",
+        lease: Lease | None = None,
         clock: Clock | None = None,
     ) -> None:
         if epoch_check < timedelta():
@@ -92,6 +111,7 @@ class ScyllaCursorStore:
         self._table = CursorTable(session, keyspace, table, create=create, consistency=consistency)
         self._codec = codec or EventCursorCodec()
         self._epoch_check = epoch_check.total_seconds()
+        self._lease = lease
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
@@ -115,7 +135,7 @@ class ScyllaCursorStore:
     def get_cursor(self, consumer: str) -> str:
         known = self._of(consumer)
         with known.lock:
-            self._adopt(known, self._table.read(consumer))
+            self._load(consumer, known)
             return self._codec.decode(known.position)
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
@@ -123,11 +143,14 @@ class ScyllaCursorStore:
         given = self._codec.encode(cursor)
         with known.lock:
             if known.error:
-                raise CursorConflict(known.error)
+                raise known.error.with_traceback(None)
             if known.epoch is None:
-                self._adopt(known, self._table.read(consumer))
+                self._load(consumer, known)
             elif self._clock.monotonic() - known.checked >= self._epoch_check:
                 self._check(consumer, known)
+            if self._fence(consumer) != known.fence:
+                known.error = _not_held(consumer, self._lease)
+                raise known.error
             if moves(consumer, self._codec, known.position, given):
                 self._advance(consumer, known, given)
 
@@ -141,29 +164,55 @@ class ScyllaCursorStore:
         """Return what is saved for *consumer*, None if nothing ever was."""
         check_consumer(consumer)
         row = self._table.read(consumer)
-        return self._record(row) if row else None
+        return self._record(row) if row and row.saved is not None else None
 
     def list_cursors(self) -> list[CursorRecord]:
-        return sorted(map(self._record, self._table.rows()), key=lambda record: record.consumer)
+        rows = [row for row in self._table.rows() if row.saved is not None]
+        return sorted(map(self._record, rows), key=lambda record: record.consumer)
 
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
-        """Return the last cursor of each epoch of *consumer*, the newest epoch first: the audit trail of resets."""
+        """Return the last cursor of each epoch of *consumer*, the newest epoch first: the audit trail of resets.
+
+        Epochs that holders of a lease opened are there too, with a reason that says so.
+        """
         check_consumer(consumer)
-        return [self._record(row) for row in self._table.history(consumer)]
+        return [self._record(row) for row in self._table.history(consumer) if row.saved is not None]
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
         check_reason(reason)
         known = self._of(consumer)
         start = self._codec.encode(cursor)
         with known.lock:
-            self._open_epoch(consumer, start, reason)
+            self._reset(consumer, start, reason)
             # A consumer of this process that is at work does not know that its cursor moved.
-            known.error = str(conflict(consumer)) if known.epoch is not None else ""
+            known.error = conflict(consumer) if known.epoch is not None else None
 
     def _of(self, consumer: str) -> _Known:
         check_consumer(consumer)
         with self._lock:
             return self._known.setdefault(consumer, _Known())
+
+    def _fence(self, consumer: str) -> int:
+        """Return the epoch of the lease, 0 without one.
+
+        Raises:
+            LeaseLost: it is not held.
+        """
+        if self._lease is None:
+            return 0
+        fence = self._lease.epoch  # read before it is checked: if it changes meanwhile, this is the old one
+        if not self._lease.held():
+            raise _not_held(consumer, self._lease)
+        return fence
+
+    def _load(self, consumer: str, known: _Known) -> None:
+        """Read the cursor; with a lease, see that no earlier holder can write it any more."""
+        fence = self._fence(consumer)
+        row = self._table.read(consumer)
+        if self._lease is not None and not (known.fence == fence and row and self._is_of(row, fence)):
+            row = self._take_over(consumer, self._lease, fence)
+        self._adopt(known, row)
+        known.fence = fence
 
     def _adopt(self, known: _Known, row: Row | None) -> None:
         known.absent = row is None
@@ -171,7 +220,7 @@ class ScyllaCursorStore:
         known.stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
         known.position = row.saved or "" if row else ""
         known.checked = self._clock.monotonic()
-        known.error = ""
+        known.error = None
 
     def _advance(self, consumer: str, known: _Known, given: str) -> None:
         assert known.epoch is not None
@@ -190,42 +239,88 @@ class ScyllaCursorStore:
         stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
         if row and (row.epoch, stamp) > (known.epoch, known.stamp):
             # A reset after a deletion by hand may have the same epoch again, but not the same stamp.
-            known.error = str(conflict(consumer))
+            known.error = _passed_on(consumer, row) if self._is_later(row, known.fence) else conflict(consumer)
         elif not row or row.epoch < known.epoch or found < known.position:
             if known.epoch or known.position:
-                known.error = (
+                known.error = CursorConflict(
                     f"what was saved for consumer {consumer!r} is no longer in table {self._table.name}: rows were "
                     "deleted or restored by hand, and a deletion also hides what is saved after it; reset the cursor"
                 )
         else:
             known.position = found
         if known.error:
-            raise CursorConflict(known.error)
+            raise known.error
         known.checked = self._clock.monotonic()
 
-    def _open_epoch(self, consumer: str, start: str, reason: str) -> None:
-        for _ in range(_RESET_ATTEMPTS):
+    def _is_of(self, row: Row, fence: int) -> bool:
+        """Return whether the epoch of *row* was opened in this tenure of our lease."""
+        return self._lease is not None and (row.lease, row.fence) == (self._lease.name, fence)
+
+    def _is_later(self, row: Row, fence: int) -> bool:
+        """Return whether it was opened by a later holder of our lease."""
+        return self._lease is not None and row.lease == self._lease.name and row.fence > fence
+
+    def _take_over(self, consumer: str, lease: Lease, fence: int) -> Row:
+        """Return the epoch of this tenure of the lease, opened unless it is there. It goes on where the last one is."""
+        opened = f"lease {lease.name!r}, epoch {fence}, acquired by {lease.owner}"
+        for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
-            now_us = self._clock.now_us()
-            row = Row(
-                consumer,
-                epoch=last.epoch + 1 if last else 1,
-                position="",
-                updated="",
-                start=start,
-                stamp=max(now_us, (last.stamp or FIRST_STAMP) + 1 if last else 0),
-                opened=signature(now_us),
-                reason=reason,
-            )
-            try:
-                if self._table.open_epoch(row):
-                    return
-            except QueryTimeout:
-                # It may have been done all the same, and then a second one would be a second entry of the audit.
-                if not self._was_opened(row):
-                    raise
+            if last and self._is_later(last, fence):
+                raise _passed_on(consumer, last)
+            if last and self._is_of(last, fence):
+                # Opened by an attempt that seemed to fail; or by a reset in this tenure, and then for good.
+                return self._caught_up(last) if last.reason == opened else last
+            row = self._next(consumer, last, last.saved if last else None, opened, lease.name, fence)
+            if self._open_epoch(row):
+                return self._caught_up(row)
+        raise self._busy(consumer)
+
+    def _caught_up(self, row: Row) -> Row:
+        """Return *row* with what the holder before saved after it was read and before this epoch was opened."""
+        if row.position:
+            return row
+        position = max(self._table.position(row.consumer, row.epoch - 1), row.start or "")
+        if position:
+            assert row.stamp is not None
+            self._table.advance(row.consumer, row.epoch, row.stamp, position, signature(self._clock.now_us()))
+        return attrs.evolve(row, position=position)
+
+    def _reset(self, consumer: str, start: str, reason: str) -> None:
+        for _ in range(_ATTEMPTS):
+            last = self._table.read(consumer, serial=True)
+            lease, fence = (last.lease, last.fence) if last else ("", 0)
+            if self._open_epoch(self._next(consumer, last, start, reason, lease, fence)):
                 return
-        raise QueryFailed(f"the cursor of consumer {consumer!r} is being reset by many others; try again")
+        raise self._busy(consumer)
+
+    def _next(self, consumer: str, last: Row | None, start: str | None, reason: str, lease: str, fence: int) -> Row:
+        """Return the row of the epoch after *last*."""
+        now_us = self._clock.now_us()
+        return Row(
+            consumer,
+            epoch=last.epoch + 1 if last else 1,
+            position="",
+            updated="",
+            start=start,
+            stamp=max(now_us, (last.stamp or FIRST_STAMP) + 1 if last else 0),
+            opened=signature(now_us),
+            reason=reason,
+            lease=lease,
+            fence=fence,
+        )
+
+    def _open_epoch(self, row: Row) -> bool:
+        """Insert *row*; return False if another process was first."""
+        try:
+            return self._table.open_epoch(row)
+        except (QueryTimeout, ConnectionFailed):
+            # It may have been done all the same, and then a second one would be a second entry of the audit.
+            if not self._was_opened(row):
+                raise
+            return True
+
+    def _busy(self, consumer: str) -> QueryFailed:
+        return QueryFailed(f"the cursor of consumer {consumer!r} is being reset by many others; try again")
 
     def _was_opened(self, row: Row) -> bool:
         self._table.read(row.consumer, serial=True)  # completes a conditional insert that was left half done
@@ -241,6 +336,21 @@ class ScyllaCursorStore:
             _moment(written),
             row.reason,
         )
+
+
+def _not_held(consumer: str, lease: Lease | None) -> LeaseLost:
+    name = lease.name if lease else ""
+    return LeaseLost(
+        f"the cursor of consumer {consumer!r} is guarded by lease {name!r}, which is not held, or not as when the "
+        "cursor was read; acquire the lease, then read the cursor again"
+    )
+
+
+def _passed_on(consumer: str, row: Row) -> LeaseLost:
+    return LeaseLost(
+        f"the cursor of consumer {consumer!r} belongs to a later holder of lease {row.lease!r}, epoch {row.fence}; "
+        "acquire the lease again"
+    )
 
 
 def _moment(text: str) -> datetime | None:

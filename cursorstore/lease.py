@@ -1,0 +1,356 @@
+"""Leases: replicas of a service stand by, and one of them at a time works.
+
+A lease is a row whose claim expires by TTL, and an epoch that stays and grows with each new holder. Who holds it is
+decided by conditional writes, so two holders never share an epoch. The database counts the TTL by its nodes' clocks
+and in whole seconds; the holder counts by its own, from before it asked, and stops ``margin`` earlier. A holder that
+was paused finds itself expired when it wakes up: no clock of two machines is compared.
+
+A pause can strike between that check and what follows, so the check alone keeps nobody out. What does is the epoch:
+``ScyllaCursorStore(lease=...)`` writes cursors where holders of later epochs do not look.
+
+Sources: TTL in seconds, counted by the coordinator of a write: Cassandra ``db/rows/BufferCell.java``, Scylla
+``mutation/atomic_cell.hh``. A conditional write that timed out may have been done or may never be; a serial read ends
+it either way: Cassandra ``service/paxos/Paxos.java``, Scylla ``service/storage_proxy.cc`` (``cas``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import uuid
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import attrs
+
+from rscylla import _timeuuid as tu
+from rscylla._retry import Backoff
+from rscylla.clock import Clock, Stop, SystemClock
+from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout, SourceError
+
+from ._leasetable import Claim, LeaseRow, LeaseTable
+from .codec import format_us, parse_us
+from .schema import DEFAULT_LEASE_TABLE
+
+__all__ = ["LeaseRecord", "MemoryLease", "MemoryLeaseTable", "ScyllaLease", "list_leases"]
+
+_log = logging.getLogger("rscylla.cursorstore")
+
+_TTL = timedelta(seconds=30)
+
+_GRANULARITY_S = 1.0
+"""A TTL is counted in whole seconds, so it may end up to one second early."""
+
+_NEVER = float("-inf")
+
+
+@attrs.frozen
+class LeaseRecord:
+    """A lease as ``list_leases`` shows it: who has it since when, and how long it lasts unless it is renewed.
+
+    ``owner`` is "" and ``since`` None if it is free. ``epoch`` is that of the last holder.
+    """
+
+    name: str
+    epoch: int
+    owner: str = ""
+    since: datetime | None = None
+    expires_in: timedelta = timedelta()
+
+
+class _Rows(Protocol):
+    """Where leases are: ``LeaseTable``, or memory."""
+
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None: ...
+    def add(self, name: str) -> bool: ...
+    def take(self, last: LeaseRow, claim: Claim) -> bool: ...
+    def keep(self, name: str, epoch: int, claim: Claim) -> bool: ...
+    def drop(self, name: str, epoch: int, claim: Claim) -> bool: ...
+
+
+class _Lease:
+    """What leases of all kinds do."""
+
+    def __init__(
+        self,
+        rows: _Rows,
+        name: str,
+        owner: str | None,
+        ttl: timedelta,
+        margin: timedelta | None,
+        clock: Clock | None,
+    ) -> None:
+        ttl_s, margin_s = _spans(ttl, margin)
+        if not isinstance(name, str) or not 0 < len(name.encode()) <= 65_535:
+            raise ConfigError("a lease's name must be text of 1 to 65535 bytes")
+        self._rows = rows
+        self._name = name
+        self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
+        self._token = str(uuid.uuid4())
+        self._ttl_s = ttl_s
+        self._span_s = ttl_s - margin_s
+        # Three chances in the time there is, and a standby that looks about as often.
+        self._renew_every = self._span_s / 3
+        self._poll = Backoff(initial=timedelta(seconds=self._renew_every), maximum=ttl)
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()  # held over queries; held() does not wait for them
+        self._epoch = 0
+        self._since = ""
+        self._until = _NEVER, 0  # on the monotonic clock, and in microseconds on that of the wall
+
+    def __repr__(self) -> str:
+        state = f"held, epoch {self._epoch}" if self.held() else "not held"
+        return f"<{type(self).__name__} {self._name!r} of {self._owner}: {state}>"
+
+    @property
+    def name(self) -> str:
+        """What is leased."""
+        return self._name
+
+    @property
+    def owner(self) -> str:
+        """Who this is, for people."""
+        return self._owner
+
+    @property
+    def epoch(self) -> int:
+        """Fencing epoch of the last tenure of this owner, 0 before the first."""
+        return self._epoch
+
+    @property
+    def renew_every(self) -> float:
+        """Seconds from one ``renew`` to the next: two of them may fail."""
+        return self._renew_every
+
+    def held(self) -> bool:
+        """Return whether this owner may act now. Asks nobody, and is false *margin* before others can acquire."""
+        monotonic, wall_us = self._until
+        # A machine that slept may not have counted that on its monotonic clock, so the wall clock has a say too, in
+        # one direction: it can end a lease, and not prolong it.
+        return self._clock.monotonic() < monotonic and self._clock.now_us() < wall_us
+
+    def try_acquire(self) -> bool:
+        """Acquire the lease if it is free or expired, with a new epoch; return whether it is held now."""
+        with self._lock:
+            if self.held():
+                return True
+            row = self._rows.read(self._name)
+            if row is None:
+                self._rows.add(self._name)
+                row = LeaseRow(self._name, 0)
+            # Our own claim is found where an acquisition timed out, was given up, and was done all the same.
+            if row.token not in ("", self._token):
+                return False
+            began = self._now()
+            since = format_us(self._clock.now_us())
+            if not self._take(row, since):
+                return False
+            self._epoch, self._since = row.epoch + 1, since
+            self._hold_from(began)
+            _log.info("lease %r was acquired by %s with epoch %d", self._name, self._owner, self._epoch)
+            return True
+
+    def acquire(self, stop: Stop | None = None) -> int:
+        """Stand by until the lease is acquired, and return its epoch. Errors that may pass are waited out."""
+        stop = stop or Stop()
+        while True:
+            stop.check()
+            try:
+                if self.try_acquire():
+                    return self._epoch
+            except SourceError as e:
+                if not e.resumable:
+                    raise
+                _log.warning("lease %r: standing by, %s", self._name, e)
+            self._clock.wait(stop, self._poll.seconds(1))
+
+    def renew(self) -> None:
+        """Start the lease's time anew."""
+        with self._lock:
+            if not self.held():
+                self._until = _NEVER, 0
+                raise self._lost("it was not renewed in time")
+            began = self._now()
+            if not self._rows.keep(self._name, self._epoch, self._claim(self._since)):
+                self._until = _NEVER, 0
+                raise self._lost("it expired, or its row was changed by hand")
+            self._hold_from(began)
+
+    def release(self) -> None:
+        """Let others have the lease at once."""
+        with self._lock:
+            held_once, self._until = self._until != (_NEVER, 0), (_NEVER, 0)
+            if held_once and self._rows.drop(self._name, self._epoch, self._claim(self._since)):
+                _log.info("lease %r was released by %s", self._name, self._owner)
+
+    def _take(self, last: LeaseRow, since: str) -> bool:
+        """Return whether the lease is ours with the epoch after *last*."""
+        try:
+            if self._rows.take(last, self._claim(since)):
+                return True
+        except (QueryTimeout, ConnectionFailed) as e:
+            _log.info("lease %r: what came of acquiring it is not known (%s), asking", self._name, type(e).__name__)
+        # A driver that tries again by itself is refused by what its first try did, so a refusal is asked about, too.
+        row = self._rows.read(self._name, serial=True)
+        return row is not None and (row.token, row.epoch) == (self._token, last.epoch + 1)
+
+    def _claim(self, since: str) -> Claim:
+        return Claim(self._token, self._owner, since, self._ttl_s)
+
+    def _now(self) -> tuple[float, int]:
+        return self._clock.monotonic(), self._clock.now_us()
+
+    def _hold_from(self, began: tuple[float, int]) -> None:
+        monotonic, wall_us = began
+        self._until = monotonic + self._span_s, wall_us + int(self._span_s * 1_000_000)
+
+    def _lost(self, why: str) -> LeaseLost:
+        return LeaseLost(
+            f"lease {self._name!r} of {self._owner} is lost: {why}; stop what it allows, and acquire it again"
+        )
+
+
+class ScyllaLease(_Lease):
+    """A lease in the table *keyspace*.*table*. Implements ``rscylla.abc.Lease``. Thread-safe; one object is one owner.
+
+    Args:
+        session: A connected session of the driver. It stays the caller's: nothing of it is changed or closed.
+        keyspace: Where the table is; names are taken as they are, capitals too.
+        name: What is leased. All replicas of a service use the same.
+        table: Name of the table, see ``lease_schema_cql``.
+        owner: Who this is, for people: unless given, the host and the number of the process.
+        ttl: How long the lease lasts unless it is renewed, in whole seconds, 3 or more: if its holder dies, that is
+            how long nobody works. A standby looks about four times in that span, so it takes over soon after it.
+        margin: How much earlier the holder counts itself out: a quarter of *ttl* unless given, more than the second in
+            which TTLs are counted. It has to cover the difference of the nodes' clocks, too.
+        create: Create the table at first use if it is not there. The keyspace must exist.
+        consistency: LOCAL_QUORUM, QUORUM or ALL, as text or the driver's number. With LOCAL_QUORUM each datacenter has
+            a holder of its own; replicas of a service in several datacenters need QUORUM.
+        clock: What the holder counts by.
+
+    Give it to ``ScyllaCursorStore(lease=...)``: then an old holder that does not know yet cannot move cursors.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        keyspace: str,
+        name: str,
+        table: str = DEFAULT_LEASE_TABLE,
+        *,
+        owner: str | None = None,
+        ttl: timedelta = _TTL,
+        margin: timedelta | None = None,
+        create: bool = False,
+        consistency: int | str = "LOCAL_QUORUM",
+        clock: Clock | None = None,
+    ) -> None:
+        self._table = LeaseTable(session, keyspace, table, create=create, consistency=consistency)
+        super().__init__(self._table, name, owner, ttl, margin, clock)
+
+    def create_schema(self) -> None:
+        """Create the table unless it is there."""
+        self._table.create()
+
+
+class MemoryLeaseTable:
+    """Leases in memory, for owners in one process. Thread-safe. They expire by *clock*."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._leases: dict[str, tuple[int, Claim | None, float]] = {}
+
+    def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
+        """Return the lease, None if nobody ever had it."""
+        with self._lock:
+            return self._row(name) if name in self._leases else None
+
+    def add(self, name: str) -> bool:
+        """Add a lease that nobody has; return False if it is there."""
+        with self._lock:
+            return self._leases.setdefault(name, fresh := (0, None, _NEVER)) is fresh
+
+    def take(self, last: LeaseRow, claim: Claim) -> bool:
+        """Give the lease the next epoch and *claim*, if it is still as in *last*; return whether it was."""
+        with self._lock:
+            return self._swap(last.name, last.epoch, last.token, last.epoch + 1, claim)
+
+    def keep(self, name: str, epoch: int, claim: Claim) -> bool:
+        """Start the time of *claim* anew if it is still there and of *epoch*; return whether it was."""
+        with self._lock:
+            return self._swap(name, epoch, claim.token, epoch, claim)
+
+    def drop(self, name: str, epoch: int, claim: Claim) -> bool:
+        """Take *claim* away if it is still there and of *epoch*; return whether it was."""
+        with self._lock:
+            return self._swap(name, epoch, claim.token, epoch, None)
+
+    def _row(self, name: str) -> LeaseRow:
+        epoch, claim, until = self._leases[name]
+        left = until - self.clock.monotonic()
+        if claim is None or left <= 0:
+            return LeaseRow(name, epoch)
+        return LeaseRow(name, epoch, claim.token, claim.owner, claim.since, int(left))
+
+    def _swap(self, name: str, epoch: int, token: str, new_epoch: int, claim: Claim | None) -> bool:
+        row = self._row(name)
+        if (row.epoch, row.token) != (epoch, token):
+            return False
+        until = self.clock.monotonic() + claim.ttl_s if claim else _NEVER
+        self._leases[name] = new_epoch, claim, until
+        return True
+
+
+class MemoryLease(_Lease):
+    """A lease in a ``MemoryLeaseTable``, for tests of services. It is what ``ScyllaLease`` is, without a database.
+
+    Owners that compete share *table*, and unless *clock* is given its clock: with a driven one, leases expire on
+    command. Without *table* the lease competes with nobody.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: MemoryLeaseTable | None = None,
+        *,
+        owner: str | None = None,
+        ttl: timedelta = _TTL,
+        margin: timedelta | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        table = table or MemoryLeaseTable(clock)
+        super().__init__(table, name, owner, ttl, margin, clock or table.clock)
+
+
+def list_leases(
+    session: Any, keyspace: str, table: str = DEFAULT_LEASE_TABLE, *, consistency: int | str = "LOCAL_QUORUM"
+) -> list[LeaseRecord]:
+    """Return all leases of a table, sorted by name, the free ones too.
+
+    Raises:
+        TableNotFound, ConfigError: the table is not there, or another.
+        QueryFailed, QueryTimeout, ConnectionFailed: it cannot be read.
+    """
+    rows = LeaseTable(session, keyspace, table, create=False, consistency=consistency).rows()
+    return sorted(map(_record, rows), key=lambda record: record.name)
+
+
+def _record(row: LeaseRow) -> LeaseRecord:
+    if not row.token:
+        return LeaseRecord(row.name, row.epoch)
+    since = tu.datetime_of(parse_us(row.since)) if row.since else None
+    return LeaseRecord(row.name, row.epoch, row.owner, since, timedelta(seconds=row.seconds))
+
+
+def _spans(ttl: timedelta, margin: timedelta | None) -> tuple[int, float]:
+    """Return the TTL in whole seconds and the margin in seconds, checked."""
+    ttl_s = ttl.total_seconds()
+    if ttl_s < 3 or ttl_s % 1:
+        raise ConfigError("the ttl of a lease must be 3 seconds or more, and whole: the database counts in seconds")
+    margin_s = max(ttl_s / 4, 1.5 * _GRANULARITY_S) if margin is None else margin.total_seconds()
+    if not _GRANULARITY_S < margin_s < ttl_s:
+        raise ConfigError("the margin of a lease must be more than one second and less than its ttl")
+    return int(ttl_s), margin_s
