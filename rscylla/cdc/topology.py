@@ -401,7 +401,7 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         enabled=options.get("enabled") == "true",
         preimage=options.get("preimage", "false"),
         postimage=options.get("postimage", "false"),
-        columns=tuple(BaseColumn(*row, descending=order == "desc") for *row, order in columns),
+        columns=tuple(BaseColumn(name, kind, at, text, order == "desc") for name, kind, at, text, order in columns),
         delta=options.get("delta", "full"),
     )
 
