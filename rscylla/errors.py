@@ -7,7 +7,7 @@
     ├── MetadataError                 the table or its streams are not as they must be
     │   ├── TableNotFound
     │   ├── CDCDisabled
-    │   ├── TableChanged              dropped and created again under the reader
+    │   ├── TableChanged              dropped and created again under the reader, or since
     │   └── NoStreams                 a generation without streams, or none at all (resumable)
     ├── CursorError
     │   ├── InvalidCursor
@@ -26,7 +26,8 @@
     ├── EventTypeError (resumable)    a stream's event_type= function failed
     ├── FilterError (resumable)       a consumer's filter failed
     │   └── DeserializationError      it could not decode the event's metadata
-    └── RunError                      what ended a run, and at which stage
+    ├── RunError                      what ended a run, and at which stage
+    └── ServiceFailed                 a lane that a service gave up, and why
 
 ``resumable`` answers one question: is it worth trying again from the saved cursor? All of them can be pickled, and none
 carries row values in its message.
@@ -61,6 +62,7 @@ __all__ = [
     "QueryTimeout",
     "RscyllaError",
     "RunError",
+    "ServiceFailed",
     "SourceError",
     "Stopped",
     "TableChanged",
@@ -118,7 +120,7 @@ class CDCDisabled(MetadataError):
 
 
 class TableChanged(MetadataError):
-    """The log table was dropped and created again while it was being read."""
+    """The log table was dropped and created again, while it was being read or since the cursor was saved."""
 
 
 class NoStreams(MetadataError):
@@ -245,6 +247,19 @@ class RunError(RscyllaError):
         self.event_id = event_id
         self.event_fid = event_fid
         self.resumable = resumable
+
+
+class ServiceFailed(RscyllaError):
+    """A lane of a service was given up, or hangs. The cause is chained. ``consumer`` names the lane, "" if it is none.
+
+    ``exit_code`` is what a process that ends with it should return.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, consumer: str = "") -> None:
+        super().__init__(message)
+        self.consumer = consumer
 
 
 def is_expected(error: BaseException) -> bool:

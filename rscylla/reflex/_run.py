@@ -175,8 +175,8 @@ def _drive(spec: Spec, scope: Scope, lane: Lane, at: _Place) -> NoReturn:
             at.stage = "delay"
             _hold_back(event, hold, clock, stop)
         at.stage = "consume"
-        stop.check()  # it may have been set while the stream was waited for: nothing is begun any more
-        series.begun(clock)
+        scope.check()  # what was set while the stream was waited for counts: nothing is begun any more
+        series.begun(clock, event)
         consumer.consume(event, fate)
         series.ended()
         if committing is None:

@@ -30,6 +30,7 @@ class Scope:
 
     def __init__(self, name: str, store: CursorStore, clock: Clock, fate: Fate, stop: Stop) -> None:
         self.stop = Stop()
+        self._outer = stop
         self.clock = clock
         self.fate = fate
         self._name = name
@@ -37,6 +38,11 @@ class Scope:
         self._lock = threading.Lock()
         self._failure: Failure | None = None
         self._forget = stop.on_set(self.stop.set)
+
+    def check(self) -> None:
+        """Raise ``Stopped`` if the run is to end; the caller's signal is asked itself, as a lease's may know better."""
+        self._outer.check()
+        self.stop.check()
 
     @property
     def failure(self) -> Failure | None:

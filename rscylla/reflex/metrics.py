@@ -26,15 +26,17 @@ from prometheus_client.registry import Collector
 
 from ..abc import Counting, Reporting, StreamClient, Watermarked
 from ..clock import Clock, SystemClock
+from ..event import Event
 
 __all__ = ["ConsumerSeries", "Metrics", "metrics_for"]
 
 COUNTERS = (
-    *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures"),
-    *("late", "progress", "recovered", "skipped"),
+    *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures", "given_up"),
+    *("late", "progress", "recovered", "skipped", "unproven"),
 )
 AGE_BUCKETS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1e3, 1e4, 5e4, 1e5)
 LATENCY_BUCKETS = (0.01, 0.1, 1.0, 5.0, 10.0, 60.0, 300.0)
+LATE_BUCKETS = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
 class _Histogram:
@@ -63,16 +65,19 @@ class ConsumerSeries:
     one wins.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, metrics: Metrics | None = None) -> None:
         self.name = name
+        self._metrics = metrics
         self.counts = dict.fromkeys(COUNTERS, 0)
         self.run_errors: dict[str, int] = {}
         self.age = _Histogram(AGE_BUCKETS)
         self.latency = _Histogram(LATENCY_BUCKETS)
+        self.late_by = _Histogram(LATE_BUCKETS)
         self._clock: Clock = SystemClock()
         self._lag_alert: float | None = None
         self._activity_ttl: float | None = None
         self._unsafe_lag: bool | None = None
+        self._swept = False
         self._source: Watermarked | None = None
         self._counting: Counting | None = None
         self._reporting: Reporting | None = None
@@ -83,6 +88,9 @@ class ConsumerSeries:
         self._active_at: float | None = None
         self._busy: tuple[Clock, float] | None = None
         self._failing = ("", 0)
+        self._at_hand: Event | None = None
+        self._pause = ""
+        self._shown: dict[str, Callable[[], float]] = {}
         self._finished = False
         self._open = False
         self._lock = threading.Lock()
@@ -93,6 +101,14 @@ class ConsumerSeries:
             self._clock = clock
             self._lag_alert = lag_alert.total_seconds() if lag_alert is not None else None
             self._activity_ttl = activity_ttl.total_seconds() if activity_ttl is not None else None
+
+    def beside(self, name: str) -> ConsumerSeries:
+        """Return the series of another name on the same registry."""
+        return self._metrics.consumer(name) if self._metrics is not None else ConsumerSeries(name)
+
+    def swept(self) -> None:
+        """Note that a sweep finds what this lane misses, so that its lag is not unsafe."""
+        self._swept = True
 
     def opened(self, client: StreamClient, *, unsafe_lag: bool | None) -> None:
         """Take the watermark from *client* from now on. *unsafe_lag* is None for streams without a lag."""
@@ -138,24 +154,44 @@ class ConsumerSeries:
             self.age.observe(age_us / 1e6)
             self.latency.observe(latency_s)
 
-    def count(self, what: str) -> None:
-        """Add one to the counter *what*."""
-        with self._lock:
-            self.counts[what] += 1
+    def found_late(self, seconds: float, *, unproven: bool) -> None:
+        """Note that a sweep hands out an event that the fast lane passed so long ago.
 
-    def begun(self, clock: Clock) -> None:
-        """Note that the consumer was handed an event now, or goes on after a pause."""
+        *unproven*: it may have been handed out before, which cannot be told any more.
+        """
+        with self._lock:
+            if unproven:
+                self.counts["unproven"] += 1
+            else:
+                self.late_by.observe(seconds)
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Add to the counter *what*."""
+        with self._lock:
+            self.counts[what] += times
+
+    def begun(self, clock: Clock, event: Event | None = None) -> None:
+        """Note that the consumer was handed *event* now, or goes on with its event after a pause."""
+        if event is not None:
+            self._at_hand = event
+        self._pause = ""
         self._busy = clock, clock.monotonic()
 
     def ended(self, *, failed: bool = False) -> None:
-        """Note that the consumer is done with its event, or *failed* at it, or pauses on purpose."""
+        """Note that the consumer is done with its event, or *failed* at it."""
+        self._at_hand = None
+        self._pause = ""
         self._busy = None
         if not failed and self._failing[1]:
             self._failing = ("", 0)
 
-    def paused(self) -> None:
-        """Note that the consumer waits on purpose, so that it does not seem to hang; ``begun`` ends that."""
+    def paused(self, why: str = "") -> None:
+        """Note that the consumer waits on purpose, so that it does not seem to hang; ``begun`` ends that.
+
+        *why* is for people: health checks show it, and take the lane for not ready.
+        """
         self._busy = None
+        self._pause = why
 
     def event_failed(self, event_id: str) -> None:
         """Count a failure of the event that is being consumed; another one starts at one."""
@@ -168,6 +204,19 @@ class ConsumerSeries:
             self.run_errors[stage] = self.run_errors.get(stage, 0) + 1
         if stage == "consume" and event_id:
             self.event_failed(event_id)
+
+    def show(self, what: str, value: Callable[[], float] | None) -> None:
+        """Show what *value* returns as the gauge *what* from now on, read from any thread; None: nothing any more."""
+        with self._lock:
+            if value is None:
+                self._shown.pop(what, None)
+            else:
+                self._shown[what] = value
+
+    def shown(self, what: str) -> float | None:
+        """Return the gauge *what* of a pattern, None where the pattern is not in use."""
+        value = self._shown.get(what)
+        return None if value is None else value()
 
     def watermark_lag(self) -> float | None:
         """Return how many seconds the stream is behind the clock, or None if it does not say."""
@@ -200,7 +249,7 @@ class ConsumerSeries:
 
     def unsafe_lag(self) -> float | None:
         """Return 1 if the stream runs with a lag that may miss late rows, else 0; None if it has no lag."""
-        return None if self._unsafe_lag is None else float(self._unsafe_lag)
+        return None if self._unsafe_lag is None else float(self._unsafe_lag and not self._swept)
 
     def incomplete_records(self) -> int:
         """Return how many records of the streams so far lacked rows."""
@@ -211,6 +260,15 @@ class ConsumerSeries:
         """Return for how many seconds the consumer has been working on its event; 0 between events."""
         busy = self._busy
         return 0.0 if busy is None else max(0.0, busy[0].monotonic() - busy[1])
+
+    def at_hand(self) -> str:
+        """Return the id of the event that the consumer works on, "" between events."""
+        event = self._at_hand
+        return "" if event is None else event.id
+
+    def pause(self) -> str:
+        """Return why the consumer waits on purpose, "" if it does not or does not say."""
+        return self._pause
 
     def failing(self) -> tuple[str, int]:
         """Return the id of the event that failed last, and how often in a row; ("", 0) once it was consumed."""
@@ -255,7 +313,7 @@ class Metrics(Collector):
     def consumer(self, name: str) -> ConsumerSeries:
         """Return the series of consumer *name*, made when first asked for; consumers of one name share them."""
         with self._lock:
-            return self._series.setdefault(name, ConsumerSeries(name))
+            return self._series.setdefault(name, ConsumerSeries(name, self))
 
     def describe(self) -> Iterable[Metric]:
         """Return the families without samples, so that a registry notices names that are taken."""
@@ -294,6 +352,24 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ),
 )
 
+_PATTERNS: tuple[tuple[str, str, _Value], ...] = (
+    (
+        "reflex_rpatterns_batch_consumer_buffer_length",
+        "events that wait for their batch to be full or due",
+        lambda s: s.shown("buffered"),
+    ),
+    (
+        "rscylla_unfinished_events",
+        "events taken from the stream and neither done nor acknowledged",
+        lambda s: s.shown("unfinished"),
+    ),
+    (
+        "rscylla_oldest_unfinished_seconds",
+        "how long ago the oldest of them was taken",
+        lambda s: s.shown("oldest"),
+    ),
+)
+
 _REFLEX_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("reflex_consumer_error_count", "events whose consumer failed", lambda s: s.counts["errors"]),
     ("reflex_consumer_skipped_events_count", "events that the filters left out", lambda s: s.counts["skipped"]),
@@ -307,7 +383,13 @@ _REFLEX_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_consumed_events", "events consumed without an error", lambda s: s.counts["consumed"]),
     ("rscylla_recovered_events", "events whose error the recover function swallowed", lambda s: s.counts["recovered"]),
+    ("rscylla_given_up_events", "events that a best-effort consumer let go", lambda s: s.counts["given_up"]),
     ("rscylla_late_events", "events that a sweep found after their window had been read", lambda s: s.counts["late"]),
+    (
+        "rscylla_unproven_events",
+        "events that a sweep handed out again, as it had forgotten whether the fast lane did",
+        lambda s: s.counts["unproven"],
+    ),
     (
         "rscylla_cursor_expired",
         "runs that found their cursor to be older than what the log keeps",
@@ -330,7 +412,7 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
 def _families(series: list[ConsumerSeries]) -> list[Metric]:
     families: list[Metric] = []
     for kind, table in (
-        (GaugeMetricFamily, _GAUGES),
+        (GaugeMetricFamily, (*_GAUGES, *_PATTERNS)),
         (UnknownMetricFamily, _REFLEX_COUNTERS),
         (CounterMetricFamily, _COUNTERS),
     ):
@@ -344,6 +426,8 @@ def _families(series: list[ConsumerSeries]) -> list[Metric]:
     families.append(_run_errors(series))
     families.append(_histogram("reflex_consumer_event_age_seconds", "age of events on arrival", series, "age"))
     families.append(_histogram("reflex_consumer_latency_seconds", "time spent consuming", series, "latency"))
+    late_by = "how long the fast lane had passed an event that the sweep found"
+    families.append(_histogram("rscylla_late_by_seconds", late_by, series, "late_by"))
     return families
 
 

@@ -1,0 +1,53 @@
+"""The metrics of services and circuit breakers: kept on a registry, and made when they are first asked for."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+__all__ = ["Meters", "meters_for"]
+
+
+class Meters:
+    """The families on one registry. Use ``meters_for`` to get them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        lane = ("consumer_name",)
+        self.lane_state: Final = Gauge(
+            "rscylla_lane_state", "1 for the state that the lane is in", (*lane, "state"), registry=registry
+        )
+        self.restarts: Final = Counter(
+            "rscylla_lane_restarts", "restarts of the lane after an error", lane, registry=registry
+        )
+        self.dead_letters: Final = Gauge(
+            "rscylla_dead_letters", "events of the consumer that are dead letters", lane, registry=registry
+        )
+        self.lease_held: Final = Gauge(
+            "rscylla_lease_held", "1 if the service holds its lease, 0 if it stands by", ("lease",), registry=registry
+        )
+        self.lease_epoch: Final = Gauge(
+            "rscylla_lease_epoch", "fencing epoch of the service's last tenure", ("lease",), registry=registry
+        )
+        self.breaker_state: Final = Gauge(
+            "rscylla_circuit_breaker_state", "0 closed, 1 open, 2 half-open", ("breaker",), registry=registry
+        )
+        self.breaker_changes: Final = Counter(
+            "rscylla_circuit_breaker_changes", "changes of state", ("breaker", "to"), registry=registry
+        )
+
+
+_meters: weakref.WeakKeyDictionary[CollectorRegistry, Meters] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def meters_for(registry: CollectorRegistry | None = None) -> Meters:
+    """Return the families on *registry*, or on the default one."""
+    registry = registry if registry is not None else REGISTRY
+    with _lock:
+        meters = _meters.get(registry)
+        if meters is None:
+            meters = _meters[registry] = Meters(registry)
+        return meters

@@ -1,0 +1,76 @@
+"""What log records say of the lane that they come from: consumer, event, source; and records as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from ._lane import current_lane
+
+__all__ = ["JsonFormatter", "LaneFilter"]
+
+FIELDS = ("consumer", "event_id", "source")
+
+_OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"asctime", "message", "taskName", *FIELDS}
+
+
+class LaneFilter(logging.Filter):
+    """Adds ``consumer``, ``event_id`` and ``source`` (the table) to each record, "" outside of a lane; refuses none.
+
+    Put it on a handler, so that it sees the records of all loggers, your own and those of libraries too::
+
+        handler = logging.StreamHandler()
+        handler.addFilter(rscylla.LaneFilter())
+        handler.setFormatter(logging.Formatter("%(levelname)s %(consumer)s %(event_id)s %(message)s"))
+
+    A record that has one of the fields already, by ``extra=``, keeps it.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        lane = current_lane()
+        known = record.__dict__
+        if lane is None:
+            for name in FIELDS:
+                known.setdefault(name, "")
+        else:
+            known.setdefault("consumer", lane.consumer)
+            known.setdefault("event_id", lane.event.id if lane.event is not None else "")
+            known.setdefault("source", lane.source)
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """Renders a record as one JSON object a line.
+
+    Members: ``time`` (RFC 3339, UTC, microseconds), ``level``, ``logger``, ``message``; in a lane ``consumer``,
+    ``event_id`` and ``source``; what ``extra=`` gave; ``error`` and ``traceback`` where there is an exception. What
+    JSON does not know becomes text. Where handlers work in a thread of their own, as those of a ``QueueListener``, put a
+    ``LaneFilter`` on the ``QueueHandler``: only the thread that logs knows its lane.
+
+    Args:
+        tracebacks: whether to show them. Their text may hold row values.
+    """
+
+    def __init__(self, *, tracebacks: bool = True) -> None:
+        super().__init__()
+        self._tracebacks = tracebacks
+        self._lane = LaneFilter()
+
+    def format(self, record: logging.LogRecord) -> str:
+        self._lane.filter(record)
+        when = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": when.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name in FIELDS if (value := getattr(record, name))}
+        line |= {name: value for name, value in record.__dict__.items() if name not in _OWN}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__qualname__
+            if self._tracebacks:
+                line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)

@@ -1,0 +1,114 @@
+"""Holding a lease: stands by, renews, and ends what runs under the lease at once when it is lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ...abc import Lease
+from ...clock import Clock, Stop
+from ...errors import LeaseLost, RscyllaError, Stopped
+
+__all__ = ["Keeper", "LeasedStop"]
+
+log = logging.getLogger("rscylla.service")
+
+
+class LeasedStop(Stop):
+    """The stop signal of one tenure. ``check`` asks the lease too.
+
+    A process that was paused finds out by this that its lease is over before it begins with another event, whatever the
+    thread that renews has noticed by then.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self._lease = lease
+
+    def check(self) -> None:
+        super().check()
+        if not self._lease.held():
+            self.set()
+            raise Stopped("the lease is over")
+
+
+class Keeper:
+    """Acquires a lease again and again, in a thread of its own.
+
+    Args:
+        begun: called with the stop signal of a new tenure. The keeper goes on to renew.
+        over: called when a tenure is over, its signal set. The keeper waits for ``resume`` before it stands by again.
+        failed: called with an error that no waiting mends; the keeper has ended.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        clock: Clock,
+        *,
+        begun: Callable[[LeasedStop], None],
+        over: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._lease = lease
+        self._clock = clock
+        self._begun = begun
+        self._over = over
+        self._failed = failed
+        self._stop = Stop()
+        self._resume = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="rscylla-lease", daemon=True)
+
+    def start(self) -> None:
+        """Begin to stand by."""
+        self._thread.start()
+
+    def resume(self) -> None:
+        """Say that nothing runs any more that belonged to the last tenure."""
+        self._resume.set()
+
+    def stop(self, seconds: float) -> None:
+        """Renew no more, and wait for the thread, at most *seconds* of real time."""
+        self._stop.set()
+        self._resume.set()
+        self._thread.join(seconds)
+
+    def _work(self) -> None:
+        try:
+            while True:
+                epoch = self._lease.acquire(self._stop)
+                log.info('lease "%s" is held, epoch %d', self._lease.name, epoch)
+                signal = LeasedStop(self._lease)
+                self._resume.clear()
+                self._begun(signal)
+                self._keep()
+                signal.set()
+                self._over()
+                self._resume.wait()
+                self._stop.check()
+        except Stopped:
+            return
+        except Exception as error:  # noqa: BLE001 - handed to the supervisor, which ends the service with it
+            self._failed(error)
+
+    def _keep(self) -> None:
+        """Renew until the lease is lost. It goes on while the lanes of a service that stops save what they have.
+
+        Raises:
+            Stopped: ``stop`` was called.
+        """
+        lease = self._lease
+        while True:
+            if self._clock.wait(self._stop, lease.renew_every):
+                raise Stopped
+            try:
+                lease.renew()
+            except LeaseLost as lost:
+                log.warning("%s; the lanes stop", lost)
+                return
+            except RscyllaError as error:
+                log.warning('lease "%s" was not renewed: %s', lease.name, error)
+            if not lease.held():
+                log.warning('lease "%s" is over; the lanes stop', lease.name)
+                return

@@ -1,0 +1,144 @@
+"""A lane of a service: the thread that runs one spec, again and again, until it is done, stopped, or given up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+from ...clock import Stop
+from ...errors import LeaseLost, ServiceFailed
+from .._run import Spec
+from ..patterns.run_forever import run_forever
+from .restarts import Budget, Restarts
+
+__all__ = ["STATES", "State", "Worker"]
+
+log = logging.getLogger("rscylla.service")
+
+State = Literal["idle", "standby", "starting", "streaming", "restarting", "stopped", "done", "parked", "failed"]
+STATES: tuple[State, ...] = (
+    *("idle", "standby", "starting", "streaming", "restarting"),
+    *("stopped", "done", "parked", "failed"),
+)
+
+
+class Worker:
+    """One spec under supervision. ``start`` and ``join`` are the supervisor's; the rest is for any thread.
+
+    Args:
+        restarts: how failures are dealt with.
+        ended: called by the lane's thread with the worker, as the last thing of each term.
+        failed: called with the worker and each error, before the pause that follows it.
+        restarting: called before each restart after an error.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        restarts: Restarts,
+        *,
+        ended: Callable[[Worker], None],
+        failed: Callable[[Worker, Exception], None],
+        restarting: Callable[[], None],
+    ) -> None:
+        self.spec = spec
+        self.restarts = 0
+        self.failure: ServiceFailed | None = None
+        """Why it was given up."""
+        self._policy = restarts
+        self._budget = Budget(restarts)
+        self._ended = ended
+        self._failed = failed
+        self._restarting = restarting
+        self._at_rest: State | None = "idle"
+        self._retrying = False
+        self._thread: threading.Thread | None = None
+        self._stop = Stop()
+
+    @property
+    def name(self) -> str:
+        """The name of its consumer."""
+        return self.spec.name
+
+    @property
+    def state(self) -> State:
+        """What it does at this moment."""
+        if self._at_rest is not None:
+            return self._at_rest
+        if self.spec.series.streaming():
+            return "streaming"
+        return "restarting" if self._retrying else "starting"
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing more to do, also in a later term."""
+        return self._at_rest in ("done", "parked", "failed")
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def stand_by(self) -> None:
+        """Note that it waits for the lease."""
+        if not self.settled:
+            self._at_rest = "standby"
+
+    def start(self, stop: Stop) -> None:
+        """Run the spec in a thread of its own until *stop* is set. Not while an earlier one is alive."""
+        self._stop = stop
+        self._retrying = False
+        self._at_rest = None
+        self._thread = threading.Thread(target=self._work, name=f"rscylla-lane-{self.name}", daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float) -> bool:
+        """Wait until the thread has ended, at most *seconds* of real time; return whether it has."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return not self.alive
+
+    def _work(self) -> None:
+        try:
+            self._at_rest = self._run()
+        finally:
+            self._ended(self)
+
+    def _run(self) -> State:
+        """Run the spec and return the state of rest that it came to."""
+        try:
+            run_forever(self.spec, stop=self._stop, backoff=self._policy.backoff, on_error=self._on_error)
+        except ServiceFailed as spent:
+            self.failure = spent
+            park = self._policy.give_up == "park"
+        except BaseException as error:  # noqa: BLE001 - kept as the cause, and raised by the service
+            if self._stop.is_set() and isinstance(error, Exception):
+                # It was stopped all the same; what could not be saved comes again.
+                log.warning('lane "%s": %s; it had been stopped', self.name, error)
+                return "stopped"
+            self.failure = ServiceFailed(f'lane "{self.name}" cannot go on: {error}', consumer=self.name)
+            self.failure.__cause__ = error
+            park = isinstance(error, Exception) and self._policy.when_fatal() == "park"
+        else:
+            return "stopped" if self._stop.is_set() else "done"
+        log.error("%s; it is %s", self.failure, "parked, the others go on" if park else "given up, the service stops")
+        return "parked" if park else "failed"
+
+    def _on_error(self, error: Exception) -> None:
+        """Count an error; raise ``ServiceFailed`` if it was one too many."""
+        if self._stop.is_set():
+            return
+        self._failed(self, error)
+        self._retrying = True
+        if isinstance(error.__cause__, LeaseLost):
+            return  # nothing is wrong with the lane, and it is about to be stopped
+        if not self._budget.spend(self.spec.clock.monotonic()):
+            within = self._policy.within.total_seconds()
+            raise ServiceFailed(
+                f'lane "{self.name}" failed more than {self._policy.most} times in {within:g} s, at last with: {error}',
+                consumer=self.name,
+            ) from error
+        self.restarts += 1
+        self._restarting()

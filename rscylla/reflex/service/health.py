@@ -1,0 +1,129 @@
+"""What a service says of its health: facts, and the checks over them that ``/healthz`` and ``/readyz`` show. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+__all__ = ["Check", "Facts", "LaneFacts", "Limits", "alive", "ready", "report"]
+
+
+@attrs.frozen
+class Limits:
+    """From when on something is wrong, in seconds."""
+
+    stuck_after_s: float
+    poll_timeout_s: float
+
+
+@attrs.frozen
+class LaneFacts:
+    """A lane at this moment. What is not known is None.
+
+    ``busy_s``: how long its consumer has been working on ``event_id``. ``pause``: why it waits on purpose. ``failing``:
+    how often in a row its event has failed. ``why``: why it was given up.
+    """
+
+    consumer: str
+    source: str
+    state: str
+    restarts: int = 0
+    watermark_lag_s: float | None = None
+    last_event_age_s: float | None = None
+    poll_age_s: float | None = None
+    busy_s: float = 0.0
+    pause: str = ""
+    failing: int = 0
+    event_id: str = ""
+    dead_letters: int | None = None
+    why: str = ""
+
+
+@attrs.frozen
+class Facts:
+    """A service at this moment. ``lease`` and ``held`` are None without one. ``failure``: why the service ends."""
+
+    supervised: bool
+    stopping: bool
+    lanes: tuple[LaneFacts, ...]
+    lease: str | None = None
+    held: bool | None = None
+    epoch: int = 0
+    failure: str = ""
+
+
+@attrs.frozen
+class Check:
+    """One thing that was looked at; ``why`` it is not as it should be, "" if it is."""
+
+    check: str
+    why: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.why
+
+
+def alive(facts: Facts, limits: Limits) -> tuple[Check, ...]:
+    """Return the checks that fail when the process should be killed, because only that helps."""
+    return tuple(_alive(facts, limits))
+
+
+def ready(facts: Facts, limits: Limits) -> tuple[Check, ...]:
+    """Return the checks that fail while some lane neither reads nor stands by."""
+    return tuple(_ready(facts, limits))
+
+
+def report(facts: Facts, checks: Iterable[Check]) -> dict[str, Any]:
+    """Return the body of an answer, for JSON: the checks, and the facts they go by."""
+    shown = tuple(checks)
+    body: dict[str, Any] = {
+        "status": "ok" if all(one.ok for one in shown) else "failed",
+        "checks": [{"check": one.check, "ok": one.ok} | ({"why": one.why} if one.why else {}) for one in shown],
+        "lanes": [_rounded(attrs.asdict(lane)) for lane in facts.lanes],
+    }
+    if facts.lease is not None:
+        body["lease"] = {"name": facts.lease, "held": facts.held, "epoch": facts.epoch}
+    return body
+
+
+def _rounded(lane: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in lane.items()}
+
+
+def _alive(facts: Facts, limits: Limits) -> Iterator[Check]:
+    if facts.failure:
+        yield Check("supervisor", f"the service ends: {facts.failure}")
+    elif not facts.supervised:
+        yield Check("supervisor", "nobody supervises the lanes: the service was not started, or has ended")
+    else:
+        yield Check("supervisor")
+    for lane in facts.lanes:
+        why = ""
+        if lane.busy_s > limits.stuck_after_s:
+            why = f"has been working on event {lane.event_id} for {lane.busy_s:.0f} s"
+        yield Check(f'consumer of lane "{lane.consumer}"', why)
+
+
+def _ready(facts: Facts, limits: Limits) -> Iterator[Check]:
+    if facts.stopping or not facts.supervised:
+        yield Check("service", "it is stopping" if facts.stopping else "it does not run")
+    else:
+        yield Check("service")
+    for lane in facts.lanes:
+        yield Check(f'lane "{lane.consumer}"', _not_ready(lane, limits))
+
+
+def _not_ready(lane: LaneFacts, limits: Limits) -> str:
+    """Return why *lane* is not ready, "" if it is."""
+    if lane.state in ("standby", "done"):
+        return ""
+    if lane.state != "streaming":
+        return f"is {lane.state}{': ' if lane.why else ''}{lane.why}"
+    if lane.pause:
+        return f"waits: {lane.pause}"
+    if lane.poll_age_s is not None and lane.poll_age_s > limits.poll_timeout_s:
+        return f"has had no answer from {lane.source or 'its source'} for {lane.poll_age_s:.0f} s"
+    return ""

@@ -1,0 +1,189 @@
+"""The HTTP face of a service: a few pages for probes and scrapers, each with little work and bounded in time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import attrs
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from ...clock import Clock, SystemClock
+from ...errors import ConfigError
+
+__all__ = ["Answer", "Endpoint", "json_answer", "metrics_page"]
+
+log = logging.getLogger("rscylla.service")
+
+CONNECTIONS = 8
+"""At most this many at once; those that come then are closed."""
+
+READ_TIMEOUT_S = 5.0
+"""How long a client may say nothing in the middle of its request."""
+
+LIFETIME_S = 20.0
+"""How long a connection lasts at most, whatever its client does."""
+
+
+@attrs.frozen
+class Answer:
+    """What a page says."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+Page = Callable[[Mapping[str, str]], Answer]
+"""Makes an answer; gets the request's headers, names in lower case."""
+
+
+def json_answer(status: int, content: Any) -> Answer:
+    """Return *content* as JSON."""
+    return Answer(status, "application/json", json.dumps(content, indent=1).encode() + b"\n")
+
+
+def metrics_page(registry: CollectorRegistry) -> Page:
+    """Return a page with the metrics of *registry*, in the format that the scraper accepts."""
+
+    def page(headers: Mapping[str, str]) -> Answer:
+        encode, content_type = choose_encoder(headers.get("accept", ""))
+        return Answer(200, content_type, encode(registry))
+
+    return page
+
+
+class Endpoint:
+    """Serves *pages*, by path, in threads of its own until ``close``.
+
+    Args:
+        host, port: where to listen; port 0 lets the system choose.
+
+    Raises:
+        ConfigError: it cannot listen there.
+    """
+
+    def __init__(self, pages: Mapping[str, Page], host: str, port: int) -> None:
+        try:
+            self._server = _Server((host, port), _handler(pages))
+        except (OSError, OverflowError) as e:
+            raise ConfigError(f"the service cannot listen on {host}:{port}: {e}; choose another host or port") from e
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.5}, name="rscylla-http", daemon=True
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port it listens on."""
+        host, port = self._server.server_address[:2]
+        return str(host), int(port)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more, and let go of the port. Safe to repeat."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.end()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 16
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._clock: Clock = SystemClock()
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        # Not that of HTTPServer, which asks the resolver for the machine's name.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            full = len(self._open) >= CONNECTIONS
+            if not full:
+                self._open[request] = self._clock.monotonic()
+        if full:
+            self.close_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Cut connections that last too long. Called by ``serve_forever`` about every half second."""
+        oldest = self._clock.monotonic() - LIFETIME_S
+        with self._lock:
+            late = [one for one, since in self._open.items() if since < oldest]
+        for one in late:
+            _cut(one)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a request of %s failed", client_address, exc_info=True)
+
+    def end(self) -> None:
+        """Let go of the port and of all connections."""
+        self.server_close()
+        with self._lock:
+            left = list(self._open)
+        for one in left:
+            _cut(one)
+
+
+def _cut(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it, which then closes it
+    except OSError:
+        log.debug("a connection was gone already")
+
+
+def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = READ_TIMEOUT_S
+        server_version = "rscylla"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            if page is None:
+                answer = json_answer(404, {"error": "no such page", "pages": sorted(pages)})
+            else:
+                try:
+                    answer = page({name.lower(): value for name, value in self.headers.items()})
+                except Exception:
+                    log.exception("%s cannot be shown", self.path)
+                    answer = json_answer(500, {"error": "this page cannot be made; the log says why"})
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+        do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named so by the base class
+            log.debug("%s: " + format, self.client_address[0], *args)
+
+    return Handler

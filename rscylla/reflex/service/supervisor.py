@@ -1,0 +1,473 @@
+"""``Service``: many specs in one process, supervised, stopped by signals, seen from outside."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from ...abc import DeadLetterAdmin, Lease
+from ...clock import Clock, Stop, SystemClock
+from ...errors import ConfigError, RscyllaError, ServiceFailed
+from .._meters import meters_for
+from .._run import Spec
+from . import health
+from ._depth import Depth
+from ._tenure import Keeper
+from ._worker import STATES, Worker
+from .http import Answer, Endpoint, json_answer, metrics_page
+from .restarts import Restarts
+
+__all__ = ["Service"]
+
+log = logging.getLogger("rscylla.service")
+
+HUNG = 3
+"""Exit code when a consumer did not end in time, so that not all is known to be saved."""
+
+KEEPER_TIMEOUT_S = 5.0
+
+LOOK_S = 0.5
+"""The main thread wakes that often, because a signal that another thread took does not wake it."""
+
+OnError = Callable[[str, Exception], None]
+
+
+class Service:
+    """Runs specs side by side, a thread each, until they are done, it is told to stop, or one of them is given up.
+
+    ``sys.exit(service.run())`` is a whole program; ``with service: ...`` runs it beside other things. It runs once.
+
+    - A lane (a spec) that fails runs again after a pause, as its ``Restarts`` say. One that reached the head it was
+      asked for is done; when all are, the service ends.
+    - SIGTERM, SIGINT and ``stop`` mean: read no more, finish the events at hand, save, and end, within *stop_timeout*.
+      A consumer that is not done by then is named and left; a second signal leaves all of them at once.
+    - With a *lease* it stands by until it holds it, stops its lanes at once when it loses it, and stands by again.
+    - With a *port* it answers ``/metrics``, ``/healthz`` and ``/readyz``.
+
+    Exit codes: 0 done or stopped, everything is saved; 1 a lane was given up, ``failure`` says why; 3 a consumer was
+    left because it hung; 128 and the number of the signal if it was asked twice. Whatever was not saved comes again.
+
+    Args:
+        specs: What to run, each under a consumer name of its own.
+        restarts: For all lanes, or by consumer name (the others have the default).
+        lease: Guards all lanes; give it to the cursor store too, so that a process that was paused cannot write.
+        port, host: Where to answer over HTTP; port 0 lets the system choose, None: nowhere. Loopback unless told
+            otherwise: there is no login.
+        dead_letters: Where to count dead letters, every half minute, for metrics and health.
+        stop_timeout: How long a stop may take; keep it below the time after which your platform kills.
+        stuck_after: A consumer that works longer than this on one event fails ``/healthz``.
+        poll_timeout: A source that does not answer for longer than this fails ``/readyz``.
+        on_error: Called with the consumer's name and each error that a restart follows, by the lane's thread.
+        registry: What ``/metrics`` shows and the service's own metrics go to; the default registry if not given.
+        clock: Paces renewals and counting; lanes go by the clocks of their specs.
+
+    Raises:
+        ConfigError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[Spec],
+        *,
+        restarts: Restarts | Mapping[str, Restarts] | None = None,
+        lease: Lease | None = None,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        dead_letters: DeadLetterAdmin | None = None,
+        stop_timeout: timedelta = timedelta(seconds=25),
+        stuck_after: timedelta = timedelta(minutes=15),
+        poll_timeout: timedelta = timedelta(minutes=2),
+        on_error: OnError | None = None,
+        registry: CollectorRegistry | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        chosen = _checked(specs)
+        for name, span in (
+            ("stop_timeout", stop_timeout),
+            ("stuck_after", stuck_after),
+            ("poll_timeout", poll_timeout),
+        ):
+            if span <= timedelta():
+                raise ConfigError(f"Service: {name} must be more than zero")
+        self._registry = registry if registry is not None else REGISTRY
+        self._meters = meters_for(self._registry)
+        self._on_error = on_error
+        self._lease = lease
+        self._where = None if port is None else (host, port)
+        self._stop_timeout_s = stop_timeout.total_seconds()
+        self._limits = health.Limits(stuck_after.total_seconds(), poll_timeout.total_seconds())
+        self._clock = clock or SystemClock()
+        self._real = SystemClock()  # joining threads takes real time
+        policies = _policies(restarts, chosen)
+        self._workers = tuple(self._worker(spec, policies[spec.name]) for spec in chosen)
+        self._depth = None if dead_letters is None else Depth(dead_letters, self._clock, self._counted)
+        self._endpoint: Endpoint | None = None
+        self._keeper: Keeper | None = None
+        # What happens is put here, by lanes, the keeper and signal handlers; a SimpleQueue takes it from handlers too.
+        self._inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._term = Stop()
+        self._begin_lock = threading.Lock()
+        self._begun = False
+        self._supervised = False
+        self._stopping = False
+        self._signals: list[int] = []
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failure: ServiceFailed | None = None
+        """Why the service gave up, with the cause chained; None while it has not."""
+        self.exit_code = 0
+        """What the process should return; final once the service has ended."""
+
+    def _worker(self, spec: Spec, restarts: Restarts) -> Worker:
+        return Worker(
+            spec,
+            restarts,
+            ended=lambda worker: self._inbox.put(("ended", worker)),
+            failed=self._lane_failed,
+            restarting=self._meters.restarts.labels(spec.name).inc,
+        )
+
+    def _lane_failed(self, worker: Worker, error: Exception) -> None:
+        if self._on_error is not None:
+            self._on_error(worker.name, error)
+
+    def _counted(self, counts: Mapping[str, int]) -> None:
+        for worker in self._workers:
+            self._meters.dead_letters.labels(worker.name).set(counts.get(worker.name, 0))
+
+    # ------------------------------------------------------------ running
+
+    def run(self) -> int:
+        """Run until the end and return the exit code. In the main thread, SIGTERM and SIGINT stop it.
+
+        Raises:
+            ConfigError: it ran before, or cannot listen on its port.
+        """
+        self._open()
+        with _signals(lambda number: self._inbox.put(("halt", number))):
+            self._supervise()
+        return self.exit_code
+
+    def start(self) -> None:
+        """Run in the background; ``wait`` and ``stop`` belong to it. Signals are left alone.
+
+        Raises:
+            ConfigError: it ran before, or cannot listen on its port.
+        """
+        self._open()
+        self._thread = threading.Thread(target=self._supervise, name="rscylla-service", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to stop, and return at once. Any thread may, also a consumer's, and a signal handler; repeatedly."""
+        self._inbox.put(("halt", None))
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until it has ended, at most *timeout* of real time; return whether it has."""
+        return self._ended.wait(None if timeout is None else timeout.total_seconds())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Stop, and wait for the end.
+
+        Raises:
+            ServiceFailed: a lane was given up, and nothing else went wrong.
+        """
+        self.stop()
+        self._ended.wait()
+        if kind is None and self.failure is not None:
+            raise self.failure
+
+    def _open(self) -> None:
+        """Listen, so that a port that is taken is told to whoever starts the service."""
+        with self._begin_lock:
+            if self._begun:
+                raise ConfigError("this Service has run; make another one")
+            self._begun = True
+        if self._where is not None:
+            pages = {"/metrics": metrics_page(self._registry), "/healthz": self._healthz, "/readyz": self._readyz}
+            self._endpoint = Endpoint(pages, *self._where)
+        self._supervised = True
+        if self._endpoint is not None:
+            self._endpoint.start()
+            log.info("metrics and health on http://%s:%d", *self._endpoint.address)
+        self._show()
+        if self._depth is not None:
+            self._depth.start()
+
+    # ------------------------------------------------------------ supervision
+
+    def _supervise(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:
+            log.exception("the supervisor failed")
+            self._fail(f"the supervisor failed: {error}", error)
+        finally:
+            self._wind_down()
+
+    def _watch(self) -> None:
+        """Start the lanes and deal with what happens, until something ends the service."""
+        if self._lease is None:
+            self._start_lanes(Stop())
+        else:
+            self._stand_by(self._lease)
+        while True:
+            try:
+                what, about = self._inbox.get(timeout=LOOK_S)
+            except Empty:
+                continue
+            if what == "halt":
+                self._halted(about)
+                return
+            if what == "failed":
+                self._fail(f"the lease cannot be held: {about}", about)
+                return
+            if what == "begun":
+                self._start_lanes(about)
+            elif what == "over" and not self._tenure_over():
+                return
+            elif what == "ended":
+                about.join(self._stop_timeout_s)  # it has nothing more to do
+                if self._is_the_end():
+                    return
+
+    def _stand_by(self, lease: Lease) -> None:
+        for worker in self._workers:
+            worker.stand_by()
+        self._keeper = Keeper(
+            lease,
+            self._clock,
+            begun=lambda term: self._inbox.put(("begun", term)),
+            over=lambda: self._inbox.put(("over", None)),
+            failed=lambda error: self._inbox.put(("failed", error)),
+        )
+        self._keeper.start()
+
+    def _start_lanes(self, term: Stop) -> None:
+        self._term = term
+        for worker in self._workers:
+            if not worker.settled:
+                worker.start(term)
+
+    def _tenure_over(self) -> bool:
+        """Wait for the lanes, then stand by again; return whether the service goes on."""
+        left = self._await_lanes()
+        if left:
+            # It might still act without the lease, and only the end of the process prevents that.
+            self._fail(f"{_names(left)} went on for {self._stop_timeout_s:g} s after the lease was lost", None)
+            return False
+        if self._stopping or self._is_the_end():
+            return False
+        for worker in self._workers:
+            worker.stand_by()
+        if self._keeper is not None:
+            self._keeper.resume()
+        return True
+
+    def _is_the_end(self) -> bool:
+        """Return whether the service ends: a lane is given up, or none has anything more to do."""
+        for state in ("failed", "parked"):
+            given_up = [worker for worker in self._workers if worker.state == state]
+            if given_up and (state == "failed" or all(worker.settled for worker in self._workers)):
+                self.failure = given_up[0].failure
+                return True
+        return all(worker.settled for worker in self._workers)
+
+    def _halted(self, number: int | None) -> None:
+        self._stopping = True
+        if number is not None:
+            self._signals.append(number)
+
+    def _fail(self, why: str, cause: BaseException | None) -> None:
+        self.failure = ServiceFailed(why)
+        self.failure.__cause__ = cause
+        log.error("%s; the service stops", why)
+
+    def _await_lanes(self) -> list[Worker]:
+        """Wait until all lanes have ended; return those that have not in time, or when a second signal came."""
+        deadline = self._real.monotonic() + self._stop_timeout_s
+        while alive := [worker for worker in self._workers if worker.alive]:
+            left_s = deadline - self._real.monotonic()
+            if left_s <= 0 or len(self._signals) > 1:
+                return alive
+            try:
+                what, about = self._inbox.get(timeout=min(left_s, LOOK_S))
+            except Empty:
+                continue
+            if what == "ended":
+                about.join(max(0.0, deadline - self._real.monotonic()))
+            elif what == "halt":
+                self._halted(about)
+        return []
+
+    def _wind_down(self) -> None:
+        self._stopping = True
+        try:
+            self._term.set()
+            left = self._await_lanes()
+            for worker in left:
+                log.error(
+                    'lane "%s" has not ended and is left behind%s; what it has not saved comes again',
+                    worker.name,
+                    f", at event {event_id}" if (event_id := worker.spec.series.at_hand()) else "",
+                )
+            self._let_go(left)
+            self.exit_code = self._code(left)
+        finally:
+            self._supervised = False
+            if self._depth is not None:
+                self._depth.stop()
+            self._hide()
+            if self._endpoint is not None:
+                self._endpoint.close()
+            self._ended.set()
+
+    def _let_go(self, left: list[Worker]) -> None:
+        """Give the lease back, unless somebody may still act under it: then it expires by itself."""
+        if self._keeper is None or self._lease is None:
+            return
+        self._keeper.stop(KEEPER_TIMEOUT_S if len(self._signals) < 2 else 0.0)
+        if left:
+            return
+        try:
+            self._lease.release()
+        except RscyllaError as error:
+            log.warning('lease "%s" was not released and expires by itself: %s', self._lease.name, error)
+
+    def _code(self, left: list[Worker]) -> int:
+        if len(self._signals) > 1 and left:
+            return 128 + self._signals[-1]
+        if self.failure is not None:
+            return self.failure.exit_code
+        return HUNG if left else 0
+
+    # ------------------------------------------------------------ being seen
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the HTTP endpoint, once it runs; None without one."""
+        return None if self._endpoint is None else self._endpoint.address
+
+    def facts(self) -> health.Facts:
+        """Return how it is at this moment. Nothing is asked of the cluster. Any thread."""
+        failure = self.failure
+        return health.Facts(
+            supervised=self._supervised,
+            stopping=self._stopping,
+            lanes=tuple(self._lane_facts(worker) for worker in self._workers),
+            lease=None if self._lease is None else self._lease.name,
+            held=None if self._lease is None else self._lease.held(),
+            epoch=0 if self._lease is None else self._lease.epoch,
+            failure="" if failure is None else str(failure),
+        )
+
+    def _lane_facts(self, worker: Worker) -> health.LaneFacts:
+        series = worker.spec.series
+        return health.LaneFacts(
+            consumer=worker.name,
+            source=worker.spec.source,
+            state=worker.state,
+            restarts=worker.restarts,
+            watermark_lag_s=series.watermark_lag(),
+            last_event_age_s=series.last_event_age(),
+            poll_age_s=series.poll_age(),
+            busy_s=series.busy(),
+            pause=series.pause(),
+            failing=series.failing()[1],
+            event_id=series.at_hand(),
+            dead_letters=None if self._depth is None else self._depth.of(worker.name),
+            why="" if worker.failure is None else str(worker.failure),
+        )
+
+    def alive(self) -> dict[str, Any]:
+        """Return what ``/healthz`` shows: ``status`` is not "ok" when only the end of the process would help."""
+        facts = self.facts()
+        return health.report(facts, health.alive(facts, self._limits))
+
+    def ready(self) -> dict[str, Any]:
+        """Return what ``/readyz`` shows: ``status`` is "ok" while all lanes read, are done, or stand by."""
+        facts = self.facts()
+        return health.report(facts, health.ready(facts, self._limits))
+
+    def _healthz(self, headers: Mapping[str, str]) -> Answer:
+        body = self.alive()
+        return json_answer(200 if body["status"] == "ok" else 503, body)
+
+    def _readyz(self, headers: Mapping[str, str]) -> Answer:
+        body = self.ready()
+        return json_answer(200 if body["status"] == "ok" else 503, body)
+
+    def _show(self) -> None:
+        """Let the metrics ask for states as they are when they are read."""
+        for worker in self._workers:
+            for state in STATES:
+                gauge = self._meters.lane_state.labels(worker.name, state)
+                gauge.set_function(lambda worker=worker, state=state: float(worker.state == state))  # type: ignore[misc]
+        if self._lease is not None:
+            lease = self._lease
+            self._meters.lease_held.labels(lease.name).set_function(lambda: float(lease.held()))
+            self._meters.lease_epoch.labels(lease.name).set_function(lambda: float(lease.epoch))
+
+    def _hide(self) -> None:
+        for worker in self._workers:
+            for state in STATES:
+                self._meters.lane_state.remove(worker.name, state)
+        if self._lease is not None:
+            self._meters.lease_held.remove(self._lease.name)
+            self._meters.lease_epoch.remove(self._lease.name)
+
+
+def _checked(specs: Iterable[Spec]) -> tuple[Spec, ...]:
+    chosen = tuple(specs)
+    if not chosen:
+        raise ConfigError("a Service needs at least one Spec")
+    names = [spec.name for spec in chosen]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"a Service runs each consumer once, they share a cursor by their name: {', '.join(twice)}")
+    return chosen
+
+
+def _policies(restarts: Restarts | Mapping[str, Restarts] | None, specs: tuple[Spec, ...]) -> dict[str, Restarts]:
+    """Return the policy of each lane by name."""
+    if restarts is None or isinstance(restarts, Restarts):
+        return dict.fromkeys((spec.name for spec in specs), restarts or Restarts())
+    unknown = sorted(set(restarts) - {spec.name for spec in specs})
+    if unknown:
+        raise ConfigError(f"restarts= names lanes that the Service does not have: {', '.join(unknown)}")
+    return {spec.name: restarts.get(spec.name, Restarts()) for spec in specs}
+
+
+def _names(workers: list[Worker]) -> str:
+    return ", ".join(f'lane "{worker.name}"' for worker in workers)
+
+
+@contextmanager
+def _signals(halt: Callable[[int], None]) -> Iterator[None]:
+    """Call *halt* for SIGTERM and SIGINT meanwhile, in the main thread; elsewhere leave signals alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        halt(number)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

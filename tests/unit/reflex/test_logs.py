@@ -1,0 +1,139 @@
+"""Log records say which lane they come from, and can be JSON lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+from logging.handlers import QueueHandler
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from rscylla._timeuuid import datetime_of
+from rscylla.errors import HeadReached
+from rscylla.event import SimpleEvent
+from rscylla.options import StreamToHead
+from rscylla.reflex import Consumer, Spec, run
+from rscylla.reflex._lane import current_lane
+from rscylla.reflex.logs import JsonFormatter, LaneFilter
+from rscylla.testing import FakeCursorStore, FakeStream
+
+EVENTS = [SimpleEvent(f"e{number}", timestamp=datetime_of(0)) for number in range(1, 3)]
+
+
+class Kept(logging.Handler):
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@pytest.fixture
+def logger() -> logging.Logger:
+    """A logger of the application, not one of ours."""
+    found = logging.Logger("shop.billing")
+    found.propagate = False
+    return found
+
+
+class Stream(FakeStream):
+    source = "shop.orders"
+
+
+def consume(fn: Any) -> None:
+    consumer = Consumer("billing", fn, registry=CollectorRegistry())
+    with pytest.raises(HeadReached):
+        run(Spec(Stream(EVENTS), FakeCursorStore(), consumer, StreamToHead()))
+
+
+def test_records_of_a_lane_carry_consumer_event_and_source(logger: logging.Logger) -> None:
+    handler = Kept(logging.Formatter("%(consumer)s|%(event_id)s|%(source)s|%(message)s"))
+    handler.addFilter(LaneFilter())
+    logger.addHandler(handler)
+    logger.warning("before")
+    consume(lambda event, fate: logger.warning("billed"))
+    logger.warning("after")
+    assert handler.lines == [
+        "|||before",
+        "billing|e1|shop.orders|billed",
+        "billing|e2|shop.orders|billed",
+        "|||after",
+    ]
+
+
+def test_a_record_as_json(logger: logging.Logger) -> None:
+    handler = Kept(JsonFormatter())
+    logger.addHandler(handler)
+
+    def fn(event: Any, fate: Any) -> None:
+        logger.warning("order %s is ünpaid", 7, extra={"amount": 3, "when": datetime_of(0)})
+
+    consume(fn)
+    line = json.loads(handler.lines[0])
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "WARNING",
+        "logger": "shop.billing",
+        "message": "order 7 is ünpaid",
+        "consumer": "billing",
+        "event_id": "e1",
+        "source": "shop.orders",
+        "amount": 3,
+        "when": "1970-01-01 00:00:00+00:00",
+    }
+    assert "\n" not in handler.lines[0]
+
+
+def test_outside_of_lanes_there_is_nothing_about_them(logger: logging.Logger) -> None:
+    handler = Kept(JsonFormatter())
+    logger.addHandler(handler)
+    logger.error("plain")
+    assert set(json.loads(handler.lines[0])) == {"time", "level", "logger", "message"}
+
+
+@pytest.mark.parametrize("tracebacks", [True, False])
+def test_errors_say_what_they_are_and_tracebacks_may_be_left_out(logger: logging.Logger, tracebacks: bool) -> None:
+    handler = Kept(JsonFormatter(tracebacks=tracebacks))
+    logger.addHandler(handler)
+    try:
+        raise ValueError("card 4111")
+    except ValueError:
+        logger.exception("cannot bill")
+    line = json.loads(handler.lines[0])
+    assert line["error"] == "ValueError"
+    assert ("card 4111" in handler.lines[0]) is tracebacks
+
+
+def test_a_record_keeps_what_it_was_given(logger: logging.Logger) -> None:
+    handler = Kept(JsonFormatter())
+    logger.addHandler(handler)
+    consume(lambda event, fate: logger.warning("copied", extra={"consumer": "other", "event_id": "x"}))
+    line = json.loads(handler.lines[0])
+    assert (line["consumer"], line["event_id"], line["source"]) == ("other", "x", "shop.orders")
+
+
+def test_a_filter_keeps_the_lane_for_handlers_in_other_threads(logger: logging.Logger) -> None:
+    queue: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    handler = QueueHandler(queue)
+    handler.addFilter(LaneFilter())
+    logger.addHandler(handler)
+    consume(lambda event, fate: logger.warning("billed"))
+    record = queue.get()
+    assert current_lane() is None
+    assert json.loads(JsonFormatter().format(record))["event_id"] == "e1"
+
+
+def test_the_library_s_own_records_carry_it_too(caplog: pytest.LogCaptureFixture) -> None:
+    handler = Kept(JsonFormatter())
+    ours = logging.getLogger("rscylla.reflex")
+    ours.addHandler(handler)
+    try:
+        consume(lambda event, fate: ours.warning("from inside"))
+    finally:
+        ours.removeHandler(handler)
+    assert json.loads(handler.lines[0])["consumer"] == "billing"

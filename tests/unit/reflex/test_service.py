@@ -1,0 +1,716 @@
+"""``Service``: lanes side by side, restarts, how it ends, signals, leases, health. No test waits for time to pass."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from rscylla._timeuuid import datetime_of
+from rscylla.clock import Stop, SystemClock
+from rscylla.errors import (
+    ConfigError,
+    ConnectionFailed,
+    CursorExpired,
+    LeaseLost,
+    QueryFailed,
+    RunError,
+    ServiceFailed,
+    Stopped,
+)
+from rscylla.event import SimpleEvent
+from rscylla.options import StreamToHead
+from rscylla.reflex import Backoff, Consumer, Spec
+from rscylla.reflex.service import Restarts, Service
+from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
+
+START_US = 1_790_000_000_000_000
+EVENTS = [SimpleEvent(f"e{number}", timestamp=datetime_of(START_US - 1)) for number in range(1, 5)]
+DOWN = ConnectionFailed("no node answers; start one")
+QUICK = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=8), jitter=0)
+PATIENCE_S = 60.0
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until *condition* holds; only a minute without it is a failure."""
+    clock, never = SystemClock(), Stop()
+    deadline = clock.monotonic() + PATIENCE_S
+    while not condition():
+        assert clock.monotonic() < deadline, f"a minute passed without: {what}"
+        clock.wait(never, 0.002)
+
+
+class Bench:
+    """Specs over fakes, on one driven clock and registry."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(START_US)
+        self.registry = CollectorRegistry()
+        self.store = FakeCursorStore(buffered=True)
+        self.streams: dict[str, FakeStream] = {}
+        self.consumers: dict[str, RecordingConsumer] = {}
+
+    def spec(self, name: str = "billing", *options: Any, consumer: Any = None, events: list[Any] | None = None) -> Spec:
+        stream = self.streams[name] = FakeStream(EVENTS if events is None else events, clock=self.clock)
+        if consumer is None:
+            consumer = self.consumers[name] = RecordingConsumer(name)
+        return Spec(stream, self.store, consumer, *options, clock=self.clock, registry=self.registry)
+
+    def service(self, *specs: Spec, **more: Any) -> Service:
+        return Service(specs, registry=self.registry, **more)
+
+    def scrape(self) -> dict[tuple[str, ...], float]:
+        from prometheus_client import generate_latest
+
+        return samples(generate_latest(self.registry).decode())
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    """Return the values by name and label values, in the order of label names."""
+    return {
+        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def sigterm_is_harmless() -> Iterator[list[int]]:
+    """Signals that a service does not take end up here, and not with the test run."""
+    missed: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda n, _: missed.append(n)) for number in numbers}
+    yield missed
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+# ---------------------------------------------------------------- the ends of a service
+
+
+def test_it_ends_when_all_lanes_reached_the_head_they_were_asked_for(bench: Bench) -> None:
+    service = bench.service(bench.spec("billing", StreamToHead()), bench.spec("mailing", StreamToHead()))
+    assert service.run() == 0
+    assert bench.store.durable == {"billing": "e4", "mailing": "e4"}
+    assert service.failure is None
+
+
+def test_stop_ends_it_and_what_was_consumed_is_saved(bench: Bench) -> None:
+    with bench.service(bench.spec("billing"), bench.spec("mailing")) as service:
+        until(lambda: all(len(one.ids) == 4 for one in bench.consumers.values()), "all events consumed")
+    assert bench.store.durable == {"billing": "e4", "mailing": "e4"}
+    assert service.exit_code == 0
+    assert [stream.closed for stream in bench.streams.values()] == [1, 1]
+
+
+def test_a_consumer_may_stop_the_service_it_runs_in(bench: Bench) -> None:
+    seen: list[str] = []
+
+    def fn(event: Any, fate: Any) -> None:
+        seen.append(event.id)
+        if event.id == "e2":
+            service.stop()
+
+    service = bench.service(bench.spec(consumer=Consumer("billing", fn, registry=bench.registry)))
+    assert service.run() == 0
+    assert seen[:2] == ["e1", "e2"]
+    assert bench.store.durable["billing"] == seen[-1]
+
+
+def test_it_runs_once(bench: Bench) -> None:
+    service = bench.service(bench.spec("billing", StreamToHead()))
+    service.run()
+    with pytest.raises(ConfigError, match="make another one"):
+        service.run()
+
+
+# ---------------------------------------------------------------- signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_the_event_at_hand_saves_and_ends(
+    bench: Bench, sigterm_is_harmless: list[int], number: signal.Signals
+) -> None:
+    """The signal arrives while the consumer works: what it works on is finished, nothing more is begun."""
+    took = threading.Event()
+    done: list[str] = []
+
+    def fn(event: Any, fate: Any) -> None:
+        if event.id == "e2":
+            os.kill(os.getpid(), number)
+            until(lambda: service.facts().stopping, "the service stops")
+            took.set()
+        done.append(event.id)
+
+    service = bench.service(bench.spec(consumer=Consumer("billing", fn, registry=bench.registry)))
+    assert service.run() == 0
+    assert took.is_set()
+    assert done == ["e1", "e2"]
+    assert bench.store.durable == {"billing": "e2"}
+    assert sigterm_is_harmless == []
+
+
+def test_afterwards_signals_are_handled_as_before(bench: Bench, sigterm_is_harmless: list[int]) -> None:
+    bench.service(bench.spec("billing", StreamToHead())).run()
+    signal.raise_signal(signal.SIGTERM)
+    assert sigterm_is_harmless == [signal.SIGTERM]
+
+
+def test_a_second_signal_ends_it_at_once(bench: Bench, sigterm_is_harmless: list[int]) -> None:
+    release = threading.Event()
+
+    def fn(event: Any, fate: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        until(lambda: service.facts().stopping, "the service stops")
+        os.kill(os.getpid(), signal.SIGINT)
+        release.wait(PATIENCE_S)
+
+    service = bench.service(
+        bench.spec(consumer=Consumer("billing", fn, registry=bench.registry)), stop_timeout=timedelta(days=1)
+    )
+    try:
+        assert service.run() == 128 + signal.SIGINT
+    finally:
+        release.set()
+    assert sigterm_is_harmless == []
+
+
+def test_off_the_main_thread_signals_are_left_alone(bench: Bench, sigterm_is_harmless: list[int]) -> None:
+    codes: list[int] = []
+    service = bench.service(bench.spec())
+    thread = threading.Thread(target=lambda: codes.append(service.run()))
+    thread.start()
+    until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
+    signal.raise_signal(signal.SIGTERM)
+    assert sigterm_is_harmless == [signal.SIGTERM]
+    assert codes == []
+    service.stop()
+    thread.join(PATIENCE_S)
+    assert codes == [0]
+
+
+def test_a_consumer_that_hangs_is_named_and_left(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    release, hangs = threading.Event(), threading.Event()
+
+    def fn(event: Any, fate: Any) -> None:
+        hangs.set()
+        release.wait(PATIENCE_S)
+
+    service = bench.service(
+        bench.spec("mailing"),
+        bench.spec("billing", consumer=Consumer("billing", fn, registry=bench.registry)),
+        stop_timeout=timedelta(milliseconds=50),
+    )
+    service.start()
+    assert hangs.wait(PATIENCE_S)
+    until(lambda: len(bench.consumers["mailing"].ids) == 4, "the other lane is done")
+    service.stop()
+    assert service.wait(timedelta(seconds=PATIENCE_S))
+    release.set()
+    assert service.exit_code == 3
+    assert 'lane "billing" has not ended and is left behind, at event e1' in caplog.text
+    assert 'lane "mailing" has not' not in caplog.text
+    assert bench.store.durable["mailing"] == "e4"
+
+
+# ---------------------------------------------------------------- restarts
+
+
+def test_a_lane_that_fails_runs_again_after_a_pause_and_the_others_do_not_notice(bench: Bench) -> None:
+    errors: list[tuple[str, Exception]] = []
+    billing, mailing = bench.spec("billing", StreamToHead()), bench.spec("mailing", StreamToHead())
+    bench.streams["billing"].fail("recv", DOWN, index=2, times=3)
+    service = bench.service(
+        billing, mailing, restarts=Restarts(backoff=QUICK), on_error=lambda name, error: errors.append((name, error))
+    )
+    assert service.run() == 0
+    assert bench.store.durable == {"billing": "e4", "mailing": "e4"}
+    assert bench.clock.waits == [1, 2, 4]
+    assert [name for name, _ in errors] == ["billing"] * 3
+    assert all(isinstance(error, RunError) and error.__cause__ is DOWN for _, error in errors)
+    assert bench.scrape()["rscylla_lane_restarts_total", "billing"] == 3
+    assert bench.scrape()["rscylla_lane_restarts_total", "mailing"] == 0
+    assert len(bench.streams["mailing"].opened) == 1
+
+
+def test_one_failure_too_many_ends_the_service_with_the_cause(bench: Bench) -> None:
+    """The other lanes are stopped, and what they did is saved."""
+    spec, other = bench.spec("billing"), bench.spec("mailing")
+    bench.streams["billing"].fail("recv", DOWN, times=100)
+    service = bench.service(spec, other, restarts=Restarts(most=2, backoff=QUICK))
+    assert service.run() == 1
+    assert bench.clock.waits == [1, 2]
+    assert isinstance(service.failure, ServiceFailed)
+    assert service.failure.consumer == "billing"
+    assert 'lane "billing" failed more than 2 times in 600 s' in str(service.failure)
+    cause = service.failure.__cause__
+    assert isinstance(cause, RunError)
+    assert cause.__cause__ is DOWN
+    assert bench.store.durable.get("mailing", "") == bench.store.get_cursor("mailing")
+    assert bench.streams["mailing"].closed == len(bench.streams["mailing"].opened)
+
+
+def test_failures_that_are_long_ago_do_not_count(bench: Bench) -> None:
+    spec = bench.spec("billing", StreamToHead())
+    bench.streams["billing"].fail("recv", DOWN, times=7)
+    slow = Backoff(initial=timedelta(minutes=6), maximum=timedelta(minutes=6), jitter=0)
+    restarts = Restarts(most=2, within=timedelta(minutes=10), backoff=slow)
+    assert bench.service(spec, restarts=restarts).run() == 0
+    assert len(bench.clock.waits) == 7
+
+
+def test_without_a_budget_it_never_gives_up(bench: Bench) -> None:
+    spec = bench.spec("billing", StreamToHead())
+    bench.streams["billing"].fail("recv", DOWN, times=500)
+    assert bench.service(spec, restarts=Restarts(most=None, backoff=QUICK)).run() == 0
+    assert bench.scrape()["rscylla_lane_restarts_total", "billing"] == 500
+
+
+def expired() -> CursorExpired:
+    gap = datetime_of(START_US)
+    return CursorExpired("the cursor is older than the log", gap_from=gap, gap_to=gap)
+
+
+def test_an_error_that_no_retry_mends_ends_the_service_at_once(bench: Bench) -> None:
+    error = expired()
+    spec = bench.spec("billing")
+    bench.streams["billing"].fail("open", error)
+    service = bench.service(spec)
+    assert service.run() == 1
+    assert bench.clock.waits == []
+    assert service.failure is not None
+    assert service.failure.__cause__ is not None
+    assert service.failure.__cause__.__cause__ is error
+
+
+def test_a_parked_lane_stays_down_and_the_others_go_on(bench: Bench) -> None:
+    spec, other = bench.spec("billing"), bench.spec("mailing")
+    bench.streams["billing"].fail("open", expired())
+    service = bench.service(spec, other, restarts={"billing": Restarts(fatal="park")})
+    service.start()
+    until(lambda: service.facts().lanes[0].state == "parked", "the lane is parked")
+    bench.streams["mailing"].append(SimpleEvent("e5", timestamp=datetime_of(START_US)))
+    until(lambda: bench.consumers["mailing"].ids[-1:] == ["e5"], "the other lane goes on")
+    body = service.ready()
+    assert body["status"] == "failed"
+    assert [check["check"] for check in body["checks"] if not check["ok"]] == ['lane "billing"']
+    assert "the cursor is older than the log" in next(check["why"] for check in body["checks"] if not check["ok"])
+    assert service.alive()["status"] == "ok"
+    service.stop()
+    assert service.wait(timedelta(seconds=PATIENCE_S))
+    assert service.exit_code == 0
+
+
+def test_with_nothing_left_but_parked_lanes_the_service_ends(bench: Bench) -> None:
+    spec, other = bench.spec("billing"), bench.spec("mailing", StreamToHead())
+    bench.streams["billing"].fail("recv", DOWN, times=100)
+    service = bench.service(spec, other, restarts=Restarts(most=1, backoff=QUICK, give_up="park"))
+    assert service.run() == 1
+    assert service.failure is not None
+    assert service.failure.consumer == "billing"
+    assert bench.store.durable["mailing"] == "e4"
+
+
+def test_leaving_a_failed_service_raises_why(bench: Bench) -> None:
+    spec = bench.spec("billing")
+    bench.streams["billing"].fail("open", expired())
+    service = bench.service(spec)
+    with pytest.raises(ServiceFailed, match="the cursor is older"), service:
+        assert service.wait(timedelta(seconds=PATIENCE_S))
+
+
+def test_an_interrupt_in_a_consumer_is_never_parked(bench: Bench) -> None:
+    def fn(event: Any, fate: Any) -> None:
+        raise KeyboardInterrupt
+
+    spec = bench.spec(consumer=Consumer("billing", fn, registry=bench.registry))
+    service = bench.service(spec, bench.spec("mailing"), restarts=Restarts(give_up="park"))
+    assert service.run() == 1
+    assert bench.store.get_cursor("billing") == ""
+
+
+def test_an_error_while_it_stops_is_told_and_is_no_failure(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    with bench.service(bench.spec("billing")) as service:
+        until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
+        bench.store.fail("flush", QueryFailed("the cursor table is gone"))
+    assert service.exit_code == 0
+    assert "it had been stopped" in caplog.text
+
+
+# ---------------------------------------------------------------- leases
+
+
+class FakeLease:
+    """A lease that is handed out and taken away by the test."""
+
+    name = "orders"
+    owner = "here"
+    renew_every = 0.002
+
+    def __init__(self, *, free: bool = True) -> None:
+        self.free = free
+        self.mine = False
+        self.epoch = 0
+        self.renewals = 0
+        self.released = 0
+        self.error: Exception | None = None
+
+    def held(self) -> bool:
+        return self.mine
+
+    def try_acquire(self) -> bool:
+        if not self.mine and self.free:
+            self.mine = True
+            self.epoch += 1
+        return self.mine
+
+    def acquire(self, stop: Stop | None = None) -> int:
+        stop = stop or Stop()
+        while not self.try_acquire():
+            stop.check()
+            if self.error is not None:
+                raise self.error
+            stop.wait(0.002)
+        return self.epoch
+
+    def renew(self) -> None:
+        self.renewals += 1
+        if not self.mine:
+            raise LeaseLost('the lease "orders" is held by another')
+        if self.error is not None:
+            raise self.error
+
+    def release(self) -> None:
+        self.mine = False
+        self.released += 1
+
+    def lose(self) -> None:
+        """Another owner has it from now on."""
+        self.free = self.mine = False
+
+
+def test_it_stands_by_until_it_holds_the_lease(bench: Bench) -> None:
+    lease = FakeLease(free=False)
+    with bench.service(bench.spec(), lease=lease) as service:
+        until(lambda: service.facts().lanes[0].state == "standby", "it stands by")
+        assert service.ready()["status"] == service.alive()["status"] == "ok"
+        assert service.ready()["lease"] == {"name": "orders", "held": False, "epoch": 0}
+        assert bench.scrape()["rscylla_lease_held", "orders"] == 0
+        assert bench.streams["billing"].opened == []
+        lease.free = True
+        until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
+        assert bench.scrape()["rscylla_lease_held", "orders"] == 1
+        assert bench.scrape()["rscylla_lease_epoch", "orders"] == 1
+    assert lease.released == 1
+    assert bench.store.durable == {"billing": "e4"}
+
+
+def test_a_lost_lease_stops_the_lanes_and_it_stands_by_again(bench: Bench) -> None:
+    lease = FakeLease()
+    with bench.service(bench.spec(), lease=lease) as service:
+        until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
+        lease.lose()
+        until(lambda: service.facts().lanes[0].state == "standby", "it stands by")
+        assert bench.streams["billing"].closed == 1
+        bench.streams["billing"].append(SimpleEvent("e5", timestamp=datetime_of(START_US)))
+        assert bench.consumers["billing"].ids[-1] == "e4"
+        lease.free = True
+        until(lambda: bench.consumers["billing"].ids[-1] == "e5", "it goes on where it was")
+        assert service.facts().epoch == 2
+    assert service.exit_code == 0
+    assert bench.consumers["billing"].ids == ["e1", "e2", "e3", "e4", "e5"]
+
+
+def test_no_event_is_begun_after_the_lease_is_over_though_nobody_has_noticed(bench: Bench) -> None:
+    """As after a pause of the whole process: the lane asks the lease itself before each event."""
+    lease = FakeLease()
+    lease.renew_every = PATIENCE_S
+    seen: list[str] = []
+
+    def fn(event: Any, fate: Any) -> None:
+        seen.append(event.id)
+        if event.id == "e2":
+            lease.lose()
+
+    spec = bench.spec(consumer=Consumer("billing", fn, registry=bench.registry))
+    with bench.service(spec, lease=lease) as service:
+        until(lambda: service.facts().lanes[0].state == "stopped", "the lane stopped by itself")
+    assert seen == ["e1", "e2"]
+
+
+def test_a_renewal_that_fails_is_tried_again_while_the_lease_is_held(bench: Bench) -> None:
+    lease = FakeLease()
+    with bench.service(bench.spec(), lease=lease) as service:
+        until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
+        lease.error, before = DOWN, lease.renewals
+        until(lambda: lease.renewals > before + 3, "some renewals fail")
+        assert service.facts().lanes[0].state == "streaming"
+        lease.error = None
+    assert len(bench.streams["billing"].opened) == 1
+
+
+def test_a_consumer_that_goes_on_without_the_lease_ends_the_process(bench: Bench) -> None:
+    lease, release, hangs = FakeLease(), threading.Event(), threading.Event()
+
+    def fn(event: Any, fate: Any) -> None:
+        hangs.set()
+        release.wait(PATIENCE_S)
+
+    spec = bench.spec(consumer=Consumer("billing", fn, registry=bench.registry))
+    service = bench.service(spec, lease=lease, stop_timeout=timedelta(milliseconds=50))
+    service.start()
+    assert hangs.wait(PATIENCE_S)
+    lease.lose()
+    assert service.wait(timedelta(seconds=PATIENCE_S))
+    release.set()
+    assert service.exit_code == 1
+    assert 'lane "billing" went on for 0.05 s after the lease was lost' in str(service.failure)
+    assert lease.released == 0, "it may still act"
+
+
+def test_a_lease_that_cannot_be_had_ends_the_service(bench: Bench) -> None:
+    lease = FakeLease(free=False)
+    lease.error = QueryFailed("no such table")
+    service = bench.service(bench.spec(), lease=lease)
+    assert service.run() == 1
+    assert service.failure is not None
+    assert service.failure.__cause__ is lease.error
+
+
+def test_a_lane_that_finds_the_lease_lost_is_not_charged_for_it(bench: Bench) -> None:
+    lease = FakeLease()
+    lease.renew_every = PATIENCE_S
+    spec = bench.spec()
+    error = LeaseLost("the cursor belongs to another")
+    bench.store.fail("set_cursor", error, times=5)
+    with bench.service(spec, lease=lease, restarts=Restarts(most=0, backoff=QUICK)) as service:
+        until(lambda: bench.consumers["billing"].ids[-1:] == ["e4"], "it goes on")
+    assert service.failure is None
+    assert bench.scrape()["rscylla_lane_restarts_total", "billing"] == 0
+
+
+def test_lanes_that_are_done_stay_done_in_the_next_tenure(bench: Bench) -> None:
+    lease = FakeLease()
+    with bench.service(bench.spec("billing", StreamToHead()), bench.spec("mailing"), lease=lease) as service:
+        until(lambda: service.facts().lanes[0].state == "done", "one lane is done")
+        lease.lose()
+        until(lambda: service.facts().lanes[1].state == "standby", "the other stands by")
+        lease.free = True
+        until(lambda: len(bench.streams["mailing"].opened) == 2, "the other runs again")
+    assert len(bench.streams["billing"].opened) == 1
+
+
+# ---------------------------------------------------------------- health
+
+
+def get(service: Service, path: str, **headers: str) -> tuple[int, str, str]:
+    """Return status, content type and body of a page."""
+    assert service.address is not None
+    host, port = service.address
+    assert host == "127.0.0.1"
+    request = urllib.request.Request(f"http://{host}:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as answer:
+        with answer:
+            return answer.code, answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_the_pages_of_a_service_that_is_well(bench: Bench) -> None:
+    with bench.service(bench.spec(), port=0) as service:
+        until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
+        for path in ("/healthz", "/readyz", "/readyz?verbose"):
+            status, kind, body = get(service, path)
+            assert (status, kind) == (200, "application/json")
+            assert json.loads(body)["status"] == "ok"
+        lane = json.loads(body)["lanes"][0]
+        assert (lane["consumer"], lane["state"], lane["restarts"]) == ("billing", "streaming", 0)
+        status, kind, body = get(service, "/metrics")
+        assert status == 200
+        assert kind.startswith("text/plain")
+        assert samples(body)["rscylla_lane_state", "billing", "streaming"] == 1
+        assert samples(body)["rscylla_lane_state", "billing", "parked"] == 0
+        assert get(service, "/metrics", Accept="application/openmetrics-text")[1].startswith(
+            "application/openmetrics-text"
+        )
+        status, _, body = get(service, "/secrets")
+        assert (status, json.loads(body)["pages"]) == (404, ["/healthz", "/metrics", "/readyz"])
+        address = service.address
+    assert address is not None
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://{address[0]}:{address[1]}/healthz", timeout=PATIENCE_S)
+
+
+def test_a_consumer_that_hangs_fails_the_health_check_and_not_the_other_way_round(bench: Bench) -> None:
+    release, hangs = threading.Event(), threading.Event()
+
+    def fn(event: Any, fate: Any) -> None:
+        hangs.set()
+        release.wait(PATIENCE_S)
+
+    spec = bench.spec(consumer=Consumer("billing", fn, registry=bench.registry))
+    with bench.service(spec, port=0, stuck_after=timedelta(minutes=5)) as service:
+        assert hangs.wait(PATIENCE_S)
+        bench.clock.advance(300)
+        assert get(service, "/healthz")[0] == 200
+        bench.clock.advance(1)
+        status, _, body = get(service, "/healthz")
+        assert status == 503
+        failed = [check for check in json.loads(body)["checks"] if not check["ok"]]
+        assert failed == [
+            {"check": 'consumer of lane "billing"', "ok": False, "why": "has been working on event e1 for 301 s"}
+        ]
+        assert get(service, "/readyz")[0] == 200
+        release.set()
+
+
+def test_a_source_that_does_not_answer_fails_readiness_only(bench: Bench) -> None:
+    """Killing the process would not make the cluster come back."""
+
+    class Client:
+        poll_age_s = 200.0
+        log_ttl_s = 0
+        clock_skew_us = 0
+
+        def __init__(self, stop: Stop) -> None:
+            self.stop = stop
+
+        def recv(self) -> Any:
+            self.stop.wait()
+            raise Stopped
+
+        def close(self) -> None: ...
+
+    class Stream:
+        source = "shop.orders"
+
+        def __call__(self, after: str, *options: Any, stop: Stop | None = None) -> Any:
+            assert stop is not None
+            return Client(stop)
+
+    spec = Spec(Stream(), bench.store, RecordingConsumer("billing"), registry=bench.registry)
+    with bench.service(spec) as service:
+        until(lambda: service.facts().lanes[0].state == "streaming", "the stream is open")
+        assert service.alive()["status"] == "ok"
+        body = service.ready()
+        assert body["checks"][-1]["why"] == "has had no answer from shop.orders for 200 s"
+        assert body["lanes"][0]["source"] == "shop.orders"
+
+
+def test_a_lane_between_two_runs_is_not_ready(bench: Bench) -> None:
+    waits = threading.Event()
+    release = threading.Event()
+
+    def hold(seconds: float) -> None:
+        waits.set()
+        release.wait(PATIENCE_S)
+
+    bench.clock.on_wait = hold
+    spec = bench.spec("billing", StreamToHead())
+    bench.streams["billing"].fail("recv", DOWN)
+    with bench.service(spec, restarts=Restarts(backoff=QUICK)) as service:
+        assert waits.wait(PATIENCE_S)
+        assert service.ready()["checks"][-1]["why"] == "is restarting"
+        release.set()
+        assert service.wait(timedelta(seconds=PATIENCE_S))
+
+
+def test_a_service_that_has_not_started_or_has_ended_says_so(bench: Bench) -> None:
+    service = bench.service(bench.spec("billing", StreamToHead()))
+    assert service.alive()["status"] == service.ready()["status"] == "failed"
+    service.run()
+    assert "nobody supervises" in service.alive()["checks"][0]["why"]
+    assert ("rscylla_lane_state", "billing", "streaming") not in bench.scrape()
+
+
+class Letters:
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.asked = 0
+
+    def count_letters(self, consumer: str | None = None) -> dict[str, int]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return {"billing": 3, "somebody else": 9}
+
+
+def test_dead_letters_are_counted_in_the_background(bench: Bench) -> None:
+    with bench.service(bench.spec("billing"), bench.spec("mailing"), dead_letters=Letters()) as service:
+        until(lambda: service.facts().lanes[0].dead_letters is not None, "they were counted")
+        assert [lane.dead_letters for lane in service.facts().lanes] == [3, 0]
+        assert bench.scrape()["rscylla_dead_letters", "billing"] == 3
+        assert bench.scrape()["rscylla_dead_letters", "mailing"] == 0
+        assert ("rscylla_dead_letters", "somebody else") not in bench.scrape()
+
+
+def test_dead_letters_that_cannot_be_counted_break_nothing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    letters = Letters()
+    letters.error = QueryFailed("no such table")
+    with bench.service(bench.spec("billing"), dead_letters=letters) as service:
+        until(lambda: "dead letters cannot be counted: no such table" in caplog.text, "it was told")
+        assert service.ready()["lanes"][0]["dead_letters"] is None
+
+
+# ---------------------------------------------------------------- wrong use
+
+
+def test_two_lanes_of_one_name_are_refused(bench: Bench) -> None:
+    with pytest.raises(ConfigError, match="share a cursor by their name: billing"):
+        bench.service(bench.spec("billing"), bench.spec("billing"))
+
+
+def test_a_service_without_lanes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one Spec"):
+        Service([])
+
+
+def test_a_policy_for_a_lane_that_is_not_there_is_refused(bench: Bench) -> None:
+    with pytest.raises(ConfigError, match="does not have: biling"):
+        bench.service(bench.spec("billing"), restarts={"biling": Restarts()})
+
+
+def test_a_port_that_is_taken_is_told_before_anything_runs(bench: Bench) -> None:
+    with bench.service(bench.spec("billing"), port=0) as first:
+        assert first.address is not None
+        second = bench.service(bench.spec("mailing"), port=first.address[1])
+        with pytest.raises(ConfigError, match="choose another host or port"):
+            second.run()
+    assert bench.streams["mailing"].opened == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("most", -1), ("within", timedelta()), ("give_up", "shrug"), ("fatal", "shrug")]
+)
+def test_restarts_check_what_they_are_given(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match="Restarts: "):
+        Restarts(**{field: value})
+
+
+@pytest.mark.parametrize("field", ["stop_timeout", "stuck_after", "poll_timeout"])
+def test_spans_must_be_positive(bench: Bench, field: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        bench.service(bench.spec(), **{field: timedelta()})
+
+
+def test_the_loggers_are_quiet_without_trouble(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    bench.service(bench.spec("billing", StreamToHead()), port=0).run()
+    assert caplog.records == []
