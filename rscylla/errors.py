@@ -96,9 +96,11 @@ class ConfigError(RscyllaError, ValueError):
 class MissingLag(ConfigError):
     """A stream was opened without a lag, which rscylla does not guess."""
 
-    def __init__(self, what: str = "the stream") -> None:
+    def __init__(
+        self, what: str = "the stream", *, name: str = "StreamLag", example: str = "StreamLag(seconds=30)"
+    ) -> None:
         super().__init__(
-            f"{what} has no StreamLag; pass StreamLag(seconds=30) or more, because rows with timestamps from other "
+            f"{what} has no {name}; pass {example} or more, because rows with timestamps from other "
             "clocks arrive late and a window read too early misses them"
         )
 

@@ -108,7 +108,7 @@ class Options:
         options = _known({str(k).lower(): str(v) for k, v in given.items()})
         _check_together(options)
         if "lag" not in options:
-            raise MissingLag("format('scylla-cdc') needs the option lag, such as .option('lag', '30s'): it")
+            raise MissingLag("format('scylla-cdc')", name="option lag", example=".option('lag', '30s')")
         read = _Reader(options)
         parsed = cls(
             connection=_connection(read),
@@ -238,8 +238,9 @@ def _from_file(path: str) -> tuple[str, str]:
         else:
             ini = configparser.ConfigParser(interpolation=None)
             ini.read_string(text)
-            found = next((ini[s] for s in ("authentication", "PlainTextAuthProvider") if "username" in ini[s]), None)
-    except (ValueError, KeyError, configparser.Error):
+            sections = ("authentication", "PlainTextAuthProvider")
+            found = next((ini[s] for s in sections if ini.has_option(s, "username")), None)
+    except (ValueError, configparser.Error):
         found = None
     if found is None or not isinstance(found.get("username"), str) or not isinstance(found.get("password"), str):
         raise ConfigError(
