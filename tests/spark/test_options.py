@@ -1,0 +1,133 @@
+"""What users type: options, and one clear message for each mistake."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rscylla import ConfigError, EventID, MissingLag
+from rscylla.spark.options import NAMES, Options, duration
+
+GIVEN = {"contactPoints": "127.0.0.1", "keyspace": "shop", "table": "orders", "lag": "30s"}
+
+
+def test_names_are_read_without_case_and_values_are_typed() -> None:
+    options = Options.of(
+        {
+            "CONTACTPOINTS": "10.0.0.1, 10.0.0.2:9142",
+            "path": "shop.orders",
+            "Lag": "PT1M",
+            "maxwindowspertrigger": "7",
+            "windowSpan": "500 ms",
+            "failOnDataLoss": "FALSE",
+            "mode": "LOG",
+            "columns": "pk, cdc_time",
+            "consistency": "local_quorum",
+        }
+    )
+    assert options.connection.contact_points == ("10.0.0.1", "10.0.0.2:9142")
+    assert (options.keyspace, options.table, options.lag_us) == ("shop", "orders", 60_000_000)
+    assert (options.windows_per_trigger, options.window_us, options.fail_on_data_loss) == (7, 500_000, False)
+    assert (options.mode, options.columns, options.connection.consistency) == (
+        "log",
+        ("pk", "cdc_time"),
+        "LOCAL_QUORUM",
+    )
+
+
+def test_what_sql_adds_to_options_is_passed_over() -> None:
+    extra = {"owner": "me", "provider": "scylla-cdc", "option.keyspace": "shop"}
+    assert Options.of(GIVEN | extra) == Options.of(GIVEN)
+
+
+def test_a_missing_lag_is_told_why() -> None:
+    with pytest.raises(MissingLag, match=r"no option lag; pass .option\('lag', '30s'\) or more, because rows"):
+        Options.of({n: v for n, v in GIVEN.items() if n != "lag"})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"startPosition": "latest"}, "no option 'startposition'; did you mean 'startingPosition'"),
+        ({"zzz": "1"}, "no option 'zzz'; known are columns, "),
+        ({"keyspace": ""}, "option keyspace is missing"),
+        ({"contactPoints": " "}, "option contactPoints is missing"),
+        ({"lag": "soon"}, "option lag: 'soon' is no length of time; write 30s"),
+        ({"lag": "-1s"}, "no length of time"),
+        ({"mode": "rows"}, "option mode must be one of changes, events, log, not 'rows'"),
+        ({"parallelism": "0"}, "option parallelism must be a whole number above 0, not '0'"),
+        ({"failOnDataLoss": "maybe"}, "must be true or false"),
+        ({"startingPosition": "yesterday"}, "option startingPosition: must be earliest, latest, a time"),
+        ({"startingPosition": "{}"}, "option startingPosition: the text is not a cursor"),
+        ({"endingPosition": "earliest"}, "option endingPosition must be latest or a time"),
+        ({"windowSpan": "0"}, "option windowSpan must be longer than nothing"),
+        ({"username": "u"}, "username and password .or passwordEnv. go together"),
+        ({"password": "p"}, "username and password .or passwordEnv. go together"),
+        ({"username": "u", "password": "p", "passwordEnv": "P"}, "two ways to say one thing"),
+        ({"path": "shop.orders"}, "'keyspace.table' in place of"),
+    ],
+)
+def test_a_wrong_option_is_told_by_its_name(given: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Options.of(GIVEN | given)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("30s", 30_000), ("500 ms", 500), ("2 minutes", 120_000), ("1h", 3_600_000), ("PT1M0.5S", 60_500), ("1.5", 1_500)],
+)
+def test_lengths_of_time(text: str, milliseconds: int) -> None:
+    assert duration(text) == timedelta(milliseconds=milliseconds)
+
+
+def test_positions() -> None:
+    cursor = str(EventID(1_000, 2_000_000))
+    assert Options.of(GIVEN | {"startingPosition": cursor}).start.cursor == cursor
+    assert Options.of(GIVEN | {"startingPosition": "1970-01-01T00:00:02Z"}).start.time_us == 2_000_000
+    assert Options.of(GIVEN).start.name == "earliest"
+
+
+def test_passwords_do_not_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = Options.of(GIVEN | {"username": "u", "password": "hunter2"})
+    assert "hunter2" not in repr(given)
+    assert given.connection.credentials() == ("u", "hunter2")
+
+    monkeypatch.setenv("SCYLLA_PASSWORD", "hunter3")
+    named = Options.of(GIVEN | {"username": "u", "passwordEnv": "SCYLLA_PASSWORD"})
+    assert named.connection.credentials() == ("u", "hunter3")
+
+    file = tmp_path / "credentials"
+    filed = Options.of(GIVEN | {"credentialsFile": str(file)})
+    for text in (
+        json.dumps({"username": "u", "password": "hunter4"}),
+        "[authentication]\nusername = u\npassword = hunter4\n",
+        "[PlainTextAuthProvider]\nusername = u\npassword = hunter4\n",
+    ):
+        file.write_text(text)
+        assert filed.connection.credentials() == ("u", "hunter4")
+    for one in (named, filed):
+        assert b"hunter" not in pickle.dumps(one)
+
+
+def test_credentials_that_are_not_there_are_told_without_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="environment variable RSCYLLA_NOT_SET"):
+        Options.of(GIVEN | {"username": "u", "passwordEnv": "RSCYLLA_NOT_SET"}).connection.credentials()
+    file = tmp_path / "credentials"
+    connection = Options.of(GIVEN | {"credentialsFile": str(file)}).connection
+    with pytest.raises(ConfigError, match="cannot be read: FileNotFoundError"):
+        connection.credentials()
+    for text in ("{", '{"username": "u"}', "password = hunter2", "[other]\npassword = hunter2\n", '{"password": 1}'):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="has no username and password") as caught:
+            connection.credentials()
+        assert "hunter2" not in str(caught.value)
+
+
+def test_R5_the_page_names_all_options() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    table = page[page.index("## Options") : page.index("## Columns")]
+    assert [name for name in NAMES.values() if f"`{name}`" not in table] == []
