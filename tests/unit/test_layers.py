@@ -68,6 +68,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     # library: the modules that may import it
     "cassandra": ("rscylla.cdc.driver", "rscylla.cdc.pages", "cursorstore._cql", "rscylla.embedded.facade"),
     "tenacity": ("rscylla._retry",),
+    "pybreaker": ("rscylla.reflex.breaker",),
+    "opentelemetry": ("rscylla.reflex.tracing",),
     "prometheus_client": ("rscylla.reflex", "rscylla.cli"),
     "typer": ("rscylla.cli",),
     "rich": ("rscylla.cli",),
@@ -90,6 +92,7 @@ PURE += (
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")
+HEAVY += ("opentelemetry", "pybreaker")
 
 
 @cache
