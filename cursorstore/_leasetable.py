@@ -42,7 +42,7 @@ class LeaseTable(Table):
 
     def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
         """Return the lease, None if nobody ever had it. *serial* finds out what came of conditional writes."""
-        text = f"SELECT name, epoch, token, owner, since, TTL(token) FROM {self.name} WHERE name = ?"
+        text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name} WHERE name = ?"
         with self.errors(f"reading lease {name!r} from table {self.name}"):
             for row in self.run(text, (name,), serial=serial):
                 return _row(row)
@@ -50,7 +50,7 @@ class LeaseTable(Table):
 
     def rows(self) -> list[LeaseRow]:
         """Return all leases."""
-        text = f"SELECT name, epoch, token, owner, since, TTL(token) FROM {self.name}"
+        text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name}"
         with self.errors(f"listing the leases in table {self.name}"):
             return [_row(row) for row in self.run(text, ())]
 
@@ -64,9 +64,9 @@ class LeaseTable(Table):
         """Give the lease the next epoch and *claim*, if it is still as in *last*; return whether it was."""
         # One statement has one TTL, and the epoch must stay when the claim has expired: hence two in a batch, which is
         # one conditional write, as both are of one partition. "= null" is what a bound null cannot say everywhere.
-        held = "token = ?" if last.token else "token = null"
+        held = "claim = ?" if last.token else "claim = null"
         text = (
-            f"BEGIN BATCH UPDATE {self.name} USING TTL ? SET token = ?, owner = ?, since = ? WHERE name = ? "
+            f"BEGIN BATCH UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ? WHERE name = ? "
             f"IF epoch = ? AND {held}; "
             f"UPDATE {self.name} USING TTL 0 SET epoch = ? WHERE name = ?; APPLY BATCH"
         )
@@ -78,8 +78,8 @@ class LeaseTable(Table):
     def keep(self, name: str, epoch: int, claim: Claim) -> bool:
         """Write *claim* anew if it is still there and of *epoch*; return whether it was."""
         text = (
-            f"UPDATE {self.name} USING TTL ? SET token = ?, owner = ?, since = ? WHERE name = ? "
-            "IF epoch = ? AND token = ?"
+            f"UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ? WHERE name = ? "
+            "IF epoch = ? AND claim = ?"
         )
         values = (claim.ttl_s, claim.token, claim.owner, claim.since, name, epoch, claim.token)
         with self.errors(f"renewing lease {name!r} in table {self.name}"):
@@ -88,7 +88,7 @@ class LeaseTable(Table):
     def drop(self, name: str, epoch: int, claim: Claim) -> bool:
         """Take *claim* away if it is still there and of *epoch*; return whether it was."""
         text = (
-            f"UPDATE {self.name} SET token = null, owner = null, since = null WHERE name = ? IF epoch = ? AND token = ?"
+            f"UPDATE {self.name} SET claim = null, owner = null, since = null WHERE name = ? IF epoch = ? AND claim = ?"
         )
         with self.errors(f"releasing lease {name!r} in table {self.name}"):
             return self.applied(text, (name, epoch, claim.token))

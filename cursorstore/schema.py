@@ -4,7 +4,7 @@ Cursors: one row an epoch of a consumer; the highest epoch counts. Two columns a
 and ``updated``, and both only ever grow, see ``scylla.py``. The rest is written once, when a reset or a new holder of
 the lease opens the epoch.
 
-Leases: one row a lease. ``token`` and what tells people about its holder expire with the lease; ``epoch`` stays.
+Leases: one row a lease. ``claim`` and what tells people about its holder expire with the lease; ``epoch`` stays.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ CURSORS = TableKind(
 
 LEASES = TableKind(
     what="lease table",
-    columns={"name": "text", "epoch": "bigint", "token": "text", "owner": "text", "since": "text"},
+    columns={"name": "text", "epoch": "bigint", "claim": "text", "owner": "text", "since": "text"},
     primary_key="name",
     order="",
     comment="leases of rscylla services; what tells their holders expires by TTL; do not delete rows, epochs must grow",

@@ -10,7 +10,7 @@ import pytest
 
 from rscylla.embedded import EmbeddedScylla
 
-pytest.register_assert_rewrite("rscylla.testing.contracts")
+pytest.register_assert_rewrite("rscylla.testing.contracts", "rscylla.testing.leasecontracts")
 
 KEYSPACE = "Shop"
 """With a capital, so that a name that is not quoted somewhere fails."""

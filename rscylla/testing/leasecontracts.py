@@ -1,0 +1,213 @@
+"""Contract suites of leases; handed on by ``contracts``."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import ClassVar
+
+import pytest
+
+from rscylla.abc import Lease
+from rscylla.clock import Stop
+from rscylla.errors import LeaseLost, Stopped
+
+__all__ = ["ExpiringLeaseContract", "LeaseContract"]
+
+
+class LeaseContract:
+    """What ``Lease`` promises while nothing expires: leases must last a minute or more."""
+
+    def open_lease(self, name: str, owner: str = "") -> Lease:
+        """Return a new lease. Called once for each process that a test plays; all of them compete."""
+        raise NotImplementedError("a contract suite needs open_lease(), which returns the lease to test")
+
+    @pytest.fixture
+    def name(self) -> str:
+        return f"contract-{uuid.uuid4()}"
+
+    def test_free_lease_is_acquired_and_released(self, name: str) -> None:
+        lease = self.open_lease(name, "a")
+        assert (lease.name, lease.owner, lease.epoch, lease.held()) == (name, "a", 0, False)
+        assert lease.try_acquire()
+        assert (lease.epoch, lease.held()) == (1, True)
+        lease.release()
+        assert not lease.held()
+
+    def test_it_has_one_holder(self, name: str) -> None:
+        holder, standby = self.open_lease(name), self.open_lease(name)
+        assert holder.acquire() == 1
+        for _ in range(3):
+            assert not standby.try_acquire()
+            assert (standby.epoch, standby.held()) == (0, False)
+            holder.renew()
+        assert holder.held()
+        holder.release()
+        assert standby.try_acquire()
+        assert not holder.try_acquire()
+
+    def test_acquiring_what_is_held_is_no_new_tenure(self, name: str) -> None:
+        lease = self.open_lease(name)
+        assert [lease.acquire(), lease.acquire(), lease.try_acquire(), lease.epoch] == [1, 1, True, 1]
+
+    def test_owners_of_the_same_name_are_two(self, name: str) -> None:
+        assert self.open_lease(name, "same").try_acquire()
+        assert not self.open_lease(name, "same").try_acquire()
+
+    def test_epoch_grows_with_each_tenure(self, name: str) -> None:
+        leases = [self.open_lease(name) for _ in range(3)]
+        epochs = []
+        for lease in [*leases, leases[0], *reversed(leases)]:
+            assert lease.try_acquire()
+            epochs.append(lease.epoch)
+            lease.release()
+        assert epochs == list(range(1, 8))
+
+    def test_only_its_holder_renews_it(self, name: str) -> None:
+        holder, standby = self.open_lease(name), self.open_lease(name)
+        with pytest.raises(LeaseLost, match=name):
+            standby.renew()
+        holder.acquire()
+        with pytest.raises(LeaseLost, match=name):
+            standby.renew()
+        holder.renew()
+        holder.release()
+        with pytest.raises(LeaseLost, match=name):
+            holder.renew()
+
+    def test_release_can_be_repeated_and_frees_nobody_elses(self, name: str) -> None:
+        first, second = self.open_lease(name), self.open_lease(name)
+        first.release()
+        first.acquire()
+        first.release()
+        first.release()
+        second.acquire()
+        first.release()
+        assert not self.open_lease(name).try_acquire()
+        second.renew()
+
+    def test_leases_of_other_names_are_free(self, name: str) -> None:
+        assert self.open_lease(name).try_acquire()
+        assert self.open_lease(f"{name} größe '").try_acquire()
+
+    def test_standing_by_ends_with_the_stop_signal(self, name: str) -> None:
+        holder, standby, stop = self.open_lease(name), self.open_lease(name), Stop()
+        holder.acquire()
+        stop.set()
+        with pytest.raises(Stopped):
+            standby.acquire(stop)
+        assert not standby.held()
+
+    def test_threads_that_rush_for_it_get_one_holder(self, name: str) -> None:
+        leases = [self.open_lease(name) for _ in range(5)]
+        gate = threading.Barrier(len(leases))
+        failures: list[BaseException] = []
+
+        def rush(lease: Lease) -> None:
+            gate.wait()
+            try:
+                lease.try_acquire()
+            except BaseException as e:  # noqa: BLE001  told by the assertion below
+                failures.append(e)
+
+        threads = [threading.Thread(target=rush, args=(lease,)) for lease in leases]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        # Conditional writes that meet may all be refused; then the next round decides.
+        holders = [lease for lease in leases if lease.held() or lease.try_acquire()]
+        assert len(holders) == 1
+        assert holders[0].epoch == 1
+
+
+class ExpiringLeaseContract(LeaseContract):
+    """What ``Lease`` promises as time passes, by a clock that the test drives."""
+
+    ttl: ClassVar[float] = 60.0
+
+    def pass_time(self, seconds: float) -> None:
+        """Move all clocks, of the owners and of what keeps the leases."""
+        raise NotImplementedError("this contract suite needs pass_time(), which moves the clocks")
+
+    def test_lease_of_a_dead_holder_is_acquired_when_it_expired(self, name: str) -> None:
+        dead, standby = self.open_lease(name), self.open_lease(name)
+        dead.acquire()
+        self.pass_time(self.ttl + 1)
+        assert not dead.held()
+        assert standby.try_acquire()
+        assert standby.epoch == 2
+
+    def test_holder_counts_itself_out_before_another_gets_in(self, name: str) -> None:
+        paused, standby = self.open_lease(name), self.open_lease(name)
+        paused.acquire()
+        held = [paused.held()]
+        while not standby.try_acquire():
+            held.append(paused.held())
+            self.pass_time(0.5)
+            assert len(held) < 4 * self.ttl, "the lease never expires"
+        assert held[0]
+        assert not held[-1]
+        assert held == sorted(held, reverse=True)
+
+    def test_renewed_lease_does_not_expire(self, name: str) -> None:
+        holder, standby = self.open_lease(name), self.open_lease(name)
+        holder.acquire()
+        for _ in range(12):
+            self.pass_time(holder.renew_every)
+            assert holder.held()
+            holder.renew()
+            assert not standby.try_acquire()
+        assert holder.epoch == 1
+
+    def test_two_renewals_may_fail(self, name: str) -> None:
+        holder = self.open_lease(name)
+        holder.acquire()
+        self.pass_time(2.9 * holder.renew_every)
+        assert holder.held()
+        holder.renew()
+
+    def test_expired_lease_cannot_be_renewed_by_its_old_holder(self, name: str) -> None:
+        paused, standby = self.open_lease(name), self.open_lease(name)
+        paused.acquire()
+        self.pass_time(self.ttl + 1)
+        with pytest.raises(LeaseLost, match="acquire it again"):
+            paused.renew()
+        assert standby.try_acquire()
+        with pytest.raises(LeaseLost):
+            paused.renew()
+        assert not paused.try_acquire()
+        standby.renew()
+
+    def test_old_holder_may_acquire_it_again_with_a_new_epoch(self, name: str) -> None:
+        lease = self.open_lease(name)
+        lease.acquire()
+        self.pass_time(self.ttl + 1)
+        assert lease.try_acquire()
+        assert (lease.epoch, lease.held()) == (2, True)
+
+    def test_old_holder_that_nobody_followed_yet_may_acquire_it_again(self, name: str) -> None:
+        """It counts itself out early; its claim is still there, and is no reason to stand by."""
+        lease = self.open_lease(name)
+        lease.acquire()
+        while lease.held():
+            self.pass_time(0.5)
+        assert lease.try_acquire()
+        assert (lease.epoch, lease.held()) == (2, True)
+
+    def test_late_release_of_an_old_holder_frees_nothing(self, name: str) -> None:
+        paused, standby = self.open_lease(name), self.open_lease(name)
+        paused.acquire()
+        self.pass_time(self.ttl + 1)
+        standby.acquire()
+        paused.release()
+        assert not paused.try_acquire()
+        standby.renew()
+
+    def test_standby_takes_over(self, name: str) -> None:
+        dead, standby = self.open_lease(name), self.open_lease(name)
+        dead.acquire()
+        assert standby.acquire() == 2  # the clock moves as it waits
+        assert standby.held()
+        assert not dead.held()
