@@ -23,13 +23,30 @@ from collections.abc import Callable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 from pyspark.sql.window import WindowSpec
 
 from ..shape import ColumnShape, Shape
 from .order import byte_order, comparable, timeuuid_order
 
-__all__ = ["cells_of", "element_types", "merge_cells", "merged_columns", "udt_fields"]
+__all__ = [
+    "cells_of",
+    "cells_schema",
+    "element_types",
+    "merge_cells",
+    "merged_columns",
+    "udt_fields",
+    "with_all_columns",
+]
 
 _DELETES_ROW = ("row_delete", "service_row_delete")
 _DELETES_PARTITION = ("partition_delete", "service_partition_delete")
@@ -50,6 +67,42 @@ def udt_fields(column: ColumnShape) -> list[tuple[str, DataType, str]]:
     """Return name, type, and the frame's column of each field of a UDT."""
     assert isinstance(column.type, StructType)
     return [(f.name, f.dataType, f"cdc_field_{n}_{column.name}") for n, f in enumerate(column.type.fields)]
+
+
+def cells_schema(shape: Shape) -> StructType:
+    """Return the columns of a frame of cells, with their types."""
+    bound = StructType([StructField(c.name, c.type) for c in shape.clustering])
+    bound = bound.add("inclusive", BooleanType())
+    times = StructType().add("t", LongType()).add("expires", LongType()).add("ttl", LongType())
+    ranged = StructType().add("t", LongType()).add("start", bound).add("end", bound)
+    schema = StructType([StructField(c.name, c.type) for c in shape.keys])
+    schema = schema.add("cdc_row_deleted", LongType()).add("cdc_marker", times)
+    schema = schema.add("cdc_partition_deleted", LongType()).add("cdc_ranges", ArrayType(ranged))
+    for column in shape.values:
+        if column.form == "value":
+            schema = schema.add(f"cdc_cell_{column.name}", _cell_type(column.type))
+            continue
+        schema = schema.add(f"cdc_gone_{column.name}", LongType())
+        if column.form == "udt":
+            for _, type_, alias in udt_fields(column):
+                schema = schema.add(alias, _cell_type(type_))
+        else:
+            key_type, value_type = element_types(column)
+            element = StructType([StructField("key", key_type), *_cell_type(value_type).fields])
+            schema = schema.add(f"cdc_elements_{column.name}", ArrayType(element))
+    return schema
+
+
+def _cell_type(value: DataType) -> StructType:
+    fields = [("t", LongType()), ("dead", BooleanType()), ("expires", LongType()), ("ttl", LongType())]
+    return StructType([*(StructField(n, t) for n, t in fields), StructField("value", value)])
+
+
+def with_all_columns(cells: DataFrame, shape: Shape) -> DataFrame:
+    """Return *cells* with the columns that they should have: what is missing is null, what is more is left out."""
+    fields = cells_schema(shape).fields
+    missing = {f.name: F.lit(None).cast(f.dataType) for f in fields if f.name not in cells.columns}
+    return cells.withColumns(missing).select(*(F.col(_quoted(f.name)) for f in fields))
 
 
 # ---------------------------------------------------------------- changes to cells
@@ -81,7 +134,7 @@ def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
 def _ranges(operation: Column, time: Column, shape: Shape, changes: DataFrame) -> Column:
     """Return the deleted range as an array of one; an end whose row is gone is null, and the range deletes nothing."""
     if "cdc_range" not in changes.columns:
-        return F.array().cast("array<struct<t: bigint>>")
+        return F.lit(None).cast(cells_schema(shape)["cdc_ranges"].dataType)
     whole = operation.isin(*_RANGES) & F.col("cdc_range.start").isNotNull() & F.col("cdc_range.end").isNotNull()
     return F.when(whole, F.array(_struct(t=time, start=F.col("cdc_range.start"), end=F.col("cdc_range.end"))))
 

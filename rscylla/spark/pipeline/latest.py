@@ -12,7 +12,7 @@ from ... import _timeuuid as tu
 from ...clock import SystemClock
 from ...errors import ConfigError
 from ..shape import ColumnShape, Shape
-from .cells import cells_of, merge_cells, udt_fields
+from .cells import cells_of, merge_cells, udt_fields, with_all_columns
 from .order import clustering_order
 
 __all__ = ["latest", "live_rows", "row_values", "with_partition"]
@@ -42,7 +42,7 @@ def latest(changes: DataFrame, *, at: datetime | None = None, base: DataFrame | 
     shape = Shape.of(changes)
     cells = cells_of(changes, shape)
     if base is not None:
-        cells = cells.unionByName(base, allowMissingColumns=True)
+        cells = cells.unionByName(with_all_columns(base, shape))
     return live_rows(merge_cells(cells, shape), shape, second_of(at))
 
 

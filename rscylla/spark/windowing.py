@@ -28,7 +28,7 @@ from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Window", "Windows", "windows"]
+__all__ = ["Window", "Windows", "read_options", "windows"]
 
 log = logging.getLogger("rscylla")
 
@@ -298,23 +298,26 @@ def windows(
             "the windows of %s have a lag of %g s; below 30 s rows may be missed", stream, chosen.lag.total_seconds()
         )
     source = stream.describe()
-    settings = _read_options(stream, source, chosen, mode, read or {})
+    settings = read_options(stream, source, chosen.lag, mode, read or {})
     caps = _Caps(shortest // _MICROSECOND, longest // _MICROSECOND, max_rows)
     return Windows(spark, source, store, name, chosen, caps, settings, on_expired, stop or Stop())
 
 
-def _read_options(
-    stream: Stream, source: Source, options: StreamOptions, mode: str, given: Mapping[str, str]
+def read_options(
+    stream: Stream, source: Source, lag: timedelta, mode: str, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the options that the data source gets for every window."""
+    """Return options by which the data source reads the table of *stream*: what its session tells, and *given*.
+
+    Raises:
+        ConfigError: *given* has what it must not have, or lacks what a session does not tell, such as a password.
+    """
     own = [key for key in given if key.lower() in _OWN_OPTIONS]
     if own:
-        raise ConfigError(f"read= must not have {own[0]!r}; windows() sets it")
+        raise ConfigError(f"read= must not have {own[0]!r}, which follows from the stream")
     lower = {key.lower() for key in given}
     cluster = source.session.session.cluster
     found = {"keyspace": stream.keyspace, "table": stream.table, "mode": mode}
-    assert options.lag is not None
-    found["lag"] = f"{options.lag // _MICROSECOND / 1_000_000:.6f}"
+    found["lag"] = f"{lag // _MICROSECOND} us"
     if "contactpoints" not in lower:
         found["contactPoints"] = ",".join(_address(host) for host in source.session.hosts())
         found["port"] = str(cluster.port)

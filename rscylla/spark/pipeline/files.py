@@ -1,0 +1,79 @@
+"""Directories of a table's versions, on any file system that Spark knows, through the Hadoop classes in its JVM."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Directory"]
+
+
+class Directory:
+    """A directory with small JSON files and subdirectories. Names are relative to it.
+
+    Raises (constructor):
+        ConfigError: the session is one of Spark Connect, which has no JVM here.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm = getattr(spark, "_jvm", None)
+        if jvm is None:
+            raise ConfigError("tables in files need a classic Spark session; Spark Connect gives no access to files")
+        self.path = path.rstrip("/")
+        self._jvm: Any = jvm
+        self._root = jvm.org.apache.hadoop.fs.Path(self.path)
+        self._fs = self._root.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - the way in
+
+    def sub(self, name: str) -> str:
+        """Return the path of *name*."""
+        return f"{self.path}/{name}"
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return the object in the file *name*, None if there is no such file."""
+        path = self._at(name)
+        if not self._fs.exists(path):
+            return None
+        stream = self._fs.open(path)
+        try:
+            text = bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ConfigError(f"{self.sub(name)} is not what rscylla wrote; is the directory another table's?")
+        return found
+
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
+        """Put *value* into the file *name*; a reader sees the old file or the new one, whole."""
+        temporary = self._at(name + ".new")
+        stream = self._fs.create(temporary, True)
+        try:
+            stream.write(json.dumps(value, separators=(",", ":")).encode())
+        finally:
+            stream.close()
+        options = self._jvm.org.apache.hadoop.fs.Options
+        overwrite = getattr(options, "Rename").OVERWRITE  # noqa: B009 - a nested Java class
+        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._root.toUri(), self._fs.getConf())
+        renames = self._jvm.java.lang.reflect.Array.newInstance(overwrite.getClass(), 1)
+        self._jvm.java.lang.reflect.Array.set(renames, 0, overwrite)
+        context.rename(
+            self._fs.makeQualified(temporary), self._fs.makeQualified(self._at(name)), renames
+        )
+
+    def names(self) -> list[str]:
+        """Return the names in the directory, sorted; none if it is not there."""
+        if not self._fs.exists(self._root):
+            return []
+        return sorted(str(s.getPath().getName()) for s in self._fs.listStatus(self._root))
+
+    def remove(self, name: str) -> None:
+        """Remove *name* with all that is in it; nothing happens if it is not there."""
+        self._fs.delete(self._at(name), True)
+
+    def _at(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.sub(name))

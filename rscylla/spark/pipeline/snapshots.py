@@ -1,0 +1,309 @@
+"""``snapshot``: the rows of a base table, read by the executors, and the cursor from which changes complete them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from ..._retry import Backoff
+from ...cdc.arrow import arrow_type, builder_for
+from ...cdc.driver import LogSession, LogStatement, translate
+from ...cdc.pages import Page
+from ...cdc.query import quote_name
+from ...cdc.stream import Stream
+from ...cdc.topology import BaseColumn, TableInfo
+from ...clock import Clock, Stop, SystemClock
+from ...errors import ConfigError
+from ...options import StreamLag
+from ..options import Connection, Options
+from ..session import session_for
+from ..shape import ColumnShape, Shape
+from ..windowing import read_options
+from .cells import element_types, udt_fields
+from .latest import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Snapshot", "snapshot"]
+
+ATTEMPTS = 8
+
+_RING = 2**64
+_OLDEST = -(2**62)
+"""Write time of what has none that can be read: any change is newer."""
+
+
+@attrs.frozen
+class Snapshot:
+    """A base table as it was read some time after ``cursor``.
+
+    ``rows``: the columns of the table. ``cells`` has the write times, too, as far as they can be read: the base for
+    ``latest``, or the start of a table for ``apply_changes``. Both are read anew by each action.
+    """
+
+    cursor: str
+    rows: DataFrame
+    shape: Shape
+    _raw: DataFrame
+
+    @property
+    def cells(self) -> DataFrame:
+        """The rows as cells.
+
+        Raises:
+            ConfigError: the table has a list that is not frozen. Changes name its elements by ids that a SELECT does
+                not show.
+        """
+        lists = [c.name for c in self.shape.values if c.form == "list"]
+        if lists:
+            raise ConfigError(
+                f"changes cannot complete the snapshot of the list {lists[0]!r}: they name elements by ids that only "
+                "changes show; read the log from the start, make the list frozen, or leave it out with columns="
+            )
+        return _cells(self._raw, self.shape)
+
+
+def snapshot(
+    spark: SparkSession,
+    stream: Stream,
+    lag: StreamLag,
+    *,
+    columns: list[str] | None = None,
+    read: Mapping[str, str] | None = None,
+    ranges: int | None = None,
+) -> Snapshot:
+    """Return the base table of *stream* as DataFrames, and a cursor from which its changes leave nothing out.
+
+    The cursor is that of the head, *lag* ago, taken now; the rows are read by the executors when an action needs them,
+    each range of tokens by its own task. What is written meanwhile may be in the rows or not: it is in the changes
+    after the cursor, and merging them by write time gives the table as it is. So::
+
+        start = snapshot(spark, stream, StreamLag(seconds=30))
+        ParquetTable(spark, "/data/orders").start_from(start)
+        store.set_cursor("lake", start.cursor)
+
+    What a SELECT does not show is taken so: a row counts as inserted, and one whose values all expire expires with the
+    last; elements of collections that are not frozen have no TTL and are older than any change.
+
+    Args:
+        lag: as for the stream that goes on from the cursor.
+        columns: columns besides the key that are wanted; all unless given.
+        read: options of the data source, as for ``windows``.
+        ranges: how many tasks share the ring of tokens; four a core of the session unless given.
+
+    Raises:
+        ConfigError: there is no such column, or an option is wrong.
+        TableNotFound, CDCDisabled, SourceError: as for opening a stream.
+    """
+    cursor = stream.head_cursor(lag.lag)
+    source = stream.describe()
+    options = Options.of(read_options(stream, source, lag.lag, "changes", read or {}))
+    columns_ = _chosen(source.table, columns)
+    scan = _Scan.of(source.session, source.table, columns_)
+    fields = from_arrow_schema(scan.schema, prefer_timestamp_ntz=False).fields
+    types = {f.name: f.dataType for f in fields[: len(columns_)]}
+    count = ranges or 4 * _cores(spark)
+    reader = _Reader(options.connection, scan.cql, source.table.full_name, scan.schema, count, options.page_size)
+    raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
+    shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
+    return Snapshot(cursor, raw.select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values))), shape, raw)
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001 - Spark Connect has no context; what it raises is its own
+        return 4
+
+
+def _chosen(table: TableInfo, columns: list[str] | None) -> list[BaseColumn]:
+    known = {c.name for c in table.columns}
+    for name in columns or ():
+        if name not in known:
+            raise ConfigError(f"{table.full_name} has no column {name!r}")
+    keys = [*table.partition_key, *table.clustering_key]
+    rest = sorted((c for c in table.columns if c not in keys), key=lambda c: c.name)
+    return keys + [c for c in rest if columns is None or c.name in columns]
+
+
+# ---------------------------------------------------------------- reading
+
+
+@attrs.frozen
+class _Scan:
+    """How the rows of a range of tokens are read, and what they are in Arrow.
+
+    The columns wanted come first, then ``cdc_written_NAME`` and ``cdc_ttl_NAME`` of those that are one cell, and
+    ``cdc_read``, the second at which the row was read.
+    """
+
+    cql: str
+    schema: Any
+
+    @classmethod
+    def of(cls, session: LogSession, table: TableInfo, columns: list[BaseColumn]) -> _Scan:
+        """Return the scan of *columns*. Blocks on one statement, which tells their types."""
+        names = ", ".join(quote_name(c.name) for c in columns)
+        doing = f"preparing to read {table.full_name}"
+        found = session.prepare(f"SELECT {names} FROM {table.full_name}", page_size=1, doing=doing).columns
+        types = {c.name: c.type for c in found}
+        timed = [c.name for c in columns if _is_cell(c, types[c.name].kind)]
+        parts = [names, *(f"{what}({quote_name(n)})" for n in timed for what in ("writetime", "ttl"))]
+        key = ", ".join(quote_name(c.name) for c in table.partition_key)
+        cql = f"SELECT {', '.join(parts)} FROM {table.full_name} WHERE token({key}) >= ? AND token({key}) <= ?"
+        fields = [(c.name, arrow_type(types[c.name])) for c in columns]
+        for name in timed:
+            fields += [(f"cdc_written_{name}", pa.int64()), (f"cdc_ttl_{name}", pa.int32())]
+        return cls(cql, pa.schema([*fields, ("cdc_read", pa.int64())]))
+
+
+def _is_cell(column: BaseColumn, kind: str) -> bool:
+    """Whether a column is one cell, which has a write time and a TTL of its own."""
+    if column.kind not in ("static", "regular"):
+        return False
+    return column.type_text.startswith("frozen<") or kind not in ("set", "map", "list", "udt")
+
+
+@attrs.frozen
+class _Reader:
+    """Reads ranges of tokens, in an executor: from their numbers to batches of rows. Can be pickled."""
+
+    connection: Connection
+    cql: str
+    name: str
+    schema: Any
+    ranges: int
+    page_size: int
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        session, clock = session_for(self.connection), SystemClock()
+        statement = session.prepare(self.cql, page_size=self.page_size, doing=f"preparing to read {self.name}")
+        builders = [builder_for(c.type, loose=c.type.kind == "udt") for c in statement.columns]
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                bounds = _bounds(number, self.ranges)
+                for page in _pages(session, statement, bounds, f"reading {self.name}", clock):
+                    if page.row_count:
+                        yield self._batch(page, builders, clock.now_us() // 1_000_000)
+
+    def _batch(self, page: Page, builders: list[Any], second: int) -> Any:
+        cells = list(zip(*page.cells(), strict=True))
+        arrays = [build(column) for build, column in zip(builders, cells, strict=True)]
+        arrays.append(pa.array([second] * page.row_count, pa.int64()))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _bounds(number: int, ranges: int) -> tuple[int, int]:
+    """Return the first and the last token of a range, of so many that share the ring."""
+    first = _RING * number // ranges - _RING // 2
+    return first, _RING * (number + 1) // ranges - _RING // 2 - 1
+
+
+def _pages(
+    session: LogSession, statement: LogStatement, values: tuple[int, int], doing: str, clock: Clock
+) -> Iterator[Page]:
+    """Yield the pages of a query; each is asked for while the one before is worked on, and again where that may help."""
+    answers: SimpleQueue[Page | BaseException] = SimpleQueue()
+    backoff = Backoff()
+    state: bytes | None = None
+    failures = 0
+    session.fetch(statement, values, None, on_page=answers.put, on_error=answers.put)
+    while True:
+        got = answers.get()
+        if isinstance(got, BaseException):
+            ours = translate(got, doing)
+            failures += 1
+            if not ours.resumable or failures >= ATTEMPTS:
+                raise ours from got
+            clock.wait(Stop(), backoff.seconds(failures))
+            session.fetch(statement, values, state, on_page=answers.put, on_error=answers.put)
+            continue
+        failures, state = 0, got.state
+        if state is not None:
+            session.fetch(statement, values, state, on_page=answers.put, on_error=answers.put)
+        yield got
+        if state is None:
+            return
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _cells(raw: DataFrame, shape: Shape) -> DataFrame:
+    """Return rows that were read, with write times and TTLs, as cells."""
+    if not shape.clustering:
+        return raw.select(*_keys(shape.keys), _marker(shape.values), *_all_cells(shape.values))
+    is_row = F.col(quoted(shape.clustering[0].name)).isNotNull()
+    regulars = shape.regulars
+    rows = raw.where(is_row).select(*_keys(shape.keys), _marker(regulars), *_all_cells(regulars))
+    if not shape.statics:
+        return rows
+    none = [F.lit(None).cast(c.type).alias(c.name) for c in shape.clustering]
+    parts = raw.dropDuplicates([c.name for c in shape.partition]).select(
+        *_keys(shape.partition), *none, *_all_cells(shape.statics)
+    )
+    return rows.unionByName(parts, allowMissingColumns=True)
+
+
+def _keys(columns: tuple[ColumnShape, ...]) -> list[Column]:
+    return [F.col(quoted(c.name)) for c in columns]
+
+
+def _marker(columns: tuple[ColumnShape, ...]) -> Column:
+    """Return the marker: for ever, unless all that the row has are cells that expire."""
+    timed = [c for c in columns if c.form == "value"]
+    lasting = [F.col(quoted(c.name)).isNotNull() & F.col(quoted(f"cdc_ttl_{c.name}")).isNull() for c in timed]
+    lasting += [F.col(quoted(c.name)).isNotNull() for c in columns if c.form != "value"]
+    ends = F.array_max(F.array(F.lit(None).cast("bigint"), *(_expires(c.name) for c in timed)))
+    last = F.when(~reduce(lambda a, b: a | b, lasting, F.lit(False)), ends)
+    none = F.lit(None).cast("bigint")
+    return F.struct(F.lit(_OLDEST).alias("t"), last.alias("expires"), none.alias("ttl")).alias("cdc_marker")
+
+
+def _expires(name: str) -> Column:
+    return F.col("cdc_read") + F.col(quoted(f"cdc_ttl_{name}"))
+
+
+def _all_cells(columns: tuple[ColumnShape, ...]) -> list[Column]:
+    return [cell for column in columns for cell in _column_cells(column)]
+
+
+def _column_cells(column: ColumnShape) -> list[Column]:
+    name = column.name
+    value = F.col(quoted(name))
+    if column.form == "value":
+        ttl = F.col(quoted(f"cdc_ttl_{name}")).cast("bigint")
+        cell = _cell(F.col(quoted(f"cdc_written_{name}")), value, _expires(name), ttl)
+        return [F.when(value.isNotNull(), cell).alias(f"cdc_cell_{name}")]
+    none = F.lit(None).cast("bigint")
+    if column.form == "udt":
+        return [
+            F.when(value.getField(field).isNotNull(), _cell(F.lit(_OLDEST), value.getField(field), none, none)).alias(alias)
+            for field, _, alias in udt_fields(column)
+        ]
+    _, value_type = element_types(column)
+
+    def element(key: Column, item: Column) -> Column:
+        return _cell(F.lit(_OLDEST), item, none, none, key=key)
+
+    if column.form == "set":
+        found = F.transform(value, lambda e: element(e, F.lit(None).cast(value_type)))
+    else:
+        found = F.transform(F.map_entries(value), lambda e: element(e["key"], e["value"]))
+    return [found.alias(f"cdc_elements_{name}")]
+
+
+def _cell(time: Column, value: Column, expires: Column, ttl: Column, *, key: Column | None = None) -> Column:
+    parts = [] if key is None else [key.alias("key")]
+    parts += [time.alias("t"), F.lit(False).alias("dead"), expires.alias("expires"), ttl.alias("ttl")]
+    return F.struct(*parts, value.alias("value"))

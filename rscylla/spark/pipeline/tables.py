@@ -1,0 +1,288 @@
+"""``apply_changes``: a table kept up to date window by window, as Parquet files or where Spark can MERGE.
+
+A Parquet table is a directory:
+
+    _rscylla.json         which version counts, and the point up to which changes are in it; replaced in one step
+    v00000012/rows        the table's rows, plain: for any reader of Parquet
+    v00000012/cells       the same with write times, which the next window is merged with
+
+A version is written whole and then named by ``_rscylla.json``, so readers see one or the other, and a crash leaves a
+directory that the next run writes over. Windows come in the order of write times; so once a window is in, deletes have
+done their work, and what they hid is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ... import _timeuuid as tu
+from ...errors import ConfigError
+from ...event import EventID, cursor_key
+from ..shape import ColumnShape, Shape
+from ..windowing import Window
+from .cells import cells_of, cells_schema, merge_cells, udt_fields, with_all_columns
+from .files import Directory
+from .latest import NEVER, cell_names, is_static, live_rows, quoted, second_of, with_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .snapshots import Snapshot
+
+__all__ = ["ParquetTable", "apply_changes"]
+
+MANIFEST = "_rscylla.json"
+
+VERSION = 1
+
+
+def apply_changes(changes: DataFrame, target: str, *, window: Window, keep: int = 2) -> bool:
+    """Bring the Parquet table in the directory *target* up to the end of *window*; make it if it is not there.
+
+    The same as ``ParquetTable(spark, target).apply(changes, window)``.
+    """
+    return ParquetTable(changes.sparkSession, target, keep=keep).apply(changes, window)
+
+
+class ParquetTable:
+    """A table in a directory, for one writer at a time and any number of readers.
+
+    Each window writes the table anew. That suits tables of up to some gigabytes and windows of minutes; larger ones
+    belong into a format with MERGE (see docs/spark.md).
+
+    Args:
+        path: of the directory, on any file system that Spark knows.
+        keep: versions that are kept for readers that have them open, the current one among them.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, *, keep: int = 2) -> None:
+        if keep < 1:
+            raise ConfigError(f"keep must be at least 1, not {keep}")
+        self._spark = spark
+        self._directory = Directory(spark, path)
+        self._keep = keep
+
+    @property
+    def path(self) -> str:
+        return self._directory.path
+
+    @property
+    def cursor(self) -> str:
+        """The point up to which all changes are in the table, as a cursor; "" while there is no table."""
+        manifest = self._manifest()
+        return str(manifest["cursor"]) if manifest else ""
+
+    def start_from(self, snapshot: Snapshot) -> None:
+        """Make the table from the rows of a snapshot; changes are then applied from ``snapshot.cursor`` on.
+
+        Raises:
+            ConfigError: there is a table already.
+        """
+        if self._manifest() is not None:
+            raise ConfigError(f"{self.path} holds a table already; take another directory, or remove this one")
+        cells = with_all_columns(snapshot.cells, snapshot.shape)
+        self._write(merge_cells(cells, snapshot.shape), snapshot.shape, snapshot.cursor, 1)
+
+    def apply(self, changes: DataFrame, window: Window) -> bool:
+        """Merge the changes of *window* into the table, and return whether there was anything that it did not have.
+
+        A window that is in the table already changes nothing, so a window may be applied again after a crash.
+
+        Raises:
+            ConfigError: windows between the table and this one are missing, or the table is another one's.
+        """
+        manifest = self._manifest()
+        shape = Shape.of(changes)
+        if manifest is None:
+            self._write(merge_cells(cells_of(changes, shape), shape), shape, window.end, 1)
+            return True
+        at = EventID.parse(manifest["cursor"])
+        if cursor_key(window.end) <= at.key:
+            return False
+        start = EventID.parse(window.start)
+        if start.key > at.key and not _is_next_generation(start, at):
+            raise ConfigError(
+                f"the table in {self.path} ends at {tu.format_time(at.exact_us)}, but the window begins at "
+                f"{tu.format_time(start.exact_us)}: apply the windows between, or make the table anew"
+            )
+        _check_same(manifest, shape, self.path)
+        if start.key < at.key:
+            changes = changes.where(F.unix_micros("cdc_timestamp") >= at.exact_us)
+        version = int(manifest["version"])
+        old = self._spark.read.schema(cells_schema(shape)).parquet(self._cells_path(version))
+        cells = cells_of(changes, shape).unionByName(old)
+        self._write(merge_cells(cells, shape), shape, window.end, version + 1)
+        return True
+
+    def rows(self, *, at: datetime | None = None) -> DataFrame:
+        """Return the rows as of the table's cursor; what has expired by *at* (now, unless given) is null or gone.
+
+        Other programs may read the directory ``rows`` of the current version, where expiry is that of when it was
+        written.
+
+        Raises:
+            ConfigError: there is no table.
+        """
+        return live_rows(self.cells(), _shape_of(self._needed()), second_of(at))
+
+    def cells(self) -> DataFrame:
+        """Return the cells of the table, for ``latest(..., base=...)``."""
+        manifest = self._needed()
+        schema = cells_schema(_shape_of(manifest))
+        return self._spark.read.schema(schema).parquet(self._cells_path(int(manifest["version"])))
+
+    @property
+    def rows_path(self) -> str:
+        """Directory of the Parquet files with the current version's rows."""
+        return self._directory.sub(f"{_name(int(self._needed()['version']))}/rows")
+
+    # ------------------------------------------------------------ files
+
+    def _write(self, cells: DataFrame, shape: Shape, cursor: str, version: int) -> None:
+        second = second_of(None)
+        alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
+        alive.write.mode("overwrite").parquet(self._cells_path(version))
+        written = self._spark.read.schema(alive.schema).parquet(self._cells_path(version))
+        live_rows(written, shape, second).write.mode("overwrite").parquet(
+            self._directory.sub(f"{_name(version)}/rows")
+        )
+        self._directory.write_json(
+            MANIFEST,
+            {
+                "v": VERSION,
+                "version": version,
+                "cursor": cursor,
+                "shape": _shape_json(shape),
+            },
+        )
+        for name in self._directory.names():
+            if name.startswith("v") and name < _name(version - self._keep + 1):
+                self._directory.remove(name)
+
+    def _cells_path(self, version: int) -> str:
+        return self._directory.sub(f"{_name(version)}/cells")
+
+    def _manifest(self) -> dict[str, Any] | None:
+        found = self._directory.read_json(MANIFEST)
+        if found is not None and found.get("v") != VERSION:
+            raise ConfigError(f"the table in {self.path} was written by another version of rscylla; upgrade")
+        return found
+
+    def _needed(self) -> dict[str, Any]:
+        found = self._manifest()
+        if found is None:
+            raise ConfigError(f"there is no table in {self.path}; apply_changes makes one")
+        return found
+
+
+def _name(version: int) -> str:
+    return f"v{version:08d}"
+
+
+def _is_next_generation(start: EventID, at: EventID) -> bool:
+    """Whether nothing lies between: a generation ends where the next one starts."""
+    return start.exact_us == at.exact_us and not start.is_row
+
+
+def _shape_json(shape: Shape) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": c.name,
+            "kind": c.kind,
+            "type": c.cql,
+            "descending": c.descending,
+            "spark": json.loads(c.type.json()),
+        }
+        for c in (*shape.keys, *shape.values)
+    ]
+
+
+def _shape_of(manifest: dict[str, Any]) -> Shape:
+    columns = [
+        ColumnShape(
+            c["name"],
+            c["kind"],
+            c["type"],
+            StructType.fromJson({"type": "struct", "fields": [_field_json(c)]}).fields[0].dataType,
+            c["descending"],
+        )
+        for c in manifest["shape"]
+    ]
+    return Shape(
+        tuple(c for c in columns if c.kind == "partition_key"),
+        tuple(c for c in columns if c.kind == "clustering"),
+        tuple(c for c in columns if c.kind in ("static", "regular")),
+    )
+
+
+def _field_json(column: dict[str, Any]) -> dict[str, Any]:
+    return {"name": column["name"], "type": column["spark"], "nullable": True, "metadata": {}}
+
+
+def _check_same(manifest: dict[str, Any], shape: Shape, path: str) -> None:
+    here = [(c.name, c.kind, c.cql) for c in _shape_of(manifest).keys]
+    given = [(c.name, c.kind, c.cql) for c in shape.keys]
+    if here != given:
+        raise ConfigError(f"the table in {path} has another primary key than these changes; is it another table's?")
+
+
+# ---------------------------------------------------------------- what is worth keeping
+
+
+def purged(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
+    """Return merged *cells* without what deletes hide, what has expired by *second*, and the deletes themselves."""
+    statics = shape.statics if shape.clustering else ()
+    of_rows = [c for c in shape.values if c not in statics]
+    kept = _purged(with_partition(cells, shape), of_rows, second)
+    if shape.clustering:
+        kept = kept.drop(*(n for c in statics for n in cell_names(c)))
+        kept = kept.drop(*(n for n in kept.columns if n not in cells.columns))
+        parts = cells.where(is_static(shape)).withColumn("cdc_covered", F.coalesce("cdc_partition_deleted", F.lit(NEVER)))
+        kept = kept.unionByName(_purged(parts, list(statics), second), allowMissingColumns=True)
+    return kept.select(*(F.col(quoted(n)) for n in cells.columns))
+
+
+def _purged(frame: DataFrame, columns: list[ColumnShape], second: Column) -> DataFrame:
+    """Return the rows of *frame* that have a marker, or cells of *columns*, which ``cdc_covered`` does not hide."""
+    covered = F.col("cdc_covered")
+
+    def alive(cell: Column, floor: Column) -> Column:
+        return (cell["t"] > floor) & F.coalesce(cell["expires"] > second, F.lit(True))
+
+    marker = F.col("cdc_marker")
+    kept = {"cdc_marker": F.when(alive(marker, covered), marker)}
+    no_time = F.lit(None).cast("bigint")
+    done = {"cdc_row_deleted": no_time, "cdc_partition_deleted": no_time}
+    done["cdc_ranges"] = F.lit(None).cast(frame.schema["cdc_ranges"].dataType)
+    for column in columns:
+        floor = covered
+        if column.form != "value":
+            gone = f"cdc_gone_{column.name}"
+            done[gone] = no_time
+            floor = F.greatest(covered, F.coalesce(quoted(gone), F.lit(NEVER)))
+        if column.form in ("value", "udt"):
+            for name in cell_names(column)[-len(_fields(column)) :]:
+                cell = F.col(quoted(name))
+                kept[name] = F.when(alive(cell, floor) & ~cell["dead"], cell)
+        else:
+            name = f"cdc_elements_{column.name}"
+            elements = F.filter(quoted(name), _living(alive, floor))
+            kept[name] = F.when(F.size(elements) > 0, elements)
+    found = frame.withColumns({**kept, **done})
+    return found.where(reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept)))
+
+
+def _living(alive: Callable[[Column, Column], Column], floor: Column) -> Callable[[Column], Column]:
+    return lambda element: alive(element, floor) & ~element["dead"]
+
+
+def _fields(column: ColumnShape) -> list[Any]:
+    return [column] if column.form == "value" else udt_fields(column)
