@@ -1,0 +1,250 @@
+"""``CircuitBreaker``: while what a consumer needs is down, the consumer waits; no event fails and none is lost.
+
+The states and counts are those of ``pybreaker``; time is our clock's, calls run outside of any lock, and a call that it
+would refuse waits instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal, NoReturn, cast
+
+from prometheus_client import CollectorRegistry
+
+from .._retry import Backoff
+from ..abc import Consumer, Fate
+from ..clock import Clock, Stop, SystemClock
+from ..errors import ConfigError, Stopped, is_expected
+from ..event import Event
+from ._lane import Lane, current_lane
+from ._meters import meters_for
+from ._wrapper import Wrapper
+
+__all__ = ["CircuitBreaker", "Outage"]
+
+log = logging.getLogger("rscylla.reflex")
+
+Outage = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
+"""Which errors mean that the thing behind the breaker is down: classes, or a function that tells."""
+
+BreakerState = Literal["closed", "open", "half-open"]
+
+_NUMBERS: dict[BreakerState, int] = {"closed": 0, "open": 1, "half-open": 2}
+
+BETWEEN_PROBES_S = 1.0
+"""How often one that waits looks whether another's probe has come back."""
+
+
+class CircuitBreaker:
+    """Guards one thing that consumers call, such as a service, a broker or a database. Thread-safe, for many consumers.
+
+    ``guard(consumer)`` gives a consumer that treats an outage so: its event is tried again in place, with short pauses.
+    After *failures* in a row, of all consumers together, the breaker opens: they all wait, nothing is called, for
+    *reset_after*. Then it is half-open: one of them tries its event, the others go on waiting; *successes* in a row
+    close the breaker, and an outage opens it again. A stop of the run ends every wait at once.
+
+    So an outage never ends a run, never counts as an attempt of ``dead_letter``, and delays events instead. Any other
+    error is the event's or the consumer's own: it passes through, and says nothing about the thing guarded.
+
+    Args:
+        name: Label of the metrics, and what health checks call it.
+        outage: Which errors mean that the thing is down. An event that gives such an error for ever by itself would
+            hold its lane for ever, so do not name the errors of bad requests.
+        backoff: The pauses between attempts while the breaker is still closed.
+        clock: Where time comes from.
+        registry: Where metrics are registered; the default registry if not given.
+
+    Raises:
+        ConfigError: an argument makes no sense, or ``pybreaker`` is not installed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        outage: Outage,
+        failures: int = 5,
+        reset_after: timedelta = timedelta(seconds=30),
+        successes: int = 1,
+        backoff: Backoff | None = None,
+        clock: Clock | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        if not name or not isinstance(name, str):
+            raise ConfigError(f"the circuit breaker's name is {name!r}; it must be a text that is not empty")
+        if failures < 1 or successes < 1 or reset_after <= timedelta():
+            raise ConfigError(f'circuit breaker "{name}": failures, successes and reset_after must be more than zero')
+        self.name = name
+        self._outage = _predicate(outage)
+        self._reset_after_s = reset_after.total_seconds()
+        self._backoff = backoff or Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=10))
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._opened_at = 0.0
+        self._probing: object | None = None
+        self._meters = meters_for(registry)
+        self._meters.breaker_state.labels(name).set(0)
+        self._machine = _machine(name, failures, successes, self._changed)
+
+    @property
+    def state(self) -> BreakerState:
+        """What it is now: an open breaker becomes half-open when somebody wants to pass."""
+        return cast("BreakerState", self._machine.current_state)
+
+    def guard(self, consumer: Consumer) -> Consumer:
+        """Return *consumer* behind this breaker; its name, metrics, ``reset`` and ``stop`` stay.
+
+        Put it inside of ``dead_letter``, ``batch`` and the like: ``dead_letter(breaker.guard(consumer), letters)``.
+
+        Raises:
+            ConfigError: *consumer* finishes events later and must be the outermost.
+        """
+        return _Guarded(consumer, self)
+
+    def call(self, function: Callable[[], None], *, waiting: Callable[[str], None] | None = None) -> None:
+        """Call *function* once the thing behind the breaker is up, again and again until it meets no outage.
+
+        Args:
+            waiting: Told why before each wait, and "" after it.
+
+        Raises:
+            Stopped: the run that this is called in was stopped meanwhile.
+            Exception: what *function* raised, if that is no outage.
+        """
+        lane = current_lane()
+        stop = lane.stop if lane is not None else Stop()
+        tell = waiting or (lambda why: None)
+        me, tries = object(), 0
+        while True:
+            self._pass(me, stop, tell)
+            try:
+                function()
+            except Exception as error:
+                if is_expected(error) or not self._outage(error):
+                    raise
+                self._record(error)
+                tries += 1
+                if self.state == "closed":
+                    self._wait(self._backoff.seconds(tries), stop, tell, f"{self.name} fails")
+            else:
+                self._record(None)
+                return
+            finally:
+                with self._lock:
+                    if self._probing is me:
+                        self._probing = None
+
+    def _pass(self, me: object, stop: Stop, tell: Callable[[str], None]) -> None:
+        """Wait until *me* may call."""
+        while True:
+            with self._lock:
+                wait_s = self._to_wait(me)
+            if wait_s is None:
+                return
+            self._wait(wait_s, stop, tell, f'circuit breaker "{self.name}" is {self.state}')
+
+    def _wait(self, seconds: float, stop: Stop, tell: Callable[[str], None], why: str) -> None:
+        tell(why)
+        if self._clock.wait(stop, seconds):
+            raise Stopped  # the event comes again
+        tell("")
+
+    def _to_wait(self, me: object) -> float | None:
+        """Return how long to wait before asking again, None if *me* may call."""
+        if self.state == "closed":
+            return None
+        left_s = self._opened_at + self._reset_after_s - self._clock.monotonic()
+        if self.state == "open":
+            if left_s > 0:
+                return left_s
+            self._machine.half_open()
+        if self._probing is not None:
+            return min(BETWEEN_PROBES_S, self._reset_after_s)
+        self._probing = me
+        return None
+
+    def _record(self, error: Exception | None) -> None:
+        """Count what came of a call."""
+        with self._lock:
+            if self.state == "open":
+                return  # it began before the breaker opened, and says nothing new
+            if error is None:
+                self._machine.call(lambda: None)
+                return
+            try:
+                self._machine.call(_raise, error)
+            except Exception as same:
+                if same is not error:
+                    raise
+
+    def _changed(self, to: BreakerState) -> None:
+        """Note a change of state. Called with the lock held."""
+        if to == "open":
+            self._opened_at = self._clock.monotonic()
+        self._meters.breaker_state.labels(self.name).set(_NUMBERS[to])
+        self._meters.breaker_changes.labels(self.name, to).inc()
+        log.log(logging.INFO if to != "open" else logging.WARNING, 'circuit breaker "%s" is %s', self.name, to)
+
+    def __repr__(self) -> str:
+        return f"<CircuitBreaker {self.name!r} {self.state}>"
+
+
+class _Guarded(Wrapper):
+    """A consumer behind a breaker. May be used by several threads if the consumer may."""
+
+    def __init__(self, inner: Consumer, breaker: CircuitBreaker) -> None:
+        super().__init__(inner)
+        self._breaker = breaker
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        lane = current_lane()
+        self._breaker.call(lambda: self._inner.consume(event, fate), waiting=lambda why: _show(lane, why))
+
+
+def _show(lane: Lane | None, why: str) -> None:
+    """Let health checks and metrics see that the lane waits on purpose, or goes on."""
+    if lane is None:
+        return
+    if why:
+        lane.series.paused(why)
+    else:
+        lane.series.begun(lane.clock)
+
+
+def _predicate(outage: Outage) -> Callable[[Exception], bool]:
+    """Return a function that says whether an error is an outage."""
+    classes = outage if isinstance(outage, tuple) else (outage,)
+    if classes and all(isinstance(one, type) and issubclass(one, Exception) for one in classes):
+        named = cast("tuple[type[Exception], ...]", classes)
+        return lambda error: isinstance(error, named)
+    if isinstance(outage, tuple | type) or not callable(outage):
+        raise ConfigError("CircuitBreaker: outage names classes of exceptions, or is a function that takes an error")
+    return outage
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _machine(name: str, failures: int, successes: int, changed: Callable[[BreakerState], None]) -> Any:
+    """Return the state machine of ``pybreaker``, with its own idea of time out of the way."""
+    try:
+        import pybreaker
+    except ImportError as e:
+        raise ConfigError('a CircuitBreaker needs pybreaker; pip install "rscylla[service]"') from e
+
+    class Listener(pybreaker.CircuitBreakerListener):
+        def state_change(self, cb: Any, old_state: Any, new_state: Any) -> None:
+            changed(new_state.name)
+
+    # The machine is never called while it is open, so its own reset_timeout, of a wall clock, is never asked.
+    return pybreaker.CircuitBreaker(
+        fail_max=failures,
+        success_threshold=successes,
+        listeners=[Listener()],
+        name=name,
+        throw_new_error_on_trip=False,
+    )

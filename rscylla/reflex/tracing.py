@@ -1,0 +1,98 @@
+"""``traced``: a span of OpenTelemetry for each event that a consumer gets. The only door to ``opentelemetry``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..abc import Consumer, Fate
+from ..errors import ConfigError, is_expected
+from ..event import Event
+from ._lane import current_lane
+from ._wrapper import Wrapper
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["TraceOf", "traced"]
+
+log = logging.getLogger("rscylla.reflex")
+
+TraceOf = Callable[[Event], "str | bytes | None"]
+"""Gives the W3C trace context that an event's writer left: ``traceparent``, and ``tracestate`` on a second line."""
+
+
+def traced(
+    consumer: Consumer, *, trace_of: TraceOf | None = None, tracer_provider: TracerProvider | None = None
+) -> Consumer:
+    """Return *consumer* so that each event is consumed within a span of its own, which is current meanwhile.
+
+    The span is of kind consumer, named ``process`` and the source, and continues the writer's trace where the event
+    carries one; what the consumer calls, and its own spans, hang below it. An error is recorded by its type alone,
+    because texts may hold row values. May be used by several threads if *consumer* may.
+
+    Args:
+        consumer: What to wrap; its name, metrics, ``reset`` and ``stop`` stay. Put the wrapper next to the function,
+            inside of ``dead_letter`` and the like: each attempt is a span then.
+        trace_of: Gives the trace context of an event, such as ``lambda event: event.change.after.get("traceparent")``
+            where writers put it into a column; ``event.trace`` unless given. What is no trace context is ignored.
+        tracer_provider: The global one unless given.
+
+    Raises:
+        ConfigError: ``opentelemetry-api`` is not installed, or *consumer* finishes events later.
+    """
+    return _Traced(consumer, trace_of or (lambda event: event.trace), tracer_provider)
+
+
+class _Traced(Wrapper):
+    def __init__(self, inner: Consumer, trace_of: TraceOf, provider: TracerProvider | None) -> None:
+        super().__init__(inner)
+        try:
+            from opentelemetry import trace
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+        except ImportError as e:
+            raise ConfigError('tracing needs opentelemetry-api; pip install "rscylla[otel]"') from e
+        self._tracer = trace.get_tracer("rscylla", tracer_provider=provider)
+        self._kind = trace.SpanKind.CONSUMER
+        self._failed = trace.Status(trace.StatusCode.ERROR)
+        self._propagator = TraceContextTextMapPropagator()
+        self._trace_of = trace_of
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        lane = current_lane()
+        source = lane.source if lane is not None else ""
+        attributes: dict[str, Any] = {
+            "messaging.system": "scylladb",
+            "messaging.operation.type": "process",
+            "messaging.consumer.group.name": self.name,
+            "messaging.message.id": event.id,
+            "rscylla.late": event.late,
+        }
+        if source:
+            attributes["messaging.destination.name"] = source
+        with self._tracer.start_as_current_span(
+            f"process {source}".strip(),
+            context=self._propagator.extract(self._carrier(event)),
+            kind=self._kind,
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                self._inner.consume(event, fate)
+            except Exception as error:
+                if not is_expected(error):
+                    span.set_attribute("error.type", f"{type(error).__module__}.{type(error).__qualname__}")
+                    span.set_status(self._failed)
+                raise
+
+    def _carrier(self, event: Event) -> dict[str, str]:
+        """Return the headers that the event carries, none if it has none."""
+        try:
+            trace = self._trace_of(event)
+        except Exception as error:  # noqa: BLE001 - an event that cannot be traced is still to be consumed
+            log.debug('consumer "%s": no trace context of event %s', self.name, event.id, exc_info=error)
+            return {}
+        text = trace.decode("ascii", "replace") if isinstance(trace, bytes) else trace or ""
+        return dict(zip(("traceparent", "tracestate"), text.splitlines(), strict=False))
