@@ -70,6 +70,7 @@ __all__ = [
     "consistency_named",
     "driver_version",
     "token_of_key",
+    "took_too_long",
     "translate",
 ]
 
@@ -269,6 +270,11 @@ def translate(error: BaseException, doing: str) -> RscyllaError:
     if isinstance(error, RequestExecutionException | ErrorMessage):
         return QueryTimeout(f"{doing}: {text}")  # overloaded, bootstrapping, server error: worth another try
     return SourceError(f"{doing}: {text}")
+
+
+def took_too_long(error: BaseException) -> bool:
+    """Return whether a query failed in a way that one of less time, and so of fewer rows, may not."""
+    return isinstance(error, OperationTimedOut | ReadTimeout)
 
 
 def _one_line(error: BaseException) -> str:

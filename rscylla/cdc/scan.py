@@ -12,8 +12,8 @@ import attrs
 
 from .._retry import Backoff
 from ..clock import Clock, Stop
-from ..errors import ConfigError, QueryTimeout
-from .driver import LogSession, LogStatement, translate
+from ..errors import ConfigError
+from .driver import LogSession, LogStatement, took_too_long, translate
 from .pages import Page
 from .plan import ScanTask
 from .query import scan_values
@@ -170,7 +170,7 @@ class Scanner:
         failures = fetch.failures + 1
         if not ours.resumable or failures >= self._limits.attempts:
             raise ours from error
-        if may_give_up and isinstance(ours, QueryTimeout) and failures >= 3:
+        if may_give_up and took_too_long(error) and failures >= 3:
             raise TooMuch from error
         self.retries += 1
         delay = self._limits.backoff.seconds(failures)

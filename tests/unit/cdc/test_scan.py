@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from cassandra import InvalidRequest, OperationTimedOut, ReadFailure
+from cassandra import InvalidRequest, OperationTimedOut, ReadFailure, Unavailable
 from cassandra.connection import ConnectionShutdown
 from fakelog import body_of, type_of
 from hypothesis import given, settings
@@ -162,11 +162,14 @@ def test_a_window_that_times_out_again_and_again_is_given_up_for_a_narrower_one(
         cluster.close()
 
 
-def test_a_node_that_is_gone_is_no_reason_for_narrower_windows() -> None:
+@pytest.mark.parametrize(
+    ("error", "ours"), [(ConnectionShutdown("gone"), ConnectionFailed), (Unavailable("too few"), QueryTimeout)]
+)
+def test_a_node_that_is_gone_is_no_reason_for_narrower_windows(error: Exception, ours: type[Exception]) -> None:
     cluster = Cluster(1)
-    cluster.fault = lambda stream, page: ConnectionShutdown("gone")
+    cluster.fault = lambda stream, page: error
     try:
-        with pytest.raises(ConnectionFailed):
+        with pytest.raises(ours):
             scan(cluster, 1, Limits(attempts=6))
         assert cluster.asked == 6
     finally:
