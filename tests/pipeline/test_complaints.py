@@ -333,11 +333,15 @@ def test_complaint_8_a_cursor_taken_before_a_snapshot_hands_over_without_a_gap(s
     writes = iter(range(1_000_000))
 
     def write(number: int) -> None:
+        late_us = number * 7 % 20 * 1_000_000 + number  # clocks of writers are behind, and no two times are the same
+        using = f"USING TIMESTAMP {small.clock.now_us() - late_us}"
         if number % 5 == 4:
-            small(f"DELETE FROM {table} WHERE id = {number % 23}")
+            small(f"DELETE FROM {table} {using} WHERE id = {number % 23}")
         else:
-            small(f"INSERT INTO {table} (id, v) VALUES ({number % 23}, {number})")
+            small(f"INSERT INTO {table} (id, v) VALUES ({number % 23}, {number}) {using}")
         small.clock.advance(0.25)
+
+    small.clock.advance(60)
 
     for _ in range(60):
         write(next(writes))
