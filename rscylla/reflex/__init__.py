@@ -1,30 +1,66 @@
 """The engine: what drives a consumer with a stream, from a saved cursor, at least once. Knows nothing of CDC."""
 
+from ._lane import Lane, current_lane
 from ._run import Spec, run
+from .breaker import CircuitBreaker
 from .consumer import Consumer
 from .fate import NO_FATE, OFFICE_HOURS, Fate
 from .filters import EventFilter, all_event_filters, any_event_filters, metadata_event_filter
+from .logs import JsonFormatter, LaneFilter
 from .metrics import Metrics, metrics_for
-from .patterns import Backoff, run_forever
+from .patterns import (
+    Ack,
+    Backoff,
+    ack,
+    await_event,
+    batch,
+    best_effort,
+    bootstrap,
+    concurrent,
+    dead_letter,
+    parallel,
+    partition_of,
+    run_forever,
+)
+from .service import Restarts, Service
 from .shards import Shardable, shard_name, shard_of, shard_specs
+from .tracing import traced
 
 __all__ = [
     "NO_FATE",
     "OFFICE_HOURS",
+    "Ack",
     "Backoff",
+    "CircuitBreaker",
     "Consumer",
     "EventFilter",
     "Fate",
+    "JsonFormatter",
+    "Lane",
+    "LaneFilter",
     "Metrics",
+    "Restarts",
+    "Service",
     "Shardable",
     "Spec",
+    "ack",
     "all_event_filters",
     "any_event_filters",
+    "await_event",
+    "batch",
+    "best_effort",
+    "bootstrap",
+    "concurrent",
+    "current_lane",
+    "dead_letter",
     "metadata_event_filter",
     "metrics_for",
+    "parallel",
+    "partition_of",
     "run",
     "run_forever",
     "shard_name",
     "shard_of",
     "shard_specs",
+    "traced",
 ]

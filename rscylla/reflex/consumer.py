@@ -135,8 +135,8 @@ class Consumer:
                 "filters must not raise for events that may come"
             ) from error
 
-    def _call(self, event: Event, fate: Fate) -> str:
-        """Call the function, and recovery if need be; return the counter to add to."""
+    def _call(self, event: Event, fate: Fate) -> str | None:
+        """Call the function, and recovery if need be; return the counter to add to, if any."""
         try:
             self._fn(event, fate)
         except Exception as error:

@@ -1,5 +1,26 @@
 """Ways to run consumers: one file each."""
 
+from .ack import Ack, ack
+from .await_event import await_event
+from .batch import batch
+from .best_effort import best_effort
+from .bootstrap import bootstrap
+from .concurrent import concurrent, partition_of
+from .dead_letter import dead_letter
+from .parallel import parallel
 from .run_forever import Backoff, run_forever
 
-__all__ = ["Backoff", "run_forever"]
+__all__ = [
+    "Ack",
+    "Backoff",
+    "ack",
+    "await_event",
+    "batch",
+    "best_effort",
+    "bootstrap",
+    "concurrent",
+    "dead_letter",
+    "parallel",
+    "partition_of",
+    "run_forever",
+]

@@ -1,0 +1,52 @@
+"""``Wrapper``: the base of consumers that add something to another consumer, and hide nothing of it."""
+
+from __future__ import annotations
+
+from ..abc import Committing, Consumer, Fate, Resetter, Stopper
+from ..errors import ConfigError
+from ..event import Event
+from .metrics import ConsumerSeries
+
+__all__ = ["Wrapper"]
+
+
+class Wrapper:
+    """Another consumer under its own name, with its metrics, reset and stopped with this one.
+
+    Raises:
+        ConfigError: *inner* finishes events later, so what it does with one cannot be seen from outside of it.
+    """
+
+    def __init__(self, inner: Consumer) -> None:
+        if not callable(getattr(inner, "consume", None)) or not isinstance(getattr(inner, "name", None), str):
+            raise ConfigError(f"{inner!r} is not a consumer; pass rscylla.Consumer(name, function)")
+        if isinstance(inner, Committing):
+            raise ConfigError(
+                f'consumer "{inner.name}": a {type(inner).__name__} finishes events later, so it must be the '
+                "outermost; wrap the consumer inside of it instead"
+            )
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def series(self) -> ConsumerSeries:
+        """The numbers of the inner consumer, where it has any; else ``AttributeError``."""
+        found: ConsumerSeries = self._inner.series  # type: ignore[attr-defined]
+        return found
+
+    def reset(self) -> None:
+        if isinstance(self._inner, Resetter):
+            self._inner.reset()
+
+    def stop(self) -> None:
+        if isinstance(self._inner, Stopper):
+            self._inner.stop()
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        self._inner.consume(event, fate)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._inner!r})"

@@ -1,0 +1,69 @@
+"""``Finishing``: the base of consumers that are done with an event some time after they took it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Generic, Protocol, TypeVar
+
+from ...abc import RunScope
+from ...errors import ConfigError
+from .._wrapper import Wrapper
+from ._prefix import Prefix
+
+__all__ = ["Finishing", "Work"]
+
+
+class Work(Protocol):
+    """What such a consumer has under way in one run."""
+
+    @property
+    def prefix(self) -> Prefix:
+        """What was taken, in order."""
+
+    def drain(self) -> None:
+        """Finish and commit everything. ``Stopped`` if the run ended first."""
+
+    def close(self) -> None:
+        """Begin nothing more, wait for what is being done, and let nothing be committed after that."""
+
+
+W = TypeVar("W", bound=Work)
+
+
+class Finishing(Wrapper, Generic[W]):
+    """Has work of its own for each run, so that what an earlier run left cannot touch a later one."""
+
+    _work: W | None = None
+
+    @abstractmethod
+    def open(self, scope: RunScope) -> W:
+        """Return the work of a run that begins."""
+
+    @property
+    def work(self) -> W:
+        """The work of this run.
+
+        Raises:
+            ConfigError: there is none, because something around this consumer did not pass the run on.
+        """
+        if self._work is None:
+            raise ConfigError(
+                f'consumer "{self.name}" finishes events later, so it must be the consumer of the Spec itself; what '
+                "wraps it belongs inside of it"
+            )
+        return self._work
+
+    def begin(self, scope: RunScope) -> None:
+        self._work = self.open(scope)
+
+    def progress(self, cursor: str) -> None:
+        self.work.prefix.progress(cursor)
+
+    def drain(self) -> None:
+        self.work.drain()
+
+    def stop(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work.close()
+        super().stop()

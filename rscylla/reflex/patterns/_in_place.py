@@ -1,0 +1,101 @@
+"""Trying an event again in place: what ``best_effort`` and ``dead_letter`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from ..._retry import Backoff
+from ...abc import Consumer, Fate
+from ...clock import Stop, SystemClock
+from ...errors import ConfigError, ConnectionFailed, FateError, Stopped, is_expected
+from ...event import Event
+from .._lane import current_lane
+from .._wrapper import Wrapper
+
+__all__ = ["IN_PLACE", "InPlace", "is_the_events_fault"]
+
+IN_PLACE = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=10))
+"""Pauses between attempts at one event: 0.1, 0.2, 0.4 ... 10 s, each less up to a half."""
+
+
+def is_the_events_fault(error: Exception) -> bool:
+    """Return whether *error* may be due to the event: all but lost connections and errors injected by fate.
+
+    While a service behind the consumer cannot be reached, no event is at fault; else an outage would let go of all.
+    """
+    return not isinstance(error, FateError | ConnectionFailed | ConnectionError)
+
+
+class InPlace(Wrapper):
+    """Tries an event again, with pauses that a stop ends at once; what comes after the last attempt is up to heirs.
+
+    May be used by several threads if *inner* may. Nothing is kept between events.
+    """
+
+    def __init__(
+        self,
+        inner: Consumer,
+        *,
+        retries: int,
+        backoff: Backoff | None,
+        counts: Callable[[Exception], bool] | None,
+    ) -> None:
+        super().__init__(inner)
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise ConfigError(f'consumer "{inner.name}": retries is {retries!r}; it must be 0 or more')
+        self._retries = retries
+        self._backoff = backoff or IN_PLACE
+        self._counts = counts or is_the_events_fault
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        try:
+            self._inner.consume(event, fate)
+        except Exception as error:  # noqa: BLE001 - raised again where it is not the event's fault
+            self._check(error)
+            self._again(event, fate, error)
+
+    def _again(self, event: Event, fate: Fate, error: Exception) -> None:
+        """Try until it works or the retries are used up."""
+        lane = current_lane()
+        stop, clock = (lane.stop, lane.clock) if lane is not None else (Stop(), SystemClock())
+        tries = self._known(event) + 1
+        while tries <= self._retries:
+            self._failed(event, tries)
+            if lane is not None:
+                lane.series.event_failed(event.id)
+                lane.series.paused()
+            if clock.wait(stop, self._backoff.seconds(tries)):
+                # The error is no news then, and the event comes again.
+                raise Stopped from error
+            if lane is not None:
+                lane.series.begun(clock)
+            try:
+                self._inner.consume(event, fate)
+            except Exception as next_error:  # noqa: BLE001 - the same
+                self._check(next_error)
+                error = next_error
+            else:
+                self._succeeded(event)
+                return
+            tries += 1
+        self._give_up(event, error, tries)
+
+    def _check(self, error: Exception) -> None:
+        """Raise *error* again if it is not the event's."""
+        if is_expected(error) or not self._counts(error):
+            raise error
+
+    def _known(self, event: Event) -> int:
+        """Return how often the event has failed before this run."""
+        return 0
+
+    def _failed(self, event: Event, tries: int) -> None:
+        """Note a failure that is followed by another attempt."""
+
+    def _succeeded(self, event: Event) -> None:
+        """Note that the event was consumed after all."""
+
+    def _give_up(self, event: Event, error: Exception, tries: int) -> None:
+        """Do what is to be done after the last attempt. If it returns, the cursor moves over the event."""
+        raise error

@@ -1,0 +1,104 @@
+"""``ack``: the application says when it is done with an event, from any thread, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...abc import Consumer as ConsumerLike
+from ...abc import Fate, RunScope
+from ...errors import ConfigError
+from ...event import Event
+from ..consumer import Consumer
+from ._finishing import Finishing
+from ._prefix import Entry, Prefix, positive
+
+__all__ = ["Ack", "AckFunc", "ack"]
+
+
+class Ack:
+    """Says that an event is done: call it. Any thread, any time, repeatedly; after the end of the run it does nothing.
+
+    A failure to save the cursor that this allows ends the run; it is not raised here.
+    """
+
+    __slots__ = ("_entry", "_prefix", "_scope")
+
+    def __init__(self, prefix: Prefix, entry: Entry, scope: RunScope) -> None:
+        self._prefix = prefix
+        self._entry = entry
+        self._scope = scope
+
+    def __call__(self) -> None:
+        self._prefix.done(self._entry)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with *error*; the event comes again."""
+        self._scope.fail(error, event=self._entry.event)
+
+
+AckFunc = Callable[[Event, Any, Ack], None]
+"""Gets the event, the run's fate, and what to call once the event is done."""
+
+
+class _Handed:
+    """What one run handed out."""
+
+    def __init__(self, scope: RunScope, limit: int) -> None:
+        self.prefix = Prefix(scope, limit)
+        self._scope = scope
+
+    def take(self, event: Event) -> Ack:
+        return Ack(self.prefix, self.prefix.add(event), self._scope)
+
+    def drain(self) -> None:
+        self.prefix.drain()
+
+    def close(self) -> None:
+        self.prefix.close()
+
+
+class _Acknowledged(Finishing[_Handed]):
+    def __init__(self, name: str, fn: AckFunc, max_unacked: int, **options: Any) -> None:
+        super().__init__(Consumer(name, self._hand, **options))
+        if not callable(fn):
+            raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
+        self._fn = fn
+        self._limit = positive("max_unacked", name, max_unacked)
+        self._handed = False
+
+    def open(self, scope: RunScope) -> _Handed:
+        return _Handed(scope, self._limit)
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        self._handed = False
+        self._inner.consume(event, fate)
+        if not self._handed:  # a filter left it out
+            self.progress(event.id)
+
+    def _hand(self, event: Event, fate: Fate) -> None:
+        handle = self.work.take(event)
+        self._handed = True
+        self._fn(event, fate, handle)
+
+
+def ack(name: str, fn: AckFunc, *, max_unacked: int = 10_000, **options: Any) -> ConsumerLike:
+    """Return a consumer whose events are done when *fn*'s third argument is called, not when *fn* returns.
+
+    For work that goes on elsewhere: a broker that confirms later, a pool, a write that is flushed now and then.
+
+    Delivery: at least once. Acknowledgements may come from any thread and in any order; the cursor moves to the last
+    event before which all are acknowledged, so after a crash the unacknowledged ones come again, and those after them.
+    When the run ends, what is not acknowledged by then comes again; acknowledgements that are late do nothing. At the
+    head the run waits for the last ones. Metrics: ``rscylla_unfinished_events``, ``rscylla_oldest_unfinished_seconds``.
+
+    *fn* itself is called by the thread of the run; what it raises ends the run.
+
+    Args:
+        max_unacked: How many events may be handed out and not be committed; then the stream waits.
+        options: As for ``rscylla.Consumer``: filters, alerts, registry, clock. Events left out need no acknowledgement.
+
+    Raises:
+        ConfigError: an argument makes no sense.
+    """
+    return _Acknowledged(name, fn, max_unacked, **options)

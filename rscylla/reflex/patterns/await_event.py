@@ -1,0 +1,146 @@
+"""``await_event``: wait until something has happened, by asking for it and by listening for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from ...abc import StreamClient, StreamFunc
+from ...clock import Clock, Stop, SystemClock
+from ...errors import ConfigError
+from ...event import Event
+from ...options import StreamFromHead, StreamOption
+from ..filters import EventFilter
+
+__all__ = ["await_event"]
+
+
+class _Listener:
+    """Reads a stream from its head until an event is wanted. ``found`` and ``error`` are set before ``ended``."""
+
+    def __init__(self, wanted: Callable[[Event], bool], stop: Stop) -> None:
+        self.found: Event | None = None
+        self.error: Exception | None = None
+        self.ended = Stop()
+        self._wanted = wanted
+        self._stop = stop
+        self._client: StreamClient | None = None
+        self._thread = threading.Thread(target=self._listen, name="rscylla-await", daemon=True)
+        stop.on_set(self.ended.set)
+
+    def start(self, stream: StreamFunc, options: tuple[StreamOption, ...]) -> None:
+        """Open the stream at its head, and go on in a thread; an error is kept."""
+        try:
+            self._client = stream("", *options, StreamFromHead(), stop=self._stop)
+        except Exception as error:  # noqa: BLE001 - raised if polling fails too
+            self.error = error
+            self.ended.set()
+        else:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and close the stream."""
+        self._stop.set()
+        if self._client is not None:
+            self._thread.join()
+            self._client.close()
+
+    def _listen(self) -> None:
+        assert self._client is not None
+        try:
+            while self.found is None:
+                item = self._client.recv()
+                if isinstance(item, Event) and self._wanted(item):
+                    self.found = item
+        except Exception as error:  # noqa: BLE001 - raised if polling fails too
+            self.error = error
+        finally:
+            self.ended.set()
+
+
+def await_event(
+    stream: StreamFunc,
+    poll: Callable[[], bool],
+    *options: StreamOption,
+    foreign_id: str | None = None,
+    types: Iterable[int] = (),
+    event_filter: EventFilter | None = None,
+    timeout: timedelta,
+    every: timedelta = timedelta(seconds=1),
+    stop: Stop | None = None,
+    clock: Clock | None = None,
+) -> Event | None:
+    """Wait until *poll* says that something has happened, or an event says so; return the event, None if *poll* did.
+
+    The stream is opened at its head before *poll* is first called, so nothing that happens between the two is missed.
+    Whichever is first decides; if one of them fails, the other goes on, and only if both fail this does. No cursor is
+    saved. Thread-safe; the stream is closed when this returns.
+
+    Args:
+        stream: What to listen to.
+        poll: Called by this thread, now and then *every*, until it returns true or fails.
+        options: What the stream is opened with, such as ``StreamLag``.
+        foreign_id: Of the event that is wanted; None: any.
+        types: Of the event that is wanted; empty: any.
+        event_filter: What else it must fulfil; called by a thread of its own.
+        timeout: How long to wait, by *clock*.
+        stop: Ends the wait.
+
+    Raises:
+        TimeoutError: neither happened in time; a note tells which of them had failed.
+        Stopped: *stop* was set.
+        Exception: what *poll* raised, with what the stream raised as its cause.
+        ConfigError: *timeout* or *every* is not more than zero.
+    """
+    if timeout <= timedelta() or every <= timedelta():
+        raise ConfigError("await_event: timeout and every must be more than zero")
+    clock = clock or SystemClock()
+    accepted = frozenset(int(one) for one in types)
+
+    def wanted(event: Event) -> bool:
+        return (
+            (foreign_id is None or event.foreign_id == foreign_id)
+            and (not accepted or int(event.type) in accepted)
+            and (event_filter is None or event_filter(event))
+        )
+
+    inner = Stop()
+    forget = stop.on_set(inner.set) if stop is not None else lambda: None
+    listener = _Listener(wanted, inner)
+    try:
+        listener.start(stream, options)
+        return _first(listener, poll, timeout.total_seconds(), every.total_seconds(), clock, inner)
+    finally:
+        forget()
+        listener.close()
+
+
+def _first(
+    listener: _Listener, poll: Callable[[], bool], timeout_s: float, every_s: float, clock: Clock, stop: Stop
+) -> Event | None:
+    """Return what the listener found, or None when *poll* returns true."""
+    deadline = clock.monotonic() + timeout_s
+    failed: Exception | None = None
+    while True:
+        if listener.found is not None:
+            return listener.found
+        stop.check()
+        if failed is None:
+            try:
+                if poll():
+                    return None
+            except Exception as error:  # noqa: BLE001 - the listener may still find it
+                failed = error
+        if failed is not None and listener.error is not None:
+            raise failed from listener.error
+        left = deadline - clock.monotonic()
+        if left <= 0:
+            late = TimeoutError(f"neither polling nor an event told of it within {timeout_s:g} s")
+            for what, why in (("polling", failed), ("listening", listener.error)):
+                if why is not None:
+                    late.add_note(f"{what} had failed: {type(why).__name__}")
+            raise late
+        clock.wait(
+            stop if listener.error is not None else listener.ended, left if failed is not None else min(left, every_s)
+        )

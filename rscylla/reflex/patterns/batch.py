@@ -1,0 +1,229 @@
+"""``batch``: events are handed over in lists, by number, bytes, or time since the first of them arrived."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from ...abc import Consumer as ConsumerLike
+from ...abc import Fate, RunScope
+from ...clock import Stop
+from ...errors import ConfigError, is_expected
+from ...event import Event
+from .._lane import Lane, current_lane, entered
+from ..consumer import Consumer
+from ._finishing import Finishing
+from ._prefix import Entry, Prefix, positive, wait_until
+
+__all__ = ["BatchFunc", "batch"]
+
+BatchFunc = Callable[[Sequence[Event], Any], None]
+"""Gets the events of a batch, in order, and the run's fate; handles them, or raises. Must be idempotent."""
+
+
+@attrs.frozen
+class _Limits:
+    size: int
+    period_s: float | None
+    max_bytes: int | None
+
+
+class _Collector(Consumer):
+    """Filters and measures events on their way into a batch; they are counted as consumed with the batch."""
+
+    def _call(self, event: Event, fate: Fate) -> str | None:
+        self._fn(event, fate)
+        return None
+
+
+class _Batches:
+    """The batches of one run: one that is filled by the run, one that the thread is busy with."""
+
+    def __init__(
+        self, deliver: Callable[[list[Event], Fate], None], scope: RunScope, limits: _Limits, name: str
+    ) -> None:
+        self.prefix = Prefix(scope)
+        self._deliver = deliver
+        self._scope = scope
+        self._limits = limits
+        self._lane: Lane | None = current_lane()
+        self._changed = threading.Condition()  # re-entered when a signal handler sets the stop
+        self._buffer: list[Entry] = []
+        self._bytes = 0
+        self._due: float | None = None
+        self._draining = self._closed = False
+        self._wake = Stop()
+        scope.stop.on_set(self._look_again)
+        if self._lane is not None:
+            self._lane.series.show("buffered", lambda: float(len(self._buffer)))
+        self._thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(self._work,), name=f"rscylla-{name}-batch", daemon=True
+        )
+        self._thread.start()
+
+    def put(self, event: Event) -> None:
+        """Add *event* to the batch; waits while that is full and the one before it is not done.
+
+        Raises:
+            Stopped: the run ended first.
+        """
+        limits, clock = self._limits, self._scope.clock
+        size = len(event.metadata) + len(event.foreign_id) if limits.max_bytes is not None else 0
+        with self._changed:
+            wait_until(self._changed, lambda: not self._full(), self._scope.stop)
+            if not self._buffer and limits.period_s is not None:
+                self._due = clock.monotonic() + limits.period_s
+            self._buffer.append(self.prefix.add(event))
+            self._bytes += size
+            if len(self._buffer) == 1 or self._full():
+                self._wake.set()
+
+    def drain(self) -> None:
+        """Have the rest delivered, however little it is, and wait until all is done."""
+        with self._changed:
+            self._draining = True
+            self._wake.set()
+        self.prefix.drain()
+
+    def close(self) -> None:
+        """Drop what is not being delivered yet, and wait for what is."""
+        with self._changed:
+            self._closed = True
+            self._wake.set()
+        self._thread.join()
+        self.prefix.close()
+        if self._lane is not None:
+            self._lane.series.show("buffered", None)
+
+    def _look_again(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _full(self) -> bool:
+        limits = self._limits
+        return len(self._buffer) >= limits.size or (limits.max_bytes is not None and self._bytes >= limits.max_bytes)
+
+    def _work(self) -> None:
+        while (entries := self._take()) is not None:
+            events = [entry.event for entry in entries if entry.event is not None]
+            lane = None if self._lane is None else attrs.evolve(self._lane, event=events[0])
+            try:
+                with nullcontext() if lane is None else entered(lane):
+                    self._deliver(events, self._scope.fate)
+                self._scope.fate.tempt("after_consume")
+            except BaseException as error:  # noqa: BLE001 - the run ends with it
+                self._scope.fail(error, event=events[0] if lane is None else lane.event)
+                return
+            self.prefix.done(*entries)
+
+    def _take(self) -> list[Entry] | None:
+        """Wait for a batch that is full or due, and return it; None when there will be no more."""
+        clock = self._scope.clock
+        while True:
+            with self._changed:
+                if self._closed or self._scope.stop.is_set():
+                    return None
+                left = None if self._due is None else self._due - clock.monotonic()
+                if self._buffer and (self._full() or self._draining or (left is not None and left <= 0)):
+                    taken, self._buffer = self._buffer, []
+                    self._bytes, self._due = 0, None
+                    self._changed.notify_all()
+                    return taken
+                self._wake = wake = Stop()
+            if left is None:
+                wake.wait()
+            else:
+                clock.wait(wake, left)
+
+
+class _Batch(Finishing[_Batches]):
+    def __init__(
+        self, name: str, fn: BatchFunc, limits: _Limits, fallback: ConsumerLike | None, options: dict[str, Any]
+    ) -> None:
+        super().__init__(_Collector(name, self._collect, **options))
+        if not callable(fn):
+            raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
+        self._fn = fn
+        self._limits = limits
+        self._fallback = fallback
+        self._collected = False
+
+    def open(self, scope: RunScope) -> _Batches:
+        return _Batches(self._deliver, scope, self._limits, self.name)
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        self._collected = False
+        self._inner.consume(event, fate)
+        if not self._collected:  # a filter left it out
+            self.progress(event.id)
+
+    def _collect(self, event: Event, fate: Fate) -> None:
+        self.work.put(event)
+        self._collected = True
+
+    def _deliver(self, events: list[Event], fate: Fate) -> None:
+        series = self.series
+        try:
+            self._fn(events, fate)
+        except Exception as error:
+            if is_expected(error):
+                raise
+            series.count("errors", len(events))
+            if self._fallback is None:
+                raise
+            lane = current_lane()
+            for event in events:
+                if lane is not None:
+                    lane.event = event
+                self._fallback.consume(event, fate)
+        else:
+            series.count("consumed", len(events))
+
+
+def batch(
+    name: str,
+    fn: BatchFunc,
+    *,
+    size: int = 1000,
+    period: timedelta | None = timedelta(seconds=1),
+    max_bytes: int | None = None,
+    fallback: ConsumerLike | None = None,
+    **options: Any,
+) -> ConsumerLike:
+    """Return a consumer that hands events to *fn* in lists.
+
+    A batch is handed over when it has *size* events, or *max_bytes*, or *period* after its first event arrived here,
+    whatever the age of the event; at the head at once. While *fn* works, the next batch is filled, and then the stream
+    waits.
+
+    Delivery: at least once. The cursor moves to the last event of a batch when *fn* returned; a batch comes again
+    whole, though not in the same pieces. What *fn* raises ends the run at once, also while the stream is idle. When
+    the run is stopped, a batch that was not handed over yet is dropped, and comes again.
+
+    *fn* is called by one thread of the run, which has ended before the run does.
+
+    Args:
+        size: Events of a batch, at most.
+        period: None: batches wait until they are full.
+        max_bytes: Of the events' JSON (``metadata`` and ``foreign_id``), which is made for that.
+        fallback: A consumer that gets the events of a batch one by one after *fn* failed with it; with ``dead_letter``
+            around it, one poison event does not hold up the rest.
+        options: As for ``rscylla.Consumer``: filters, alerts, registry, clock. Events left out are not in batches.
+
+    Raises:
+        ConfigError: an argument makes no sense.
+    """
+    if period is not None and period <= timedelta():
+        raise ConfigError(f'consumer "{name}": period must be more than zero; None waits until a batch is full')
+    limits = _Limits(
+        positive("size", name, size),
+        None if period is None else period.total_seconds(),
+        None if max_bytes is None else positive("max_bytes", name, max_bytes),
+    )
+    return _Batch(name, fn, limits, fallback, options)

@@ -1,0 +1,74 @@
+"""``bootstrap``: a consumer that is new starts at the head, and at the same head if it is restarted before long."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any, Protocol, runtime_checkable
+
+from ...abc import CursorStore, StreamClient
+from ...clock import Stop
+from ...errors import ConfigError, MissingLag
+from ...options import StreamOption, resolve
+from .._run import Spec
+
+__all__ = ["bootstrap"]
+
+logger = logging.getLogger("rscylla.reflex")
+
+
+@runtime_checkable
+class Headed(Protocol):
+    """A stream that can tell its head as a cursor, as ``rscylla.Stream`` can."""
+
+    def head_cursor(self, lag: timedelta) -> str:
+        """Return the cursor of the point *lag* ago."""
+
+
+class _FromHead:
+    """A stream that is never opened without a cursor. Everything else is that of the stream inside."""
+
+    def __init__(self, stream: Headed, store: CursorStore, name: str) -> None:
+        self._stream: Any = stream
+        self._store = store
+        self._name = name
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+        chosen = resolve(options)
+        if not after and not chosen.from_head and not self._was_reset():
+            after = self._begin(chosen.lag)
+        client: StreamClient = self._stream(after, *options, stop=stop)
+        return client
+
+    def _begin(self, lag: timedelta | None) -> str:
+        """Make the head durable and return it, or what somebody else saved meanwhile."""
+        if lag is None and getattr(self._stream, "supports_lag", False):
+            raise MissingLag(f'consumer "{self._name}"')
+        head: str = self._stream.head_cursor(lag or timedelta())
+        self._store.set_cursor(self._name, head)
+        self._store.flush()
+        logger.info('consumer "%s" is new and starts at the head', self._name)
+        return self._store.get_cursor(self._name)
+
+    def _was_reset(self) -> bool:
+        """Whether the cursor is empty because somebody set it to the oldest event."""
+        find = getattr(self._store, "find_cursor", None)
+        return find is not None and find(self._name) is not None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def bootstrap(spec: Spec) -> Spec:
+    """Return *spec* so that it starts at the head, now minus the lag, if its consumer has no cursor yet.
+
+    The head is saved and flushed before the stream is opened. So a run that ends before its first event is followed by
+    one that starts at the same place, and nothing between them is lost. A consumer with a cursor goes on from it; one
+    whose cursor was reset to the oldest event starts there, where the store can tell (``find_cursor``).
+
+    Raises:
+        ConfigError: the stream cannot tell its head; ``rscylla.NewStream`` can.
+    """
+    if not isinstance(spec.stream, Headed):
+        raise ConfigError(f'consumer "{spec.name}": the stream has no head_cursor(lag), so it cannot start at its head')
+    return spec.on(_FromHead(spec.stream, spec.store, spec.name))

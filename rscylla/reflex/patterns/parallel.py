@@ -1,0 +1,81 @@
+"""``parallel``: several specs at once, a thread each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from ..._retry import Backoff
+from ...clock import Stop
+from ...errors import ConfigError
+from .._run import Spec
+from .run_forever import run_forever
+
+__all__ = ["parallel"]
+
+
+def parallel(
+    specs: Iterable[Spec],
+    *,
+    stop: Stop | None = None,
+    backoff: Backoff | None = None,
+    on_error: Callable[[Exception], None] | None = None,
+    keep_going: bool = False,
+) -> None:
+    """Run each of *specs* with ``run_forever`` in a thread of its own; return when all have returned.
+
+    With the specs of ``shard_specs`` a table is read once between them, each key in order. Threads help where
+    consumers wait for something; for more computing start processes, with some of the shards each.
+
+    An error that trying again cannot mend stops the others too, and is raised when all have ended; with *keep_going*
+    the others go on, and it is raised in the end. An interrupt in this thread stops and waits for all.
+
+    Args:
+        specs: Each with a consumer name of its own. Stores and sessions may be shared; consumers must not be, unless
+            they are thread-safe.
+        stop: Ends all of them.
+        backoff: The pauses of each after an error.
+        on_error: As for ``run_forever``; called by several threads.
+
+    Raises:
+        ConfigError: two specs have the same name, or there are none.
+        RunError: the first error; the others are in its notes.
+    """
+    chosen = list(specs)
+    names = [spec.name for spec in chosen]
+    if not chosen:
+        raise ConfigError("parallel: no spec to run; pass those of shard_specs, or a list of your own")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f'parallel: several specs are named "{twice[0]}", and would share a cursor; name each apart')
+    inner = Stop()
+    failed: list[BaseException] = []
+    lock = threading.Lock()
+
+    def work(spec: Spec) -> None:
+        try:
+            run_forever(spec, stop=inner, backoff=backoff, on_error=on_error)
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            with lock:
+                failed.append(error)
+            if not keep_going:
+                inner.set()
+
+    threads = [threading.Thread(target=work, args=(s,), name=f"rscylla-{s.name}", daemon=True) for s in chosen]
+    forget = stop.on_set(inner.set) if stop is not None else lambda: None
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        inner.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        raise
+    finally:
+        forget()
+    if failed:
+        for other in failed[1:]:
+            failed[0].add_note(f"then another failed: {other}")
+        raise failed[0]
