@@ -81,6 +81,7 @@ class ConsumerSeries:
         self._source: Watermarked | None = None
         self._counting: Counting | None = None
         self._reporting: Reporting | None = None
+        self._log_ttl_s = 0
         self._incomplete = 0
         self._watermark_us = 0
         self._last_event_us: int | None = None
@@ -127,6 +128,7 @@ class ConsumerSeries:
             self._watermark_us = self._watermark()
             self._source = None
             self._incomplete += self._counting.incomplete_records if self._counting is not None else 0
+            self._log_ttl_s = self._reporting.log_ttl_s if self._reporting is not None else 0
             self._counting = self._reporting = None
 
     def finished(self) -> None:
@@ -289,8 +291,8 @@ class ConsumerSeries:
 
     def log_ttl(self) -> float | None:
         """Return how many seconds the source keeps what it has; None if for ever, or if it does not say."""
-        reporting = self._reporting
-        return (reporting.log_ttl_s or None) if reporting is not None else None
+        reporting = self._reporting  # between two runs the last one's still holds: that is when lag grows
+        return (self._log_ttl_s if reporting is None else reporting.log_ttl_s) or None
 
     def clock_skew(self) -> float | None:
         """Return how many seconds the clock furthest off is ahead of the client's; None if the source does not say."""

@@ -360,6 +360,7 @@ def test_what_the_source_reports_is_shown_while_its_stream_is_open() -> None:
     assert seen[0]["rscylla_log_ttl_seconds", "billing"] == 86_400
     assert seen[0]["rscylla_clock_skew_seconds", "billing"] == -1.5
     assert ("rscylla_poll_age_seconds", "billing") not in bench.scrape(), "nothing is asked between two runs"
+    assert bench.scrape()["rscylla_log_ttl_seconds", "billing"] == 86_400, "to compare the lag with"
 
 
 def test_a_consumer_that_hangs_shows_for_how_long() -> None:
