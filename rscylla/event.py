@@ -239,8 +239,12 @@ class Event(ABC):
 
     @property
     def late(self) -> bool:
-        """Whether a sweep found it after its window had been read."""
+        """Whether a sweep handed it out, behind a fast lane that had passed its place: newer ones came before it."""
         return False
+
+    def as_late(self) -> Event:
+        """Return the same event with ``late`` set."""
+        return _LateEvent(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
@@ -256,6 +260,34 @@ class SimpleEvent(Event):
     timestamp: datetime = attrs.field(factory=lambda: tu.datetime_of(0))
     metadata: bytes = b""
     trace: bytes = b""
+
+
+class _LateEvent(Event):
+    """Another event, whatever its class, that a sweep found. What is asked of it is asked of that one."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    late = True
+    id = property(lambda self: self._event.id)
+    type = property(lambda self: self._event.type)
+    foreign_id = property(lambda self: self._event.foreign_id)
+    timestamp = property(lambda self: self._event.timestamp)
+    timestamp_us = property(lambda self: self._event.timestamp_us)
+    metadata = property(lambda self: self._event.metadata)
+    trace = property(lambda self: self._event.trace)
+    key = property(lambda self: self._event.key)
+    change = property(lambda self: self._event.change)
+
+    def as_late(self) -> Event:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_event":  # not there yet while it is unpickled or copied
+            raise AttributeError(name)
+        return getattr(self._event, name)
 
 
 @attrs.frozen

@@ -146,6 +146,9 @@ class ChangeEvent(Event):
             self._change = Change(self._layout, self._cells) if record is None else record.change(self._index)
         return self._change
 
+    def as_late(self) -> ChangeEvent:
+        return _LateChangeEvent(self._context, self.position, self._cells, self._layout, self._record, self._index)
+
     @property
     def row(self) -> Mapping[str, Any]:
         """The raw delta row by column of the log, decoded, null columns left out."""
@@ -176,16 +179,24 @@ class ChangeEvent(Event):
         keys = self._layout.keys[: len(self._layout.table.partition_key)]
         return {c.name: cell for c in keys if (cell := self._cells[c.index]) is not None}
 
-    @property
-    def table(self) -> tuple[str, str]:
-        """Keyspace and name of the base table."""
     def raw_rows(self) -> tuple[Cells, Cells | None, Cells | None, Cells | None]:
         """Return the undecoded log rows of the change: the delta's, preimage, postimage, and the range's end."""
         if self._record is None:
             return self._cells, None, None, None
         return self._record.raw_rows(self._index)
 
+    @property
+    def table(self) -> tuple[str, str]:
+        """Keyspace and name of the base table."""
         return self._layout.table.keyspace, self._layout.table.name
+
+
+class _LateChangeEvent(ChangeEvent):
+    """A change that a sweep found."""
+
+    __slots__ = ()
+
+    late = True
 
 
 def rows_as_events(rows: LogRows, context: Context) -> Iterator[ChangeEvent]:

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from ..abc import Counting, Reporting, StreamClient, Watermarked
 from ..clock import Clock, SystemClock
-from ..event import Event
+from ._activity import Activity
 
 __all__ = ["ConsumerSeries", "Metrics", "metrics_for"]
 
@@ -87,10 +87,8 @@ class ConsumerSeries:
         self._last_event_us: int | None = None
         self._last_age_us = 0
         self._active_at: float | None = None
-        self._busy: tuple[Clock, float] | None = None
+        self.activity = Activity()
         self._failing = ("", 0)
-        self._at_hand: Event | None = None
-        self._pause = ""
         self._shown: dict[str, Callable[[], float]] = {}
         self._finished = False
         self._open = False
@@ -125,6 +123,7 @@ class ConsumerSeries:
         """Let go of the stream, and keep its last watermark: the lag goes on growing until a run catches up."""
         with self._lock:
             self._open = False
+            self.activity.clear()
             self._watermark_us = self._watermark()
             self._source = None
             self._incomplete += self._counting.incomplete_records if self._counting is not None else 0
@@ -172,28 +171,10 @@ class ConsumerSeries:
         with self._lock:
             self.counts[what] += times
 
-    def begun(self, clock: Clock, event: Event | None = None) -> None:
-        """Note that the consumer was handed *event* now, or goes on with its event after a pause."""
-        if event is not None:
-            self._at_hand = event
-        self._pause = ""
-        self._busy = clock, clock.monotonic()
-
-    def ended(self, *, failed: bool = False) -> None:
-        """Note that the consumer is done with its event, or *failed* at it."""
-        self._at_hand = None
-        self._pause = ""
-        self._busy = None
-        if not failed and self._failing[1]:
+    def moved(self) -> None:
+        """Note that the cursor moved: what failed at this place before did not fail now."""
+        if self._failing[1]:
             self._failing = ("", 0)
-
-    def paused(self, why: str = "") -> None:
-        """Note that the consumer waits on purpose, so that it does not seem to hang; ``begun`` ends that.
-
-        *why* is for people: health checks show it, and take the lane for not ready.
-        """
-        self._busy = None
-        self._pause = why
 
     def event_failed(self, event_id: str) -> None:
         """Count a failure of the event that is being consumed; another one starts at one."""
@@ -259,18 +240,8 @@ class ConsumerSeries:
             return self._incomplete + (self._counting.incomplete_records if self._counting is not None else 0)
 
     def busy(self) -> float:
-        """Return for how many seconds the consumer has been working on its event; 0 between events."""
-        busy = self._busy
-        return 0.0 if busy is None else max(0.0, busy[0].monotonic() - busy[1])
-
-    def at_hand(self) -> str:
-        """Return the id of the event that the consumer works on, "" between events."""
-        event = self._at_hand
-        return "" if event is None else event.id
-
-    def pause(self) -> str:
-        """Return why the consumer waits on purpose, "" if it does not or does not say."""
-        return self._pause
+        """Return for how many seconds the consumer has been working on one event; 0 between events."""
+        return self.activity.longest()[0]
 
     def failing(self) -> tuple[str, int]:
         """Return the id of the event that failed last, and how often in a row; ("", 0) once it was consumed."""

@@ -7,12 +7,14 @@ from .best_effort import best_effort
 from .bootstrap import bootstrap
 from .concurrent import concurrent, partition_of
 from .dead_letter import dead_letter
+from .fast_and_sweep import Lanes, fast_and_sweep, fast_lane_name
 from .parallel import parallel
 from .run_forever import Backoff, run_forever
 
 __all__ = [
     "Ack",
     "Backoff",
+    "Lanes",
     "ack",
     "await_event",
     "batch",
@@ -20,6 +22,8 @@ __all__ = [
     "bootstrap",
     "concurrent",
     "dead_letter",
+    "fast_and_sweep",
+    "fast_lane_name",
     "parallel",
     "partition_of",
     "run_forever",

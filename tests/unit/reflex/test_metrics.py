@@ -122,6 +122,7 @@ def test_the_buckets_are_those_of_reflex() -> None:
             float("inf"),
         ],
         "reflex_consumer_latency_seconds_bucket": [0.01, 0.1, 1, 5, 10, 60, 300, float("inf")],
+        "rscylla_late_by_seconds_bucket": [1, 5, 10, 30, 60, 120, 300, 600, float("inf")],
     }
 
 

@@ -1,0 +1,442 @@
+"""``fast_and_sweep``: one consumer with two lanes, an early one and a safe one behind it that finds what came late.
+
+The fast lane reads with a lag of a second or so, too early for rows that arrive late. The sweep reads the same span
+again when it is safe, and hands out only what the fast lane did not: those events are ``late``. Knows nothing of CDC:
+events are compared by their cursors.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import attrs
+from prometheus_client import CollectorRegistry
+
+from ...abc import Committing, Consumer, CursorStore, Fate, Resetter, Stopper, StreamClient, StreamFunc
+from ...clock import Clock, Stop, SystemClock
+from ...errors import ConfigError, HeadReached, Stopped
+from ...event import Event, Progress, cursor_key
+from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
+from .._run import Spec
+from ..metrics import ConsumerSeries, metrics_for
+from ._ledger import Ledger, Verdict
+
+__all__ = ["Lanes", "fast_and_sweep", "fast_lane_name"]
+
+LEAST_APART = timedelta(seconds=30)
+"""A sweep closer to the fast lane than this misses most of what the fast lane misses."""
+
+SAVE_EVERY_S = 1.0
+"""How often the fast lane's cursor is saved, and the sweep's while it finds nothing late."""
+
+
+def fast_lane_name(consumer: str) -> str:
+    """Return the name of a consumer's fast lane: of its cursor, and in metrics. The sweep has the consumer's own.
+
+    >>> fast_lane_name("billing"), fast_lane_name("billing[0/4]")
+    ('billing[fast]', 'billing[0/4][fast]')
+    """
+    return f"{consumer}[fast]"
+
+
+@attrs.frozen
+class Lanes:
+    """The two specs of one consumer, which must both run, in one process. Iterates as (fast, sweep).
+
+    ``rscylla.parallel(lanes)`` runs both; a ``Service`` takes them among its specs.
+    """
+
+    fast: Spec
+    sweep: Spec
+    _ledger: Ledger = attrs.field(repr=False, eq=False)
+
+    def __iter__(self) -> Iterator[Spec]:
+        return iter((self.fast, self.sweep))
+
+    def __len__(self) -> int:
+        return 2
+
+    @property
+    def remembered(self) -> int:
+        """How many events are remembered now: those between the sweep and the fast lane. Any thread may ask."""
+        return len(self._ledger)
+
+
+def fast_and_sweep(
+    stream: StreamFunc,
+    store: CursorStore,
+    consumer: Consumer,
+    *options: StreamOption,
+    fast: StreamLag | None = None,
+    sweep: StreamLag | None = None,
+    force: bool = False,
+    remember: int = 1_000_000,
+    order: Callable[[str], Any] = cursor_key,
+    fate: Fate | None = None,
+    clock: Clock | None = None,
+    flush_timeout: timedelta = timedelta(seconds=10),
+    registry: CollectorRegistry | None = None,
+) -> Lanes:
+    """Return the two specs of *consumer*: a fast lane, and a sweep that hands out what the fast lane missed.
+
+    Each event is handed out once: by the fast lane in order, or by the sweep with ``event.late`` set, behind newer
+    ones. The consumer gets one event at a time, whichever lane it comes by. A crash at any point repeats events and
+    loses none: the cursor under the consumer's own name is the sweep's and the truth, and where a new process begins
+    with both lanes. That of the fast lane, ``NAME[fast]``, is there to be seen.
+
+    Args:
+        stream: must apply the lag itself (``supports_lag``), as CDC streams do.
+        options: what both streams are opened with, besides the lag: ``StreamToHead``, ``StreamUntil``.
+        fast: the fast lane's lag; a second if not given.
+        sweep: the sweep's, which must be safe; a minute if not given. Rows later than that are missed.
+        force: allow a sweep below 30 seconds, or one less than 30 seconds behind the fast lane.
+        remember: how many events between the lanes are remembered, of some 200 bytes each. When there are more, the
+            oldest are forgotten and handed out again by the sweep.
+        order: gives the key by which the stream's cursors compare, "" the least.
+        fate, clock, flush_timeout, registry: as for ``Spec``.
+
+    Raises:
+        ConfigError: the lags are too close, or an argument makes no sense.
+    """
+    fast = fast or StreamLag(seconds=1)
+    sweep = sweep or StreamLag(seconds=60)
+    _check(stream, consumer, resolve(options), fast.lag, sweep.lag, force, remember)
+    clock = clock or SystemClock()
+    name = consumer.name
+    series = getattr(consumer, "series", None) if registry is None else None
+    if not isinstance(series, ConsumerSeries):
+        series = metrics_for(registry).consumer(name)
+    # The fast lane's numbers go where the consumer's are, which may be on a registry of its own.
+    fast_series = series.beside(fast_lane_name(name))
+    fast_series.configure(clock=clock, lag_alert=None, activity_ttl=None)
+    fast_series.swept()
+    ledger = Ledger(name, order, remember, clock)
+    turn = _Turn(consumer)
+    given: dict[str, Any] = {"fate": fate, "clock": clock, "flush_timeout": flush_timeout}
+    return Lanes(
+        Spec(
+            _LaneStream(stream, lambda client, _: _FastClient(client, ledger)),
+            _FastStore(store, name, ledger, order, clock),
+            _FastConsumer(fast_lane_name(name), turn, fast_series, clock),
+            *options,
+            fast,
+            **given,
+        ),
+        Spec(
+            _LaneStream(stream, lambda client, stop: _SweepClient(client, stop, ledger, order, series, clock)),
+            _SweepStore(store, ledger),
+            _LaneConsumer(name, turn, series),
+            *options,
+            sweep,
+            **given,
+        ),
+        ledger,
+    )
+
+
+def _check(
+    stream: StreamFunc,
+    consumer: Consumer,
+    options: StreamOptions,
+    fast: timedelta,
+    sweep: timedelta,
+    force: bool,
+    remember: int,
+) -> None:
+    if not getattr(stream, "supports_lag", False):
+        raise ConfigError(
+            "fast_and_sweep: the stream does not apply the lag itself, so that a sweep would read it as early as the "
+            "fast lane; give it a stream whose supports_lag is true, such as that of NewStream"
+        )
+    if isinstance(consumer, Committing):
+        raise ConfigError(
+            f'fast_and_sweep: consumer "{consumer.name}" moves the cursor of its run itself and cannot serve two; give '
+            "it a consumer that is done with an event when it returns"
+        )
+    if options.lag is not None or options.from_head:
+        raise ConfigError(
+            "fast_and_sweep: the lags go to fast= and sweep=; to start at the head, first save stream.head_cursor(...) "
+            "as the consumer's cursor"
+        )
+    if sweep <= fast:
+        raise ConfigError("fast_and_sweep: sweep= must be a longer lag than fast=")
+    if not force and (sweep < SAFE_LAG or sweep - fast < LEAST_APART):
+        raise ConfigError(
+            f"fast_and_sweep: a sweep of {sweep.total_seconds():g} s behind a fast lane of {fast.total_seconds():g} s "
+            f"misses rows that come late; make it {LEAST_APART.total_seconds():g} s longer, or pass force=True"
+        )
+    if remember < 1:
+        raise ConfigError("fast_and_sweep: remember must be 1 or more")
+
+
+# ---------------------------------------------------------------- the consumer's side
+
+
+class _Turn:
+    """The consumer of two lanes: gets one event at a time, and is told when the first run starts and the last ends."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self._lock = threading.RLock()
+        self._lanes = set[str]()
+
+    def take(self, event: Event, fate: Fate) -> None:
+        with self._lock:
+            self.consumer.consume(event, fate)
+
+    def enter(self, lane: str) -> None:
+        with self._lock:
+            if not self._lanes and isinstance(self.consumer, Resetter):
+                self.consumer.reset()
+            self._lanes.add(lane)
+
+    def leave(self, lane: str) -> None:
+        with self._lock:
+            if lane in self._lanes:
+                self._lanes.discard(lane)
+                if not self._lanes and isinstance(self.consumer, Stopper):
+                    self.consumer.stop()
+
+
+class _LaneConsumer:
+    """The consumer as one lane drives it."""
+
+    def __init__(self, name: str, turn: _Turn, series: ConsumerSeries) -> None:
+        self._name = name
+        self._turn = turn
+        self.series = series
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def reset(self) -> None:
+        self._turn.enter(self._name)
+        self.series.started()
+
+    def stop(self) -> None:
+        self._turn.leave(self._name)
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        self._turn.take(event, fate)
+
+
+class _FastConsumer(_LaneConsumer):
+    """The consumer as the fast lane drives it, with the ages of its events in series of the lane's own."""
+
+    def __init__(self, name: str, turn: _Turn, series: ConsumerSeries, clock: Clock) -> None:
+        super().__init__(name, turn, series)
+        self._clock = clock
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        clock, series = self._clock, self.series
+        now_us, started, event_us = clock.now_us(), clock.monotonic(), event.timestamp_us
+        series.arrived(event_us, now_us, started)
+        outcome: str | None = None
+        try:
+            super().consume(event, fate)
+            outcome = "consumed"
+        finally:
+            series.handled(outcome, now_us - event_us, clock.monotonic() - started)
+
+
+# ---------------------------------------------------------------- the cursors' side
+
+
+class _FastStore:
+    """Where the fast lane keeps its cursor: in the ledger, and now and then in the store for people to see."""
+
+    def __init__(
+        self, store: CursorStore, sweep: str, ledger: Ledger, order: Callable[[str], Any], clock: Clock
+    ) -> None:
+        self._store = store
+        self._sweep = sweep
+        self._ledger = ledger
+        self._order = order
+        self._clock = clock
+        self._saved: Any = None
+        self._saved_at = 0.0
+        self._unsaved: tuple[str, str] | None = None
+
+    def get_cursor(self, consumer: str) -> str:
+        self._unsaved = None
+        self._saved = self._order(self._store.get_cursor(consumer))
+        self._saved_at = self._clock.monotonic()
+        return self._ledger.open_fast(self._store.get_cursor(self._sweep))
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        self._ledger.commit(cursor)
+        self._unsaved = consumer, cursor
+        if self._clock.monotonic() - self._saved_at >= SAVE_EVERY_S:
+            self._save()
+
+    def _save(self) -> None:
+        if self._unsaved is None:
+            return
+        consumer, cursor = self._unsaved
+        key = self._order(cursor)
+        # After a restart the lane begins at the sweep's cursor, below what was saved for it before.
+        if self._saved is None or key > self._saved:
+            self._store.set_cursor(consumer, cursor)
+            self._saved = key
+        self._unsaved, self._saved_at = None, self._clock.monotonic()
+
+    def flush(self) -> None:
+        self._save()
+        self._store.flush()
+
+    def close(self) -> None:
+        self.flush()
+        self._store.close()
+
+
+class _SweepStore:
+    """Where the sweep keeps its cursor; what lies before it need not be remembered."""
+
+    def __init__(self, store: CursorStore, ledger: Ledger) -> None:
+        self._store = store
+        self._ledger = ledger
+
+    def get_cursor(self, consumer: str) -> str:
+        return self._store.get_cursor(consumer)
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        self._store.set_cursor(consumer, cursor)
+        self._ledger.sweep(cursor)
+
+    def flush(self) -> None:
+        self._store.flush()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+# ---------------------------------------------------------------- the streams' side
+
+
+class _LaneStream:
+    """A stream whose clients are wrapped for a lane."""
+
+    supports_lag = True
+
+    def __init__(self, stream: StreamFunc, wrap: Callable[[StreamClient, Stop], StreamClient]) -> None:
+        self._stream = stream
+        self._wrap = wrap
+
+    @property
+    def source(self) -> str:
+        return str(getattr(self._stream, "source", ""))
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+        stop = stop or Stop()
+        return self._wrap(self._stream(after, *options, stop=stop), stop)
+
+
+class _LaneClient:
+    """An open stream of a lane: what the source's client tells of itself is handed on."""
+
+    def __init__(self, client: StreamClient) -> None:
+        self._client = client
+
+    @property
+    def watermark_us(self) -> int:
+        return int(getattr(self._client, "watermark_us", 0))
+
+    @property
+    def incomplete_records(self) -> int:
+        return int(getattr(self._client, "incomplete_records", 0))
+
+    @property
+    def poll_age_s(self) -> float:
+        return float(getattr(self._client, "poll_age_s", 0.0))
+
+    @property
+    def log_ttl_s(self) -> int:
+        return int(getattr(self._client, "log_ttl_s", 0))
+
+    @property
+    def clock_skew_us(self) -> int:
+        return int(getattr(self._client, "clock_skew_us", 0))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _FastClient(_LaneClient):
+    """Tells the ledger what the fast lane hands out."""
+
+    def __init__(self, client: StreamClient, ledger: Ledger) -> None:
+        super().__init__(client)
+        self._ledger = ledger
+
+    def recv(self) -> Event | Progress:
+        try:
+            item = self._client.recv()
+        except HeadReached:
+            self._ledger.end_fast()
+            raise
+        if isinstance(item, Event):
+            self._ledger.hand(item.id)
+        return item
+
+
+class _SweepClient(_LaneClient):
+    """Hands out what the fast lane missed, as late; of the rest only now and then that the cursor may move over it."""
+
+    def __init__(
+        self,
+        client: StreamClient,
+        stop: Stop,
+        ledger: Ledger,
+        order: Callable[[str], Any],
+        series: ConsumerSeries,
+        clock: Clock,
+    ) -> None:
+        super().__init__(client)
+        self._stop = stop
+        self._ledger = ledger
+        self._order = order
+        self._series = series
+        self._clock = clock
+        self._held: tuple[Event, Any] | None = None  # read, and not yet judged
+        self._over: Event | None = None  # the last of those that were handed out before, not yet told
+        self._told_at = clock.monotonic()
+
+    def recv(self) -> Event | Progress:
+        while True:
+            if self._over is not None and self._clock.monotonic() - self._told_at >= SAVE_EVERY_S:
+                return self._progress(self._over)
+            try:
+                held = self._held or self._next()
+                if isinstance(held, Progress):
+                    return held
+                self._held = held
+                event, key = held
+                if self._over is not None and not self._ledger.passed(key):
+                    return self._progress(self._over)  # before a wait of unknown length
+                verdict = self._ledger.judge(key, self._stop)
+            except (HeadReached, Stopped):
+                if self._over is not None:
+                    return self._progress(self._over)  # saved first; the next call says the same again
+                raise
+            self._held = None
+            if verdict is Verdict.DELIVERED:
+                self._over = event
+                continue
+            self._over = None
+            self._series.found_late(self._ledger.passed_for(key), unproven=verdict is Verdict.UNPROVEN)
+            return event.as_late()
+
+    def _next(self) -> Progress | tuple[Event, Any]:
+        item = self._client.recv()
+        if isinstance(item, Progress):
+            self._over, self._told_at = None, self._clock.monotonic()
+            return item
+        return item, self._order(item.id)
+
+    def _progress(self, event: Event) -> Progress:
+        self._over, self._told_at = None, self._clock.monotonic()
+        return Progress(event.id, event.timestamp_us)

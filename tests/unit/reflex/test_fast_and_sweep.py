@@ -1,0 +1,463 @@
+"""Tests of ``fast_and_sweep``: each event once, what is late by the sweep, and after crashes repeats but no misses."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from latelog import LateLog, Row
+from prometheus_client import CollectorRegistry
+
+from rscylla import (
+    ConfigError,
+    Consumer,
+    Event,
+    Fate,
+    HeadReached,
+    Lanes,
+    RunError,
+    SimpleEvent,
+    Stop,
+    StreamFromHead,
+    StreamLag,
+    StreamToHead,
+    fast_and_sweep,
+    fast_lane_name,
+    parallel,
+    run,
+)
+from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def cursor_text(cursor: str) -> str:
+    return cursor
+
+
+class Bench:
+    """A log with late rows, a store, and a process with two lanes that reads to the head when told to."""
+
+    def __init__(self, *, remember: int = 1_000_000, buffered: bool = False) -> None:
+        self.clock = ManualClock()
+        self.log = LateLog(self.clock)
+        self.store = FakeCursorStore(order=cursor_text, buffered=buffered)
+        self.registry = CollectorRegistry()
+        self.remember = remember
+        self.got: list[tuple[str, bool]] = []
+        self.fail_in: int | None = None
+        self.failure: BaseException = ValueError("no")
+        self.start()
+
+    def start(self) -> None:
+        """Start a new process: nothing of the old one is left but the store."""
+        consumer = Consumer("billing", self.consume, registry=self.registry, clock=self.clock)
+        self.lanes = fast_and_sweep(
+            self.log,
+            self.store,
+            consumer,
+            StreamToHead(),
+            remember=self.remember,
+            order=cursor_text,
+            clock=self.clock,
+        )
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        if self.fail_in is not None:
+            self.fail_in -= 1
+            if self.fail_in < 0:
+                self.fail_in = None
+                raise self.failure
+        self.got.append((event.id, event.late))
+
+    def fast(self) -> None:
+        with pytest.raises(HeadReached):
+            run(self.lanes.fast)
+
+    def sweep(self) -> None:
+        with pytest.raises(HeadReached):
+            run(self.lanes.sweep)
+
+    def value(self, name: str, consumer: str = "billing", **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, {"consumer_name": consumer, **labels})
+
+
+def ids(rows: list[Row]) -> list[tuple[str, bool]]:
+    return [(row.id, False) for row in rows]
+
+
+def test_the_sweep_hands_out_only_what_the_fast_lane_missed() -> None:
+    bench = Bench()
+    first = bench.log.write()
+    late = bench.log.write(arrives_after=20)
+    last = bench.log.write()
+    bench.clock.advance(2)
+    bench.fast()
+    assert bench.got == ids([first, last])
+    bench.clock.advance(60)
+    bench.fast()
+    bench.sweep()
+    assert bench.got == [*ids([first, last]), (late.id, True)]
+    assert bench.value("rscylla_late_events_total") == 1
+    assert bench.value("rscylla_late_by_seconds_sum") == pytest.approx(60, abs=1.5)
+    assert bench.value("rscylla_unproven_events_total") == 0
+    bench.clock.advance(600)
+    bench.fast()
+    bench.sweep()
+    assert len(bench.got) == 3
+    assert bench.lanes.remembered == 0
+
+
+def test_the_sweep_reads_again_and_later() -> None:
+    """R1: a sweep that only hands out later, but reads as early as the fast lane, would find nothing."""
+    bench = Bench()
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    assert [options.lag for _, options in bench.log.opened] == [timedelta(seconds=1), timedelta(seconds=60)]
+    assert bench.log.reads == 2
+
+
+def test_the_sweep_never_overtakes_the_fast_lane() -> None:
+    bench = Bench()
+    rows = [bench.log.write() for _ in range(3)]
+    bench.clock.advance(2)
+    bench.fast()
+    bench.clock.advance(100)
+    rows.append(bench.log.write())
+    bench.clock.advance(100)
+    bench.sweep()  # all is old enough, but the fast lane has not been there
+    assert bench.got == ids(rows[:3])
+    assert bench.store.durable["billing"] < rows[3].id
+    bench.fast()
+    bench.sweep()
+    assert bench.got == ids(rows)
+
+
+def test_a_sweep_alone_waits_until_it_is_stopped() -> None:
+    bench = Bench()
+    bench.log.write()
+    bench.clock.advance(100)
+    stop, ended = Stop(), list[BaseException]()
+
+    def drive() -> None:
+        try:
+            run(bench.lanes.sweep, stop=stop)
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            ended.append(error)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    stop.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [type(error).__name__ for error in ended] == ["Stopped"]
+    assert bench.got == []
+
+
+def test_after_a_kill_the_lanes_begin_at_the_sweeps_cursor_and_repeat_in_order() -> None:
+    bench = Bench()
+    old = bench.log.write()
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    rows = [bench.log.write(), bench.log.write()]
+    late = bench.log.write(arrives_after=10)
+    bench.clock.advance(2)
+    bench.fast()
+    assert bench.got == ids([old, *rows])
+    bench.start()
+    bench.clock.advance(20)
+    bench.fast()
+    assert bench.got[3:] == ids([*rows, late])  # the fast lane saw it at its second try: in order, and not late
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    assert len(bench.got) == 6
+
+
+def test_a_lane_that_fails_goes_on_where_it_was_while_the_process_lives() -> None:
+    bench = Bench()
+    rows = [bench.log.write() for _ in range(4)]
+    late = bench.log.write(arrives_after=10)
+    bench.clock.advance(5)
+    bench.fail_in = 2
+    with pytest.raises(RunError):
+        run(bench.lanes.fast)
+    bench.fast()
+    bench.clock.advance(100)
+    bench.fast()
+    bench.fail_in = 0
+    with pytest.raises(RunError):
+        run(bench.lanes.sweep)
+    bench.sweep()
+    assert bench.got == [*ids(rows), (late.id, True)]
+
+
+def test_a_sweep_that_failed_before_it_saved_its_cursor_still_knows_what_was_delivered() -> None:
+    bench = Bench()
+    rows = [bench.log.write() for _ in range(4)]
+    bench.clock.advance(100)
+    bench.fast()
+    for _ in range(2):
+        bench.store.fail("set_cursor", OSError("down"))
+        with pytest.raises(RunError):
+            run(bench.lanes.sweep)
+    bench.sweep()
+    assert bench.got == ids(rows)
+
+
+def test_more_events_than_are_remembered_come_again_and_none_is_missed(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(remember=3)
+    rows = [bench.log.write() for _ in range(5)]
+    late = bench.log.write(arrives_after=10)
+    bench.clock.advance(5)
+    bench.fast()
+    assert bench.lanes.remembered == 3
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    assert bench.got == [*ids(rows), *((row.id, True) for row in rows[:2]), (late.id, True)]
+    assert bench.value("rscylla_unproven_events_total") == 2
+    assert bench.value("rscylla_late_by_seconds_count") == 1
+    assert caplog.text.count("the sweep will hand out the oldest of them again") == 1
+
+
+def test_the_cursor_of_a_plain_consumer_is_taken_over_and_back() -> None:
+    bench = Bench()
+    rows = [bench.log.write() for _ in range(2)]
+    bench.store.durable["billing"] = rows[0].id
+    bench.clock.advance(2)
+    bench.fast()
+    assert bench.got == ids(rows[1:])
+    assert bench.store.durable["billing"] == rows[0].id  # a plain run would repeat the second, and miss nothing
+
+
+def test_lanes_that_find_the_sweep_ahead_of_them_go_there() -> None:
+    """So it is when another process held the lease meanwhile, or an operator moved the cursor."""
+    bench = Bench()
+    bench.log.write()
+    bench.clock.advance(2)
+    bench.fast()
+    done = bench.log.write()
+    bench.store.durable["billing"] = done.id
+    last = bench.log.write()
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    assert [event_id for event_id, _ in bench.got[1:]] == [last.id]
+
+
+def test_the_fast_lanes_cursor_is_saved_now_and_then_and_at_the_end() -> None:
+    bench = Bench()
+    for _ in range(10):
+        bench.log.write()
+    bench.clock.advance(5)
+    bench.fast()
+    assert fast_lane_name("billing") in bench.store.durable
+    assert len(bench.store.writes) <= 2
+    bench.start()
+    bench.fast()  # from the sweep's cursor, below what is saved
+    assert len(bench.got) == 20
+
+
+def test_the_metrics_of_the_fast_lane_stand_beside_the_consumers() -> None:
+    bench = Bench()
+    bench.log.write()
+    bench.clock.advance(3)
+    bench.fast()
+    fast = fast_lane_name("billing")
+    assert bench.value("reflex_consumer_event_age_seconds_sum", fast) == pytest.approx(3)
+    assert bench.value("rscylla_unsafe_lag", fast) == 0  # what it misses, the sweep finds
+    assert bench.value("rscylla_consumed_events_total") == 1
+
+
+def test_the_consumer_gets_one_event_at_a_time_and_is_reset_and_stopped_once() -> None:
+    clock = ManualClock()
+    log = LateLog(clock)
+    late = [log.write(arrives_after=0.0 if i % 3 else 10.0) for i in range(60)]
+    clock.advance(5)
+    busy = threading.Lock()
+    got: list[str] = []
+
+    class Careful(RecordingConsumer):
+        def consume(self, event: Event, fate: Fate) -> None:
+            assert busy.acquire(blocking=False), "two events at once"
+            got.append(event.id)
+            busy.release()
+
+    consumer = Careful("careful")
+    lanes = fast_and_sweep(
+        log,
+        FakeCursorStore(order=cursor_text),
+        consumer,
+        StreamToHead(),
+        order=cursor_text,
+        clock=clock,
+        registry=CollectorRegistry(),
+    )
+    with pytest.raises(HeadReached):
+        run(lanes.fast)
+    clock.advance(100)
+    parallel(lanes)
+    assert sorted(got) == sorted(row.id for row in late)
+    assert (consumer.resets, consumer.stops) == (consumer.resets, consumer.resets)
+    assert consumer.resets in (2, 3)  # the first run, then both lanes: together, or one after the other
+
+
+def test_an_error_that_nothing_mends_stops_both_lanes() -> None:
+    bench = Bench()
+    bench.log.write()
+    bench.clock.advance(100)
+    bench.fail_in, bench.failure = 0, ConfigError("wrong")
+    with pytest.raises(RunError, match="wrong"):
+        parallel(bench.lanes)
+
+
+def test_late_is_a_flag_on_the_same_event() -> None:
+    @attrs.frozen
+    class Own(SimpleEvent):
+        extra: int = 7
+
+    event = Own("e1", 2, '{"id":1}')
+    late = event.as_late()
+    assert (late.late, event.late, late.as_late()) == (True, False, late)
+    assert (late.id, late.type, late.key, late.change, late.timestamp) == ("e1", 2, {"id": 1}, None, event.timestamp)
+    assert late.extra == 7  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        late.other  # type: ignore[attr-defined]  # noqa: B018
+
+
+class OwnCursor(RecordingConsumer):
+    def begin(self, scope: Any) -> None: ...
+
+    def progress(self, cursor: str) -> None: ...
+
+    def drain(self) -> None: ...
+
+
+def refused(make: Callable[[], Lanes], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make()
+
+
+def test_what_cannot_work_is_refused() -> None:
+    log, store, consumer = LateLog(ManualClock()), FakeCursorStore(), RecordingConsumer()
+    lag = StreamLag
+    refused(lambda: fast_and_sweep(FakeStream(), store, consumer), "does not apply the lag itself")
+    refused(lambda: fast_and_sweep(log, store, OwnCursor()), "moves the cursor of its run itself")
+    refused(lambda: fast_and_sweep(log, store, consumer, lag(seconds=3)), "fast= and sweep=")
+    refused(lambda: fast_and_sweep(log, store, consumer, StreamFromHead()), "head_cursor")
+    refused(lambda: fast_and_sweep(log, store, consumer, fast=lag(seconds=5), sweep=lag(seconds=5)), "longer lag")
+    refused(lambda: fast_and_sweep(log, store, consumer, fast=lag(seconds=9), sweep=lag(seconds=38)), "force=True")
+    refused(lambda: fast_and_sweep(log, store, consumer, sweep=lag(seconds=25)), "force=True")
+    refused(lambda: fast_and_sweep(log, store, consumer, remember=0), "remember")
+    fast_and_sweep(log, store, consumer, sweep=lag(seconds=5), force=True, registry=CollectorRegistry())
+
+
+# ---------------------------------------------------------------- any schedule
+
+STEPS = st.one_of(
+    st.tuples(st.just("write"), st.sampled_from([0.0, 0.0, 0.5, 3.0, 20.0, 59.0])),
+    st.tuples(st.just("pass"), st.sampled_from([0.1, 1.0, 7.0, 30.0, 70.0])),
+    st.tuples(st.just("fast"), st.none()),
+    st.tuples(st.just("sweep"), st.none()),
+    st.tuples(st.sampled_from(["fast fails", "sweep fails", "fast dies", "sweep dies"]), st.integers(0, 4)),
+    st.tuples(st.sampled_from(["store fails", "process dies"]), st.none()),
+)
+
+
+class Schedule:
+    """Runs the steps of one schedule and holds what was delivered against what was written."""
+
+    def __init__(self, *, buffered: bool, remember: int) -> None:
+        self.bench = Bench(buffered=buffered, remember=remember)
+        self.rows: list[Row] = []
+        self.crashes = 0
+
+    def step(self, what: str, how: Any) -> None:
+        bench = self.bench
+        if what == "write":
+            self.rows.append(bench.log.write(arrives_after=how))
+        elif what == "pass":
+            bench.clock.advance(how)
+        elif what == "process dies":
+            self.die()
+        elif what == "store fails":
+            bench.store.fail("set_cursor", OSError("down"))
+        else:
+            lane, _, ends = what.partition(" ")
+            bench.fail_in = how if ends else None
+            bench.failure = ValueError("no") if ends == "fails" else Killed()
+            self.run(bench.lanes.fast if lane == "fast" else bench.lanes.sweep)
+            bench.fail_in = None
+        self.check_cursor()
+
+    def run(self, spec: Any) -> None:
+        if spec is self.bench.lanes.sweep:
+            self.bench.lanes._ledger.end_fast()  # nobody runs it meanwhile, so the sweep ends where it would wait
+        try:
+            run(spec)
+        except (HeadReached, RunError):
+            pass
+        except Killed:
+            self.die()
+
+    def die(self) -> None:
+        self.crashes += 1
+        self.bench.store.crash()
+        self.bench.start()
+
+    def check_cursor(self) -> None:
+        """The sweep's cursor, durable or not, passes no row that was not delivered."""
+        cursor = self.bench.store.get_cursor("billing")
+        got = {event_id for event_id, _ in self.bench.got}
+        assert [row for row in self.rows if row.id <= cursor and row.id not in got] == []
+
+    def finish(self) -> None:
+        self.bench.fail_in = None
+        for _ in range(3):
+            self.bench.clock.advance(200)
+            self.run(self.bench.lanes.fast)
+            self.run(self.bench.lanes.sweep)
+        got = Counter(event_id for event_id, _ in self.bench.got)
+        assert [row.id for row in self.rows if row.id not in got] == []
+
+
+@settings(max_examples=100)
+@given(steps=st.lists(STEPS, max_size=40), buffered=st.booleans(), remember=st.sampled_from([1, 3, 1_000_000]))
+def test_no_schedule_of_late_rows_and_crashes_misses_one(
+    steps: list[tuple[str, Any]], buffered: bool, remember: int
+) -> None:
+    schedule = Schedule(buffered=buffered, remember=remember)
+    for what, how in steps:
+        schedule.step(what, how)
+    schedule.finish()
+
+
+CALM = STEPS.filter(lambda step: step[0] not in ("process dies", "fast dies", "sweep dies", "store fails"))
+
+
+@settings(max_examples=100)
+@given(steps=st.lists(CALM, max_size=40))
+def test_while_the_process_lives_no_event_comes_twice_and_late_means_missed(steps: list[tuple[str, Any]]) -> None:
+    """Lanes fail and run again: the ledger outlives that."""
+    schedule = Schedule(buffered=False, remember=1_000_000)
+    for what, how in steps:
+        schedule.step(what, how)
+    schedule.finish()
+    got = schedule.bench.got
+    assert sorted(event_id for event_id, _ in got) == sorted(row.id for row in schedule.rows)
+    highest = ""
+    for event_id, late in got:
+        assert late or event_id > highest
+        highest = max(highest, event_id)
