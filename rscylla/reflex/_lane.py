@@ -45,9 +45,14 @@ def current_lane() -> Lane | None:
 
 @contextmanager
 def entered(lane: Lane) -> Iterator[Lane]:
-    """Make *lane* the current one."""
+    """Make *lane* the current one, and with it its event, if it has one, what this thread is known to work on."""
     token = _current.set(lane)
+    activity = lane.series.activity if lane.event is not None else None
+    if activity is not None and lane.event is not None:
+        activity.begin(lane.clock, lane.event)
     try:
         yield lane
     finally:
+        if activity is not None:
+            activity.end()
         _current.reset(token)

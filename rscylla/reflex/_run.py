@@ -112,14 +112,14 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
         RunError: anything else that is an ``Exception``: the stage, consumer and event are named, the cause chained.
             What fails while the run is put away is attached to the first error as a note.
     """
-    scope = Scope(spec.name, spec.store, spec.clock, spec.fate, stop or Stop())
+    scope = Scope(spec.name, spec.store, spec.clock, spec.fate, stop or Stop(), moved=spec.series.moved)
     lane = Lane(spec.name, spec.source, scope.stop, spec.clock, spec.series)
     at = _Place()
     with entered(lane):
         try:
             _drive(spec, scope, lane, at)
         except BaseException as error:
-            spec.series.ended(failed=True)
+            spec.series.activity.end()
             left = _put_away(spec, at.client)
             scope.end()
             failure = _ended(spec, scope, at, error, left)
@@ -176,10 +176,12 @@ def _drive(spec: Spec, scope: Scope, lane: Lane, at: _Place) -> NoReturn:
             _hold_back(event, hold, clock, stop)
         at.stage = "consume"
         scope.check()  # what was set while the stream was waited for counts: nothing is begun any more
-        series.begun(clock, event)
-        consumer.consume(event, fate)
-        series.ended()
-        if committing is None:
+        if committing is not None:
+            consumer.consume(event, fate)
+        else:
+            series.activity.begin(clock, event)
+            consumer.consume(event, fate)
+            series.activity.end()
             fate.tempt("after_consume")
             at.stage = "set_cursor"
             scope.commit(event.id)

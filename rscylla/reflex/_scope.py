@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import attrs
 
@@ -25,15 +26,19 @@ class Failure:
 class Scope:
     """One run as its consumer sees it; see ``rscylla.abc.RunScope``. Thread-safe.
 
-    Its stop signal is one of its own: set with that of the caller, by ``fail``, and at the end of the run.
+    Its stop signal is one of its own: set with that of the caller, by ``fail``, and at the end of the run. *moved* is
+    called whenever the cursor was saved.
     """
 
-    def __init__(self, name: str, store: CursorStore, clock: Clock, fate: Fate, stop: Stop) -> None:
+    def __init__(
+        self, name: str, store: CursorStore, clock: Clock, fate: Fate, stop: Stop, *, moved: Callable[[], None]
+    ) -> None:
         self.stop = Stop()
         self._outer = stop
         self.clock = clock
         self.fate = fate
         self._name = name
+        self._moved = moved
         self._store = store
         self._lock = threading.Lock()
         self._failure: Failure | None = None
@@ -53,6 +58,7 @@ class Scope:
         """Save *cursor*, with the fate of ``run`` before it."""
         self.fate.tempt("before_set_cursor")
         self._store.set_cursor(self._name, cursor)
+        self._moved()
 
     def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
         """End the run with *error*; the first one counts."""

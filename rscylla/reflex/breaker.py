@@ -209,9 +209,9 @@ def _show(lane: Lane | None, why: str) -> None:
     if lane is None:
         return
     if why:
-        lane.series.paused(why)
+        lane.series.activity.pause(why)
     else:
-        lane.series.begun(lane.clock)
+        lane.series.activity.resume()
 
 
 def _predicate(outage: Outage) -> Callable[[Exception], bool]:

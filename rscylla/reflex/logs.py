@@ -46,8 +46,8 @@ class JsonFormatter(logging.Formatter):
 
     Members: ``time`` (RFC 3339, UTC, microseconds), ``level``, ``logger``, ``message``; in a lane ``consumer``,
     ``event_id`` and ``source``; what ``extra=`` gave; ``error`` and ``traceback`` where there is an exception. What
-    JSON does not know becomes text. Where handlers work in a thread of their own, as those of a ``QueueListener``, put a
-    ``LaneFilter`` on the ``QueueHandler``: only the thread that logs knows its lane.
+    JSON does not know becomes text. Where handlers work in a thread of their own, as those of a ``QueueListener``,
+    put a ``LaneFilter`` on the ``QueueHandler``: only the thread that logs knows its lane.
 
     Args:
         tracebacks: whether to show them. Their text may hold row values.

@@ -91,7 +91,8 @@ class _Traced(Wrapper):
         """Return the headers that the event carries, none if it has none."""
         try:
             trace = self._trace_of(event)
-        except Exception as error:  # noqa: BLE001 - an event that cannot be traced is still to be consumed
+        except Exception as error:
+            # An event that cannot be traced is still to be consumed.
             log.debug('consumer "%s": no trace context of event %s', self.name, event.id, exc_info=error)
             return {}
         text = trace.decode("ascii", "replace") if isinstance(trace, bytes) else trace or ""

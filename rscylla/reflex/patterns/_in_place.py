@@ -64,12 +64,12 @@ class InPlace(Wrapper):
             self._failed(event, tries)
             if lane is not None:
                 lane.series.event_failed(event.id)
-                lane.series.paused()
+                lane.series.activity.pause("")
             if clock.wait(stop, self._backoff.seconds(tries)):
                 # The error is no news then, and the event comes again.
                 raise Stopped from error
             if lane is not None:
-                lane.series.begun(clock)
+                lane.series.activity.resume()
             try:
                 self._inner.consume(event, fate)
             except Exception as next_error:  # noqa: BLE001 - the same

@@ -319,10 +319,11 @@ class Service:
             self._term.set()
             left = self._await_lanes()
             for worker in left:
+                event = worker.spec.series.activity.longest()[1]
                 log.error(
                     'lane "%s" has not ended and is left behind%s; what it has not saved comes again',
                     worker.name,
-                    f", at event {event_id}" if (event_id := worker.spec.series.at_hand()) else "",
+                    "" if event is None else f", at event {event.id}",
                 )
             self._let_go(left)
             self.exit_code = self._code(left)
@@ -376,6 +377,7 @@ class Service:
 
     def _lane_facts(self, worker: Worker) -> health.LaneFacts:
         series = worker.spec.series
+        busy_s, event = series.activity.longest()
         return health.LaneFacts(
             consumer=worker.name,
             source=worker.spec.source,
@@ -384,10 +386,10 @@ class Service:
             watermark_lag_s=series.watermark_lag(),
             last_event_age_s=series.last_event_age(),
             poll_age_s=series.poll_age(),
-            busy_s=series.busy(),
-            pause=series.pause(),
+            busy_s=busy_s,
+            pause=series.activity.why(),
             failing=series.failing()[1],
-            event_id=series.at_hand(),
+            event_id="" if event is None else event.id,
             dead_letters=None if self._depth is None else self._depth.of(worker.name),
             why="" if worker.failure is None else str(worker.failure),
         )

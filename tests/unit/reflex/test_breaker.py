@@ -16,7 +16,7 @@ from rscylla.clock import Stop
 from rscylla.errors import ConfigError, FateError, HeadReached, RunError, Stopped
 from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
-from rscylla.reflex import NO_FATE, Backoff, Consumer, Spec, run
+from rscylla.reflex import NO_FATE, Backoff, Consumer, Spec, concurrent, run
 from rscylla.reflex.breaker import CircuitBreaker
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
@@ -159,12 +159,12 @@ def test_while_it_pauses_the_consumer_does_not_seem_to_hang_and_says_why() -> No
     warehouse = Warehouse(bench.clock, down_s=29)
     consumer = Consumer("billing", warehouse.call, registry=bench.registry, clock=bench.clock)
     shown: list[tuple[float, str]] = []
-    bench.clock.on_wait = lambda seconds: shown.append((consumer.series.busy(), consumer.series.pause()))
+    bench.clock.on_wait = lambda seconds: shown.append((consumer.series.busy(), consumer.series.activity.why()))
     spec = Spec(FakeStream(EVENTS), bench.store, bench.breaker.guard(consumer), StreamToHead(), clock=bench.clock)
     with pytest.raises(HeadReached):
         run(spec)
     assert shown == [(0, 'circuit breaker "warehouse" is open')]
-    assert consumer.series.pause() == ""
+    assert consumer.series.activity.why() == ""
 
 
 def test_one_lane_opens_it_for_all_and_only_one_probes() -> None:
@@ -273,3 +273,17 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"rscylla\[service\]"):
         Bench()
+
+
+def test_workers_of_a_concurrent_consumer_pause_alike_and_none_seems_to_hang_afterwards() -> None:
+    bench = Bench(failures=1)
+    warehouse = Warehouse(bench.clock, down_s=29)
+    inner = Consumer("billing", warehouse.call, registry=bench.registry, clock=bench.clock)
+    consumer = concurrent(bench.breaker.guard(inner), max_in_flight=2)
+    spec = Spec(FakeStream(EVENTS), bench.store, consumer, StreamToHead(), clock=bench.clock)
+    with pytest.raises(HeadReached):
+        run(spec)
+    assert sorted({event for event, _ in warehouse.calls}) == ["e1", "e2", "e3"]
+    assert bench.store.durable == {"billing": "e3"}
+    bench.clock.advance(3600)
+    assert inner.series.busy() == 0
