@@ -1,0 +1,485 @@
+"""The readers that Spark drives, driven by hand on a clock of the test's: no Java, and no time passes by itself."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+import rscylla
+from rscylla._timeuuid import datetime_of, format_time
+from rscylla.cdc.driver import LogSession
+from rscylla.embedded import EmbeddedScylla
+from rscylla.errors import ConfigError, CursorExpired, TableChanged
+from rscylla.event import EventID
+from rscylla.spark import planning, reading
+from rscylla.spark.filters import Narrowing
+from rscylla.spark.offsets import Offset
+from rscylla.spark.session import close_sessions
+from rscylla.spark.source import Reader, ScyllaCdcDataSource, StreamReader
+from rscylla.testing import ManualClock
+
+ALL = ReadAllAvailable()
+NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+
+Row = dict[str, Any]
+
+
+@attrs.define
+class World:
+    """A server on a driven clock with one table, and the data source on it."""
+
+    scylla: EmbeddedScylla
+    clock: ManualClock
+    session: rscylla.Session
+    written: int = 0
+
+    def write(self, count: int, *, every: timedelta = timedelta()) -> None:
+        for _ in range(count):
+            self.session.execute(f"INSERT INTO ks.t (pk, ck, v) VALUES ({self.written % 7}, {self.written}, 1)")
+            self.written += 1
+            self.clock.advance(every.total_seconds())
+
+    def source(self, **more: object) -> ScyllaCdcDataSource:
+        options = {
+            "contactPoints": f"{self.scylla.contact_points[0]}:{self.scylla.port}",
+            "keyspace": "ks",
+            "table": "t",
+            "lag": "30s",
+            "consistency": "ONE",
+            "parallelism": "3",
+        }
+        return ScyllaCdcDataSource(CaseInsensitiveDict({**options, **{n: str(v) for n, v in more.items()}}))
+
+    def stream(self, **more: object) -> StreamReader:
+        source = self.source(**more)
+        reader = source.streamReader(schema=source.schema())
+        assert isinstance(reader, StreamReader)
+        return reader
+
+    def batch(self, filters: list[Filter] | None = None, **more: object) -> list[Row]:
+        """Return the rows of a batch, sorted by where they are in the log."""
+        source = self.source(**more)
+        reader = source.reader(schema=source.schema())
+        if filters is not None:
+            assert list(reader.pushFilters(filters)) == filters  # type: ignore[attr-defined]
+        return rows_of(reader, reader.partitions())
+
+    def events(self) -> list[rscylla.ChangeEvent]:
+        stream = rscylla.NewStream(self.session, "ks", "t", clock=self.clock)
+        client = stream("", rscylla.StreamLag(seconds=30), rscylla.StreamToHead())
+        events = []
+        try:
+            while True:
+                got = client.recv()
+                if isinstance(got, rscylla.ChangeEvent):
+                    events.append(got)
+        except rscylla.HeadReached:
+            return events
+        finally:
+            client.close()
+
+
+def rows_of(reader: Any, partitions: list[Any]) -> list[Row]:
+    """Read the partitions as executors do: reader and partition come there pickled."""
+    rows: list[Row] = []
+    for partition in partitions:
+        read, given = cloudpickle.loads(cloudpickle.dumps((reader.read, partition)))
+        for batch in read(given):
+            rows += batch.to_pylist()
+    return sorted(rows, key=lambda row: (row.get("cdc_sequence") or b"", repr(row)))
+
+
+@pytest.fixture(params=["vnodes", "tablets"])
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    clock = ManualClock()
+    with EmbeddedScylla(clock=clock, tablets=request.param == "tablets", seed=5) as scylla:
+        session = scylla.connect()
+        session.execute(f"CREATE KEYSPACE ks WITH replication = {NETWORK}")
+        session.execute(
+            "CREATE TABLE ks.t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true, 'ttl': 3600}"
+        )
+        for module in (planning, reading):
+            monkeypatch.setattr(module, "SystemClock", lambda: clock)
+        yield World(scylla, clock, session)
+        close_sessions()
+
+
+def switch(world: World) -> None:
+    """Give the table new streams ten seconds from now, and let these pass."""
+    model = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe().topology.model
+    if model == "tablets":
+        world.scylla.split_tablets("ks", "t", timedelta(seconds=10))
+    else:
+        world.scylla.new_generation(timedelta(seconds=10))
+    world.clock.advance(11)
+
+
+def passed_through_a_checkpoint(offset: Row) -> Row:
+    text = json.dumps(offset)
+    assert len(text) < 200
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def sequences(rows: list[Row]) -> list[bytes]:
+    return [row["cdc_sequence"] for row in rows]
+
+
+def positions(events: list[rscylla.ChangeEvent]) -> list[bytes]:
+    return [event.position for event in events]
+
+
+# ---------------------------------------------------------------- streaming
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_change_once_whatever_the_batches_are(world: World, seed: int) -> None:
+    dice = random.Random(seed)
+    done: list[Row] = []
+    batches: list[tuple[Row, Row, list[Row]]] = []
+    at: Row | None = None
+    reader = world.stream()
+    for _ in range(30):
+        match dice.choice(["write", "write", "wait", "switch", "restart", "read", "read"]):
+            case "write":
+                world.write(dice.randrange(30), every=timedelta(milliseconds=dice.choice([0, 1, 700])))
+            case "wait":
+                world.clock.advance(dice.choice([1, 29, 100]))
+            case "switch":
+                switch(world)
+            case "restart":
+                span, parallelism = dice.choice(["100ms", "7s", "1m"]), dice.choice([1, 2, 5])
+                reader = world.stream(windowSpan=span, parallelism=parallelism, pageSize=dice.choice([2, 5000]))
+            case "read":
+                at = at or passed_through_a_checkpoint(reader.initialOffset())
+                end = reader.latestOffset(at, dice.choice([ALL, ReadMaxFiles(dice.choice([1, 5, 100]))]))
+                if end is not at:
+                    end = passed_through_a_checkpoint(end)
+                    rows = rows_of(reader, reader.partitions(at, end))
+                    batches.append((at, end, rows))
+                    done += rows
+                    at = end
+    world.clock.advance(120)
+    at = at or reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(at, ALL)
+    done += rows_of(reader, reader.partitions(at, end))
+    assert reader.latestOffset(end, ALL) is end
+    assert sequences(done) == positions(world.events())
+    assert len(done) == world.written > 0
+    for start, stop, rows in batches:
+        again = world.stream(parallelism=4, windowSpan="3s")
+        assert rows_of(again, again.partitions(start, stop)) == rows
+
+
+def test_nothing_new_is_the_same_offset_and_asks_the_cluster_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = world.stream(windowSpan="5s")
+    world.clock.advance(60)
+    at = reader.latestOffset(reader.initialOffset(), ALL)
+    asked: list[str] = []
+    rows = LogSession.rows
+    monkeypatch.setattr(LogSession, "rows", lambda self, cql, *a, **k: asked.append(cql) or rows(self, cql, *a, **k))
+    for _ in range(100):
+        assert reader.latestOffset(at, ALL) is at
+    world.clock.advance(4.9)
+    assert reader.latestOffset(at, ALL) is at
+    assert asked == []
+    world.clock.advance(5)
+    assert reader.latestOffset(at, ALL)["t"] == at["t"] + 5_000_000
+    assert reader.reportLatestOffset()["t"] == world.clock.now_us() - 30_000_000
+
+
+def test_available_now_ends_where_the_head_was(world: World) -> None:
+    reader = world.stream(maxWindowsPerTrigger=1, windowSpan="10s")
+    world.write(40, every=timedelta(seconds=1))
+    world.clock.advance(30)
+    reader.prepareForTriggerAvailableNow()
+    world.write(10)
+    world.clock.advance(100)
+    limit = reader.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxFiles)
+    at, batches, rows = reader.initialOffset(), 0, 0
+    while (end := reader.latestOffset(at, limit)) is not at:
+        rows += len(rows_of(reader, reader.partitions(at, end)))
+        at, batches = end, batches + 1
+    assert rows == 40
+    assert batches in (4, 5, 6)  # by where in a window the first row lies
+
+
+def test_a_query_ends_where_it_is_asked_to(world: World) -> None:
+    world.write(10, every=timedelta(seconds=1))
+    until = format_time(world.clock.now_us() - 3_000_000)
+    world.clock.advance(100)
+    reader = world.stream(endingPosition=until)
+    at = reader.initialOffset()
+    end = reader.latestOffset(at, ALL)
+    assert len(rows_of(reader, reader.partitions(at, end))) == 7
+    world.clock.advance(100)
+    assert reader.latestOffset(end, ALL) is end
+
+
+def test_a_start_that_has_expired_is_an_error_unless_told_otherwise(world: World) -> None:
+    world.write(5)
+    world.clock.advance(60)
+    start = format_time(world.clock.now_us())
+    reader = world.stream(startingPosition=start)
+    at = reader.initialOffset()
+    world.clock.advance(3600 + 60)
+    world.write(3)
+    world.clock.advance(60)
+    end = reader.latestOffset(at, ALL)
+    with pytest.raises(CursorExpired, match=r"keeps 3600 s: changes from .* may be lost; .*failOnDataLoss"):
+        reader.partitions(at, end)
+    lenient = world.stream(failOnDataLoss=False)
+    assert len(rows_of(lenient, lenient.partitions(at, end))) == 3
+
+
+def test_earliest_is_whatever_is_there_when_it_is_read(world: World) -> None:
+    world.write(5)
+    reader = world.stream()
+    at = reader.initialOffset()
+    world.clock.advance(3600 + 60)
+    world.write(3)
+    world.clock.advance(60)
+    assert len(rows_of(reader, reader.partitions(at, reader.latestOffset(at, ALL)))) == 3
+
+
+def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
+    reader = world.stream()
+    world.clock.advance(100)
+    at = reader.initialOffset()
+    end = reader.latestOffset(at, ALL)
+    assert list(at) == ["v", "log", "t", "from"]
+    assert list(end) == ["v", "log", "t"]
+    with pytest.raises(ConfigError, match="go backwards"):
+        reader.partitions(end, at)
+    with pytest.raises(ConfigError, match="version 2, this rscylla reads version 1"):
+        reader.partitions({**at, "v": 2}, end)
+    with pytest.raises(ConfigError, match=r"another CDC log than that of ks\.t"):
+        reader.partitions({**at, "log": "00"}, {**end, "log": "00"})
+    for wrong in ({"v": 1}, {**at, "t": "1"}, {**at, "after": "x"}, {**at, "t": True}):
+        with pytest.raises(ConfigError, match="not one of format"):
+            Offset.of(wrong)
+
+
+def test_a_log_that_was_made_anew_is_noticed(world: World) -> None:
+    reader = world.stream()
+    at = reader.initialOffset()
+    world.session.execute("DROP TABLE ks.t")
+    world.session.execute(
+        "CREATE TABLE ks.t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}"
+    )
+    world.clock.advance(100)
+    with pytest.raises(TableChanged, match="dropped and created again"):
+        reader.latestOffset(at, ALL)
+    with pytest.raises(ConfigError, match="another CDC log"):
+        world.stream().partitions(at, {**at, "t": at["t"] + 1})
+
+
+# ---------------------------------------------------------------- cursors
+
+
+@pytest.mark.parametrize("mode", ["changes", "events", "log"])
+def test_the_cursor_of_a_service_is_continued_in_the_middle_of_a_window(world: World, mode: str) -> None:
+    world.write(20)
+    switch(world)
+    world.write(20)
+    world.clock.advance(60)
+    events = world.events()
+    for i in (0, 7, 19, 20, 39):
+        rest = [e.key["ck"] for e in events[i + 1 :]]
+        cursor = events[i].id
+        rows = world.batch(startingPosition=cursor, mode=mode)
+        assert sorted(_cks(rows)) == sorted(rest)
+        reader = world.stream(startingPosition=cursor, mode=mode)
+        at = passed_through_a_checkpoint(reader.initialOffset())
+        found = rows_of(reader, reader.partitions(at, reader.latestOffset(at, ALL)))
+        assert sorted(_cks(found)) == sorted(rest)
+
+
+def _cks(rows: list[Row]) -> list[int]:
+    return [row["ck"] if "ck" in row else json.loads(row["foreign_id"])["ck"] for row in rows]
+
+
+def test_a_service_goes_on_where_a_batch_ended(world: World) -> None:
+    world.write(30, every=timedelta(seconds=1))
+    world.clock.advance(60)
+    source = rscylla.NewStream(world.session, "ks", "t", clock=world.clock)
+    middle = world.clock.now_us() - 75_000_000
+    rows = world.batch(endingPosition=format_time(middle))
+    client = source(source.cursor_at(datetime_of(middle)), rscylla.StreamLag(seconds=30))
+    following = client.recv()
+    client.close()
+    assert len(rows) == 15
+    assert isinstance(following, rscylla.ChangeEvent)
+    assert following.key["ck"] == 15
+
+
+# ---------------------------------------------------------------- batches
+
+
+def test_the_end_of_a_batch_must_be_complete(world: World) -> None:
+    world.clock.advance(60)
+    early = format_time(world.clock.now_us() - 29_000_000)
+    with pytest.raises(ConfigError, match=r"endingPosition is 1\.000 s later than what is complete"):
+        world.batch(endingPosition=early)
+
+
+def test_partitions_are_disjoint_and_hold_everything(world: World) -> None:
+    world.write(50, every=timedelta(milliseconds=100))
+    switch(world)
+    world.write(50, every=timedelta(milliseconds=100))
+    world.clock.advance(60)
+    everything = world.batch()
+    assert len(everything) == 100
+    ways: tuple[dict[str, object], ...] = (
+        {"parallelism": 1},
+        {"parallelism": 16},
+        {"streamsPerPartition": 1},
+        {"windowSpan": "3s", "parallelism": 2},
+        {"pageSize": 1},
+    )
+    for way in ways:
+        assert world.batch(**way) == everything
+    source = world.source(parallelism=16)
+    reader = source.reader(schema=source.schema())
+    spans = [p.value for p in reader.partitions()]
+    assert len({s.window.generation for s in spans}) == 2
+    assert all(sum(s.window.generation == g for s in spans) >= 16 for g in {s.window.generation for s in spans})
+
+
+def test_no_time_is_no_partition(world: World) -> None:
+    assert world.batch(startingPosition="latest") == []
+
+
+def test_a_table_that_is_changed_meanwhile_keeps_the_schema_of_the_query(world: World) -> None:
+    world.session.execute("ALTER TABLE ks.t ADD gone int")
+    source = world.source()
+    schema = source.schema()
+    world.session.execute("INSERT INTO ks.t (pk, ck, v, gone) VALUES (1, 1, 1, 1)")
+    world.session.execute("ALTER TABLE ks.t ADD more text")
+    world.session.execute("INSERT INTO ks.t (pk, ck, v, more) VALUES (1, 2, 2, 'x')")
+    world.session.execute("ALTER TABLE ks.t DROP gone")
+    world.clock.advance(60)
+    reader = source.reader(schema=schema)
+    rows = rows_of(reader, reader.partitions())
+    assert [row["cdc_values"] for row in rows] == [{"gone": None, "v": 1}, {"gone": None, "v": 2}]
+
+
+def test_a_schema_given_by_hand_may_leave_out_columns_but_not_change_them(world: World) -> None:
+    world.write(3)
+    world.clock.advance(60)
+    source = world.source()
+    reader = source.reader(
+        schema=StructType([StructField("ck", IntegerType()), StructField("cdc_operation", StringType())])
+    )
+    assert rows_of(reader, reader.partitions())[0] == {"ck": 0, "cdc_operation": "insert"}
+    for fields, told in (
+        (StructField("ck", StringType()), "column 'ck' is int32 in the table but string"),
+        (StructField("x", StringType()), "column 'x' that the log of ks.t does not have in this mode"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            source.reader(schema=StructType([fields])).partitions()
+
+
+def test_columns_are_chosen_and_misspelt_ones_told(world: World) -> None:
+    world.write(1)
+    world.clock.advance(60)
+    assert world.batch(columns="ck,cdc_operation") == [{"ck": 0, "cdc_operation": "insert"}]
+    with pytest.raises(ConfigError, match="no column 'cdc_operatoin' in mode changes; did you mean 'cdc_operation'"):
+        world.source(columns="cdc_operatoin").schema()
+
+
+def test_an_unsafe_lag_warns(world: World) -> None:
+    with pytest.warns(UserWarning, match="the lag of 1 s is unsafe: below 30 s rows may arrive behind"):
+        world.source(lag="1s").schema()
+
+
+def test_names_that_collide_are_told(world: World) -> None:
+    world.session.execute(
+        "CREATE TABLE ks.c (pk int PRIMARY KEY, cdc_time int, cdc_timestamp int) WITH cdc = {'enabled': true}"
+    )
+    with pytest.raises(ConfigError, match="both be called 'cdc_time'; keep the \\$"):
+        world.source(table="c", mode="log").schema()
+    assert "cdc$timestamp" in world.source(table="c", mode="log", keepDollar=True).schema().names
+    assert "cdc_time" in world.source(table="c").schema()["cdc_values"].dataType.names
+
+
+def test_a_table_of_nothing_but_its_key(world: World) -> None:
+    world.session.execute("CREATE TABLE ks.k (pk int PRIMARY KEY) WITH cdc = {'enabled': true}")
+    world.session.execute("INSERT INTO ks.k (pk) VALUES (7)")
+    world.clock.advance(60)
+    [row] = world.batch(table="k")
+    assert list(row)[-3:] == ["pk", "cdc_touched", "cdc_deleted"]
+    assert (row["pk"], row["cdc_touched"]) == (7, [])
+
+
+# ---------------------------------------------------------------- filters
+
+
+def test_filters_narrow_a_batch_and_lose_nothing(world: World) -> None:
+    world.write(20, every=timedelta(seconds=1))
+    world.session.execute("DELETE FROM ks.t WHERE pk = 0 AND ck = 0")
+    world.clock.advance(60)
+    everything = world.batch()
+    t = everything[5]["cdc_timestamp"]
+    u = everything[9]["cdc_timestamp"]
+    stream = everything[0]["cdc_stream_id"]
+    name, sid, op = ("cdc_timestamp",), ("cdc_stream_id",), ("cdc_operation",)
+    cases: list[tuple[list[Filter], Callable[[Row], bool]]] = [
+        ([GreaterThanOrEqual(name, t), LessThan(name, u)], lambda r: t <= r["cdc_timestamp"] < u),
+        ([GreaterThan(name, t), LessThanOrEqual(name, u)], lambda r: t < r["cdc_timestamp"] <= u),
+        ([EqualTo(name, t), IsNotNull(name)], lambda r: r["cdc_timestamp"] == t),
+        ([EqualTo(sid, stream)], lambda r: r["cdc_stream_id"] == stream),
+        ([In(op, ["row_delete", "update"])], lambda r: r["cdc_operation"] == "row_delete"),
+        ([EqualTo(op, "insert"), EqualTo(op, "update")], lambda r: False),
+        ([EqualTo(("ck",), 3)], lambda r: True),  # left to Spark
+    ]
+    for filters, wanted in cases:
+        assert world.batch(filters, filterPushdown=True) == [row for row in everything if wanted(row)]
+
+
+def test_filters_that_are_not_understood_narrow_nothing() -> None:
+    naive = datetime(2026, 11, 21, tzinfo=UTC).replace(tzinfo=None)
+    for one in (
+        EqualTo(("cdc_timestamp",), naive),
+        EqualTo(("a", "cdc_operation"), "x"),
+        In(("cdc_operation",), [None]),
+    ):
+        assert Narrowing.of([one]) == Narrowing()
+
+
+def test_the_reader_without_filters_does_not_offer_to_take_them(world: World) -> None:
+    source = world.source()
+    assert type(source.reader(schema=source.schema())) is Reader
+
+
+def test_the_initial_offset_of_a_cursor_is_the_cursor(world: World) -> None:
+    world.write(3)
+    world.clock.advance(60)
+    [event] = world.events()[1:2]
+    offset = Offset.of(world.stream(startingPosition=event.id).initialOffset())
+    assert (offset.time_us, offset.after) == (event.timestamp_us, event.position)
+    progress = str(EventID(EventID.parse(event.id).generation, event.timestamp_us))
+    assert Offset.of(world.stream(startingPosition=progress).initialOffset()).after == b""
