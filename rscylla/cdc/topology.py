@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-from .._streamid import token_of
+from .._streamid import token_of, vnode_of
 from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock
 from ..errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, SourceError, TableNotFound
@@ -115,6 +115,25 @@ def _sorted(rows: Iterable[tuple[Any, ...]]) -> tuple[Generation, ...]:
     return tuple(Generation(t) for t in sorted({row[0] for row in rows}))
 
 
+def _whole(streams: list[bytes], generation: Generation) -> list[bytes]:
+    """Return *streams* if they are of all vnodes up to the highest, as those of a generation are.
+
+    The rows of a generation are written before its time is listed, so that this holds unless replicas lost some:
+    reading on without those streams would lose their changes in silence. Ids of an early form name no vnode.
+
+    Raises:
+        NoStreams: those of some vnodes are missing.
+    """
+    vnodes = {vnode_of(stream) for stream in streams}
+    known = {v for v in vnodes if v is not None}
+    if known == vnodes and known and len(known) <= max(known):
+        raise NoStreams(
+            f"the CDC generation of {generation.time} ms lacks the streams of {max(known) + 1 - len(known)} of its "
+            f"{max(known) + 1} vnodes; try again, and if that does not help, repair the keyspace system_distributed"
+        )
+    return streams
+
+
 class VnodeTopology:
     """Generations of a vnode keyspace, Scylla 4.4 and later: ``cdc_generation_timestamps`` and the streams by vnode.
 
@@ -146,7 +165,7 @@ class VnodeTopology:
             (generation.time,),
             doing="reading the streams of a CDC generation",
         )
-        return [stream for row in rows for stream in row[0] or ()]
+        return _whole([stream for row in rows for stream in row[0] or ()], generation)
 
 
 class LegacyTopology:
@@ -220,7 +239,7 @@ class LegacyTopology:
             (generation.time,),
             doing="reading the streams of a CDC generation",
         )
-        return [stream for row in rows for stream in row[0] or ()]
+        return _whole([stream for row in rows for stream in row[0] or ()], generation)
 
 
 class TabletTopology:

@@ -46,7 +46,7 @@ def test_the_generation_of_a_time_is_the_last_that_started(times: list[int], ms:
 
 
 def test_R3_generations_are_sorted_and_streams_in_order_of_token(log: FakeLog) -> None:
-    ids = [stream_id(t, 1) for t in (5, -5, 2**62, -(2**63))]
+    ids = [stream_id(t) for t in (5, -5, 2**62, -(2**63))]
     for ms in (5000, 3000, 4000):
         log.generation(ms * 1000, ids)
     topology = VnodeTopology(log)  # type: ignore[arg-type]
@@ -63,6 +63,23 @@ def test_R22_an_empty_set_of_streams_is_an_error_and_not_kept(log: FakeLog) -> N
         topology.streams(Generation(7))
     log.generations[7] = [stream_id(1)]
     assert topology.streams(Generation(7)) == (stream_id(1),)
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_R22_a_generation_that_lacks_vnodes_is_an_error_and_not_kept(log: FakeLog, missing: int) -> None:
+    topology = VnodeTopology(log)  # type: ignore[arg-type]
+    whole = [stream_id(100 * vnode + n, vnode) for vnode in range(4) for n in range(2)]
+    log.generations[7] = [s for s in whole if s not in whole[2 * missing : 2 * missing + 2]]
+    with pytest.raises(NoStreams, match="lacks the streams of 1 of its 4 vnodes"):
+        topology.streams(Generation(7))
+    log.generations[7] = whole
+    assert topology.streams(Generation(7)) == tuple(whole)
+
+
+def test_streams_that_name_no_vnode_are_taken_as_they_are(log: FakeLog) -> None:
+    topology = VnodeTopology(log)  # type: ignore[arg-type]
+    log.generations[7] = [bytes(8) + bytes([n] * 8) for n in (0, 2, 4, 6)]
+    assert len(topology.streams(Generation(7))) == 4
 
 
 def test_a_table_is_read_with_its_keys_in_order(clock: object) -> None:
