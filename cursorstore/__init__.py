@@ -1,18 +1,27 @@
-"""Where consumers keep their cursors, in a Scylla table, in memory, buffered; and leases, which say who may work."""
+"""Where consumers keep their cursors, in a Scylla table, in memory, buffered; leases; and dead letters."""
 
 import logging
 
 from .buffered import BufferedCursorStore
 from .codec import CursorCodec, EventCursorCodec, IntCursorCodec
+from .deadletters import MemoryDeadLetters, ScyllaDeadLetters
 from .lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .memory import MemoryCursorStore
 from .readthrough import ReadThroughCursorStore
 from .reshard import reshard_cursors
-from .schema import DEFAULT_LEASE_TABLE, DEFAULT_TABLE, lease_schema_cql, schema_cql
+from .schema import (
+    DEFAULT_LEASE_TABLE,
+    DEFAULT_LETTER_TABLE,
+    DEFAULT_TABLE,
+    lease_schema_cql,
+    letter_schema_cql,
+    schema_cql,
+)
 from .scylla import ScyllaCursorStore
 
 __all__ = [
     "DEFAULT_LEASE_TABLE",
+    "DEFAULT_LETTER_TABLE",
     "DEFAULT_TABLE",
     "BufferedCursorStore",
     "CursorCodec",
@@ -20,12 +29,15 @@ __all__ = [
     "IntCursorCodec",
     "LeaseRecord",
     "MemoryCursorStore",
+    "MemoryDeadLetters",
     "MemoryLease",
     "MemoryLeaseTable",
     "ReadThroughCursorStore",
     "ScyllaCursorStore",
+    "ScyllaDeadLetters",
     "ScyllaLease",
     "lease_schema_cql",
+    "letter_schema_cql",
     "list_leases",
     "reshard_cursors",
     "schema_cql",

@@ -1,10 +1,13 @@
-"""The tables of the stores, as CQL text: that of the cursors, and that of the leases.
+"""The tables of the stores, as CQL text: that of the cursors, that of the leases, and that of the dead letters.
 
 Cursors: one row an epoch of a consumer; the highest epoch counts. Two columns are written all the time, ``position``
 and ``updated``, and both only ever grow, see ``scylla.py``. The rest is written once, when a reset or a new holder of
 the lease opens the epoch.
 
 Leases: one row a lease. ``claim`` and what tells people about its holder expire with the lease; ``epoch`` stays.
+
+Dead letters: one row an event of a consumer, in a partition for each consumer and day of events. ``tries`` is there
+before the letter is, and expires; a row without ``status`` is no letter yet.
 """
 
 from __future__ import annotations
@@ -19,10 +22,13 @@ from rscylla.errors import ConfigError
 __all__ = [
     "CURSORS",
     "DEFAULT_LEASE_TABLE",
+    "DEFAULT_LETTER_TABLE",
     "DEFAULT_TABLE",
     "LEASES",
+    "LETTERS",
     "TableKind",
     "lease_schema_cql",
+    "letter_schema_cql",
     "qualified",
     "schema_cql",
 ]
@@ -30,6 +36,8 @@ __all__ = [
 DEFAULT_TABLE = "rscylla_cursors"
 
 DEFAULT_LEASE_TABLE = "rscylla_leases"
+
+DEFAULT_LETTER_TABLE = "rscylla_dead_letters"
 
 
 @attrs.frozen
@@ -86,6 +94,34 @@ LEASES = TableKind(
 )
 
 
+LETTERS = TableKind(
+    what="dead letter table",
+    columns={
+        "consumer": "text",
+        "day": "text",
+        "event_us": "bigint",
+        "event_id": "text",
+        "tries": "int",
+        "status": "text",
+        "attempts": "int",
+        "error": "text",
+        "traceback": "text",
+        "failed_us": "bigint",
+        "event_type": "int",
+        "foreign_id": "text",
+        "metadata": "blob",
+        "trace": "blob",
+        "late": "boolean",
+        "audit": "map<text, text>",
+    },
+    primary_key="(consumer, day), event_us, event_id",
+    order="CLUSTERING ORDER BY (event_us ASC, event_id ASC) AND ",
+    comment="dead letters of rscylla consumers; replay or discard them with rscylla, do not edit rows",
+    hint="create it with create_schema() or create=True of the store, or the statement that `rscylla deadletter "
+    "schema` prints",
+)
+
+
 def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
     """Return the statement that creates the table of the cursors, without a semicolon.
 
@@ -100,6 +136,11 @@ def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
 def lease_schema_cql(keyspace: str, table: str = DEFAULT_LEASE_TABLE) -> str:
     """Return the statement that creates the table of the leases, as ``schema_cql`` does."""
     return LEASES.cql(keyspace, table)
+
+
+def letter_schema_cql(keyspace: str, table: str = DEFAULT_LETTER_TABLE) -> str:
+    """Return the statement that creates the table of the dead letters, as ``schema_cql`` does."""
+    return LETTERS.cql(keyspace, table)
 
 
 def qualified(keyspace: str, table: str) -> str:

@@ -25,10 +25,12 @@ from rscylla.errors import ConfigError, CursorConflict, CursorError, CursorRegre
 from rscylla.event import EventID
 
 from .leasecontracts import ExpiringLeaseContract, LeaseContract
+from .lettercontracts import DeadLettersContract
 
 __all__ = [
     "CursorAdminContract",
     "CursorStoreContract",
+    "DeadLettersContract",
     "EventCursorStoreContract",
     "ExpiringLeaseContract",
     "LeaseContract",

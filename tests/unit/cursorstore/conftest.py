@@ -6,4 +6,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("rscylla.testing.contracts", "rscylla.testing.leasecontracts")
+pytest.register_assert_rewrite(
+    "rscylla.testing.contracts", "rscylla.testing.leasecontracts", "rscylla.testing.lettercontracts"
+)

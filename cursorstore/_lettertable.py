@@ -1,0 +1,139 @@
+"""The statements on a table of dead letters. All are plain writes: one consumer works on an event at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from ._cql import Table, values_of
+from .schema import LETTERS
+
+__all__ = ["LetterKey", "LetterRow", "LetterTable"]
+
+_COLUMNS = (
+    "consumer, day, event_us, event_id, status, attempts, error, traceback, failed_us, event_type, foreign_id, "
+    "metadata, trace, late, audit"
+)
+
+_THIS = "WHERE consumer = ? AND day = ? AND event_us = ? AND event_id = ?"
+
+
+@attrs.frozen
+class LetterKey:
+    """Names an event of a consumer. ``day`` is that of ``event_us``, as ``2026-11-21``."""
+
+    consumer: str
+    day: str
+    event_us: int
+    event_id: str
+
+    @property
+    def values(self) -> tuple[str, str, int, str]:
+        return self.consumer, self.day, self.event_us, self.event_id
+
+
+@attrs.frozen
+class LetterRow:
+    """A letter as the database has it."""
+
+    key: LetterKey
+    status: str
+    attempts: int
+    error: str
+    traceback: str
+    failed_us: int
+    event_type: int
+    foreign_id: str
+    metadata: bytes
+    trace: bytes
+    late: bool
+    audit: tuple[tuple[str, str], ...] = ()
+
+
+class LetterTable(Table):
+    """A table of dead letters."""
+
+    def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
+        super().__init__(session, LETTERS, keyspace, table, create=create, consistency=consistency)
+
+    def tries(self, key: LetterKey) -> int:
+        """Return the failed attempts that are known, 0 if none is."""
+        text = f"SELECT tries FROM {self.name} {_THIS}"
+        with self.errors(self._doing("reading the attempts", key)):
+            for row in self.run(text, key.values):
+                return values_of(row)[0] or 0
+        return 0
+
+    def set_tries(self, key: LetterKey, tries: int, ttl_s: int) -> None:
+        """Keep the failed attempts for *ttl_s* seconds; 0 forgets them."""
+        with self.errors(self._doing("saving the attempts", key)):
+            if tries:
+                # UPDATE, not INSERT: without a row marker the row goes with its last cell.
+                self.run(f"UPDATE {self.name} USING TTL ? SET tries = ? {_THIS}", (ttl_s, tries, *key.values))
+            else:
+                self.run(f"DELETE tries FROM {self.name} {_THIS}", key.values)
+
+    def put(self, row: LetterRow) -> None:
+        """Write a letter; its audit stays."""
+        columns = _COLUMNS.removesuffix(", audit")
+        text = f"INSERT INTO {self.name} ({columns}) VALUES ({', '.join('?' * len(columns.split(', ')))}) USING TTL 0"
+        fields = attrs.astuple(row, recurse=False, filter=lambda a, _: a.name not in ("key", "audit"))
+        with self.errors(self._doing("writing the letter", row.key)):
+            self.run(text, (*row.key.values, *fields))
+
+    def resolve(self, key: LetterKey, status: str, when: str, why: str) -> None:
+        """Set the status of a letter, and add to its audit."""
+        text = f"UPDATE {self.name} USING TTL 0 SET status = ?, audit[?] = ? {_THIS}"
+        with self.errors(self._doing("changing the letter", key)):
+            self.run(text, (status, when, why, *key.values))
+
+    def find(self, key: LetterKey) -> LetterRow | None:
+        """Return one letter, None if there is none."""
+        with self.errors(self._doing("reading the letter", key)):
+            for row in self.run(f"SELECT {_COLUMNS} FROM {self.name} {_THIS}", key.values):
+                return _row(row)
+        return None
+
+    def partitions(self) -> list[tuple[str, str]]:
+        """Return all consumers and days of which there is something, sorted."""
+        with self.errors(f"listing the letters in table {self.name}"):
+            return sorted(
+                (c, d) for c, d in map(values_of, self.run(f"SELECT DISTINCT consumer, day FROM {self.name}", ()))
+            )
+
+    def letters(self, consumer: str, day: str) -> list[LetterRow]:
+        """Return the letters of a consumer and day, by time of the event."""
+        text = f"SELECT {_COLUMNS} FROM {self.name} WHERE consumer = ? AND day = ?"
+        with self.errors(f"listing the letters of consumer {consumer!r} in table {self.name}"):
+            return [found for row in self.run(text, (consumer, day)) if (found := _row(row)) is not None]
+
+    def statuses(self) -> list[tuple[str, str | None]]:
+        """Return the consumer and the status of every row, in the order of the partitions."""
+        with self.errors(f"counting the letters in table {self.name}"):
+            return [(c, s) for c, s in map(values_of, self.run(f"SELECT consumer, status FROM {self.name}", ()))]
+
+    def _doing(self, what: str, key: LetterKey) -> str:
+        return f"{what} of consumer {key.consumer!r} in table {self.name}"
+
+
+def _row(row: Any) -> LetterRow | None:
+    """Return the letter, None if only attempts are known."""
+    consumer, day, event_us, event_id, status, attempts, *rest, audit = values_of(row)
+    if status is None or rest[2] is None:
+        return None
+    error, traceback, failed_us, event_type, foreign_id, metadata, trace, late = rest
+    return LetterRow(
+        LetterKey(consumer, day, event_us, event_id),
+        status,
+        attempts or 0,
+        error or "",
+        traceback or "",
+        failed_us,
+        event_type or 0,
+        foreign_id or "",
+        metadata or b"",
+        trace or b"",
+        bool(late),
+        tuple(sorted((audit or {}).items())),
+    )

@@ -1,0 +1,204 @@
+"""Dead letters in a Scylla table, and in memory: events that a consumer could not handle, and what became of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from rscylla import _timeuuid as tu
+from rscylla._letters import DEAD, STATUSES, DeadLetter, KeptEvent
+from rscylla.clock import Clock, SystemClock
+from rscylla.errors import ConfigError, InvalidCursor
+from rscylla.event import Event, EventID
+
+from ._ground import check_consumer, signature
+from ._lettertable import LetterKey, LetterRow, LetterTable
+from .schema import DEFAULT_LETTER_TABLE
+
+__all__ = ["MemoryDeadLetters", "ScyllaDeadLetters"]
+
+
+class ScyllaDeadLetters:
+    """Dead letters in the table *keyspace*.*table*, all by plain writes. Thread-safe.
+
+    A letter is known by consumer, time of the event and event id: the same event again replaces its letter. Resolved
+    letters stay, as an audit trail; delete rows, or days, when they are of no more use.
+
+    Args:
+        session: A connected session of the driver. It stays the caller's: nothing of it is changed or closed.
+        keyspace: Where the table is; names are taken as they are, capitals too.
+        table: Name of the table.
+        create: Create the table at first use if it is not there. The keyspace must exist.
+        keep_tries: How long the attempts at an event that is no letter yet are remembered.
+        consistency: LOCAL_QUORUM, QUORUM or ALL, as text or the driver's number.
+        clock: Gives the times of the audit.
+
+    Errors of the cluster come as ``ConnectionFailed``, ``QueryTimeout``, ``AuthenticationFailed``, ``QueryFailed``,
+    ``TableNotFound``. Writing again is safe.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        keyspace: str,
+        table: str = DEFAULT_LETTER_TABLE,
+        *,
+        create: bool = False,
+        keep_tries: timedelta = timedelta(days=30),
+        consistency: int | str = "LOCAL_QUORUM",
+        clock: Clock | None = None,
+    ) -> None:
+        if not timedelta(seconds=1) <= keep_tries <= timedelta(days=7300):
+            raise ConfigError("keep_tries must be from a second to 20 years")
+        self._table = LetterTable(session, keyspace, table, create=create, consistency=consistency)
+        self._ttl_s = int(keep_tries.total_seconds())
+        self._clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._table.name}>"
+
+    def create_schema(self) -> None:
+        """Create the table unless it is there."""
+        self._table.create()
+
+    def tries(self, consumer: str, event: Event) -> int:
+        return self._table.tries(_key(consumer, event.id, event.timestamp_us))
+
+    def set_tries(self, consumer: str, event: Event, tries: int) -> None:
+        self._table.set_tries(_key(consumer, event.id, event.timestamp_us), tries, self._ttl_s)
+
+    def put(self, letter: DeadLetter) -> None:
+        event = letter.event
+        self._table.put(
+            LetterRow(
+                _key(letter.consumer, event.id, event.timestamp_us),
+                DEAD,
+                letter.attempts,
+                letter.error,
+                letter.traceback,
+                tu.us_of(letter.failed_at),
+                event.type,
+                event.foreign_id,
+                event.metadata,
+                event.trace,
+                event.late,
+            )
+        )
+
+    def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterator[DeadLetter]:
+        for name, day in self._table.partitions():
+            if consumer in (None, name):
+                for row in self._table.letters(name, day):
+                    if status in (None, row.status):
+                        yield _letter(row)
+
+    def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
+        check_consumer(consumer)
+        try:
+            key = _key(consumer, event_id, EventID.parse(event_id).exact_us)
+        except InvalidCursor:  # of another kind of stream, so its time is not known
+            return next((one for one in self.list_letters(consumer, status=None) if one.event.id == event_id), None)
+        row = self._table.find(key)
+        return None if row is None else _letter(row)
+
+    def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
+        check_resolution(status, reason)
+        event = letter.event
+        key = _key(letter.consumer, event.id, event.timestamp_us)
+        self._table.resolve(key, status, signature(self._clock.now_us()), f"{status}: {reason}")
+
+    def count_letters(self, consumer: str | None = None) -> Mapping[str, int]:
+        return Counter(c for c, status in self._table.statuses() if status == DEAD and consumer in (None, c))
+
+
+class MemoryDeadLetters:
+    """Dead letters that live as long as this object, for tests. Thread-safe."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._tries: dict[tuple[str, str], int] = {}
+        self._letters: dict[LetterKey, DeadLetter] = {}
+
+    def tries(self, consumer: str, event: Event) -> int:
+        check_consumer(consumer)
+        with self._lock:
+            return self._tries.get((consumer, event.id), 0)
+
+    def set_tries(self, consumer: str, event: Event, tries: int) -> None:
+        check_consumer(consumer)
+        with self._lock:
+            if tries:
+                self._tries[consumer, event.id] = tries
+            else:
+                self._tries.pop((consumer, event.id), None)
+
+    def put(self, letter: DeadLetter) -> None:
+        key = _key(letter.consumer, letter.event.id, letter.event.timestamp_us)
+        with self._lock:
+            known = self._letters.get(key)
+            self._letters[key] = attrs.evolve(letter, status=DEAD, audit=known.audit if known else ())
+
+    def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterator[DeadLetter]:
+        with self._lock:
+            found = sorted(self._letters.items(), key=lambda pair: pair[0].values)
+        return (one for _, one in found if consumer in (None, one.consumer) and status in (None, one.status))
+
+    def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
+        check_consumer(consumer)
+        return next((one for one in self.list_letters(consumer, status=None) if one.event.id == event_id), None)
+
+    def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
+        check_resolution(status, reason)
+        key = _key(letter.consumer, letter.event.id, letter.event.timestamp_us)
+        with self._lock:
+            known = self._letters.get(key)
+            if known is None:
+                return
+            entry = signature(self._clock.now_us()), f"{status}: {reason}"
+            self._letters[key] = attrs.evolve(known, status=status, audit=(*known.audit, entry))
+
+    def count_letters(self, consumer: str | None = None) -> Mapping[str, int]:
+        return Counter(one.consumer for one in self.list_letters(consumer))
+
+
+def check_resolution(status: str, reason: str) -> None:
+    """Raise ``ConfigError`` if a letter cannot be set to *status*, or *reason* says nothing."""
+    if status not in STATUSES or status == DEAD:
+        raise ConfigError(f"a dead letter cannot become {status!r}; it is replayed or discarded")
+    if not isinstance(reason, str) or not reason.strip():
+        raise ConfigError(
+            "a letter is resolved for a reason, which is kept with it; pass reason='fixed in 1.2' or the like"
+        )
+
+
+def _key(consumer: str, event_id: str, event_us: int) -> LetterKey:
+    check_consumer(consumer)
+    return LetterKey(consumer, tu.datetime_of(event_us).date().isoformat(), event_us, event_id)
+
+
+def _letter(row: LetterRow) -> DeadLetter:
+    event = KeptEvent(
+        row.key.event_id,
+        row.event_type,
+        row.foreign_id,
+        tu.datetime_of(row.key.event_us),
+        row.metadata,
+        row.trace,
+        row.late,
+    )
+    return DeadLetter(
+        row.key.consumer,
+        event,
+        row.attempts,
+        row.error,
+        row.traceback,
+        tu.datetime_of(row.failed_us),
+        row.status,
+        row.audit,
+    )

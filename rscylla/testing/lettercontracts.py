@@ -1,0 +1,164 @@
+"""The contract suite of dead letters: what every ``DeadLetters`` must do, as tests to subclass.
+
+Handed on by ``rscylla.testing.contracts``, which says how to use it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import attrs
+import pytest
+
+from rscylla._letters import DEAD, DISCARDED, REPLAYED, DeadLetter, KeptEvent
+from rscylla.abc import DeadLetterAdmin, DeadLetters
+from rscylla.errors import ConfigError
+from rscylla.event import EventID
+
+__all__ = ["DeadLettersContract"]
+
+_AT = datetime(2026, 11, 21, 10, 0, 5, 250_001, tzinfo=UTC)
+_FAILED = datetime(2026, 11, 22, 8, 30, 0, 1, tzinfo=UTC)
+_STREAM = bytes.fromhex("ced00000000000009663c8dc500005a1")
+_US = timedelta(microseconds=1)
+
+
+def _event(at: datetime = _AT, seq: int = 0) -> KeptEvent:
+    ticks = (at - datetime(1970, 1, 1, tzinfo=UTC)) // _US * 10 + 122_192_928_000_000_000
+    head = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48
+    event_id = EventID.row(1_795_251_600_000, _STREAM, head.to_bytes(8, "big") + b"\x80" * 8, seq)
+    return KeptEvent(
+        str(event_id),
+        2,
+        '{"pk":"naïve \\u0000"}',
+        at,
+        '{"operation":"INSERT","key":{"pk":"naïve"}}'.encode(),
+        b"\x00\xff",
+        late=True,
+    )
+
+
+class DeadLettersContract:
+    """What ``DeadLetters`` and ``DeadLetterAdmin`` promise. Each ``open_letters`` plays a process of its own."""
+
+    def open_letters(self) -> DeadLetters:
+        """Return a new object over the data that all of this test share."""
+        raise NotImplementedError("a contract suite needs open_letters(), which returns the dead letters to test")
+
+    @pytest.fixture
+    def letters(self) -> DeadLetters:
+        return self.open_letters()
+
+    @pytest.fixture
+    def consumer(self) -> str:
+        return f"contract-{uuid.uuid4()}"
+
+    def admin(self) -> DeadLetterAdmin:
+        """Return what an operator sees."""
+        return cast("DeadLetterAdmin", self.open_letters())
+
+    def letter(self, consumer: str, event: KeptEvent | None = None) -> DeadLetter:
+        return DeadLetter(consumer, event or _event(), 4, "app.Wrong", "Traceback ...\nWrong: 7", _FAILED)
+
+    def test_a_letter_is_kept_whole(self, letters: DeadLetters, consumer: str) -> None:
+        letter = self.letter(consumer)
+        letters.put(letter)
+        assert list(self.admin().list_letters(consumer)) == [letter]
+        assert self.admin().find_letter(consumer, letter.event.id) == letter
+
+    def test_a_letter_of_another_kind_of_stream_is_found_too(self, letters: DeadLetters, consumer: str) -> None:
+        letter = self.letter(consumer, KeptEvent("4711", 0, "", _AT))
+        letters.put(letter)
+        assert self.admin().find_letter(consumer, "4711") == letter
+
+    def test_there_is_none_for_others(self, letters: DeadLetters, consumer: str) -> None:
+        letters.put(self.letter(consumer))
+        admin = self.admin()
+        assert list(admin.list_letters(f"{consumer}-2")) == []
+        assert admin.find_letter(f"{consumer}-2", _event().id) is None
+        assert admin.find_letter(consumer, _event(seq=1).id) is None
+        assert admin.find_letter(consumer, "4711") is None
+
+    def test_letters_are_listed_by_consumer_and_time_of_the_event(self, letters: DeadLetters, consumer: str) -> None:
+        events = [_event(_AT + timedelta(hours=9) * n) for n in range(4)]
+        for name in (f"{consumer}-b", f"{consumer}-a"):
+            for event in reversed(events):
+                letters.put(self.letter(name, event))
+        found = [(one.consumer, one.event.id) for one in self.admin().list_letters() if consumer in one.consumer]
+        assert found == [(f"{consumer}-{which}", event.id) for which in "ab" for event in events]
+
+    def test_the_same_event_again_replaces_its_letter(self, letters: DeadLetters, consumer: str) -> None:
+        letters.put(self.letter(consumer))
+        again = attrs.evolve(self.letter(consumer), attempts=1, error="app.Other", failed_at=_FAILED + _US)
+        letters.put(again)
+        assert list(self.admin().list_letters(consumer)) == [again]
+
+    def test_tries_are_kept_over_restarts_by_consumer_and_event(self, letters: DeadLetters, consumer: str) -> None:
+        assert letters.tries(consumer, _event()) == 0
+        letters.set_tries(consumer, _event(), 1)
+        letters.set_tries(consumer, _event(), 2)
+        later = self.open_letters()
+        assert later.tries(consumer, _event()) == 2
+        assert later.tries(consumer, _event(seq=1)) == 0
+        assert later.tries(f"{consumer}-2", _event()) == 0
+
+    def test_tries_can_be_forgotten(self, letters: DeadLetters, consumer: str) -> None:
+        letters.set_tries(consumer, _event(), 0)
+        letters.set_tries(consumer, _event(), 2)
+        letters.set_tries(consumer, _event(), 0)
+        assert self.open_letters().tries(consumer, _event()) == 0
+
+    def test_an_event_that_is_tried_again_is_no_letter(self, letters: DeadLetters, consumer: str) -> None:
+        letters.set_tries(consumer, _event(), 2)
+        admin = self.admin()
+        assert list(admin.list_letters(consumer, status=None)) == []
+        assert admin.find_letter(consumer, _event().id) is None
+        assert dict(admin.count_letters(consumer)) == {}
+
+    def test_tries_of_a_letter_neither_hide_nor_change_it(self, letters: DeadLetters, consumer: str) -> None:
+        letters.set_tries(consumer, _event(), 3)
+        letters.put(self.letter(consumer))
+        letters.set_tries(consumer, _event(), 0)
+        assert list(self.admin().list_letters(consumer)) == [self.letter(consumer)]
+
+    @pytest.mark.parametrize("status", [REPLAYED, DISCARDED])
+    def test_what_was_resolved_is_no_longer_dead_and_says_why(
+        self, letters: DeadLetters, consumer: str, status: str
+    ) -> None:
+        letters.put(self.letter(consumer))
+        self.admin().resolve_letter(self.letter(consumer), status, reason="fixed in 1.2")
+        admin = self.admin()
+        assert list(admin.list_letters(consumer)) == []
+        [found] = admin.list_letters(consumer, status=status)
+        assert attrs.evolve(found, status=DEAD, audit=()) == self.letter(consumer)
+        [(when, what)] = found.audit
+        assert (when[:4].isdigit(), what) == (True, f"{status}: fixed in 1.2")
+
+    def test_a_letter_that_comes_back_is_dead_again_and_keeps_its_audit(
+        self, letters: DeadLetters, consumer: str
+    ) -> None:
+        letters.put(self.letter(consumer))
+        self.admin().resolve_letter(self.letter(consumer), REPLAYED, reason="one")
+        letters.put(self.letter(consumer))
+        self.admin().resolve_letter(self.letter(consumer), DISCARDED, reason="two")
+        found = self.admin().find_letter(consumer, _event().id)
+        assert found is not None
+        assert (found.status, [what for _, what in found.audit]) == (DISCARDED, ["replayed: one", "discarded: two"])
+
+    def test_dead_letters_are_counted_by_consumer(self, letters: DeadLetters, consumer: str) -> None:
+        for n in range(3):
+            letters.put(self.letter(consumer, _event(seq=n)))
+        letters.put(self.letter(f"{consumer}-2"))
+        self.admin().resolve_letter(self.letter(consumer), DISCARDED, reason="known")
+        counts = self.admin().count_letters()
+        assert (counts[consumer], counts[f"{consumer}-2"]) == (2, 1)
+        assert dict(self.admin().count_letters(consumer)) == {consumer: 2}
+
+    def test_resolving_needs_a_reason_and_a_status_that_resolves(self, letters: DeadLetters, consumer: str) -> None:
+        letters.put(self.letter(consumer))
+        for status, reason in ((REPLAYED, " "), (DEAD, "a try"), ("gone", "a try")):
+            with pytest.raises(ConfigError):
+                self.admin().resolve_letter(self.letter(consumer), status, reason=reason)
+        assert list(self.admin().list_letters(consumer)) == [self.letter(consumer)]
