@@ -1,0 +1,395 @@
+"""``dead_letter`` and ``best_effort``: what they try again, what they let go, and what they never swallow."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cursorstore import MemoryDeadLetters
+from rscylla._timeuuid import datetime_of
+from rscylla.abc import Consumer as AnyConsumer
+from rscylla.clock import Stop
+from rscylla.errors import ConfigError, ConnectionFailed, FateError, HeadReached, QueryTimeout, RunError, Stopped
+from rscylla.event import Event, SimpleEvent
+from rscylla.options import StreamToHead
+from rscylla.reflex import Backoff, Consumer, Spec, batch, best_effort, dead_letter, run, run_forever
+from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
+
+START_US = 1_790_000_000_000_000
+EVEN = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=10), jitter=0)
+EVENTS = [
+    SimpleEvent(f"e{n}", 2, f'{{"pk":{n}}}', datetime_of(START_US + n), b'{"operation":"UPDATE"}') for n in range(1, 5)
+]
+
+
+class Bench:
+    """A process: its consumer, stream and clock. *cursors* and *letters* outlive it."""
+
+    def __init__(self, *, cursors: FakeCursorStore | None = None, letters: MemoryDeadLetters | None = None) -> None:
+        self.clock = ManualClock(START_US)
+        self.cursors = cursors or FakeCursorStore()
+        self.letters = letters or MemoryDeadLetters(clock=self.clock)
+        self.stream = FakeStream(EVENTS, clock=self.clock)
+        self.stop = Stop()
+        self.registry = CollectorRegistry()
+
+    def spec(self, consumer: AnyConsumer) -> Spec:
+        return Spec(
+            self.stream, self.cursors, consumer, StreamToHead(), clock=self.clock, registry=self.registry, fate=None
+        )
+
+    def run(self, consumer: AnyConsumer) -> None:
+        with pytest.raises(HeadReached):
+            run(self.spec(consumer), stop=self.stop)
+
+    def dead(self, inner: AnyConsumer, **options: Any) -> AnyConsumer:
+        return dead_letter(inner, self.letters, **{"backoff": EVEN, **options})
+
+    def dead_ids(self) -> list[str]:
+        return [letter.event.id for letter in self.letters.list_letters()]
+
+    def sample(self, name: str) -> float | None:
+        return self.registry.get_sample_value(name, {"consumer_name": "recording"})
+
+
+def failing(*ids: str, times: int = 100, error: BaseException | None = None) -> RecordingConsumer:
+    return RecordingConsumer(fail={i: error or ValueError("row 4711 is bad") for i in ids}, times=times)
+
+
+def both(bench: Bench, inner: AnyConsumer, kind: str, **options: Any) -> AnyConsumer:
+    return bench.dead(inner, **options) if kind == "dead_letter" else best_effort(inner, backoff=EVEN, **options)
+
+
+BOTH = pytest.mark.parametrize("kind", ["dead_letter", "best_effort"])
+
+
+# ---------------------------------------------------------------- both
+
+
+@BOTH
+def test_a_poison_event_is_tried_in_place_and_left_behind(kind: str) -> None:
+    bench, inner = Bench(), failing("e2")
+    bench.run(both(bench, inner, kind, retries=3))
+    assert inner.seen == ["e1", "e2", "e2", "e2", "e2", "e3", "e4"]
+    assert bench.clock.waits == [1, 2, 4]
+    assert bench.cursors.durable == {"recording": "e4"}
+    assert len(bench.stream.opened) == 1
+
+
+@BOTH
+def test_an_event_that_works_the_second_time_is_just_consumed(kind: str) -> None:
+    bench, inner = Bench(), failing("e2", "e3", times=1)
+    bench.run(both(bench, inner, kind, retries=1))
+    assert inner.ids == ["e1", "e2", "e3", "e4"]
+    assert bench.dead_ids() == []
+
+
+@BOTH
+def test_TRAP_1_12_success_of_another_event_does_not_reset_the_count(kind: str) -> None:
+    """In reflex each retry is a whole run: events before the poison one succeed again and reset its count."""
+    bench, inner = Bench(), failing("e1", "e3")
+    bench.run(both(bench, inner, kind, retries=2))
+    assert inner.seen == [*["e1"] * 3, "e2", *["e3"] * 3, "e4"]
+
+
+@BOTH
+@pytest.mark.parametrize("retries", [0, 3])
+def test_TRAP_1_12_a_stop_during_consume_is_neither_counted_nor_swallowed(kind: str, retries: int) -> None:
+    bench = Bench()
+
+    class Interrupted(RecordingConsumer):
+        def consume(self, event: Event, fate: Any) -> None:
+            self.seen.append(event.id)
+            bench.stop.set()
+            raise Stopped
+
+    inner = Interrupted()
+    with pytest.raises(Stopped):
+        run(bench.spec(both(bench, inner, kind, retries=retries)), stop=bench.stop)
+    assert inner.seen == ["e1"]
+    assert (bench.cursors.durable, bench.dead_ids(), bench.letters.tries("recording", EVENTS[0])) == ({}, [], 0)
+
+
+@BOTH
+def test_TRAP_1_12_an_interrupt_is_neither_counted_nor_swallowed(kind: str) -> None:
+    bench = Bench()
+    with pytest.raises(KeyboardInterrupt):
+        run(bench.spec(both(bench, failing("e1", error=KeyboardInterrupt()), kind, retries=0)))
+    assert (bench.cursors.durable, bench.dead_ids(), bench.letters.tries("recording", EVENTS[0])) == ({}, [], 0)
+
+
+@BOTH
+def test_a_stop_ends_the_pause_and_the_event_comes_again(kind: str) -> None:
+    bench, inner = Bench(), failing("e2", times=2)
+    bench.clock.on_wait = lambda _: bench.stop.set()
+    with pytest.raises(Stopped):
+        run(bench.spec(both(bench, inner, kind, retries=3)), stop=bench.stop)
+    assert inner.seen == ["e1", "e2"]
+    assert bench.cursors.durable == {"recording": "e1"}
+    bench.clock.on_wait = None
+    bench.stop = Stop()
+    bench.run(both(bench, inner, kind, retries=3))
+    assert inner.ids == ["e1", "e2", "e3", "e4"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "error", [ConnectionFailed("no node answers; start one"), ConnectionRefusedError(), FateError("struck")]
+)
+def test_an_outage_ends_the_run_and_lets_go_of_nothing(kind: str, error: Exception) -> None:
+    bench = Bench()
+    with pytest.raises(RunError) as caught:
+        run(bench.spec(both(bench, failing("e2", error=error), kind, retries=0)))
+    assert (caught.value.stage, caught.value.event_id, caught.value.__cause__) == ("consume", "e2", error)
+    assert (bench.cursors.durable, bench.dead_ids()) == ({"recording": "e1"}, [])
+
+
+@BOTH
+def test_which_errors_count_is_a_choice(kind: str) -> None:
+    bench = Bench()
+    consumer = both(bench, failing("e2", error=QueryTimeout("late")), kind, retries=0, counts=lambda e: False)
+    with pytest.raises(RunError):
+        run(bench.spec(consumer))
+    bench.run(both(bench, failing("e2", error=FateError("struck")), kind, retries=0, counts=lambda e: True))
+    assert bench.cursors.durable == {"recording": "e4"}
+
+
+@BOTH
+def test_a_time_out_of_the_consumer_counts_like_any_error(kind: str) -> None:
+    bench = Bench()
+    bench.run(both(bench, failing("e2", error=TimeoutError()), kind, retries=1))
+    assert bench.clock.waits == [1]
+
+
+@BOTH
+def test_name_metrics_reset_and_stop_are_those_of_the_inner_consumer(kind: str) -> None:
+    bench, inner = Bench(), failing()
+    consumer = both(bench, inner, kind, retries=1)
+    bench.run(consumer)
+    assert (consumer.name, inner.resets, inner.stops) == ("recording", 1, 1)
+    real = Consumer("billing", lambda event, fate: None, registry=bench.registry)
+    assert both(bench, real, kind).series is real.series  # type: ignore[attr-defined]
+    assert Spec(bench.stream, bench.cursors, both(bench, real, kind)).series is real.series
+
+
+@BOTH
+@pytest.mark.parametrize("retries", [-1, True, "3"])
+def test_retries_must_make_sense(kind: str, retries: Any) -> None:
+    with pytest.raises(ConfigError, match="retries is"):
+        both(Bench(), failing(), kind, retries=retries)
+
+
+@BOTH
+def test_what_finishes_later_cannot_be_wrapped(kind: str) -> None:
+    later = batch("billing", lambda events, fate: None, registry=CollectorRegistry())
+    with pytest.raises(ConfigError, match="must be the outermost"):
+        both(Bench(), later, kind)
+    with pytest.raises(ConfigError, match="is not a consumer"):
+        both(Bench(), print, kind)  # type: ignore[arg-type]
+
+
+@BOTH
+def test_outside_of_a_run_it_works_too(kind: str) -> None:
+    bench, inner = Bench(), failing("e1", times=1)
+    quick = Backoff(initial=timedelta(microseconds=1), maximum=timedelta(microseconds=1))
+    consumer = (
+        dead_letter(inner, bench.letters, backoff=quick) if kind == "dead_letter" else best_effort(inner, backoff=quick)
+    )
+    consumer.consume(EVENTS[0], bench.spec(inner).fate)
+    assert inner.ids == ["e1"]
+
+
+# ---------------------------------------------------------------- best effort
+
+
+def test_what_is_let_go_is_counted_and_logged_without_row_values(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    with caplog.at_level(logging.WARNING, logger="rscylla"):
+        bench.run(best_effort(failing("e2"), retries=1, backoff=EVEN))
+    assert bench.sample("rscylla_given_up_events_total") == 1
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == 'consumer "recording": event e2 is let go after 2 attempts (ValueError)'
+
+
+# ---------------------------------------------------------------- dead letters
+
+
+def test_TRAP_1_12_the_letter_has_the_whole_event_and_why() -> None:
+    bench = Bench()
+    bench.run(bench.dead(failing("e2"), retries=2))
+    [letter] = bench.letters.list_letters()
+    event = EVENTS[1]
+    kept = letter.event
+    assert (kept.id, kept.type, kept.foreign_id, kept.timestamp, kept.metadata, kept.late) == (
+        event.id,
+        event.type,
+        event.foreign_id,
+        event.timestamp,
+        event.metadata,
+        False,
+    )
+    assert (letter.consumer, letter.attempts, letter.error) == ("recording", 3, "ValueError")
+    assert "row 4711 is bad" in letter.traceback
+    assert "in consume" in letter.traceback
+    assert letter.failed_at == datetime_of(START_US + 3_000_000)
+    assert bench.sample("reflex_consumer_dead_lettered_events_count") == 1
+
+
+def test_the_log_line_has_no_row_values(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    with caplog.at_level(logging.INFO, logger="rscylla"):
+        bench.run(bench.dead(failing("e2"), retries=0))
+    assert not any("4711" in record.getMessage() for record in caplog.records)
+    assert any("event e2 is a dead letter after 1 attempts" in record.getMessage() for record in caplog.records)
+
+
+def test_TRAP_1_12_attempts_are_kept_over_restarts() -> None:
+    """Each process dies after one failed attempt; the event is a letter after retries + 1 of them all the same."""
+    first = Bench()
+    seen: list[str] = []
+    for _ in range(4):
+        bench = Bench(cursors=first.cursors, letters=first.letters)
+        inner = failing("e2")
+
+        def die(_: float, stop: Stop = bench.stop) -> None:
+            stop.set()
+
+        bench.clock.on_wait = die
+        with pytest.raises((Stopped, HeadReached)):
+            run(bench.spec(bench.dead(inner, retries=3)), stop=bench.stop)
+        seen += inner.seen
+    assert seen == ["e1", "e2", "e2", "e2", "e2", "e3", "e4"]
+    [letter] = first.letters.list_letters()
+    assert letter.attempts == 4
+
+
+def test_attempts_are_forgotten_after_a_success() -> None:
+    bench = Bench()
+    bench.run(bench.dead(failing("e2", times=2), retries=3))
+    assert bench.letters.tries("recording", EVENTS[1]) == 0
+
+
+def test_a_healthy_event_costs_no_query() -> None:
+    class Untouched(MemoryDeadLetters):
+        def tries(self, consumer: str, event: Event) -> int:
+            raise AssertionError("asked")
+
+        set_tries = tries  # type: ignore[assignment]
+
+    bench = Bench(letters=Untouched())
+    bench.run(bench.dead(RecordingConsumer()))
+
+
+class Broken(MemoryDeadLetters):
+    """Fails at one of its methods."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.method = method
+
+    def _strike(self, method: str) -> None:
+        if method == self.method:
+            raise ConnectionFailed("no node answers; start one")
+
+    def tries(self, *arguments: Any) -> int:
+        self._strike("tries")
+        return super().tries(*arguments)
+
+    def set_tries(self, *arguments: Any) -> None:
+        self._strike("set_tries")
+        super().set_tries(*arguments)
+
+    def put(self, *arguments: Any) -> None:
+        self._strike("put")
+        super().put(*arguments)
+
+
+@pytest.mark.parametrize("method", ["tries", "set_tries", "put"])
+def test_T_a_failing_write_keeps_the_event_and_the_cursor(method: str) -> None:
+    letters = Broken(method)
+    bench = Bench(letters=letters)
+    with pytest.raises(RunError) as caught:
+        run(bench.spec(bench.dead(failing("e2"), retries=1)))
+    assert isinstance(caught.value.__cause__, ConnectionFailed)
+    assert (caught.value.event_id, caught.value.resumable) == ("e2", True)
+    assert bench.cursors.durable == {"recording": "e1"}
+    assert bench.dead_ids() == []
+    letters.method = ""
+    bench.run(bench.dead(failing("e2"), retries=1))
+    assert (bench.dead_ids(), bench.cursors.durable) == (["e2"], {"recording": "e4"})
+
+
+def test_T_the_letter_is_durable_before_the_cursor_moves() -> None:
+    bench = Bench()
+    order: list[str] = []
+
+    class Noting(MemoryDeadLetters):
+        def put(self, letter: Any) -> None:
+            order.append(f"letter {letter.event.id}")
+            super().put(letter)
+
+    class NotingCursors(FakeCursorStore):
+        def set_cursor(self, consumer: str, cursor: str) -> None:
+            order.append(f"cursor {cursor}")
+            super().set_cursor(consumer, cursor)
+
+    bench.letters, bench.cursors = Noting(), NotingCursors()
+    bench.run(bench.dead(failing("e2"), retries=0))
+    assert order == ["cursor e1", "letter e2", "cursor e2", "cursor e3", "cursor e4"]
+
+
+def test_a_crash_between_letter_and_cursor_leaves_one_letter() -> None:
+    bench = Bench()
+    bench.cursors.fail("set_cursor", ConnectionFailed("gone"), times=1)
+    consumer = bench.dead(failing("e1"), retries=0)
+    run_forever(bench.spec(consumer), backoff=EVEN)
+    assert (bench.dead_ids(), bench.cursors.durable) == (["e1"], {"recording": "e4"})
+
+
+def test_several_threads_may_share_it() -> None:
+    bench = Bench()
+    inner = failing(*(f"p{n}" for n in range(40)), times=1000)
+    consumer = bench.dead(inner, retries=0)
+    events = [SimpleEvent(f"p{n}") for n in range(40)]
+    spec = bench.spec(consumer)
+
+    def work(mine: list[SimpleEvent]) -> None:
+        for event in mine:
+            consumer.consume(event, spec.fate)
+
+    threads = [threading.Thread(target=work, args=(events[n::4],)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(bench.dead_ids()) == sorted(event.id for event in events)
+
+
+def test_an_event_whose_metadata_cannot_be_made_is_kept_all_the_same() -> None:
+    class Torn(Event):
+        id = "torn"  # type: ignore[assignment]
+        timestamp = datetime_of(START_US)  # type: ignore[assignment]
+
+        @property
+        def type(self) -> int:
+            raise ValueError("no type")
+
+        @property
+        def foreign_id(self) -> str:
+            raise ValueError("no key")
+
+        @property
+        def metadata(self) -> bytes:
+            raise ValueError("no JSON")
+
+    bench = Bench()
+    bench.stream.items[:] = [Torn(), EVENTS[3]]
+    with pytest.raises(HeadReached):
+        run(bench.spec(bench.dead(failing("torn"), retries=0)))
+    [letter] = bench.letters.list_letters()
+    assert (letter.event.id, letter.event.type, letter.event.foreign_id, letter.event.metadata) == ("torn", 0, "", b"")
