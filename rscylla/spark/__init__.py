@@ -11,15 +11,52 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .java import ensure_java as ensure_java
+    from .pipeline.history import history as history
+    from .pipeline.latest import latest as latest
+    from .pipeline.sink import scylla_sink as scylla_sink
+    from .pipeline.sink import write_changes as write_changes
+    from .pipeline.snapshots import Snapshot as Snapshot
+    from .pipeline.snapshots import snapshot as snapshot
+    from .pipeline.tables import ParquetTable as ParquetTable
+    from .pipeline.tables import apply_changes as apply_changes
     from .source import ScyllaCdcDataSource as ScyllaCdcDataSource
     from .source import register as register
+    from .windowing import Window as Window
+    from .windowing import Windows as Windows
+    from .windowing import windows as windows
 
-__all__ = ["ScyllaCdcDataSource", "ensure_java", "register"]
+__all__ = [
+    "ParquetTable",
+    "ScyllaCdcDataSource",
+    "Snapshot",
+    "Window",
+    "Windows",
+    "apply_changes",
+    "ensure_java",
+    "history",
+    "latest",
+    "register",
+    "scylla_sink",
+    "snapshot",
+    "windows",
+    "write_changes",
+]
 
 _HOMES = {
+    "ParquetTable": ".pipeline.tables",
     "ScyllaCdcDataSource": ".source",
+    "Snapshot": ".pipeline.snapshots",
+    "Window": ".windowing",
+    "Windows": ".windowing",
+    "apply_changes": ".pipeline.tables",
     "ensure_java": ".java",
+    "history": ".pipeline.history",
+    "latest": ".pipeline.latest",
     "register": ".source",
+    "scylla_sink": ".pipeline.sink",
+    "snapshot": ".pipeline.snapshots",
+    "windows": ".windowing",
+    "write_changes": ".pipeline.sink",
 }
 
 

@@ -27,8 +27,8 @@ Form = Literal["value", "set", "map", "list", "udt"]
 
 _PREFIX = "cdc_"
 _NATIVE = frozenset(
-    "ascii bigint blob boolean counter date decimal double duration float inet int smallint text time timestamp "
-    "timeuuid tinyint uuid varchar varint".split()
+    ("ascii", "bigint", "blob", "boolean", "counter", "date", "decimal", "double", "duration", "float", "inet", "int")
+    + ("smallint", "text", "time", "timestamp", "timeuuid", "tinyint", "uuid", "varchar", "varint")
 )
 
 

@@ -303,9 +303,7 @@ def windows(
     return Windows(spark, source, store, name, chosen, caps, settings, on_expired, stop or Stop())
 
 
-def read_options(
-    stream: Stream, source: Source, lag: timedelta, mode: str, given: Mapping[str, str]
-) -> dict[str, str]:
+def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return options by which the data source reads the table of *stream*: what its session tells, and *given*.
 
     Raises:

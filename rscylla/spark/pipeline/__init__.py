@@ -1,1 +1,1 @@
-"""What pipelines do with a DataFrame of changes: the current rows, their history, tables kept up to date, a way back."""
+"""What pipelines do with a DataFrame of changes: current rows, history, tables kept up to date."""

@@ -153,13 +153,13 @@ def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires
     removed = F.col("cdc_removed").getField(name)
     if column.form == "udt":
         return [gone, *_field_cells(column, value, removed, time, expires, ttl)]
-    key_type, value_type = element_types(column)
+    _, value_type = element_types(column)
     no_ttl = F.lit(None).cast("bigint")
 
     def live(key: Column, item: Column) -> Column:
         return _struct(key=key, t=time, dead=F.lit(False), expires=expires, ttl=ttl, value=item.cast(value_type))
 
-    def dead(key: Column) -> Column:
+    def removal(key: Column) -> Column:
         none = F.lit(None).cast(value_type)
         return _struct(key=key, t=time, dead=F.lit(True), expires=no_ttl, ttl=no_ttl, value=none)
 
@@ -168,7 +168,7 @@ def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires
     else:
         entries = F.map_entries(F.col("cdc_added").getField(name) if column.form == "list" else value)
         added = F.transform(entries, lambda e: live(e["key"], e["value"]))
-    cells = F.array_compact(F.array(added, F.transform(removed, dead)))
+    cells = F.array_compact(F.array(added, F.transform(removed, removal)))
     return [gone, F.when(touched, F.flatten(cells)).alias(f"cdc_elements_{name}")]
 
 

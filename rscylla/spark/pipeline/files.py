@@ -61,9 +61,7 @@ class Directory:
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._root.toUri(), self._fs.getConf())
         renames = self._jvm.java.lang.reflect.Array.newInstance(overwrite.getClass(), 1)
         self._jvm.java.lang.reflect.Array.set(renames, 0, overwrite)
-        context.rename(
-            self._fs.makeQualified(temporary), self._fs.makeQualified(self._at(name)), renames
-        )
+        context.rename(self._fs.makeQualified(temporary), self._fs.makeQualified(self._at(name)), renames)
 
     def names(self) -> list[str]:
         """Return the names in the directory, sorted; none if it is not there."""

@@ -1,4 +1,4 @@
-"""``history``: every version that a row went through, with the time it was valid (a slowly changing dimension, type 2)."""
+"""``history``: every version of a row, with the time that it was valid (a slowly changing dimension, type 2)."""
 
 from __future__ import annotations
 

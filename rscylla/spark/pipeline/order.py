@@ -1,12 +1,10 @@
-"""CQL's own order of values, as Spark expressions: of clustering keys, of list elements, of cells written at one time."""
+"""CQL's own order of values, as Spark expressions: of clustering keys, list elements, and cells of one time."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
-from pyspark.sql.types import ArrayType as Array
-from pyspark.sql.types import MapType as Map
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ..shape import ColumnShape
 
@@ -56,9 +54,9 @@ def clustering_order(value: Column, column: ColumnShape) -> Column | None:
 
 def comparable(type_: DataType) -> bool:
     """Whether Spark can order and group by values of the type."""
-    if isinstance(type_, Map):
+    if isinstance(type_, MapType):
         return False
-    if isinstance(type_, Array):
+    if isinstance(type_, ArrayType):
         return comparable(type_.elementType)
     if isinstance(type_, StructType):
         return all(comparable(f.dataType) for f in type_.fields)

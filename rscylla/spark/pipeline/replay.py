@@ -1,6 +1,6 @@
 """A change as the CQL statements that do the same once more, with its own write time and what is left of its TTL.
 
-Pure: from a row of a DataFrame of changes, as Python values, to statements and what is bound to them. Replaying a change
+Pure: from a row of a DataFrame of changes, as Python values, to statements and what is bound to them. To repeat a change
 twice, or changes in another order, gives the same table, because write times decide.
 """
 
@@ -82,12 +82,17 @@ class Replay:
             found.append(self._update(change, assigned, time_us, ttl))
         for column in columns:
             if column.form != "value":
-                for each in _edits(column, change, marked=column.name in deleted):
-                    found.append(self._update(change, [each], time_us, ttl))
+                edits = _edits(column, change, marked=column.name in deleted)
+                found += [self._update(change, [each], time_us, ttl) for each in edits]
         return found
 
     def _insert(
-        self, change: Mapping[str, Any], whole: Sequence[ColumnShape], values: Mapping[str, Any], time_us: int, ttl: int | None
+        self,
+        change: Mapping[str, Any],
+        whole: Sequence[ColumnShape],
+        values: Mapping[str, Any],
+        time_us: int,
+        ttl: int | None,
     ) -> Statement:
         columns = [*self.shape.keys, *whole]
         names = ", ".join(quote_name(c.name) for c in columns)
@@ -172,7 +177,7 @@ class _Duration:
 
 
 def binder_for(type_: Type) -> Callable[[Any], Any]:
-    """Return the function from a value as Arrow gives it to one that the driver takes for the CQL type; null is null."""
+    """Return the function from a value as Arrow gives it to one that the driver takes for the CQL type."""
     convert = _converter(type_)
     return lambda value: None if value is None else convert(value)
 

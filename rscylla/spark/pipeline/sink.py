@@ -78,9 +78,7 @@ def write_changes(changes: DataFrame, options: Mapping[str, str]) -> int:
     shape = Shape.of(changes)
     writer = _Writer(target.connection, Replay(target.keyspace, target.table, shape))
     columns = [*shape.key_names, *(n for n in _NEEDED if n in changes.columns)]
-    wanted = changes.select(
-        *(F.col(quoted(n)) for n in columns), F.unix_micros("cdc_timestamp").alias("cdc_timestamp")
-    )
+    wanted = changes.select(*(F.col(quoted(n)) for n in columns), F.unix_micros("cdc_timestamp").alias("cdc_timestamp"))
     counts = wanted.mapInArrow(writer, "written bigint")
     return int(counts.agg(F.coalesce(F.sum("written"), F.lit(0)).alias("n")).collect()[0]["n"])
 

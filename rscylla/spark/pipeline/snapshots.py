@@ -212,7 +212,7 @@ def _bounds(number: int, ranges: int) -> tuple[int, int]:
 def _pages(
     session: LogSession, statement: LogStatement, values: tuple[int, int], doing: str, clock: Clock
 ) -> Iterator[Page]:
-    """Yield the pages of a query; each is asked for while the one before is worked on, and again where that may help."""
+    """Yield the pages of a query; each travels while the one before is worked on."""
     answers: SimpleQueue[Page | BaseException] = SimpleQueue()
     backoff = Backoff()
     state: bytes | None = None
@@ -288,7 +288,9 @@ def _column_cells(column: ColumnShape) -> list[Column]:
     none = F.lit(None).cast("bigint")
     if column.form == "udt":
         return [
-            F.when(value.getField(field).isNotNull(), _cell(F.lit(_OLDEST), value.getField(field), none, none)).alias(alias)
+            F.when(value.getField(field).isNotNull(), _cell(F.lit(_OLDEST), value.getField(field), none, none)).alias(
+                alias
+            )
             for field, _, alias in udt_fields(column)
         ]
     _, value_type = element_types(column)

@@ -151,9 +151,7 @@ class ParquetTable:
         alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
         alive.write.mode("overwrite").parquet(self._cells_path(version))
         written = self._spark.read.schema(alive.schema).parquet(self._cells_path(version))
-        live_rows(written, shape, second).write.mode("overwrite").parquet(
-            self._directory.sub(f"{_name(version)}/rows")
-        )
+        live_rows(written, shape, second).write.mode("overwrite").parquet(self._directory.sub(f"{_name(version)}/rows"))
         self._directory.write_json(
             MANIFEST,
             {
@@ -245,7 +243,9 @@ def purged(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
     if shape.clustering:
         kept = kept.drop(*(n for c in statics for n in cell_names(c)))
         kept = kept.drop(*(n for n in kept.columns if n not in cells.columns))
-        parts = cells.where(is_static(shape)).withColumn("cdc_covered", F.coalesce("cdc_partition_deleted", F.lit(NEVER)))
+        parts = cells.where(is_static(shape)).withColumn(
+            "cdc_covered", F.coalesce("cdc_partition_deleted", F.lit(NEVER))
+        )
         kept = kept.unionByName(_purged(parts, list(statics), second), allowMissingColumns=True)
     return kept.select(*(F.col(quoted(n)) for n in cells.columns))
 
