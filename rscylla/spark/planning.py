@@ -105,8 +105,15 @@ class Plan:
             )
         return end_us
 
-    def spans(self, start_us: int, end_us: int, *, after: bytes = b"", promised: bool = True) -> list[Span]:
+    def spans(
+        self, start_us: int, end_us: int, *, after: bytes = b"", promised: bool = True, most_us: int | None = None
+    ) -> list[Span]:
         """Return spans that hold all rows from *start_us* to *end_us*, each exactly once.
+
+        Args:
+            after: the position of the row to start behind, if not empty.
+            promised: see ``start``.
+            most_us: longest span, None for any.
 
         Raises:
             CursorExpired: rows that were promised may be gone, and ``failOnDataLoss`` is true.
@@ -118,7 +125,7 @@ class Plan:
         spans = []
         for window in windows_between(source.generations, start_us, end_us):
             streams = source.streams(Generation(window.generation))
-            spans += spans_between(window, streams, options)
+            spans += spans_between(window, streams, options, most_us)
             if len(spans) > MAX_PARTITIONS:
                 raise ConfigError(
                     f"the read would have more than {MAX_PARTITIONS:,} partitions; make the options windowSpan or "
@@ -150,7 +157,9 @@ class Plan:
         return oldest_us
 
 
-def spans_between(window: Window, streams: tuple[bytes, ...], options: Options) -> list[Span]:
+def spans_between(
+    window: Window, streams: tuple[bytes, ...], options: Options, most_us: int | None = None
+) -> list[Span]:
     """Return *window* cut by streams, and by time where there are too few of them to keep all executors busy.
 
     The table is left open: the caller fills it in.
@@ -162,7 +171,7 @@ def spans_between(window: Window, streams: tuple[bytes, ...], options: Options) 
         pieces = -(-options.parallelism // len(groups))
     return [
         Span(None, part, group)  # type: ignore[arg-type]
-        for part in _cut(window, pieces, options.window_us)
+        for part in _cut(window, pieces, most_us)
         for group in groups
     ]
 

@@ -116,7 +116,9 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         start, promised = plan.start(options.start)
         start_us, end_us = self._narrowing.bounds(start.exact_us, end_us)
         after = start.position if start.is_row and start_us == start.exact_us else b""
-        spans = plan.spans(start_us, end_us, after=after, promised=promised) if start_us < end_us else []
+        if start_us >= end_us:
+            return []
+        spans = plan.spans(start_us, end_us, after=after, promised=promised, most_us=options.window_us)
         return [InputPartition(span) for span in self._narrowing.spans(spans)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
