@@ -26,6 +26,24 @@ def test_the_service_bills_every_paid_order_and_stops() -> None:
     assert "10 orders billed, the cursor is saved" in log
 
 
+def test_the_service_of_two_lanes_waits_out_the_outage_and_puts_the_bad_order_aside() -> None:
+    done = example("service", "--embedded")
+    shown = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    assert shown.pop("ready:") == "ok"
+    dead = float(shown['reflex_consumer_dead_lettered_events_count{consumer_name="billing"}'])
+    assert dead >= 1, "and more, if fate struck before the cursor moved"
+    assert shown['reflex_consumer_dead_lettered_events_count{consumer_name="shipping"}'] == "0.0"
+    assert float(shown['rscylla_circuit_breaker_changes_total{breaker="warehouse",to="open"}']) > 0
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    messages = [line["message"] for line in lines]
+    assert {f'parcel {{"id":{number}}} is on its way' for number in range(20)} <= set(messages)
+    assert {f'order {{"id":{number}}} is billed' for number in range(20) if number != 13} <= set(messages)
+    assert messages[-1] == "stopped with exit code 0"
+    billed = [line for line in lines if "is billed" in line["message"]]
+    assert {(line["consumer"], line["source"]) for line in billed} == {("billing", "shop.orders")}
+    assert all(line["event_id"] for line in billed)
+
+
 def test_the_export_writes_one_json_line_a_change() -> None:
     lines = example("export_changes.py", "--embedded").stdout.splitlines()
     changes = [json.loads(line) for line in lines]
@@ -35,4 +53,5 @@ def test_the_export_writes_one_json_line_a_change() -> None:
 
 def test_each_example_is_named_in_their_readme() -> None:
     text = (EXAMPLES / "README.md").read_text()
-    assert [p.name for p in EXAMPLES.glob("*.py") if f"`{p.name}`" not in text] == []
+    examples = [p.name for p in (*EXAMPLES.glob("*.py"), *(main.parent for main in EXAMPLES.glob("*/__main__.py")))]
+    assert [name for name in examples if f"`{name}`" not in text] == []

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ...clock import Stop
 from ...errors import LeaseLost, ServiceFailed
+from .._lane import Lane, entered
 from .._run import Spec
 from ..patterns.run_forever import run_forever
 from .restarts import Budget, Restarts
@@ -101,8 +102,11 @@ class Worker:
         return not self.alive
 
     def _work(self) -> None:
+        spec = self.spec
         try:
-            self._at_rest = self._run()
+            # Entered here too, so that what is logged between two runs names the lane.
+            with entered(Lane(spec.name, spec.source, self._stop, spec.clock, spec.series)):
+                self._at_rest = self._run()
         finally:
             self._ended(self)
 

@@ -31,7 +31,7 @@ from rscylla.errors import (
 )
 from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
-from rscylla.reflex import Backoff, Consumer, Spec
+from rscylla.reflex import Backoff, Consumer, LaneFilter, Spec
 from rscylla.reflex.service import Restarts, Service
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
@@ -351,6 +351,15 @@ def test_an_error_while_it_stops_is_told_and_is_no_failure(bench: Bench, caplog:
         bench.store.fail("flush", QueryFailed("the cursor table is gone"))
     assert service.exit_code == 0
     assert "it had been stopped" in caplog.text
+
+
+def test_what_is_logged_between_two_runs_names_the_lane_too(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.addFilter(LaneFilter())
+    spec = bench.spec("billing", StreamToHead())
+    bench.streams["billing"].fail("recv", DOWN)
+    assert bench.service(spec, restarts=Restarts(backoff=QUICK)).run() == 0
+    told = [record for record in caplog.records if "it runs again" in record.message]
+    assert [record.__dict__["consumer"] for record in told] == ["billing"]
 
 
 # ---------------------------------------------------------------- leases
