@@ -33,7 +33,15 @@ PLACES = {
 ANSWERS = ("unavailable", "read_timeout", "read_failure", "overloaded", "bootstrapping", "rate_limit", "server_error")
 """Errors that pass, by the name that `Faults.fail` knows."""
 
-CLUSTER = ("unprepared", "cut_connection", "cut_within_answer", "short_page", "empty_page", "replayed_write", "held_write")
+CLUSTER = (
+    "unprepared",
+    "cut_connection",
+    "cut_within_answer",
+    "short_page",
+    "empty_page",
+    "replayed_write",
+    "held_write",
+)
 """Other things that requests meet."""
 
 MOST_SKEW_S = 20.0
@@ -108,7 +116,11 @@ class Chaos:
     def _chance(self) -> dict[str, Any]:
         """Return how many requests a rule meets, and how likely each."""
         dice = self._dice
-        return {"times": dice.randrange(1, 5), "probability": dice.choice([1.0, 0.5, 0.2]), "seed": dice.getrandbits(32)}
+        return {
+            "times": dice.randrange(1, 5),
+            "probability": dice.choice([1.0, 0.5, 0.2]),
+            "seed": dice.getrandbits(32),
+        }
 
     def _fail(self) -> None:
         where = self._dice.choice(list(PLACES))

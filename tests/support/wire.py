@@ -175,6 +175,12 @@ class Wire(asyncio.AbstractEventLoop):
 
         return self.do(run)
 
+    def pause(self) -> None:
+        """Let the drivers' own threads finish what this request gave them to do, so that the order is always the same."""
+        for cluster in list(self.clusters):
+            if not cluster.executor.is_here():
+                cluster.executor.wait_until_idle()
+
     def settle(self) -> None:
         """Start what the drivers had put off and is due, and wait until their threads have nothing left to do."""
         for cluster in list(self.clusters):
@@ -210,6 +216,7 @@ class _Connection(cassandra.connection.Connection):
                 self._protocol.data_received(data)
 
         self.wire.do(serve)
+        self.wire.pause()
 
     def take_answers(self) -> None:
         """Give the driver what came for it, in order, unless another thread is at it: that one sees the new too."""
@@ -295,6 +302,10 @@ class _Pool(Executor):
                 if thread is not threading.current_thread():
                     thread.join(PATIENCE_S)
 
+    def is_here(self) -> bool:
+        """Return whether the current thread is one of these."""
+        return threading.current_thread() in self._threads
+
     def wait_until_idle(self) -> None:
         with self._idle:
             assert self._idle.wait_for(lambda: not self._busy, PATIENCE_S), "the driver's threads hang"
@@ -361,7 +372,7 @@ class _Cluster(Cluster):
         self.scheduler = _Scheduler(self.executor, clock)
 
     def _create_thread_pool_executor(self, **kwargs: Any) -> _Pool:
-        return _Pool(kwargs["max_workers"])
+        return _Pool(1)  # with more, which one is first would be up to the machine
 
     def settle(self) -> None:
         self._look_at_connections()
