@@ -1,0 +1,740 @@
+"""Consumers that finish events later: ``ack``, ``batch``, ``concurrent``. Cursors, errors, the head, stops, threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from cursorstore import MemoryDeadLetters
+from rscylla._timeuuid import datetime_of
+from rscylla.clock import Stop
+from rscylla.errors import ConfigError, ConnectionFailed, FateError, HeadReached, RscyllaError, RunError, Stopped
+from rscylla.event import Event, Progress, SimpleEvent
+from rscylla.options import StreamToHead
+from rscylla.reflex import Ack, Consumer, Spec, ack, batch, best_effort, concurrent, current_lane, dead_letter, run
+from rscylla.reflex._scope import Scope
+from rscylla.reflex.fate import NO_FATE
+from rscylla.reflex.patterns._prefix import Prefix
+from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
+
+NAME = "recording"
+START_US = 1_790_000_000_000_000
+LONG_S = 60
+"""Nothing here takes long; what does not come in this time never comes."""
+
+
+def events(count: int, keys: int = 1000) -> list[SimpleEvent]:
+    return [
+        SimpleEvent(f"e{n}", 1, f'{{"pk":{n % keys}}}', datetime_of(START_US - 1), b"0123456789")
+        for n in range(1, count + 1)
+    ]
+
+
+class Bench:
+    """One run in a thread of its own, over a stream that waits at its end unless *to_head*."""
+
+    def __init__(self, items: Sequence[Event | Progress] = (), *, to_head: bool = True) -> None:
+        self.clock = ManualClock(START_US)
+        self.stream = FakeStream(items, clock=self.clock)
+        self.store = FakeCursorStore()
+        self.stop = Stop()
+        self.options = (StreamToHead(),) if to_head else ()
+        self.registry = CollectorRegistry()
+        self.error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, consumer: Any, fate: Any = None) -> BaseException:
+        """Run to the end and return what was raised."""
+        self.start(consumer, fate)
+        return self.end()
+
+    def start(self, consumer: Any, fate: Any = None) -> None:
+        spec = Spec(
+            self.stream, self.store, consumer, *self.options, clock=self.clock, registry=self.registry, fate=fate
+        )
+
+        def work() -> None:
+            try:
+                run(spec, stop=self.stop)
+            except BaseException as error:  # noqa: BLE001 - looked at by the test
+                self.error = error
+
+        self.error = None
+        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread.start()
+
+    def end(self) -> BaseException:
+        assert self._thread is not None
+        self._thread.join(LONG_S)
+        assert not self._thread.is_alive(), "the run did not end"
+        assert self.error is not None
+        return self.error
+
+    @property
+    def cursor(self) -> str:
+        return self.store.durable.get(NAME, "")
+
+    def sample(self, name: str) -> float | None:
+        return self.registry.get_sample_value(name, {"consumer_name": NAME})
+
+
+def soon(what: Callable[[], bool]) -> None:
+    """Wait until *what* is true."""
+    never = threading.Event()
+    for _ in range(LONG_S * 200):
+        if what():
+            return
+        never.wait(0.005)
+    raise AssertionError("it did not become true")
+
+
+def failure(error: BaseException) -> tuple[str, str, BaseException | None]:
+    assert isinstance(error, RunError), error
+    return error.stage, error.event_id, error.__cause__
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(LONG_S)
+        assert not thread.is_alive(), thread.name
+
+
+# ---------------------------------------------------------------- what is done, and up to where
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
+@settings(max_examples=200)
+def test_in_whatever_order_events_are_done_all_before_the_cursor_are(order: list[int], told: set[int]) -> None:
+    """*told*: after which events the stream told a cursor without an event."""
+    store = FakeCursorStore()
+    scope = Scope(NAME, store, ManualClock(), NO_FATE, Stop(), moved=lambda: None)
+    prefix = Prefix(scope)
+    places: dict[str, int] = {}
+    entries = []
+    for n, event in enumerate(events(12)):
+        entries.append(prefix.add(event))
+        places[event.id] = n
+        if n in told:
+            prefix.progress(f"p{n}")
+            places[f"p{n}"] = n
+    done: set[int] = set()
+    last = -1
+    for n in order:
+        prefix.done(entries[n])
+        done.add(n)
+        upto = next((i for i in range(12) if i not in done), 12) - 1
+        cursor = store.durable.get(NAME)
+        assert (places[cursor] if cursor else -1) == upto >= last
+        last = upto
+    assert store.durable[NAME] == ("p11" if 11 in told else "e12")
+
+
+def test_cursors_are_saved_one_at_a_time_and_never_back() -> None:
+    """Many threads are done at once; the store refuses to go back, and that would fail the run."""
+    numbers = {f"e{n}": n for n in range(1, 401)}
+    scope = Scope(
+        NAME, store := FakeCursorStore(order=lambda c: numbers[c]), ManualClock(), NO_FATE, Stop(), moved=lambda: None
+    )
+    prefix = Prefix(scope)
+    entries = [prefix.add(event) for event in events(400)]
+    threads = [threading.Thread(target=lambda i=i: [prefix.done(e) for e in entries[i::8]]) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+    assert scope.failure is None
+    assert store.durable == {NAME: "e400"}
+    written = [numbers[cursor] for _, cursor in store.writes]
+    assert written == sorted(set(written))
+
+
+def test_after_the_end_nothing_is_committed() -> None:
+    scope = Scope(NAME, store := FakeCursorStore(), ManualClock(), NO_FATE, Stop(), moved=lambda: None)
+    prefix = Prefix(scope)
+    entry = prefix.add(events(1)[0])
+    prefix.close()
+    prefix.done(entry)
+    assert store.durable == {}
+
+
+# ---------------------------------------------------------------- ack
+
+
+class Acks:
+    """Keeps what acknowledges, by event id."""
+
+    def __init__(self) -> None:
+        self.handed: dict[str, Ack] = {}
+
+    def __call__(self, event: Event, fate: Any, done: Ack) -> None:
+        self.handed[event.id] = done
+
+    def consumer(self, bench: Bench, **options: Any) -> Any:
+        return ack(NAME, self, registry=bench.registry, clock=bench.clock, **options)
+
+
+def test_the_cursor_follows_the_acknowledgements_not_the_function() -> None:
+    bench, acks = Bench(events(3), to_head=False), Acks()
+    bench.start(acks.consumer(bench))
+    soon(lambda: len(acks.handed) == 3)
+    assert bench.cursor == ""
+    acks.handed["e1"]()
+    assert bench.cursor == "e1"
+    bench.stop.set()
+    assert isinstance(bench.end(), Stopped)
+    assert bench.cursor == "e1"
+
+
+def test_TRAP_1_12_acknowledgements_out_of_order_move_the_cursor_only_over_what_is_done() -> None:
+    bench, acks = Bench(events(3), to_head=False), Acks()
+    bench.start(acks.consumer(bench))
+    soon(lambda: len(acks.handed) == 3)
+    for event_id, cursor in (("e3", ""), ("e2", ""), ("e2", ""), ("e1", "e3"), ("e1", "e3")):
+        acks.handed[event_id]()
+        assert bench.cursor == cursor
+    bench.stop.set()
+    bench.end()
+
+
+def test_TRAP_1_12_a_late_acknowledgement_cannot_touch_the_next_run() -> None:
+    bench, acks = Bench(events(2), to_head=False), Acks()
+    consumer = acks.consumer(bench)
+    bench.start(consumer)
+    soon(lambda: len(acks.handed) == 2)
+    late = dict(acks.handed)
+    bench.stop.set()
+    bench.end()
+    acks.handed.clear()
+    bench.stop = Stop()
+    bench.start(consumer)
+    soon(lambda: len(acks.handed) == 2)
+    late["e1"]()
+    late["e2"]()
+    assert bench.cursor == ""
+    acks.handed["e1"]()
+    assert bench.cursor == "e1"
+    bench.stop.set()
+    bench.end()
+
+
+def test_TRAP_1_12_what_is_never_acknowledged_shows_in_the_metrics() -> None:
+    bench, acks = Bench(events(3), to_head=False), Acks()
+    bench.start(acks.consumer(bench))
+    soon(lambda: len(acks.handed) == 3)
+    acks.handed["e1"]()
+    acks.handed["e3"]()
+    bench.clock.advance(90)
+    assert bench.sample("rscylla_unfinished_events") == 1
+    assert bench.sample("rscylla_oldest_unfinished_seconds") == 90
+    bench.stop.set()
+    bench.end()
+    assert bench.sample("rscylla_unfinished_events") is None
+
+
+def test_the_head_waits_for_the_last_acknowledgement() -> None:
+    bench, acks = Bench(events(2)), Acks()
+    bench.start(acks.consumer(bench))
+    soon(lambda: len(acks.handed) == 2)
+    acks.handed["e2"]()
+    acks.handed["e1"]()
+    assert isinstance(bench.end(), HeadReached)
+    assert bench.cursor == "e2"
+
+
+def test_a_stop_ends_the_wait_for_acknowledgements() -> None:
+    bench, acks = Bench(events(2)), Acks()
+    bench.start(acks.consumer(bench))
+    soon(lambda: len(acks.handed) == 2)
+    bench.stop.set()
+    assert isinstance(bench.end(), Stopped)
+
+
+def test_an_acknowledgement_can_say_that_it_failed() -> None:
+    bench, acks = Bench(events(2), to_head=False), Acks()
+    bench.start(acks.consumer(bench))
+    soon(lambda: len(acks.handed) == 2)
+    cause = ValueError("refused by the broker")
+    acks.handed["e2"].fail(cause)
+    assert failure(bench.end()) == ("consume", "e2", cause)
+
+
+def test_no_more_is_handed_out_than_may_be_unacknowledged() -> None:
+    bench, acks = Bench(events(5), to_head=False), Acks()
+    bench.start(acks.consumer(bench, max_unacked=2))
+    soon(lambda: len(acks.handed) == 2)
+    acks.handed["e2"]()  # done, but not committed
+    assert len(acks.handed) == 2
+    acks.handed["e1"]()
+    soon(lambda: len(acks.handed) == 4)
+    bench.stop.set()
+    bench.end()
+
+
+def test_events_left_out_and_progress_wait_for_those_before_them() -> None:
+    first, second, third = events(3)
+    bench, acks = Bench([first, second, Progress("p", START_US), third], to_head=False), Acks()
+    bench.start(acks.consumer(bench, event_filter=lambda event: event.id != "e2"))
+    soon(lambda: len(acks.handed) == 2)
+    assert bench.cursor == ""
+    acks.handed["e1"]()
+    assert bench.cursor == "p"
+    acks.handed["e3"]()
+    assert bench.cursor == "e3"
+    bench.stop.set()
+    bench.end()
+
+
+def test_a_cursor_that_cannot_be_saved_ends_the_run_and_not_the_thread_that_acknowledged() -> None:
+    bench, acks = Bench(events(1), to_head=False), Acks()
+    cause = ConnectionFailed("no node answers; start one")
+    bench.store.fail("set_cursor", cause)
+    bench.start(acks.consumer(bench))
+    soon(lambda: len(acks.handed) == 1)
+    acks.handed["e1"]()
+    assert failure(bench.end()) == ("set_cursor", "e1", cause)
+
+
+def test_what_the_function_raises_ends_the_run() -> None:
+    def refuse(event: Event, fate: Any, done: Ack) -> None:
+        raise cause
+
+    cause = ValueError()
+    bench = Bench(events(1))
+    assert failure(bench.run(ack(NAME, refuse, registry=bench.registry))) == ("consume", "e1", cause)
+
+
+# ---------------------------------------------------------------- batch
+
+
+class Batches:
+    """Keeps the batches it got, and fails at those that hold an event of *fail*. Waits for *gate* if there is one."""
+
+    def __init__(self, *fail: str, gate: threading.Event | None = None) -> None:
+        self.got: list[list[str]] = []
+        self.threads: set[str] = set()
+        self.fail = set(fail)
+        self.gate = gate
+        self.cause = ValueError("bad batch")
+
+    def __call__(self, batch: Sequence[Event], fate: Any) -> None:
+        self.threads.add(threading.current_thread().name)
+        if self.gate is not None:
+            assert self.gate.wait(LONG_S)
+        self.got.append([event.id for event in batch])
+        if self.fail & {event.id for event in batch}:
+            raise self.cause
+
+    def consumer(self, bench: Bench, **options: Any) -> Any:
+        return batch(NAME, self, registry=bench.registry, clock=bench.clock, **{"period": None, **options})
+
+
+def test_batches_are_of_the_size_and_the_rest_comes_at_the_head() -> None:
+    bench, batches = Bench(events(7)), Batches()
+    assert isinstance(bench.run(batches.consumer(bench, size=3)), HeadReached)
+    assert batches.got == [["e1", "e2", "e3"], ["e4", "e5", "e6"], ["e7"]]
+    assert [cursor for _, cursor in bench.store.writes] == ["e3", "e6", "e7"]
+    assert bench.sample("rscylla_consumed_events_total") == 7
+    assert len(batches.threads) == 1
+
+
+def test_batches_are_bounded_by_bytes_too() -> None:
+    bench, batches = Bench(events(5)), Batches()
+    bench.run(batches.consumer(bench, size=100, max_bytes=20))  # an event has 10 of metadata and 8 of its key
+    assert batches.got == [["e1", "e2"], ["e3", "e4"], ["e5"]]
+
+
+def test_TRAP_1_12_the_period_counts_from_arrival_not_from_the_time_of_the_event() -> None:
+    """After downtime all events are old; their batches must not be tiny."""
+    bench, batches = Bench(to_head=False), Batches()
+    waiting = threading.Event()
+    bench.clock.on_wait = lambda seconds: waiting.set()
+    old = [SimpleEvent(f"e{n}", timestamp=datetime_of(START_US - 3_600_000_000 + n)) for n in range(3)]
+    bench.start(batches.consumer(bench, size=3, period=timedelta(seconds=5)))
+    bench.stream.append(old[0])
+    assert waiting.wait(LONG_S)
+    assert bench.clock.waits[0] == 5
+    soon(lambda: batches.got == [["e0"]])  # the driven clock has passed those five seconds at once
+    assert bench.clock.now_us() >= START_US + 5_000_000
+    bench.stop.set()
+    bench.end()
+
+
+def test_TRAP_1_12_an_error_on_an_idle_stream_surfaces_at_once_with_its_cause() -> None:
+    bench, batches = Bench(events(1), to_head=False), Batches("e1")
+    error = bench.run(batches.consumer(bench, period=timedelta(seconds=5)))
+    assert failure(error) == ("consume", "e1", batches.cause)
+    assert bench.cursor == ""
+    assert bench.sample("reflex_consumer_error_count") == 1
+
+
+def test_TRAP_1_12_the_run_joins_the_worker_before_it_ends() -> None:
+    gate = threading.Event()
+    bench, batches = Bench(events(1), to_head=False), Batches(gate=gate)
+    bench.start(batches.consumer(bench, size=1))
+    soon(lambda: bool(batches.threads))
+    bench.stop.set()
+    assert bench.error is None
+    gate.set()
+    assert isinstance(bench.end(), Stopped)
+    assert (batches.got, bench.cursor) == ([["e1"]], "e1")
+
+
+def test_TRAP_1_12_events_left_out_move_the_cursor() -> None:
+    bench, batches = Bench(events(4)), Batches()
+    bench.run(batches.consumer(bench, size=2, event_filter=lambda event: event.id == "e2"))
+    assert (batches.got, bench.cursor) == ([["e2"]], "e4")
+    assert bench.sample("reflex_consumer_skipped_events_count") == 3
+
+
+def test_TRAP_1_12_a_batch_that_makes_no_sense_is_refused_before_the_first_event() -> None:
+    for options in ({"size": 0}, {"size": True}, {"max_bytes": 0}, {"period": timedelta(0)}):
+        with pytest.raises(ConfigError):
+            batch(NAME, lambda events, fate: None, registry=CollectorRegistry(), **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="fn is not callable"):
+        batch(NAME, None, registry=CollectorRegistry())  # type: ignore[arg-type]
+
+
+def test_progress_waits_for_the_batch_before_it() -> None:
+    first, second = events(2)
+    bench, batches = Bench([Progress("p0", 1), first, Progress("p1", 2)], to_head=False), Batches()
+    bench.start(batches.consumer(bench, size=2))
+    soon(lambda: bench.cursor == "p0")
+    bench.stream.append(second)
+    soon(lambda: bench.cursor == "e2")
+    bench.stop.set()
+    bench.end()
+    assert [cursor for _, cursor in bench.store.writes] == ["p0", "e2"]
+
+
+def test_a_stop_drops_the_batch_that_was_not_begun_and_it_comes_again() -> None:
+    bench, batches = Bench(events(5), to_head=False), Batches()
+    consumer = batches.consumer(bench, size=3)
+    bench.start(consumer)
+    soon(lambda: bench.cursor == "e3" and bench.sample("reflex_rpatterns_batch_consumer_buffer_length") == 2)
+    bench.stop.set()
+    assert isinstance(bench.end(), Stopped)
+    bench.stop, bench.options = Stop(), (StreamToHead(),)
+    assert isinstance(bench.run(consumer), HeadReached)
+    assert batches.got == [["e1", "e2", "e3"], ["e4", "e5"]]
+
+
+def test_the_stream_waits_while_one_batch_is_worked_on_and_the_next_is_full() -> None:
+    gate = threading.Event()
+    bench, batches = Bench(events(9), to_head=False), Batches(gate=gate)
+    bench.start(batches.consumer(bench, size=2))
+    soon(lambda: bench.sample("rscylla_unfinished_events") == 4)
+    assert bench.sample("reflex_rpatterns_batch_consumer_buffer_length") == 2
+    gate.set()
+    soon(lambda: bench.cursor == "e8")
+    bench.stop.set()
+    bench.end()
+
+
+def test_a_stop_ends_the_wait_for_room() -> None:
+    gate = threading.Event()
+    bench, batches = Bench(events(9), to_head=False), Batches(gate=gate)
+    bench.start(batches.consumer(bench, size=2))
+    soon(lambda: bench.sample("rscylla_unfinished_events") == 4)
+    bench.stop.set()
+    gate.set()
+    assert isinstance(bench.end(), Stopped)
+    assert batches.got == [["e1", "e2"]]
+
+
+def test_poison_in_a_batch_becomes_a_letter_by_the_fallback_and_the_rest_is_consumed() -> None:
+    bench, batches, letters = Bench(events(4)), Batches("e3"), MemoryDeadLetters()
+    single = RecordingConsumer(fail={"e3": ValueError()}, times=9)
+    bench.run(batches.consumer(bench, size=4, fallback=dead_letter(single, letters, retries=0)))
+    assert batches.got == [["e1", "e2", "e3", "e4"]]
+    assert single.ids == ["e1", "e2", "e4"]
+    assert [letter.event.id for letter in letters.list_letters()] == ["e3"]
+    assert bench.cursor == "e4"
+
+
+def test_a_failing_fallback_names_its_event() -> None:
+    bench, batches = Bench(events(4)), Batches("e3")
+    cause = ValueError()
+    error = bench.run(batches.consumer(bench, size=4, fallback=RecordingConsumer(fail={"e2": cause})))
+    assert failure(error) == ("consume", "e2", cause)
+
+
+def test_fate_after_a_batch_makes_it_come_again() -> None:
+    bench, batches = Bench(events(2)), Batches()
+    consumer = batches.consumer(bench, size=2)
+    struck = FateError("struck")
+    assert failure(bench.run(consumer, fate=ScriptedFate(at={"after_consume": struck})))[2] is struck
+    assert bench.cursor == ""
+    bench.run(consumer)
+    assert (batches.got, bench.cursor) == ([["e1", "e2"]] * 2, "e2")
+
+
+# ---------------------------------------------------------------- concurrent
+
+
+class Pool(RecordingConsumer):
+    """Consumes with several threads: events of *slow* wait for the gate of that name."""
+
+    def __init__(self, *slow: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.gates = {event_id: threading.Event() for event_id in slow}
+        self.begun: list[str] = []
+        self.most = self.at_once = 0
+        self.lanes: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    def consume(self, event: Event, fate: Any) -> None:
+        lane = current_lane()
+        with self._lock:
+            self.begun.append(event.id)
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+            self.lanes.append((event.id, lane.event.id if lane is not None and lane.event is not None else ""))
+        try:
+            if event.id in self.gates:
+                assert self.gates[event.id].wait(LONG_S)
+            super().consume(event, fate)
+        finally:
+            with self._lock:
+                self.at_once -= 1
+
+    def release(self) -> None:
+        for gate in self.gates.values():
+            gate.set()
+
+
+def test_all_are_consumed_and_the_cursor_is_the_last() -> None:
+    bench, pool = Bench(events(200)), Pool()
+    assert isinstance(bench.run(concurrent(pool, workers=4)), HeadReached)
+    assert sorted(pool.ids) == sorted(event.id for event in events(200))
+    assert bench.cursor == "e200"
+    assert (pool.resets, pool.stops) == (1, 1)
+    assert all(event_id == shown for event_id, shown in pool.lanes)
+
+
+def test_TRAP_1_12_the_cursor_is_opaque_and_moves_over_what_is_done_only() -> None:
+    bench, pool = Bench(events(3), to_head=False), Pool("e1")
+    bench.start(concurrent(pool, workers=2))
+    soon(lambda: set(pool.ids) == {"e2", "e3"})
+    assert bench.cursor == ""
+    pool.release()
+    soon(lambda: bench.cursor == "e3")
+    bench.stop.set()
+    bench.end()
+
+
+def test_TRAP_1_12_events_of_one_key_stay_in_order() -> None:
+    bench, pool = Bench(events(300, keys=3)), Pool()
+    bench.run(concurrent(pool, workers=8))
+    for key in range(3):
+        numbers = [int(event.id[1:]) for event in pool.events if event.key["pk"] == key]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == 100
+
+
+def test_events_of_one_key_are_never_worked_on_at_once() -> None:
+    bench, pool = Bench(events(4, keys=1), to_head=False), Pool("e1")
+    bench.start(concurrent(pool, workers=4))
+    soon(lambda: bench.sample("rscylla_unfinished_events") == 4)
+    assert pool.begun == ["e1"]
+    pool.release()
+    soon(lambda: bench.cursor == "e4")
+    assert pool.most == 1
+    bench.stop.set()
+    bench.end()
+
+
+def test_a_slow_key_does_not_hold_up_the_others() -> None:
+    slow, *others = events(5)
+    bench, pool = Bench([slow, *others], to_head=False), Pool("e1")
+    bench.start(concurrent(pool, workers=2))
+    soon(lambda: pool.ids == ["e2", "e3", "e4", "e5"])
+    pool.release()
+    soon(lambda: bench.cursor == "e5")
+    bench.stop.set()
+    bench.end()
+
+
+def test_no_more_events_are_taken_than_may_be_in_flight() -> None:
+    bench, pool = Bench(events(20), to_head=False), Pool("e1")
+    bench.start(concurrent(pool, workers=2, max_in_flight=5))
+    soon(lambda: len(pool.ids) == 4)
+    assert set(pool.begun) == {"e1", "e2", "e3", "e4", "e5"}
+    pool.release()
+    soon(lambda: bench.cursor == "e20")
+    assert pool.most <= 2
+    bench.stop.set()
+    bench.end()
+
+
+def test_TRAP_1_12_an_error_on_an_idle_stream_ends_the_run_at_once() -> None:
+    cause = ValueError("bad")
+    bench, pool = Bench(events(3), to_head=False), Pool(fail={"e2": cause})
+    error = bench.run(concurrent(pool, workers=3))
+    assert failure(error) == ("consume", "e2", cause)
+    assert bench.cursor in ("", "e1")
+
+
+def test_an_error_lets_nothing_more_begin_and_what_is_being_done_is_finished() -> None:
+    cause = ValueError("bad")
+    bench, pool = Bench(events(4), to_head=False), Pool("e1", "e2", fail={"e2": cause})
+    bench.start(concurrent(pool, workers=2))
+    soon(lambda: pool.begun == ["e1", "e2"])
+    pool.gates["e2"].set()
+    soon(lambda: bench.registry.get_sample_value("x") is None and pool.at_once == 1)
+    pool.gates["e1"].set()
+    assert failure(bench.end()) == ("consume", "e2", cause)
+    assert set(pool.begun) == {"e1", "e2"}
+    assert (pool.ids, bench.cursor) == (["e1"], "e1")
+
+
+def test_TRAP_1_12_the_wait_for_room_ends_with_a_stop() -> None:
+    bench, pool = Bench(events(9), to_head=False), Pool("e1", "e2")
+    bench.start(concurrent(pool, workers=2, max_in_flight=2))
+    soon(lambda: len(pool.begun) == 2)
+    bench.stop.set()
+    pool.release()
+    assert isinstance(bench.end(), Stopped)
+    assert bench.cursor == "e2"
+
+
+def test_TRAP_1_12_a_cursor_that_cannot_be_saved_ends_the_run() -> None:
+    bench, pool = Bench(events(3), to_head=False), Pool()
+    cause = ConnectionFailed("no node answers; start one")
+    bench.store.fail("set_cursor", cause, times=9)
+    stage, event_id, found = failure(bench.run(concurrent(pool, workers=2)))
+    assert (stage, found) == ("set_cursor", cause)
+    assert event_id in ("e1", "e2", "e3")
+    assert bench.cursor == ""
+
+
+def test_TRAP_1_12_after_an_error_the_next_run_starts_from_what_was_done() -> None:
+    bench, pool = Bench(events(50, keys=7)), Pool(fail={"e25": ValueError()})
+    consumer = concurrent(pool, workers=4)
+    assert failure(bench.run(consumer))[1] == "e25"
+    done = int(bench.cursor[1:] or 0)
+    assert done < 25
+    assert isinstance(bench.run(consumer), HeadReached)
+    assert set(pool.ids) == {f"e{n}" for n in range(1, 51)}
+    assert bench.stream.opened[1][0] == bench.cursor or bench.stream.opened[1][0] == (f"e{done}" if done else "")
+
+
+def test_poison_events_become_letters_in_the_middle_of_others() -> None:
+    letters = MemoryDeadLetters()
+    bench, pool = Bench(events(60, keys=5)), Pool(fail={f"e{n}": ValueError() for n in (7, 31)}, times=9)
+    assert isinstance(bench.run(concurrent(dead_letter(pool, letters, retries=0), workers=4)), HeadReached)
+    assert sorted(letter.event.id for letter in letters.list_letters()) == ["e31", "e7"]
+    assert bench.cursor == "e60"
+    assert bench.sample("reflex_consumer_dead_lettered_events_count") == 2
+
+
+def test_a_pause_inside_ends_with_the_stop() -> None:
+    """The worker waits for its next attempt; the clock stands still unless somebody waits."""
+    bench, pool = Bench(events(1), to_head=False), Pool(fail={"e1": ValueError()}, times=9)
+    bench.clock.on_wait = lambda _: bench.stop.set()
+    bench.start(concurrent(best_effort(pool, retries=5), workers=2))
+    assert isinstance(bench.end(), Stopped)
+    assert (pool.seen, bench.cursor) == (["e1"], "")
+
+
+def test_fate_after_an_event_makes_it_come_again() -> None:
+    bench, pool = Bench(events(1)), Pool()
+    consumer = concurrent(pool, workers=2)
+    struck = FateError("struck")
+    assert failure(bench.run(consumer, fate=ScriptedFate(at={"after_consume": struck})))[2] is struck
+    assert bench.cursor == ""
+    bench.run(consumer)
+    assert (pool.ids, bench.cursor) == (["e1", "e1"], "e1")
+
+
+def test_the_key_is_the_partition_where_the_event_knows_it() -> None:
+    """A delete of a partition is ordered with the rows in it, though its foreign id is another."""
+
+    class InPartition(SimpleEvent):
+        __slots__ = ()
+
+        def raw_partition_key(self) -> dict[str, bytes]:
+            return {"pk": b"\x01"}
+
+    items = [InPartition("e1", foreign_id='{"ck":1,"pk":1}'), InPartition("e2", foreign_id='{"pk":1}')]
+    bench, pool = Bench(items, to_head=False), Pool("e1")
+    bench.start(concurrent(pool, workers=4))
+    soon(lambda: bench.sample("rscylla_unfinished_events") == 2)
+    assert pool.begun == ["e1"]
+    pool.release()
+    soon(lambda: bench.cursor == "e2")
+    bench.stop.set()
+    bench.end()
+
+
+def test_a_key_function_that_fails_ends_the_run() -> None:
+    cause = KeyError("region")
+
+    def key(event: Event) -> str:
+        raise cause
+
+    bench = Bench(events(1))
+    assert failure(bench.run(concurrent(Pool(), key=key))) == ("consume", "e1", cause)
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"max_in_flight": 0}, {"workers": True}])
+def test_numbers_must_make_sense(options: Any) -> None:
+    with pytest.raises(ConfigError, match="must be 1 or more"):
+        concurrent(Pool(), **options)
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def later(kind: str, bench: Bench) -> Any:
+    if kind == "ack":
+        return ack(NAME, lambda event, fate, done: done(), registry=bench.registry)
+    if kind == "batch":
+        return batch(NAME, lambda events, fate: None, registry=bench.registry, period=None)
+    return concurrent(Consumer(NAME, lambda event, fate: None, registry=bench.registry))
+
+
+ALL = pytest.mark.parametrize("kind", ["ack", "batch", "concurrent"])
+
+
+@ALL
+def test_driven_without_its_run_it_says_what_is_wrong(kind: str) -> None:
+    consumer = later(kind, Bench())
+    with pytest.raises(ConfigError, match="must be the consumer of the Spec itself"):
+        consumer.consume(events(1)[0], NO_FATE)
+
+
+@ALL
+@pytest.mark.parametrize("step", ["get_cursor", "open", "recv"])
+def test_a_run_that_fails_early_leaves_nothing_behind(kind: str, step: str) -> None:
+    bench = Bench(events(2))
+    cause = ConnectionFailed("no node answers; start one")
+    (bench.store if step == "get_cursor" else bench.stream).fail(step, cause)
+    error = bench.run(later(kind, bench))
+    assert failure(error) == ({"open": "stream"}.get(step, step), "", cause)
+    assert isinstance(bench.run(later(kind, bench)), HeadReached)
+    assert bench.cursor == "e2"
+
+
+@ALL
+def test_a_flush_that_fails_at_the_head_is_an_error(kind: str) -> None:
+    bench = Bench(events(2))
+    cause: RscyllaError = ConnectionFailed("no node answers; start one")
+    bench.store.fail("flush", cause)
+    assert failure(bench.run(later(kind, bench))) == ("flush", "", cause)
+
+
+@ALL
+def test_an_interrupt_of_the_run_stops_the_threads(kind: str) -> None:
+    bench = Bench(events(2))
+    bench.stream.fail("recv", KeyboardInterrupt(), index=1)
+    assert isinstance(bench.run(later(kind, bench)), KeyboardInterrupt)
