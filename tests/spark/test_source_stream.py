@@ -1,0 +1,201 @@
+"""Streaming queries, end to end: every change once, over restarts, kills, new streams, and splits of tablets."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kill_spark
+import pytest
+from histories import IMAGES, create, statements
+from spark_oracle import events_of
+
+import rscylla
+from rscylla._timeuuid import format_time
+from rscylla.embedded import EmbeddedScyllaProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MakeOptions = Callable[..., dict[str, str]]
+
+
+def write(session: rscylla.Session, table: str, *, seed: int, count: int) -> None:
+    for statement in statements(seed, table, count):
+        session.execute(statement)
+
+
+def copy(spark: SparkSession, options: dict[str, str], output: Path, checkpoint: Path) -> list[dict[str, Any]]:
+    """Run a query over what there is, into files; return the progress of its batches."""
+    query = (
+        spark.readStream.format("scylla-cdc")
+        .options(**options)
+        .load()
+        .writeStream.format("parquet")
+        .option("path", str(output))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(300)
+    finally:
+        query.stop()
+    return [progress.sources[0].json for progress in query.recentProgress]
+
+
+def ids_in(spark: SparkSession, output: Path) -> Counter[str]:
+    return Counter(row["id"] for row in spark.read.parquet(str(output)).select("id").collect())
+
+
+def spread(events: list[rscylla.ChangeEvent], windows: int) -> dict[str, str]:
+    """Return the options by which the events come in about so many windows, and the query ends with them."""
+    first, last = events[0].timestamp_us, events[-1].timestamp_us
+    return {
+        "windowSpan": f"{(last - first) // windows + 1}us",
+        "startingPosition": format_time(first),
+        "endingPosition": format_time(last + 1),
+        "maxWindowsPerTrigger": "1",
+    }
+
+
+def test_batches_windows_and_restarts_repeat_and_lose_nothing(
+    spark: SparkSession, session: rscylla.Session, keyspace: str, options: MakeOptions, tmp_path: Path
+) -> None:
+    create(session.execute, keyspace, "t", IMAGES)
+    write(session, f"{keyspace}.t", seed=11, count=150)
+    stream = rscylla.NewStream(session, keyspace, "t")
+    events = events_of(stream)
+    output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    windowed = options(keyspace, "t", mode="events", **spread(events, 3))
+    assert len(copy(spark, windowed, output, checkpoint)) >= 3
+    assert ids_in(spark, output) == Counter(e.id for e in events)
+
+    write(session, f"{keyspace}.t", seed=12, count=50)
+    tuned = options(keyspace, "t", mode="events", parallelism=3, pageSize=7, startingPosition="latest")
+    assert copy(spark, tuned, output, checkpoint)
+    assert ids_in(spark, output) == Counter(e.id for e in events_of(stream))
+    copy(spark, tuned, output, checkpoint)
+    assert ids_in(spark, output) == Counter(e.id for e in events_of(stream))
+
+
+@pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
+def test_new_streams_inside_a_query(spark: SparkSession, options: MakeOptions, tmp_path: Path, tablets: bool) -> None:
+    with own_server() as (scylla, session):
+        create_keyspace(session, "ks", tablets=tablets)
+        create(session.execute, "ks", "t", IMAGES)
+        stream = rscylla.NewStream(session, "ks", "t")
+        write(session, "ks.t", seed=21, count=40)
+        for seed in (22, 23):
+            if tablets:
+                scylla.split_tablets("ks", "t", timedelta(0))
+            else:
+                scylla.new_generation(timedelta(0))
+            wait_until(lambda n=seed - 20: newest_is_in_use(stream, n))
+            write(session, "ks.t", seed=seed, count=40)
+        events = events_of(stream)
+        assert len({rscylla.EventID.parse(e.id).generation for e in events}) == 3
+        given = {**options("ks", "t"), "contactPoints": f"{scylla.contact_points[0]}:{scylla.port}"}
+        for windows in (1, 4):
+            output, checkpoint = tmp_path / f"out{windows}", tmp_path / f"checkpoint{windows}"
+            copy(spark, {**given, "mode": "events", **spread(events, windows)}, output, checkpoint)
+            assert ids_in(spark, output) == Counter(e.id for e in events)
+
+
+def newest_is_in_use(stream: rscylla.Stream, count: int) -> bool:
+    """Whether there are so many generations, and the newest began a while ago by the clock that stamps writes."""
+    source = stream.describe()
+    return len(source.generations) >= count and source.watermark_us(0) > source.generations[-1].start_us
+
+
+@contextmanager
+def own_server() -> Iterator[tuple[EmbeddedScyllaProcess, rscylla.Session]]:
+    with EmbeddedScyllaProcess() as scylla:
+        session = rscylla.connect([f"{scylla.contact_points[0]}:{scylla.port}"])
+        try:
+            yield scylla, session
+        finally:
+            session.cluster.shutdown()
+
+
+def create_keyspace(session: rscylla.Session, name: str, *, tablets: bool) -> None:
+    session.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}} "
+        f"AND tablets = {{'enabled': {str(tablets).lower()}}}"
+    )
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
+    """Wait until *condition* holds; fail if it never does."""
+    pause = threading.Event()
+    for _ in range(int(seconds / 0.05)):
+        if condition():
+            return
+        pause.wait(0.05)
+    pytest.fail("what was waited for did not come")
+
+
+# ---------------------------------------------------------------- kill -9
+
+KILLS = 10
+
+
+@pytest.mark.timeout(1200)
+def test_a_query_that_is_killed_ten_times_writes_every_change_once(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, tmp_path: Path, scylla_process: EmbeddedScyllaProcess
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (pk int, ck int, PRIMARY KEY (pk, ck)) WITH cdc = {{'enabled': true}}")
+    insert = session.prepare(f"INSERT INTO {vnodes}.t (pk, ck) VALUES (?, ?)")
+    for i in range(2_000):
+        session.execute(insert, (i % 50, i))
+    events = events_of(rscylla.NewStream(session, vnodes, "t"))
+    given = spread(events, 60)
+    output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    point = f"{scylla_process.contact_points[0]}:{scylla_process.port}"
+    positions = [given["startingPosition"], given["endingPosition"]]
+    arguments = [point, vnodes, "t", given["windowSpan"], *positions, str(output), str(checkpoint)]
+    dice = random.Random(7)
+    for kill in range(KILLS):
+        with program(arguments, tmp_path / f"log{kill}") as running:
+            # Sometimes right after a batch was committed, sometimes in the middle of one.
+            watched = checkpoint / dice.choice(["commits", "offsets"])
+            goal = numbered(watched) + dice.randint(1, 3)
+            wait_until(lambda w=watched, g=goal, r=running: numbered(w) >= g or r.poll() is not None, seconds=300)
+            assert running.poll() is None, (tmp_path / f"log{kill}").read_text()[-3000:]
+    with program(arguments, tmp_path / "log") as running:
+        assert running.wait(300) == 0, (tmp_path / "log").read_text()[-3000:]
+    assert ids_in(spark, output) == Counter(e.id for e in events)
+    assert numbered(checkpoint / "commits") > KILLS
+
+
+def numbered(directory: Path) -> int:
+    """Return how many batches Spark has noted in a directory of the checkpoint."""
+    return len([p for p in directory.glob("*") if p.name.isdigit()])
+
+
+@contextmanager
+def program(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the query as a program; at the end it is killed with all that it started: Java, and Spark's workers."""
+    with log.open("wb") as out:
+        running = subprocess.Popen(
+            [sys.executable, kill_spark.__file__, *arguments],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield running
+        finally:
+            with suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(running.pid, signal.SIGKILL)
+            running.wait()

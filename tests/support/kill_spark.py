@@ -1,0 +1,50 @@
+"""A streaming query as a program of its own, for tests that kill it: copies a table's events to Parquet files.
+
+Arguments: contact point, keyspace, table, windowSpan, startingPosition, endingPosition, directories of output and checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rscylla.spark import ensure_java
+
+
+def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
+    start, until, output, checkpoint = rest
+    ensure_java()
+    from pyspark.sql import SparkSession
+
+    settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.showConsoleProgress", "false")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    options = {
+        "contactPoints": point,
+        "keyspace": keyspace,
+        "table": table,
+        "lag": "0s",
+        "mode": "events",
+        "windowSpan": span,
+        "maxWindowsPerTrigger": "1",
+        "startingPosition": start,
+        "endingPosition": until,
+        "parallelism": "2",
+    }
+    query = (
+        spark.readStream.format("scylla-cdc")
+        .options(**options)
+        .load()
+        .writeStream.format("parquet")
+        .option("path", output)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
