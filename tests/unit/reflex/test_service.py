@@ -518,6 +518,7 @@ def test_lanes_that_are_done_stay_done_in_the_next_tenure(bench: Bench) -> None:
     lease = FakeLease()
     with bench.service(bench.spec("billing", StreamToHead()), bench.spec("mailing"), lease=lease) as service:
         until(lambda: service.facts().lanes[0].state == "done", "one lane is done")
+        until(lambda: len(bench.consumers["mailing"].ids) == 4, "the other has read all")
         lease.lose()
         until(lambda: service.facts().lanes[1].state == "standby", "the other stands by")
         lease.free = True
