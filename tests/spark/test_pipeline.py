@@ -1,0 +1,308 @@
+"""The pipeline helpers against the database: whatever was written, they arrive at the rows that a SELECT shows."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import spark_history as h
+
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla import spark as rs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")]
+
+NO_LAG = rscylla.StreamLag(milliseconds=0)
+CONNECTION = ("contactPoints", "consistency")
+
+
+def now_us() -> int:
+    return rscylla.SystemClock().now_us()
+
+
+def passed(time_us: int) -> None:
+    """Wait until the clock is past *time_us*, which writes carried."""
+    clock = rscylla.SystemClock()
+    while clock.now_us() <= time_us + 2_000:
+        clock.wait(rscylla.Stop(), 0.05)
+
+
+def frames(spark: SparkSession, options: Callable[..., dict[str, str]], keyspace: str) -> dict[str, DataFrame]:
+    return {t: spark.read.format("scylla-cdc").options(**options(keyspace, t)).load() for t in h.TABLES}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_latest_and_history_are_what_the_base_table_was(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str, seed: int
+) -> None:
+    """Write times rise by a millisecond each, so that every moment of the history can be compared."""
+    h.create(session, vnodes)
+    rng = random.Random(seed)
+    start = now_us()
+    times = itertools.count(start, 1_000)
+    moments: dict[int, dict[str, Any]] = {}
+    for cql, time in zip(h.writes(rng, vnodes, 60, times, ttl=False), itertools.count(start, 1_000), strict=False):
+        session.execute(cql)
+        moments[time] = {t: h.rows_of(session, vnodes, t) for t in h.TABLES}
+    passed(start + 300_000)
+    for table, changes in frames(spark, options, vnodes).items():
+        want = h.rows_of(session, vnodes, table)
+        assert h.rows_in(rs.latest(changes)) == want
+        versions = rs.history(changes).cache()
+        names = versions.columns[:-3]
+        dropped = ("valid_from", "valid_to", "is_current")
+        with_rows = [r for r in want if not (table == "t" and r[names_of(names).index("c1")] is None)]
+        assert h.rows_in(versions.where("is_current"), drop=dropped) == with_rows
+        spans = [(row.asDict(), _us(row["valid_from"]), _us(row["valid_to"])) for row in versions.collect()]
+        assert all(begin < end for _, begin, end in spans)
+        # Write times count, and not when a statement was sent: of a millisecond that no write of this table had, the
+        # rows are those of the one before.
+        for time, tables in moments.items():
+            found = h.common((row for row, begin, end in spans if begin <= time < end), names_of(names))
+            assert found == [r for r in tables[table] if not _alone(r, names_of(names), table)]
+
+
+def names_of(names: list[str]) -> list[str]:
+    return sorted(names)
+
+
+def _alone(row: tuple[Any, ...], names: list[str], table: str) -> bool:
+    """Whether it is a partition that has static values only, of which there is no history."""
+    return table == "t" and row[names.index("c1")] is None
+
+
+def _us(moment: datetime | None) -> int:
+    return (
+        2**62
+        if moment is None
+        else (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    )
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_latest_is_the_base_table_whatever_the_order_of_write_times(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], keyspace: str, seed: int
+) -> None:
+    h.create(session, keyspace)
+    rng = random.Random(seed)
+    start = now_us()
+    # Few different times, so that deletes and writes often have the same: then a delete wins. Two live values of one
+    # time are told apart by their bytes.
+    times = iter(lambda: start + rng.randrange(40) * 1_000, None)
+    for cql in h.writes(rng, keyspace, 120, times):
+        session.execute(cql)
+    passed(start + 50_000)
+    for table, changes in frames(spark, options, keyspace).items():
+        shuffled = changes.orderBy("cdc_time")  # some other order than that of the log
+        assert h.rows_in(rs.latest(shuffled)) == h.rows_of(session, keyspace, table)
+
+
+def test_latest_and_history_know_when_values_expire(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    h.create(session, vnodes)
+    start = now_us()
+    at = datetime.fromtimestamp(start // 1_000_000, UTC)
+
+    def write(cql: str, after_ms: int, ttl: int = 0) -> None:
+        session.execute(
+            cql.replace("?", f"USING TIMESTAMP {start + after_ms * 1000}" + (f" AND TTL {ttl}" if ttl else ""))
+        )
+
+    write(f"INSERT INTO {vnodes}.s (k1, k2, a, b) VALUES ('row', 0x00, 1, 'x') ?", 0, 100)
+    write(f"INSERT INTO {vnodes}.s (k1, k2, a) VALUES ('cell', 0x00, 1) ?", 0)
+    write(f"UPDATE {vnodes}.s ? SET b = 'gone', m = m + {{'short': 1}} WHERE k1 = 'cell' AND k2 = 0x00", 1, 100)
+    write(f"UPDATE {vnodes}.s ? SET m = m + {{'long': 1}} WHERE k1 = 'cell' AND k2 = 0x00", 2, 1000)
+    write(f"UPDATE {vnodes}.s ? SET a = 2 WHERE k1 = 'cells' AND k2 = 0x00", 3, 100)
+    passed(start + 10_000)
+    changes = frames(spark, options, vnodes)["s"]
+
+    def rows(seconds: int) -> dict[str, Any]:
+        return {
+            r["k1"]: (r["a"], r["b"], r["m"]) for r in rs.latest(changes, at=at + timedelta(seconds=seconds)).collect()
+        }
+
+    assert rows(50) == {
+        "row": (1, "x", None),
+        "cell": (1, "gone", {"short": 1, "long": 1}),
+        "cells": (2, None, None),
+    }
+    assert rows(500) == {"cell": (1, None, {"long": 1})}
+    assert rows(5000) == {"cell": (1, None, None)}
+    versions = rs.history(changes, at=at + timedelta(seconds=5000)).where("k1 = 'cell'").orderBy("valid_from").collect()
+    assert [(v["b"], v["m"], v["is_current"]) for v in versions] == [
+        (None, None, False),
+        ("gone", {"short": 1}, False),
+        ("gone", {"short": 1, "long": 1}, False),
+        (None, {"long": 1}, False),
+        (None, None, True),
+    ]
+    assert [v["valid_to"] for v in versions[:-1]] == [v["valid_from"] for v in versions[1:]]
+    row = rs.history(changes, at=at + timedelta(seconds=5000)).where("k1 = 'row'").collect()
+    assert [(v["is_current"], v["valid_to"] - v["valid_from"] <= timedelta(seconds=100)) for v in row] == [
+        (False, True)
+    ]
+
+
+def test_frames_that_are_none_of_changes_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(rscylla.ConfigError, match="no column 'cdc_operation'"):
+        rs.latest(spark.range(1))
+    with pytest.raises(rscylla.ConfigError, match="without time zone"):
+        rs.history(spark.range(1), at=datetime(2026, 1, 1))
+
+
+# ---------------------------------------------------------------- tables
+
+
+def drain(
+    spark: SparkSession, stream: rscylla.Stream, store: Any, read: dict[str, str]
+) -> Iterator[tuple[rs.Window, DataFrame]]:
+    return rs.windows(spark, stream, store, "lake", NO_LAG, rscylla.StreamToHead(), read=read)
+
+
+def test_a_table_follows_its_windows(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str, tmp_path: Path
+) -> None:
+    h.create(session, vnodes)
+    rng = random.Random(7)
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    store = MemoryCursorStore()
+    path = str(tmp_path / "t")
+    read = {"parallelism": "2", "consistency": "ONE"}
+    table = rs.ParquetTable(spark, path)
+    assert table.cursor == ""
+    with pytest.raises(rscylla.ConfigError, match="there is no table"):
+        table.rows()
+    seen = []
+    for _ in range(3):
+        start = now_us()
+        for cql in h.writes(rng, vnodes, 60, itertools.count(start, 1)):
+            session.execute(cql)
+        passed(start + 1_000)
+        # What a run left that died while it wrote the next version is written over.
+        left = tmp_path / "t" / f"v{len(seen) + 1:08d}" / "cells"
+        left.mkdir(parents=True)
+        (left / "part-0.parquet").write_bytes(b"half a file")
+        for window, changes in drain(spark, stream, store, read):
+            assert rs.apply_changes(changes, path, window=window)
+            assert not rs.apply_changes(changes, path, window=window), "a window counts once"
+            seen.append((window, changes))
+        assert table.cursor == store.get_cursor("lake") == seen[-1][0].end
+        want = h.rows_of(session, vnodes, "t")
+        assert h.rows_in(table.rows()) == want
+        assert h.rows_in(spark.read.parquet(table.rows_path)) == want
+    versions = [p.name for p in (tmp_path / "t").iterdir() if p.name.startswith("v")]
+    assert len(versions) == 2
+
+    other = rs.ParquetTable(spark, str(tmp_path / "other"))
+    other.apply(seen[0][1], seen[0][0])
+    with pytest.raises(rscylla.ConfigError, match="apply the windows between"):
+        other.apply(seen[2][1], seen[2][0])
+
+
+def test_a_snapshot_and_the_changes_after_it_are_the_table_while_it_is_written(
+    spark: SparkSession, session: Any, vnodes: str, tmp_path: Path
+) -> None:
+    h.create(session, vnodes)
+    session.execute(f"ALTER TABLE {vnodes}.t DROP l")
+    for pk, c1, c2 in itertools.product(range(3), range(3), "xyz"):  # a snapshot takes every row for inserted
+        session.execute(f"INSERT INTO {vnodes}.t (pk, c1, c2) VALUES ({pk}, {c1}, '{c2}')")
+    rng = random.Random(11)
+    start = now_us()
+    for cql in h.writes(rng, vnodes, 100, itertools.count(start, 1), lists=False):
+        session.execute(cql)
+    passed(start + 1_000)
+
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for cql in h.writes(rng, vnodes, 10**9, iter(now_us, None), lists=False):
+                if stop.wait(0.002):
+                    return
+                session.execute(cql)
+        except BaseException as e:  # noqa: BLE001 - shown by the test
+            failures.append(e)
+
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    read = {"parallelism": "2", "consistency": "ONE"}
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        snapshot = rs.snapshot(spark, stream, rscylla.StreamLag(seconds=1), read=read, ranges=3)
+        table = rs.ParquetTable(spark, str(tmp_path / "t"))
+        table.start_from(snapshot)
+        with pytest.raises(rscylla.ConfigError, match="a table already"):
+            table.start_from(snapshot)
+    finally:
+        stop.set()
+        writer.join()
+    assert not failures
+    assert h.rows_in(snapshot.rows) == h.rows_of(session, vnodes, "t")
+    passed(now_us())
+    store = MemoryCursorStore(cursors={"lake": snapshot.cursor})
+    for window, changes in drain(spark, stream, store, read):
+        table.apply(changes, window)
+        with_base = rs.latest(changes, base=snapshot.cells)
+    want = h.rows_of(session, vnodes, "t")
+    assert h.rows_in(table.rows()) == want
+    assert h.rows_in(with_base) == want
+
+
+def test_a_snapshot_with_a_list_says_what_it_cannot_be(spark: SparkSession, session: Any, vnodes: str) -> None:
+    h.create(session, vnodes)
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    snapshot = rs.snapshot(spark, stream, NO_LAG)
+    with pytest.raises(rscylla.ConfigError, match="the list 'l'"):
+        _ = snapshot.cells
+    assert rs.snapshot(spark, stream, NO_LAG, columns=["a", "s"]).rows.columns == ["pk", "c1", "c2", "a", "s"]
+    with pytest.raises(rscylla.ConfigError, match="no column 'x'"):
+        rs.snapshot(spark, stream, NO_LAG, columns=["x"])
+
+
+# ---------------------------------------------------------------- the way back
+
+
+def test_changes_written_back_are_the_same_table_again(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    copy = vnodes + "_copy"
+    session.execute(
+        f"CREATE KEYSPACE {copy} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}}"
+    )
+    try:
+        h.create(session, vnodes)
+        h.create(session, copy)
+        rng = random.Random(13)
+        start = now_us()
+        for cql in h.writes(rng, vnodes, 150, itertools.count(start, 1)):
+            session.execute(cql)
+        passed(start + 1_000)
+        cells = {"t": "writetime(a), writetime(s)", "s": "writetime(a), writetime(b)", "e": "writetime(a)"}
+        for table, changes in frames(spark, options, vnodes).items():
+            source = options(vnodes, table)
+            target = {n: source[n] for n in CONNECTION} | {"keyspace": copy, "table": table}
+            shuffled = changes.orderBy("cdc_time")
+            assert rs.write_changes(shuffled, target) == changes.count()
+            rs.scylla_sink(target)(changes, 1)
+            assert h.rows_of(session, copy, table) == h.rows_of(session, vnodes, table)
+            times = f"SELECT {cells[table]} FROM {{}}.{table}"
+            assert list(session.execute(times.format(copy))) == list(session.execute(times.format(vnodes)))
+    finally:
+        session.execute(f"DROP KEYSPACE {copy}")
+
+
+def test_a_sink_refuses_options_of_a_reader() -> None:
+    with pytest.raises(rscylla.ConfigError, match="takes no lag"):
+        rs.scylla_sink({"contactPoints": "127.0.0.1", "keyspace": "k", "table": "t", "lag": "30s"})

@@ -1,0 +1,305 @@
+"""Windows and their cursor: planned on a driven clock without Spark, and handed between Spark and a service with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rscylla
+from cursorstore import MemoryCursorStore, ScyllaCursorStore
+from rscylla import spark as rs
+from rscylla._timeuuid import datetime_of
+from rscylla.embedded import EmbeddedScylla
+from rscylla.embedded.clock import ManualClock as ServerClock
+from rscylla.testing import ManualClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_US = 1_800_000_000_000_000
+LAG = rscylla.StreamLag(seconds=30)
+TO_HEAD = rscylla.StreamToHead()
+NAME = "lake"
+
+
+class FakeSpark:
+    """What ``windows`` uses of a session: it gives the options back as the DataFrame."""
+
+    def __init__(self, rows: Callable[[dict[str, str]], int] = lambda _: 0) -> None:
+        self._rows = rows
+        self._given: dict[str, str] = {}
+
+    @property
+    def read(self) -> FakeSpark:
+        return FakeSpark(self._rows)
+
+    def format(self, name: str) -> FakeSpark:
+        assert name == "scylla-cdc"
+        return self
+
+    def options(self, **given: str) -> FakeSpark:
+        self._given |= given
+        return self
+
+    def option(self, name: str, value: str) -> FakeSpark:
+        self._given[name] = value
+        return self
+
+    def load(self) -> FakeFrame:
+        return FakeFrame(self._given, self._rows)
+
+
+class FakeFrame:
+    def __init__(self, given: dict[str, str], rows: Callable[[dict[str, str]], int]) -> None:
+        self.given = dict(given)
+        self._rows = rows
+
+    def count(self) -> int:
+        return self._rows(self.given)
+
+
+class Box:
+    """A server, a table and a stream on clocks that only the test moves."""
+
+    def __init__(self, scylla: EmbeddedScylla, server: ServerClock) -> None:
+        self.scylla = scylla
+        self._server = server
+        self.clock = ManualClock(START_US)
+        self.session = scylla.connect()
+        self.session.execute(
+            "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        self.session.execute("CREATE TABLE k.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'ttl': 3600}")
+        self.stream = rscylla.NewStream(self.session, "k", "t", clock=self.clock)
+        self.store = MemoryCursorStore()
+
+    def pass_(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self._server.advance(seconds)
+
+    def windows(self, *options: Any, spark: Any = None, **more: Any) -> rs.Windows:
+        return rs.windows(spark or FakeSpark(), self.stream, self.store, NAME, LAG, *options, **more)
+
+    def cursor_us(self) -> int:
+        return rscylla.EventID.parse(self.store.get_cursor(NAME)).exact_us
+
+    def generation_us(self) -> int:
+        return self.stream.describe().generations[0].start_us
+
+
+@pytest.fixture
+def box() -> Iterator[Box]:
+    server = ServerClock(START_US)
+    with EmbeddedScylla(clock=server) as scylla:
+        yield Box(scylla, server)
+
+
+def test_windows_follow_each_other_without_gap_up_to_the_head(box: Box) -> None:
+    box.pass_(600)
+    found = list(box.windows(TO_HEAD, longest=timedelta(minutes=3)))
+    assert [w.end_us for w, _ in found[:-1]] == [w.start_us for w, _ in found[1:]]
+    assert found[0][0].start_us == box.generation_us()
+    assert found[-1][0].end_us == box.clock.now_us() - 30_000_000
+    assert max(w.end_us - w.start_us for w, _ in found) == 180_000_000
+    assert box.store.get_cursor(NAME) == found[-1][0].end
+    for window, frame in found:
+        assert frame.given["startingPosition"] == window.start
+        assert datetime.fromisoformat(frame.given["endingPosition"]) == window.end_time
+        assert (frame.given["keyspace"], frame.given["table"], frame.given["mode"]) == ("k", "t", "changes")
+        assert frame.given["lag"] == "30000000 us"
+    assert len({w.name for w, _ in found}) == len(found)
+    assert list(box.windows(TO_HEAD)) == []
+
+
+def test_a_failed_body_leaves_the_cursor_and_the_window_comes_again(box: Box) -> None:
+    box.pass_(600)
+    done = []
+    with pytest.raises(RuntimeError, match="disk full"):
+        for window, _ in box.windows(TO_HEAD, longest=timedelta(minutes=3)):
+            if len(done) == 1:
+                raise RuntimeError("disk full")
+            done.append(window)
+    assert box.cursor_us() == done[0].end_us
+    again, _ = next(box.windows(TO_HEAD, longest=timedelta(minutes=3)))
+    assert again.start_us == done[0].end_us
+
+
+def test_a_break_leaves_the_window_undone_unless_it_is_saved(box: Box) -> None:
+    box.pass_(600)
+    for _ in box.windows(TO_HEAD, longest=timedelta(minutes=3)):
+        break
+    assert box.store.get_cursor(NAME) == ""
+    with box.windows(TO_HEAD, longest=timedelta(minutes=3)) as batches:
+        for window, _ in batches:
+            batches.save()
+            break
+    assert box.cursor_us() == window.end_us
+    assert list(batches) == [], "closed"
+
+
+def test_no_window_crosses_a_generation(box: Box) -> None:
+    box.pass_(100)
+    box.scylla.new_generation(timedelta(seconds=0))
+    box.pass_(100)
+    first, second = (g.start_us for g in box.stream.describe().generations)
+    found = [w for w, _ in box.windows(TO_HEAD)]
+    assert [(w.generation * 1000, w.start_us) for w in found] == [(first, first), (second, second)]
+    assert found[0].end_us == second
+    assert box.store.get_cursor(NAME) == found[-1].end
+
+
+def test_at_the_head_a_window_waits_until_it_is_worth_it(box: Box) -> None:
+    box.pass_(60)
+    stop = rscylla.Stop()
+    batches = box.windows(shortest=timedelta(seconds=20), stop=stop)
+    first, _ = next(batches)
+    # The clock moves by what is waited for: the next window is as long as was asked, and not a moment longer.
+    second, _ = next(batches)
+    assert first.end_us == second.start_us
+    assert 20_000_000 <= second.end_us - second.start_us < 31_000_000
+    stop.set()
+    with pytest.raises(StopIteration):
+        next(batches)
+    assert box.cursor_us() == second.end_us, "the window at work was done"
+
+
+def test_until_ends_the_loop_at_that_time(box: Box) -> None:
+    box.pass_(600)
+    until = datetime_of(box.generation_us() + 10_500_000)
+    [(window, _)] = list(box.windows(rscylla.StreamUntil(until)))
+    assert window.end_time == until
+    assert list(box.windows(rscylla.StreamUntil(until))) == []
+
+
+def test_from_head_saves_where_it_starts(box: Box) -> None:
+    box.pass_(600)
+    assert list(box.windows(rscylla.StreamFromHead(), TO_HEAD)) == []
+    assert box.cursor_us() == box.clock.now_us() - 30_000_000
+
+
+def test_windows_with_too_many_rows_are_cut(box: Box) -> None:
+    """A row a second, so a window of so many rows is at most so many seconds long."""
+    box.pass_(600)
+
+    def rows(given: dict[str, str]) -> int:
+        start = rscylla.EventID.parse(given["startingPosition"]).exact_us
+        end = datetime.fromisoformat(given["endingPosition"])
+        return round((end - datetime_of(start)).total_seconds())
+
+    found = [w for w, _ in box.windows(TO_HEAD, spark=FakeSpark(rows), max_rows=100)]
+    assert [w.end_us for w in found[:-1]] == [w.start_us for w in found[1:]]
+    assert all(w.end_us - w.start_us <= 100_500_000 for w in found)
+    assert 5 < len(found) < 30
+    assert found[-1].end_us == box.clock.now_us() - 30_000_000
+
+
+def test_a_row_cursor_is_continued_within_its_window(box: Box) -> None:
+    box.pass_(10)
+    box.session.execute("INSERT INTO k.t (pk, v) VALUES (1, 1) USING TIMESTAMP " + str(START_US + 9_000_000))
+    box.pass_(100)
+    client = box.stream("", LAG)
+    event = client.recv()
+    while not isinstance(event, rscylla.Event):
+        event = client.recv()
+    client.close()
+    box.store.set_cursor(NAME, event.id)
+    [(window, frame)] = list(box.windows(TO_HEAD))
+    assert window.start == frame.given["startingPosition"] == event.id
+    assert window.start_us == event.timestamp_us
+    assert "-after-" in window.name
+
+
+def test_an_expired_cursor_is_an_error_unless_told_otherwise(box: Box) -> None:
+    box.pass_(60)
+    box.store.set_cursor(NAME, box.stream.cursor_at(datetime_of(START_US + 40_000_000)))
+    box.pass_(7200)
+    with pytest.raises(rscylla.CursorExpired):
+        next(box.windows(TO_HEAD))
+    window, _ = next(box.windows(TO_HEAD, on_expired="oldest"))
+    assert window.start_us >= box.clock.now_us() - 3_600_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"read": {"Lag": "1s"}}, "must not have 'Lag'"),
+        ({"shortest": timedelta(hours=2)}, "shortest not the longer"),
+        ({"max_rows": 0}, "max_rows must be at least 1"),
+    ],
+)
+def test_wrong_arguments_are_told(box: Box, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(rscylla.ConfigError, match=message):
+        box.windows(**arguments)
+
+
+def test_a_lag_is_required_and_a_short_one_is_warned_of(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(rscylla.MissingLag, match="the windows of k.t"):
+        rs.windows(FakeSpark(), box.stream, box.store, NAME)  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING, "rscylla"):
+        rs.windows(FakeSpark(), box.stream, box.store, NAME, rscylla.StreamLag(seconds=1))  # type: ignore[arg-type]
+    assert "rows may be missed" in caplog.text
+
+
+def test_a_slice_of_a_table_is_refused(box: Box) -> None:
+    with pytest.raises(rscylla.ConfigError, match="a whole table"):
+        rs.windows(FakeSpark(), box.stream.sharded(0, 2), box.store, NAME, LAG)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- with Spark
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
+def test_service_and_spark_hand_a_consumer_to_each_other(spark: SparkSession, session: Any, keyspace: str) -> None:
+    session.execute(f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    stream = rscylla.NewStream(session, keyspace, "t", consistency="ONE")
+    store = ScyllaCursorStore(session, keyspace, create=True)
+    lag = rscylla.StreamLag(milliseconds=0)
+    seen: list[int] = []
+    written = 0
+
+    def write(count: int) -> None:
+        nonlocal written
+        for _ in range(count):
+            written += 1
+            session.execute(f"INSERT INTO {keyspace}.t (pk, v) VALUES ({written}, {written})")
+
+    def serve(count: int | None) -> None:
+        """Run the service until it has seen *count* changes more, or all."""
+        end = None if count is None else len(seen) + count
+
+        def consume(event: rscylla.Event, _: rscylla.Fate) -> None:
+            if end is not None and len(seen) == end:
+                raise RuntimeError("enough")
+            assert event.change is not None
+            seen.append(event.change.key["pk"])
+
+        until = rscylla.StreamUntil(datetime_of(rscylla.SystemClock().now_us()))
+        spec = rscylla.Spec(stream, store, rscylla.Consumer(NAME, consume), lag, until)
+        with pytest.raises(rscylla.HeadReached if end is None else rscylla.RunError):
+            rscylla.run(spec)
+
+    def spread() -> None:
+        until = rscylla.StreamUntil(datetime_of(rscylla.SystemClock().now_us()))
+        read = {"parallelism": "2", "consistency": "ONE"}
+        for _, changes in rs.windows(spark, stream, store, NAME, lag, until, read=read):
+            ordered = changes.orderBy("cdc_sequence").collect()
+            seen.extend(row["pk"] for row in ordered)
+
+    write(30)
+    serve(13)  # stops in the middle
+    spread()
+    assert sorted(seen) == list(range(1, 31))
+    write(10)
+    spread()
+    write(10)
+    serve(7)
+    write(10)
+    serve(None)
+    write(5)
+    spread()
+    assert seen == list(range(1, written + 1)), "each once, in the order of writing"
