@@ -544,7 +544,7 @@ def test_TRAP_1_12_events_of_one_key_stay_in_order() -> None:
 def test_events_of_one_key_are_never_worked_on_at_once() -> None:
     bench, pool = Bench(events(4, keys=1), to_head=False), Pool("e1")
     bench.start(concurrent(pool, workers=4))
-    soon(lambda: bench.sample("rscylla_unfinished_events") == 4)
+    soon(lambda: bench.sample("rscylla_unfinished_events") == 4 and bool(pool.begun))
     assert pool.begun == ["e1"]
     pool.release()
     soon(lambda: bench.cursor == "e4")
@@ -567,7 +567,7 @@ def test_a_slow_key_does_not_hold_up_the_others() -> None:
 def test_no_more_events_are_taken_than_may_be_in_flight() -> None:
     bench, pool = Bench(events(20), to_head=False), Pool("e1")
     bench.start(concurrent(pool, workers=2, max_in_flight=5))
-    soon(lambda: len(pool.ids) == 4)
+    soon(lambda: len(pool.ids) == 4 and len(pool.begun) == 5)
     assert set(pool.begun) == {"e1", "e2", "e3", "e4", "e5"}
     pool.release()
     soon(lambda: bench.cursor == "e20")
@@ -588,9 +588,9 @@ def test_an_error_lets_nothing_more_begin_and_what_is_being_done_is_finished() -
     cause = ValueError("bad")
     bench, pool = Bench(events(4), to_head=False), Pool("e1", "e2", fail={"e2": cause})
     bench.start(concurrent(pool, workers=2))
-    soon(lambda: pool.begun == ["e1", "e2"])
+    soon(lambda: set(pool.begun) == {"e1", "e2"})
     pool.gates["e2"].set()
-    soon(lambda: bench.registry.get_sample_value("x") is None and pool.at_once == 1)
+    soon(lambda: pool.at_once == 1)
     pool.gates["e1"].set()
     assert failure(bench.end()) == ("consume", "e2", cause)
     assert set(pool.begun) == {"e1", "e2"}
@@ -668,7 +668,7 @@ def test_the_key_is_the_partition_where_the_event_knows_it() -> None:
     items = [InPartition("e1", foreign_id='{"ck":1,"pk":1}'), InPartition("e2", foreign_id='{"pk":1}')]
     bench, pool = Bench(items, to_head=False), Pool("e1")
     bench.start(concurrent(pool, workers=4))
-    soon(lambda: bench.sample("rscylla_unfinished_events") == 2)
+    soon(lambda: bench.sample("rscylla_unfinished_events") == 2 and bool(pool.begun))
     assert pool.begun == ["e1"]
     pool.release()
     soon(lambda: bench.cursor == "e2")
