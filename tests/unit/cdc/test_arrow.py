@@ -1,0 +1,192 @@
+"""Cells as Arrow: each CQL type, what is null, and the same values as the decoder of events gives."""
+
+# ruff: noqa: E402 - what follows needs pyarrow, which is not everywhere
+from __future__ import annotations
+
+import struct
+import uuid
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
+np = pytest.importorskip("numpy", reason="pip install 'rscylla[spark]'")
+
+from cassandra.util import Date, Duration, Time
+from cellbox import INT, NATIVE, cell, nested, types
+from fakelog import log_time, type_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rscylla.cdc.arrow import arrow_type, builder_for, times_of
+from rscylla.cdc.pages import Type
+from rscylla.cdc.rows import decoder_for
+
+MARSHAL = "org.apache.cassandra.db.marshal."
+MOST_MS = (2**63 - 1) // 1000
+
+
+def as_arrow(value: Any, type_: Type) -> Any:
+    """Return a decoded value as Arrow is to give it back."""
+    kind, args = type_.kind, type_.args
+    if value is None:
+        return None
+    if kind in ("list", "set", "vector"):
+        return [as_arrow(v, args[0]) for v in value]
+    if kind == "map":
+        return [(as_arrow(k, args[0]), as_arrow(v, args[1])) for k, v in value.items()]
+    if kind == "tuple":
+        return {f"_{i}": as_arrow(v, t) for i, (v, t) in enumerate(zip(value, args, strict=True), 1)}
+    if kind == "udt":
+        return {n: as_arrow(value[n], t) for n, t in zip(type_.fields, args, strict=True)}
+    if isinstance(value, Date):
+        return value.days_from_epoch
+    if isinstance(value, Time):
+        return value.nanosecond_time
+    if isinstance(value, Duration):
+        return {"months": value.months, "days": value.days, "nanoseconds": value.nanoseconds}
+    if kind == "timestamp":
+        ms = (
+            value if isinstance(value, int) else round((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1e3)
+        )
+        return ms * 1000 if abs(ms) <= MOST_MS else None
+    return str(value) if kind in ("varint", "decimal", "inet", "uuid", "timeuuid") else value
+
+
+def numbers_for_moments(array: Any) -> Any:
+    """Return *array* with dates and timestamps, which Python does not have for all years, as numbers."""
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        return array.view(pa.int64())
+    if pa.types.is_date32(kind):
+        return array.view(pa.int32())
+    if pa.types.is_list(kind):
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(array.offsets, numbers_for_moments(array.values), mask=mask)
+    if pa.types.is_map(kind):
+        mask = array.is_null() if array.null_count else None
+        keys, items = numbers_for_moments(array.keys), numbers_for_moments(array.items)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, mask=mask)
+    if pa.types.is_struct(kind):
+        mask = array.is_null() if array.null_count else None
+        children = [numbers_for_moments(array.field(i)) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, names=[f.name for f in kind], mask=mask)
+    return array
+
+
+def hashable(type_: Type) -> bool:
+    """Whether the decoder keeps the elements of such a set or map as they are."""
+    return type_.kind not in ("list", "set", "map", "udt", "vector") and all(map(hashable, type_.args))
+
+
+def plain_keys(type_: Type) -> bool:
+    if type_.kind in ("set", "map") and not hashable(type_.args[0]):
+        return False
+    return all(map(plain_keys, type_.args))
+
+
+columns = types.filter(plain_keys).flatmap(lambda t: st.tuples(st.just(t), st.lists(st.none() | nested(t), max_size=6)))
+
+
+@given(columns)
+def test_arrays_hold_what_the_decoder_gives(column: tuple[Type, list[bytes | None]]) -> None:
+    type_, cells = column
+    array = builder_for(type_)(cells)
+    array.validate(full=True)
+    assert array.type == arrow_type(type_)
+    decode = decoder_for(type_)
+    expected = [None if c is None else as_arrow(decode(c), type_) for c in cells]
+    found = numbers_for_moments(array).to_pylist()
+    assert [in_any_order(v, type_) for v in found] == [in_any_order(v, type_) for v in expected]
+
+
+def in_any_order(value: Any, type_: Type) -> Any:
+    """Return *value* with sets in one order; Python's have none."""
+    if value is None:
+        return None
+    if type_.kind == "set":
+        return sorted((in_any_order(v, type_.args[0]) for v in value), key=repr)
+    if type_.kind == "list":
+        return [in_any_order(v, type_.args[0]) for v in value]
+    if type_.kind == "map":
+        return [(in_any_order(k, type_.args[0]), in_any_order(v, type_.args[1])) for k, v in value]
+    if type_.kind in ("tuple", "udt"):
+        return {n: in_any_order(v, t) for (n, v), t in zip(value.items(), type_.args, strict=True)}
+    return value
+
+
+@given(columns)
+def test_spark_takes_each_type_as_it_is(column: tuple[Type, list[bytes | None]]) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    schema = pa.schema([("c", arrow_type(column[0]))])
+    struct = from_arrow_schema(schema, prefer_timestamp_ntz=False)
+    assert to_arrow_schema(struct, timezone="UTC").equals(schema)
+
+
+@pytest.mark.parametrize("name", [*sorted(NATIVE), "duration"])
+def test_a_value_without_bytes_is_null_but_for_text_and_blobs(name: str) -> None:
+    type_ = type_of(name)
+    empty = {"text": "", "ascii": "", "blob": b""}.get(name)
+    assert builder_for(type_)([b"", None]).to_pylist() == [empty, None]
+    assert builder_for(type_)([]).type == arrow_type(type_)
+
+
+def test_timestamps_beyond_what_spark_has_are_null() -> None:
+    build = builder_for(type_of("timestamp"))
+    cells = [struct.pack(">q", ms) for ms in (0, MOST_MS, MOST_MS + 1, -(2**63), -MOST_MS)]
+    found = build([*cells, None]).view(pa.int64()).to_pylist()
+    assert found == [0, MOST_MS * 1000, None, None, -MOST_MS * 1000, None]
+
+
+def test_dates_and_durations() -> None:
+    assert builder_for(type_of("date"))([struct.pack(">I", 2**31 - 1)]).to_pylist() == [date(1969, 12, 31)]
+    raw = Duration(-1, 2, -3)
+    packed = type_of("duration")
+    assert decoder_for(packed)(b"\x01\x04\x05") == raw
+    assert builder_for(packed)([b"\x01\x04\x05"]).to_pylist() == [{"months": -1, "days": 2, "nanoseconds": -3}]
+
+
+def test_a_list_that_is_not_frozen_is_a_map_in_the_log_and_a_list_as_a_value() -> None:
+    log_type = type_of(f"{MARSHAL}MapType({MARSHAL}TimeUUIDType,{MARSHAL}Int32Type)")
+    key = log_time(1_700_000_000_000_000)
+    raw = INT.pack(1) + cell(key) + cell(INT.pack(7))
+    assert builder_for(log_type)([raw, None]).to_pylist() == [[(str(uuid.UUID(bytes=key)), 7)], None]
+    assert builder_for(log_type, list_cells=True)([raw, b"\0\0\0\0", None]).to_pylist() == [[7], [], None]
+
+
+def test_a_loose_udt_without_fields_is_null_and_a_short_one_is_filled_up() -> None:
+    udt = Type("udt", "pair", lambda raw: raw, (type_of("int"), type_of("text")), ("x", "y"))
+    nulls, short = cell(None) * 2, cell(INT.pack(1))
+    assert builder_for(udt)([nulls, short, b""]).to_pylist() == [
+        {"x": None, "y": None},
+        {"x": 1, "y": None},
+        {"x": None, "y": None},
+    ]
+    assert builder_for(udt, loose=True)([nulls, short, None]).to_pylist() == [None, {"x": 1, "y": None}, None]
+
+
+def test_vectors_of_either_sort() -> None:
+    floats = Type("vector", "vector<float, 2>", lambda raw: raw, (type_of("float"),))
+    assert builder_for(floats)([struct.pack(">ff", 1.5, -2), None]).to_pylist() == [[1.5, -2.0], None]
+    texts = Type("vector", "vector<text, 2>", lambda raw: raw, (type_of("text"),))
+    long = "x" * 300
+    raw = b"\x01a" + b"\x81\x2c" + long.encode()
+    assert builder_for(texts)([raw]).to_pylist() == [["a", long]]
+
+
+def test_cells_of_a_wrong_length_are_no_values() -> None:
+    with pytest.raises(ValueError, match="4 bytes of its type"):
+        builder_for(type_of("int"))([b"\x00"])
+
+
+@given(st.lists(st.integers(0, 4_000_000_000_000_000), min_size=1, max_size=5))
+def test_times_of_timeuuids(times: list[int]) -> None:
+    assert times_of([log_time(us) for us in times]).tolist() == times
+
+
+def test_an_unknown_type_stays_bytes() -> None:
+    odd = Type("org.example.Odd", "odd", lambda raw: raw)
+    assert builder_for(odd)([b"\x01", None, b""]).to_pylist() == [b"\x01", None, b""]
