@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Protocol
@@ -70,6 +71,11 @@ class Consumer:
         for role, function in (("fn", fn), ("event_filter", event_filter), ("recover", recover)):
             if not callable(function) and (function is not None or role == "fn"):
                 raise ConfigError(f'consumer "{name}": {role} is not callable; pass a function')
+        if inspect.iscoroutinefunction(fn):
+            raise ConfigError(
+                f'consumer "{name}": fn is a coroutine function, which nobody would await; make it a '
+                "rscylla.aio.Consumer and run it with rscylla.aio.run"
+            )
         ttl = activity_ttl() if callable(activity_ttl) else activity_ttl
         for role, span in (("lag_alert", lag_alert), ("activity_ttl", ttl)):
             if span is not None and span <= timedelta():
@@ -139,16 +145,20 @@ class Consumer:
         """Call the function, and recovery if need be; return the counter to add to, if any."""
         try:
             self._fn(event, fate)
-        except Exception as error:
-            if self._recover is None or is_expected(error):
-                raise
-            remaining = self._recover(event, self, error)
-            if remaining is error:
-                raise
-            if remaining is not None:
-                raise remaining from error
+        except Exception as error:  # noqa: BLE001 - raised again unless recovery swallows it
+            self._recovered(event, error)
             return "recovered"
         return "consumed"
+
+    def _recovered(self, event: Event, error: Exception) -> None:
+        """Return if the recover function swallowed *error*, which is being handled; else raise what is left of it."""
+        if self._recover is None or is_expected(error):
+            raise error
+        remaining = self._recover(event, self, error)
+        if remaining is error:
+            raise error
+        if remaining is not None:
+            raise remaining from error
 
     def __repr__(self) -> str:
         return f"Consumer({self._name!r})"
