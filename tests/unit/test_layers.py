@@ -54,7 +54,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
+    "rscylla.replicate": (*GROUND, "rscylla.cdc"),
     "rscylla.spark": (*GROUND, "rscylla.cdc"),
+    "rscylla.aio": (*GROUND, "rscylla.reflex"),
     "cursorstore": GROUND,
     "rscylla.embedded": (),
     "rscylla.testing": (*GROUND, "cursorstore"),
@@ -66,11 +68,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 DOORS: dict[str, tuple[str, ...]] = {
     # library: the modules that may import it
-    "cassandra": ("rscylla.cdc.driver", "rscylla.cdc.pages", "cursorstore._cql", "rscylla.embedded.facade"),
+    "cassandra": (
+        "rscylla.cdc.driver",
+        "rscylla.cdc.pages",
+        "rscylla.replicate.target",
+        "cursorstore._cql",
+        "rscylla.embedded.facade",
+    ),
     "tenacity": ("rscylla._retry",),
     "pybreaker": ("rscylla.reflex.breaker",),
     "opentelemetry": ("rscylla.reflex.tracing",),
-    "prometheus_client": ("rscylla.reflex", "rscylla.cli"),
+    "prometheus_client": ("rscylla.reflex", "rscylla.aio", "rscylla.cli"),
     "typer": ("rscylla.cli",),
     "rich": ("rscylla.cli",),
     "lark": ("rscylla.embedded",),
@@ -89,6 +97,7 @@ PURE += (
     "rscylla.cdc.records",
     "rscylla.cdc.shards",
     "rscylla.cdc.doctor",
+    "rscylla.replicate.statements",
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...clock import Clock, Stop
 from ...errors import HeadReached
+from ._prefix import LOOK_AGAIN_S
 
 __all__ = ["Ledger", "Verdict"]
 
@@ -158,7 +159,7 @@ class Ledger:
                 stop.check()
                 if self._at_end:
                     raise HeadReached("the sweep is where the fast lane ended")
-                self._changed.wait()
+                self._changed.wait(LOOK_AGAIN_S)
         finally:
             forget()
 

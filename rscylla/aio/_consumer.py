@@ -1,0 +1,85 @@
+"""``Consumer``: a coroutine function with a name, filters, recovery and metrics."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+from ..abc import Fate
+from ..errors import ConfigError, is_expected
+from ..event import Event
+from ..reflex import Consumer as SyncConsumer
+
+__all__ = ["AsyncConsumeFunc", "AsyncConsumer", "Consumer"]
+
+AsyncConsumeFunc = Callable[[Event, Any], Awaitable[None]]
+"""The business logic: gets the event and the run's fate; handles it, or raises. Must be idempotent."""
+
+
+@runtime_checkable
+class AsyncConsumer(Protocol):
+    """Business logic with a name, for an event loop. Must be idempotent: after an error events come again."""
+
+    @property
+    def name(self) -> str:
+        """Key of the cursor and label of the metrics. Stable over releases."""
+
+    async def aconsume(self, event: Event, fate: Fate) -> None:
+        """Handle one event. Called for one at a time, in order. An error ends the run and the event comes again."""
+
+
+class Consumer(SyncConsumer):
+    """A coroutine function with a name, for ``rscylla.aio.run``; takes what ``rscylla.Consumer`` takes.
+
+    Filters and the recover function stay plain functions, which must not block.
+    """
+
+    def __init__(self, name: str, fn: AsyncConsumeFunc, **options: Any) -> None:
+        if callable(fn) and not _is_async(fn):
+            raise ConfigError(
+                f'consumer "{name}": fn is not a coroutine function; use async def, or rscylla.Consumer and rscylla.run'
+            )
+        super().__init__(name, self.consume, **options)
+        if not callable(fn):
+            raise ConfigError(f'consumer "{name}": fn is not callable; pass a coroutine function')
+        self._coroutine = fn
+
+    def consume(self, event: Event, fate: Fate) -> NoReturn:
+        """Refuse: a thread cannot await."""
+        raise ConfigError(f'consumer "{self.name}" is a coroutine function; run it with rscylla.aio.run')
+
+    async def aconsume(self, event: Event, fate: Fate) -> None:
+        """Filter, await the function, recover, count.
+
+        Raises:
+            FilterError: a filter failed; recovery was not asked.
+            Exception: what the function raised, or what recovery made of it.
+        """
+        series, clock = self.series, self._clock
+        started = clock.monotonic()
+        now_us, event_us = clock.now_us(), event.timestamp_us
+        series.arrived(event_us, now_us, started)
+        if event.late:
+            series.count("late")
+        outcome: str | None = None  # stays so for a stop and for cancellation, which are nobody's error
+        try:
+            outcome = await self._acall(event, fate) if self._wants(event) else "skipped"
+        except Exception as error:
+            if not is_expected(error):
+                outcome = "errors"
+            raise
+        finally:
+            series.handled(outcome, now_us - event_us, clock.monotonic() - started)
+
+    async def _acall(self, event: Event, fate: Fate) -> str:
+        try:
+            await self._coroutine(event, fate)
+        except Exception as error:  # noqa: BLE001 - raised again unless recovery swallows it
+            self._recovered(event, error)
+            return "recovered"
+        return "consumed"
+
+
+def _is_async(fn: Callable[..., object]) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004

@@ -1,0 +1,196 @@
+"""``events``: a stream for ``async for``, with or without a saved cursor."""
+
+from __future__ import annotations
+
+import weakref
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import CollectorRegistry
+
+from .. import reflex
+from ..abc import CursorStore, StreamFunc
+from ..clock import Clock, Stop, SystemClock
+from ..errors import ConfigError, HeadReached, Stopped
+from ..event import Event
+from ..options import StreamOption
+from ..reflex import Spec, metrics_for
+from ..reflex.metrics import ConsumerSeries
+from ._bridge import BUFFER, Bridge
+from ._run import in_thread
+
+__all__ = ["Events", "events"]
+
+
+class Events:
+    """Events for ``async for``; made by ``events``. For one task at a time.
+
+    An event counts as done when the next one is asked for, or when ``commit`` is called. Its cursor is then saved, if
+    there is a store, behind the loop. So after ``break`` or an error the last event comes again.
+
+    Use it as an ``async with`` block to be sure that the stream is closed and all is saved where the block ends. One
+    that is dropped without that is closed in the background.
+    """
+
+    def __init__(self, spec: Spec, bridge: Bridge, stop: Stop | None) -> None:
+        self._spec = spec
+        self._bridge = bridge
+        self._signal = Stop()
+        self._forget = stop.on_set(self._signal.set) if stop is not None else lambda: None
+        self._started = False
+        self._asking = False
+        self._at: tuple[int, float] | None = None  # age and time at which the event in hand was handed out
+        # What the thread needs, it has by itself: it must not keep this object alive.
+        self._finalizer = weakref.finalize(self, _drop, self._signal, bridge)
+        self._finalizer.atexit = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Return the next event; the one before is done now.
+
+        Raises:
+            StopAsyncIteration: the stream reached the head it was asked for, the stop signal is set, or it was closed.
+            RunError: anything else, as ``rscylla.run`` raises it; open another one to go on from the saved cursor.
+        """
+        if self._asking:
+            raise RuntimeError("events are already being waited for by another task")
+        self._asking = True
+        try:
+            self._start()
+            self._done()
+            event = await self._bridge.next() if self._started else None
+        finally:
+            self._asking = False
+        if event is None:
+            self._forget()
+            self._check_end()
+            raise StopAsyncIteration
+        clock, series = self._spec.clock, self._spec.series
+        now_us, at = clock.now_us(), clock.monotonic()
+        series.arrived(event.timestamp_us, now_us, at)
+        self._at = now_us - event.timestamp_us, at
+        return event
+
+    async def commit(self) -> None:
+        """Count the event that was handed out last as done, and return when its cursor is saved for good.
+
+        Raises:
+            RunError: it could not be saved.
+        """
+        self._done()
+        if self._started and not await self._bridge.saved():
+            await self._bridge.over()
+            self._check_end()
+
+    async def aclose(self) -> None:
+        """Close the stream and return when all that was done is saved. The event in hand comes again. Repeatable.
+
+        Raises:
+            RunError: something could not be closed or saved.
+        """
+        self._forget()
+        self._signal.set()
+        self._bridge.abandon()
+        if self._started:
+            await self._bridge.over()
+            self._check_end()
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.aclose()
+        except Exception as then:
+            if error is None or then is error:
+                raise
+            error.add_note(f"then closing the events failed too: {then}")
+
+    def _start(self) -> None:
+        if not self._started and not self._signal.is_set():
+            self._started = True
+            in_thread(self._bridge, self._spec, self._signal, lambda spec, stop: reflex.run(spec, stop=stop))
+
+    def _done(self) -> None:
+        if self._at is not None:
+            age_us, at = self._at
+            self._spec.series.handled("consumed", age_us, self._spec.clock.monotonic() - at)
+            self._at = None
+        self._bridge.done()
+
+    def _check_end(self) -> None:
+        error = self._bridge.error
+        if error is not None and not isinstance(error, HeadReached | Stopped):
+            raise error
+
+
+def events(
+    stream: StreamFunc,
+    *options: StreamOption,
+    store: CursorStore | None = None,
+    name: str = "",
+    after: str = "",
+    stop: Stop | None = None,
+    buffer: int = BUFFER,
+    clock: Clock | None = None,
+    flush_timeout: timedelta = timedelta(seconds=10),
+    registry: CollectorRegistry | None = None,
+) -> Events:
+    """Return the events of *stream* for ``async for``. Nothing is read before the first one is asked for.
+
+    A thread of its own reads them, ahead of the loop. The iteration ends at the head, if the options ask for one, and
+    when *stop* is set; else it waits for more.
+
+    Args:
+        options: what the stream is opened with; CDC streams demand a ``StreamLag``.
+        store: where the cursor is read and saved; see ``Events`` for when.
+        name: the cursor's name, and the label of metrics; without it there are no metrics.
+        after: the cursor to continue right after, for iterations without a store; "" starts at the oldest event.
+        stop: ends the iteration.
+        buffer: how many events may be read ahead, or done and not saved yet.
+        clock, flush_timeout, registry: as for ``Spec``.
+
+    Raises:
+        ConfigError: a store without a name, a store and *after*, or an option that makes no sense.
+    """
+    if store is not None and (not name or after):
+        raise ConfigError("events: a store needs name=, the cursor's name, and tells itself where to continue")
+    if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
+        raise ConfigError(f"events: buffer is {buffer!r}; it must be 1 or more")
+    series = metrics_for(registry).consumer(name) if name else ConsumerSeries("events")
+    clock = clock or SystemClock()
+    series.configure(clock=clock, lag_alert=None, activity_ttl=None)
+    place = store if store is not None else _Nowhere(after)
+    bridge = Bridge(name or "events", series, None, place.flush, buffer)
+    return Events(Spec(stream, place, bridge, *options, clock=clock, flush_timeout=flush_timeout), bridge, stop)
+
+
+class _Nowhere:
+    """The cursor of an iteration that saves none."""
+
+    def __init__(self, after: str) -> None:
+        self._after = after
+
+    def get_cursor(self, consumer: str) -> str:
+        return self._after
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        """Forget it."""
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _drop(signal: Stop, bridge: Bridge) -> None:
+    """Close what nobody holds any more, without waiting for it."""
+    signal.set()
+    bridge.abandon()

@@ -1,0 +1,138 @@
+"""``run`` and ``run_forever`` for consumers that are coroutine functions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import NoReturn
+
+import attrs
+
+from .. import reflex
+from ..clock import Stop
+from ..errors import ConfigError, HeadReached, Stopped
+from ..event import Event
+from ..reflex import Backoff, Spec
+from ..reflex._lane import entered
+from ._bridge import Bridge
+from ._consumer import AsyncConsumer
+
+__all__ = ["in_thread", "run", "run_forever"]
+
+log = logging.getLogger("rscylla.aio")
+
+
+async def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
+    """Drive an async consumer until something ends it; always raises what ``rscylla.run`` raises.
+
+    The stream is read by a thread of its own, ahead of the loop and at most 1,000 events. The consumer is awaited for
+    one event at a time, in order. Cursors are saved behind it by another thread, which writes one at a time and then
+    the newest: a crash repeats what was done since the last write began.
+
+    When the task is cancelled, the stream is closed at once, the event at hand does not count as done, and the task
+    ends when what was done before is saved.
+
+    Raises:
+        HeadReached, Stopped, RunError: as ``rscylla.run``.
+        ConfigError: the spec's consumer has no ``aconsume``; make it a ``rscylla.aio.Consumer``.
+    """
+    await _drive(spec, stop, lambda driven, signal: reflex.run(driven, stop=signal))
+    raise AssertionError("a run never returns")
+
+
+async def run_forever(
+    spec: Spec,
+    *,
+    stop: Stop | None = None,
+    backoff: Backoff | None = None,
+    on_error: Callable[[Exception], None] | None = None,
+) -> None:
+    """Run *spec* until *stop* is set, the head it was asked for is reached, or the task is cancelled.
+
+    As ``rscylla.run_forever``, with an async consumer; see ``run``. *on_error* is called by another thread. Tasks of a
+    ``TaskGroup`` that drive consumers are best made of this.
+
+    Raises:
+        RunError: an error that trying again cannot mend.
+        ConfigError: the spec's consumer has no ``aconsume``.
+    """
+
+    def forever(driven: Spec, signal: Stop) -> None:
+        reflex.run_forever(driven, stop=signal, backoff=backoff, on_error=on_error)
+
+    await _drive(spec, stop, forever)
+
+
+async def _drive(spec: Spec, stop: Stop | None, call: Callable[[Spec, Stop], None]) -> None:
+    consumer = spec.consumer
+    if not isinstance(consumer, AsyncConsumer):
+        raise ConfigError(
+            f'consumer "{spec.name}" has no aconsume; make it a rscylla.aio.Consumer, or run it with rscylla.run'
+        )
+    bridge = Bridge(spec.name, spec.series, consumer, spec.store.flush)
+    signal = Stop()
+    forget = stop.on_set(signal.set) if stop is not None else lambda: None
+    in_thread(bridge, spec_for(spec, bridge), signal, call)
+    try:
+        while (event := await bridge.next()) is not None:
+            await _handle(spec, consumer, bridge, event)
+    except BaseException as error:
+        signal.set()
+        bridge.abandon()
+        if isinstance(error, GeneratorExit):  # the loop is gone, and nothing can be awaited any more
+            raise
+        await bridge.over()
+        if isinstance(bridge.error, Exception) and not isinstance(bridge.error, Stopped | HeadReached):
+            log.warning("%s", bridge.error)
+        raise
+    finally:
+        forget()
+    if bridge.error is not None:
+        raise bridge.error
+
+
+async def _handle(spec: Spec, consumer: AsyncConsumer, bridge: Bridge, event: Event) -> None:
+    """Let the consumer handle *event*, and tell the bridge how that went."""
+    activity = spec.series.activity
+    lane = bridge.lane
+    with entered(attrs.evolve(lane, event=event)) if lane is not None else nullcontext():
+        activity.begin(spec.clock, event)
+        try:
+            await consumer.aconsume(event, spec.fate)
+            spec.fate.tempt("after_consume")
+        except Exception as error:  # noqa: BLE001 - raised by the run, with the event's name
+            bridge.failed(event, error)
+        else:
+            bridge.done()
+        finally:
+            activity.end()
+
+
+def spec_for(spec: Spec, bridge: Bridge) -> Spec:
+    """Return *spec* with *bridge* in the place of its consumer."""
+    return Spec(
+        spec.stream,
+        spec.store,
+        bridge,
+        *spec.options,
+        fate=spec.fate,
+        clock=spec.clock,
+        flush_timeout=spec.flush_timeout,
+    )
+
+
+def in_thread(bridge: Bridge, spec: Spec, signal: Stop, call: Callable[[Spec, Stop], None]) -> None:
+    """Call *call* in a thread of its own; what comes of it is told to *bridge*, which belongs to the running loop."""
+    bridge.attach()
+
+    def work() -> None:
+        error: BaseException | None = None
+        try:
+            call(spec, signal)
+        except BaseException as e:  # noqa: BLE001 - raised by the task that waits
+            error = e
+        bridge.end(error)
+
+    threading.Thread(target=work, name=f"rscylla-aio-{spec.name}", daemon=True).start()
