@@ -22,6 +22,7 @@ from .cdc.stream import GetCursor, NewStream, Stream
 from .clock import Clock, Stop, SystemClock
 from .errors import (
     AuthenticationFailed,
+    CannotReplicate,
     CDCDisabled,
     ConfigError,
     ConnectionFailed,
@@ -97,6 +98,7 @@ __all__ = [
     "Backoff",
     "Bound",
     "CDCDisabled",
+    "CannotReplicate",
     "Change",
     "ChangeBatch",
     "ChangeEvent",

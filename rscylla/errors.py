@@ -20,6 +20,7 @@
     │   ├── AuthenticationFailed
     │   ├── QueryFailed
     │   └── QueryTimeout (resumable)
+    ├── CannotReplicate               a change cannot be made again in another table
     ├── Stopped                       the stop signal was set; expected
     ├── HeadReached                   everything up to the head, or the asked end, was delivered
     ├── FateError (resumable)         injected on purpose
@@ -41,6 +42,7 @@ from typing import Any
 __all__ = [
     "AuthenticationFailed",
     "CDCDisabled",
+    "CannotReplicate",
     "ConfigError",
     "ConnectionFailed",
     "CursorConflict",
@@ -111,6 +113,10 @@ class IncompleteKey(ConfigError, LookupError):
 
 class MetadataError(RscyllaError):
     """The table or its CDC streams are not as they must be."""
+
+
+class CannotReplicate(RscyllaError):
+    """A change cannot be made again in another table: the tables differ, or the log does not say enough."""
 
 
 class TableNotFound(MetadataError):

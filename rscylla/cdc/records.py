@@ -186,6 +186,11 @@ class ChangeEvent(Event):
         return self._record.raw_rows(self._index)
 
     @property
+    def layout(self) -> Layout:
+        """What the cells of ``raw_rows`` mean. The same object for as long as the table stays the same."""
+        return self._layout
+
+    @property
     def table(self) -> tuple[str, str]:
         """Keyspace and name of the base table."""
         return self._layout.table.keyspace, self._layout.table.name

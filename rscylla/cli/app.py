@@ -11,7 +11,7 @@ import typer
 
 import rscylla
 
-from . import cursor, demo, doctor, serve, tail, topology
+from . import cursor, deadletter, demo, doctor, replicate, serve, tail, topology
 from .common import Exit, say, tell_error
 
 __all__ = ["app", "run"]
@@ -50,6 +50,8 @@ app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
 app.command("tail")(tail.tail)
 app.add_typer(cursor.app, name="cursor")
+app.add_typer(deadletter.app, name="deadletter")
+app.command("replicate")(replicate.replicate)
 app.command("topology")(topology.topology)
 app.command("doctor")(doctor.doctor)
 

@@ -1,0 +1,351 @@
+"""``rscylla deadletter``: events that consumers could not handle, for the people who decide what becomes of them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+import typer
+
+import rscylla
+from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters, letter_schema_cql
+
+from .common import (
+    DEFAULT_HOSTS,
+    Connection,
+    Exit,
+    Hosts,
+    JsonOutput,
+    Password,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    Username,
+    naming,
+    parse_table,
+    say,
+    told,
+)
+from .output import json_line, moment, table
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Look after dead letters: events that consumers could not handle.", no_args_is_help=True, rich_markup_mode=None
+)
+
+STATUSES = ("dead", "replayed", "discarded", "all")
+
+Keyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the letter table, as stored.")]
+Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the letter table, as stored.")]
+ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.")]
+EventIds = Annotated[
+    list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="Events; see `rscylla deadletter list`.")
+]
+All = Annotated[bool, typer.Option("--all", help="All letters of the consumer that are dead, by time of the event.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the letter.")]
+
+
+@contextmanager
+def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[rscylla.Session, ScyllaDeadLetters]]:
+    with connection.session() as session:
+        yield session, ScyllaDeadLetters(session, keyspace, name)
+
+
+@app.command("list")
+@told
+def list_(
+    store: Keyspace,
+    consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="Only the letters of this one.")] = None,
+    status: Annotated[str, typer.Option("--status", metavar="|".join(STATUSES), help="Which of them.")] = "dead",
+    count: Annotated[bool, typer.Option("--count", help="Only how many are dead, by consumer.")] = False,
+    table_name: Table = DEFAULT_LETTER_TABLE,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """List letters by consumer and time of the event, those that nothing was decided about unless told."""
+    if status not in STATUSES:
+        raise rscylla.ConfigError(f"--status {status}: give one of {', '.join(STATUSES)}")
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, letters):
+        if count:
+            counts = sorted(letters.count_letters(consumer).items())
+        else:
+            found = list(letters.list_letters(consumer, status=None if status == "all" else status))
+    if count:
+        if as_json:
+            for name, number in counts:
+                typer.echo(json_line({"consumer": name, "dead": number}))
+        else:
+            table(("consumer", "dead"), [(name, str(number)) for name, number in counts])
+    elif as_json:
+        for letter in found:
+            typer.echo(json_line(_brief(letter)))
+    else:
+        head = ("consumer", "event", "failed", "attempts", "error", "status", "key", "event id")
+        table(head, [_line(letter) for letter in found])
+
+
+@app.command("show")
+@told
+def show(
+    consumer: ConsumerName,
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event; see `rscylla deadletter list`.")],
+    store: Keyspace,
+    table_name: Table = DEFAULT_LETTER_TABLE,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Show all of one letter: the event with its values, the last error with its traceback, and what was done."""
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, letters):
+        letter = _find(letters, consumer, event_id)
+    event = letter.event
+    whole = {
+        **_brief(letter),
+        "late": event.late,
+        "metadata": event.metadata.decode(errors="replace"),
+        "trace": event.trace,
+        "traceback": letter.traceback,
+        "audit": [{"at": at, "what": what} for at, what in letter.audit],
+    }
+    if as_json:
+        typer.echo(json_line(whole))
+        return
+    for name in ("consumer", "event_id", "type", "key", "timestamp", "metadata", "attempts", "failed_at", "status"):
+        value = whole[name]
+        typer.echo(f"{name + ':':<11}{moment(value) if isinstance(value, datetime) else value}")
+    for at, what in letter.audit:
+        typer.echo(f"{'audit:':<11}{at}  {what}")
+    typer.echo(letter.traceback.rstrip() or letter.error)
+
+
+@app.command("replay")
+@told
+def replay(
+    consumer: ConsumerName,
+    store: Keyspace,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="MODULE:FUNCTION", help="Called with each event and a fate that never strikes."),
+    ],
+    event_ids: EventIds = None,
+    everything: All = False,
+    reason: Reason = "replayed by hand",
+    of: Annotated[
+        str | None,
+        typer.Option("--of", metavar="KS.TABLE", help="Read the changes from this table's log again, with all types."),
+    ] = None,
+    table_name: Table = DEFAULT_LETTER_TABLE,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Hand events to a function once more. Those it handles become replayed; the others stay dead, with the new error."""
+    handle = _load(to)
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (
+        session,
+        letters,
+    ):
+        chosen = _chosen(letters, consumer, event_ids or [], everything=everything)
+        failed = 0
+        for letter in chosen:
+            error = _replay(letters, letter, handle, _source(session, of), reason)
+            failed += error is not None
+            done = "replayed" if error is None else "dead"
+            if as_json:
+                typer.echo(json_line({"event_id": letter.event.id, "status": done, "error": error}))
+            else:
+                typer.echo(f"{done}  {letter.event.id}{f'  {error}' if error else ''}")
+    say(f"{len(chosen) - failed} replayed, {failed} failed")
+    if failed:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command("discard")
+@told
+def discard(
+    consumer: ConsumerName,
+    store: Keyspace,
+    reason: Reason,
+    event_ids: EventIds = None,
+    everything: All = False,
+    table_name: Table = DEFAULT_LETTER_TABLE,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Decide that events are not to be handled. They stay, with the reason, and are no longer dead."""
+    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, letters):
+        for letter in _chosen(letters, consumer, event_ids or [], everything=everything):
+            letters.resolve_letter(letter, "discarded", reason=reason)
+            if as_json:
+                typer.echo(json_line({"event_id": letter.event.id, "status": "discarded"}))
+            else:
+                typer.echo(f"discarded  {letter.event.id}")
+
+
+@app.command("schema")
+@told
+def schema(store: Keyspace, table_name: Table = DEFAULT_LETTER_TABLE, as_json: JsonOutput = False) -> None:
+    """Print the statement that creates the letter table, for those who may not create tables. Does not connect."""
+    cql = letter_schema_cql(store, table_name)
+    typer.echo(json_line({"cql": cql}) if as_json else f"{cql};")
+
+
+# ---------------------------------------------------------------- letters
+
+
+def _brief(letter: rscylla.DeadLetter) -> dict[str, Any]:
+    """Return what a letter is about, without the values of columns that are not keys."""
+    event = letter.event
+    return {
+        "consumer": letter.consumer,
+        "event_id": event.id,
+        "type": event.type,
+        "key": event.foreign_id,
+        "timestamp": event.timestamp,
+        "attempts": letter.attempts,
+        "error": letter.error,
+        "failed_at": letter.failed_at,
+        "status": letter.status,
+    }
+
+
+def _line(letter: rscylla.DeadLetter) -> tuple[str, ...]:
+    event = letter.event
+    times = moment(event.timestamp), moment(letter.failed_at)
+    return letter.consumer, *times, str(letter.attempts), letter.error, letter.status, event.foreign_id, event.id
+
+
+def _find(letters: ScyllaDeadLetters, consumer: str, event_id: str) -> rscylla.DeadLetter:
+    found = letters.find_letter(consumer, event_id)
+    if found is None:
+        raise rscylla.CursorError(
+            f"consumer {consumer!r} has no dead letter of that event; `rscylla deadletter list` shows those there are"
+        )
+    return found
+
+
+def _chosen(
+    letters: ScyllaDeadLetters, consumer: str, event_ids: list[str], *, everything: bool
+) -> list[rscylla.DeadLetter]:
+    """Return the letters that the arguments name; naming one that was resolved before is allowed."""
+    if bool(event_ids) == everything:
+        raise rscylla.ConfigError("name the events, or give --all for all that are dead")
+    if everything:
+        return list(letters.list_letters(consumer))
+    return [_find(letters, consumer, event_id) for event_id in event_ids]
+
+
+# ---------------------------------------------------------------- replaying
+
+Handle = Callable[[rscylla.Event, Any], None]
+
+
+def _load(name: str) -> Handle:
+    """Return the function, or the ``consume`` of the consumer, that ``module:function`` names.
+
+    Raises:
+        ConfigError: there is no such thing.
+    """
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise rscylla.ConfigError(f"--to {name}: write it as MODULE:FUNCTION, such as billing.events:on_order")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)  # as python -m does
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise rscylla.ConfigError(f"--to {name}: {error}; is it run in the right directory?") from error
+    handle = getattr(found, "consume", found)
+    if not callable(handle):
+        raise rscylla.ConfigError(f"--to {name}: it is neither a function nor a consumer")
+    loaded: Handle = handle
+    return loaded
+
+
+def _source(session: rscylla.Session, of: str | None) -> rscylla.Stream | None:
+    if of is None:
+        return None
+    name = parse_table(of)
+    with naming(name):
+        return rscylla.NewStream(session, name.keyspace, name.table)
+
+
+def _replay(
+    letters: ScyllaDeadLetters,
+    letter: rscylla.DeadLetter,
+    handle: Handle,
+    source: rscylla.Stream | None,
+    reason: str,
+) -> str | None:
+    """Hand one event over and keep what came of it; return the kind of the error, if there was one."""
+    event = letter.event if source is None else _from_log(source, letter.event)
+    try:
+        handle(event, rscylla.NO_FATE)
+    except Exception as error:  # noqa: BLE001 - kept with the letter, and told
+        kind = type(error).__qualname__
+        letters.put(
+            attrs.evolve(
+                letter,
+                attempts=letter.attempts + 1,
+                error=kind,
+                traceback="".join(traceback.format_exception(error)),
+                failed_at=datetime.now(UTC),
+            )
+        )
+        return kind
+    letters.resolve_letter(letter, "replayed", reason=reason)
+    return None
+
+
+def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:
+    """Return the event as the log has it.
+
+    Raises:
+        CursorError: the log has it no more.
+    """
+    place = rscylla.EventID.parse(kept.id)
+    # All before its own microsecond is done; and nothing is late any more for an event that failed already.
+    after = str(rscylla.EventID(place.generation, place.exact_us))
+    lag = max(timedelta(), min(timedelta(seconds=30), datetime.now(UTC) - kept.timestamp - timedelta(seconds=1)))
+    until = rscylla.StreamUntil(kept.timestamp + timedelta(milliseconds=1))
+    try:
+        client = source(after, rscylla.StreamLag(lag), until)
+        try:
+            while True:
+                item = client.recv()
+                if isinstance(item, rscylla.Event) and item.id == kept.id:
+                    return item
+        finally:
+            client.close()
+    except (rscylla.HeadReached, rscylla.CursorExpired) as error:
+        raise rscylla.CursorError(
+            f"the log of {source} no longer has the event; leave out --of to hand over what was kept of it"
+        ) from error

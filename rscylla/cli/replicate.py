@@ -1,0 +1,210 @@
+"""``rscylla replicate``: copies the changes of a table to another one, and compares the two."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Annotated, Literal
+
+import attrs
+import typer
+
+import rscylla
+from cursorstore import DEFAULT_TABLE, BufferedCursorStore, ScyllaCursorStore
+from rscylla.replicate import Difference, Replicator, verify
+
+from .common import (
+    DEFAULT_HOSTS,
+    Connection,
+    Exit,
+    Hosts,
+    JsonOutput,
+    Password,
+    TableName,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    Username,
+    naming,
+    parse_lag,
+    parse_table,
+    say,
+    stopping,
+    told,
+)
+from .output import json_line
+
+__all__ = ["replicate"]
+
+SAVE_EVERY = timedelta(seconds=1)
+
+
+class Ttl(enum.StrEnum):
+    """When copies of what has a TTL expire."""
+
+    ORIGINAL = "original"
+    REMAINING = "remaining"
+
+
+class Start(enum.StrEnum):
+    """Where to start without a saved cursor."""
+
+    OLDEST = "oldest"
+    HEAD = "head"
+
+
+@attrs.frozen
+class _Job:
+    """The options of one ``replicate``, checked."""
+
+    source: TableName
+    target: TableName
+    lag: timedelta
+    name: str
+    start: Start
+    store_keyspace: str
+    store_table: str
+    create: bool
+    to_head: bool
+    workers: int
+    ttl: Literal["original", "remaining"]
+
+
+@told
+def replicate(
+    name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The table whose changes are copied.")],
+    to: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The table that they are made in.")],
+    lag: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Age a change must have to be copied. Required; 30 or more is safe."),
+    ] = None,
+    to_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST[:PORT]", help="A node of the target's cluster, if that is another one; repeat."),
+    ] = None,
+    consumer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the cursor; replicate-KS.TABLE of the target unless given."),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table; the target's unless given.")
+    ] = None,
+    store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the target table and the cursor table if need be.")
+    ] = False,
+    from_: Annotated[Start, typer.Option("--from", help="Where to start the first time.")] = Start.OLDEST,
+    to_head: Annotated[bool, typer.Option("--to-head", help="End when all up to now was copied.")] = False,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Partitions written to at a time.")] = 16,
+    ttl: Annotated[
+        Ttl, typer.Option(help="A copy expires so long after it was made, or about when the original does.")
+    ] = Ttl.ORIGINAL,
+    verify_: Annotated[bool, typer.Option("--verify", help="Copy nothing, compare the two tables.")] = False,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Differing rows that --verify shows.")] = 20,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Make the changes of a table again in another, in this cluster or another one, until Ctrl-C.
+
+    Changes keep their timestamps, so nothing is lost or wrong when they come twice: the cursor is kept in the target's
+    cluster, and the next call continues there. Users, passwords and TLS are those of both clusters.
+    """
+    source, target = parse_table(name), parse_table(to)
+    job = _Job(
+        source=source,
+        target=target,
+        lag=parse_lag(lag, command="replicate"),
+        name=consumer or f"replicate-{target.keyspace}.{target.table}",
+        start=from_,
+        store_keyspace=store or target.keyspace,
+        store_table=store_table,
+        create=create,
+        to_head=to_head,
+        workers=workers,
+        ttl="remaining" if ttl is Ttl.REMAINING else "original",
+    )
+    connection = Connection(host, username, password, tls_ca, tls_cert, tls_key)
+    with (
+        connection.session() as here,
+        _other(connection, here, to_host) as there,
+        naming(source),
+        stopping() as stop,
+    ):
+        if verify_:
+            _compare(job, here, there, limit, stop, as_json=as_json)
+        else:
+            _copy(job, here, there, stop, as_json=as_json)
+
+
+@contextmanager
+def _other(connection: Connection, here: rscylla.Session, hosts: list[str] | None) -> Iterator[rscylla.Session]:
+    """Give the session of the target: the source's own unless it has hosts of its own."""
+    if not hosts:
+        yield here
+        return
+    with attrs.evolve(connection, hosts=hosts).session() as session:
+        yield session
+
+
+def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscylla.Stop, *, as_json: bool) -> None:
+    replicator = Replicator(here, there, job.target.keyspace, job.target.table, ttl=job.ttl, create=job.create)
+    replicator.prepare(job.source.keyspace, job.source.table)
+    cursors = BufferedCursorStore(
+        ScyllaCursorStore(there, job.store_keyspace, job.store_table, create=job.create), interval=SAVE_EVERY
+    )
+    stream = rscylla.NewStream(here, job.source.keyspace, job.source.table)
+    if job.start is Start.HEAD and cursors.find_cursor(job.name) is None:
+        cursors.set_cursor(job.name, stream.head_cursor(job.lag))
+    consumer = rscylla.concurrent(rscylla.Consumer(job.name, replicator), workers=job.workers)
+    options: list[rscylla.StreamLag | rscylla.StreamToHead] = [rscylla.StreamLag(job.lag)]
+    if job.to_head:
+        options.append(rscylla.StreamToHead())
+    try:
+        rscylla.run_forever(rscylla.Spec(stream, cursors, consumer, *options), stop=stop)
+    finally:
+        cursors.close()
+        if as_json:
+            typer.echo(json_line({"applied": replicator.applied, "cursor": cursors.get_cursor(job.name)}))
+        else:
+            say(f"{replicator.applied} changes applied; the cursor is saved as {job.name!r}")
+
+
+def _compare(
+    job: _Job, here: rscylla.Session, there: rscylla.Session, limit: int, stop: rscylla.Stop, *, as_json: bool
+) -> None:
+    verdict = verify(
+        here,
+        there,
+        job.source.keyspace,
+        job.source.table,
+        job.target.keyspace,
+        job.target.table,
+        lag=job.lag,
+        limit=limit,
+        workers=job.workers,
+        stop=stop,
+    )
+    for difference in verdict.differences:
+        typer.echo(_line(difference, as_json=as_json))
+    number = f"{'at least ' if verdict.more else ''}{len(verdict.differences)}"
+    if as_json:
+        typer.echo(json_line({"rows": verdict.rows, "differences": len(verdict.differences), "more": verdict.more}))
+    else:
+        typer.echo(f"{verdict.rows} rows compared, {number} differ")
+    if not verdict.same:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _line(difference: Difference, *, as_json: bool) -> str:
+    """Return a line about *difference*; keys are shown, values of other columns are not."""
+    if as_json:
+        return json_line({"kind": difference.kind, "key": difference.key, "columns": list(difference.columns)})
+    columns = f"  {', '.join(difference.columns)}" if difference.columns else ""
+    return f"{difference.kind:9}  {rscylla.to_json(difference.key)}{columns}"

@@ -1,0 +1,137 @@
+"""A consumer function that makes the changes of one table again in another."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Literal
+
+from ..abc import Fate
+from ..cdc.driver import LogSession, Session, consistency_named
+from ..cdc.records import ChangeEvent
+from ..cdc.rows import Layout
+from ..clock import Clock, SystemClock
+from ..errors import CannotReplicate, ConfigError, TableNotFound
+from ..event import Event
+from .schema import Table, check_target, create_target, read_columns
+from .statements import Replay
+from .target import Target
+
+__all__ = ["Replicator", "Ttl"]
+
+Ttl = Literal["original", "remaining"]
+
+
+class Replicator:
+    """Makes the changes of a table again in another, of the same cluster or of another one.
+
+    An instance is the function of a consumer: ``rscylla.Consumer("copy", Replicator(...))``. All kinds of changes are
+    applied, with the timestamps they had: a change that comes twice, or after later ones, leaves the table as if it had
+    come once and in time. So the copy is right after every crash, and wrong only in what was not applied yet. Changes
+    of different partitions may be applied at once: ``rscylla.concurrent(consumer, workers=32)``. Thread-safe.
+
+    The source's log must hold whole changes (``'delta': 'full'``, the default). The first call looks at both tables;
+    it does so again when a column was added or dropped.
+
+    Args:
+        source: session of the cluster that is read, to look at its schema.
+        target: session of the cluster to write to; both stay the caller's.
+        keyspace, table: what to write to; *table* is named like the source's unless given.
+        consistency: level of the writes.
+        ttl: what is written with a TTL expires that long after it is applied (``original``), or about when it does at
+            the source (``remaining``): that is right where timestamps are times, and not numbers of the writers' own.
+        create: make the target table, without CDC, if there is none.
+    """
+
+    def __init__(
+        self,
+        source: Session,
+        target: Session,
+        keyspace: str,
+        table: str | None = None,
+        *,
+        consistency: str = "QUORUM",
+        ttl: Ttl = "original",
+        create: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        if ttl not in ("original", "remaining"):
+            raise ConfigError(f"ttl must be 'original' or 'remaining', not {ttl!r}")
+        self._keyspace = keyspace
+        self._name = table
+        self._remaining = ttl == "remaining"
+        self._create = create
+        self._clock = clock or SystemClock()
+        level = consistency_named(consistency)
+        self._source = LogSession(source, consistency=level)
+        self._target_schema = LogSession(target, consistency=level)
+        self._target = Target(target, consistency=consistency, clock=self._clock)
+        self._same_cluster = source.cluster is target.cluster
+        self._lock = threading.Lock()
+        self._applied = 0
+        self._replays: weakref.WeakKeyDictionary[Layout, Replay] = weakref.WeakKeyDictionary()
+
+    def __call__(self, event: Event, fate: Fate) -> None:
+        """Apply one change. Blocks until the target confirmed it.
+
+        Raises:
+            CannotReplicate: the tables differ, or the change cannot be made again; the cursor stays before it.
+            TableNotFound, QueryFailed, ConnectionFailed, QueryTimeout: as the target says.
+        """
+        if not isinstance(event, ChangeEvent):
+            raise ConfigError("a Replicator takes the events of rscylla.NewStream(...) with granularity='change'")
+        layout = event.layout
+        cells, _, _, range_end = event.raw_rows()
+        writes = self._replay(layout).writes(
+            event.operation, event.timestamp_us, self._ttl_s(event, cells[layout.ttl]), cells, range_end
+        )
+        fate.tempt("before_apply")
+        self._target.apply(writes, doing=f"copying a change of {layout.table.full_name}")
+        with self._lock:
+            self._applied += 1
+
+    @property
+    def applied(self) -> int:
+        """How many changes were applied, those that came again counted again."""
+        return self._applied
+
+    def prepare(self, keyspace: str, table: str) -> Table:
+        """Check, or make, the target for changes of the source table; return it. Blocks.
+
+        Raises:
+            TableNotFound: one of them is not there.
+            CannotReplicate: the target cannot take the changes.
+        """
+        source = read_columns(self._source, keyspace, table)
+        if source is None:
+            raise TableNotFound(f"there is no table {keyspace}.{table}; check the name")
+        name = self._name or table
+        if self._same_cluster and (self._keyspace, name) == (keyspace, table):
+            raise CannotReplicate(f"{source.full_name} cannot be copied to itself; name another table or keyspace")
+        target = read_columns(self._target_schema, self._keyspace, name)
+        if target is None and self._create:
+            create_target(self._source, source, self._target_schema, self._keyspace, name)
+            target = read_columns(self._target_schema, self._keyspace, name)
+        return check_target(source, target, names=(self._keyspace, name))
+
+    def _replay(self, layout: Layout) -> Replay:
+        with self._lock:  # looking at the tables is done once, the other threads wait for it
+            replay = self._replays.get(layout)
+            if replay is None:
+                table = layout.table
+                if table.delta != "full":
+                    raise CannotReplicate(
+                        f"the log of {table.full_name} holds only keys ('delta': 'keys'); "
+                        f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, 'delta': 'full'}}"
+                    )
+                target = self.prepare(table.keyspace, table.name)
+                columns = {c.name for c in target.columns}
+                replay = self._replays[layout] = Replay(layout, target.keyspace, target.name, columns)
+            return replay
+
+    def _ttl_s(self, event: ChangeEvent, raw: bytes | None) -> int:
+        ttl = 0 if raw is None else int.from_bytes(raw, "big", signed=True)
+        if ttl and self._remaining:
+            age_s = (self._clock.now_us() - event.timestamp_us) // 1_000_000
+            return min(ttl, max(1, ttl - age_s))  # what has expired still hides what it replaced
+        return ttl

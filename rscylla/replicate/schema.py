@@ -1,0 +1,185 @@
+"""What the two tables look like, whether one can take the changes of the other, and how to make it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import attrs
+
+from ..cdc.driver import LogSession
+from ..cdc.pages import Type
+from ..cdc.query import quote_name
+from ..errors import CannotReplicate, TableNotFound
+
+__all__ = ["Column", "Table", "check_target", "create_target", "read_columns"]
+
+_WORD = re.compile(r'"(?:[^"]|"")+"|\w+')
+
+
+@attrs.frozen
+class Column:
+    """A column of a base table. ``type`` is what the driver tells of it, ``type_text`` what the schema does."""
+
+    name: str
+    kind: str
+    position: int
+    type_text: str
+    descending: bool
+    type: Type = attrs.field(repr=False)
+
+    @property
+    def multicell(self) -> bool:
+        """Whether its parts are written one by one, so that there is no one time and TTL of the whole."""
+        return self.type.kind in ("list", "set", "map", "udt") and not self.type_text.startswith("frozen<")
+
+
+@attrs.frozen
+class Table:
+    """The columns of a table, key columns first and in their order."""
+
+    keyspace: str
+    name: str
+    columns: tuple[Column, ...]
+
+    @property
+    def full_name(self) -> str:
+        return f"{quote_name(self.keyspace)}.{quote_name(self.name)}"
+
+    def of_kind(self, *kinds: str) -> tuple[Column, ...]:
+        return tuple(c for c in self.columns if c.kind in kinds)
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        return self.of_kind("partition_key", "clustering")
+
+
+_KINDS = ("partition_key", "clustering", "static", "regular")
+
+
+def read_columns(session: LogSession, keyspace: str, table: str) -> Table | None:
+    """Return the table, None if there is none. Blocks.
+
+    Raises:
+        ConnectionFailed, QueryTimeout, QueryFailed: the cluster did not tell.
+    """
+    full_name = f"{quote_name(keyspace)}.{quote_name(table)}"
+    found = session.rows(
+        "SELECT column_name, kind, position, type, clustering_order FROM system_schema.columns "
+        "WHERE keyspace_name = %s AND table_name = %s",
+        (keyspace, table),
+        doing=f"looking up table {full_name}",
+    )
+    if not found:
+        return None
+    found.sort(key=lambda row: (_KINDS.index(row[1]) if row[1] in _KINDS else len(_KINDS), row[2], row[0]))
+    names = ", ".join(quote_name(row[0]) for row in found)
+    statement = session.prepare(f"SELECT {names} FROM {full_name}", page_size=1, doing=f"looking up {full_name}")
+    types = {column.name: column.type for column in statement.columns}
+    columns = (Column(name, kind, at, text, order == "desc", types[name]) for name, kind, at, text, order in found)
+    return Table(keyspace, table, tuple(columns))
+
+
+def check_target(source: Table, target: Table | None, *, names: tuple[str, str]) -> Table:
+    """Return *target* if every change of *source* can be made in it. Columns that only it has stay null.
+
+    Args:
+        names: keyspace and name of the target, for the message if there is none.
+
+    Raises:
+        TableNotFound: there is no such table.
+        CannotReplicate: its key is another, it lacks a column, or has it with another type.
+    """
+    if target is None:
+        where = ".".join(map(quote_name, names))
+        raise TableNotFound(f"the target table {where} does not exist; create it, or ask for that with create=True")
+    theirs = {c.name: c for c in target.columns}
+    if [(c.name, c.kind, c.descending) for c in source.key] != [(c.name, c.kind, c.descending) for c in target.key]:
+        raise CannotReplicate(
+            f"{target.full_name} has another primary key than {source.full_name}; key columns and their clustering "
+            "order have to be the same"
+        )
+    for column in source.columns:
+        other = theirs.get(column.name)
+        if other is None:
+            kind = " STATIC" if column.kind == "static" else ""
+            raise CannotReplicate(
+                f"{target.full_name} lacks the column {column.name!r}; ALTER TABLE {target.full_name} "
+                f"ADD {quote_name(column.name)} {column.type_text}{kind}"
+            )
+        if (column.kind, column.multicell) != (other.kind, other.multicell) or not _same(column.type, other.type):
+            raise CannotReplicate(
+                f"the column {column.name!r} is {_in_words(other)} in {target.full_name}, but {_in_words(column)} in "
+                f"{source.full_name}; they have to be the same"
+            )
+    return target
+
+
+def _in_words(column: Column) -> str:
+    return column.type_text + " static" * (column.kind == "static")
+
+
+def _same(one: Type, other: Type) -> bool:
+    """Whether values have the same bytes; UDTs of two keyspaces may have other names."""
+    if (one.kind, one.fields, len(one.args)) != (other.kind, other.fields, len(other.args)):
+        return False
+    return _dimension(one) == _dimension(other) and all(map(_same, one.args, other.args))
+
+
+def _dimension(of: Type) -> str:
+    return of.text.rpartition(",")[2] if of.kind == "vector" else ""
+
+
+def create_target(
+    source_session: LogSession, source: Table, target_session: LogSession, keyspace: str, name: str
+) -> None:
+    """Create a table like *source*, without CDC and with default options, and the types that it needs. Blocks.
+
+    What is there already stays as it is. The keyspace must exist.
+
+    Raises:
+        QueryFailed: the cluster refused; the user may not create tables, or there is no such keyspace.
+    """
+    doing = f"creating table {quote_name(keyspace)}.{quote_name(name)}"
+    for type_name, fields in _types_of(source_session, source):
+        parts = ", ".join(f"{quote_name(field)} {text}" for field, text in fields)
+        cql = f"CREATE TYPE IF NOT EXISTS {quote_name(keyspace)}.{quote_name(type_name)} ({parts})"
+        target_session.rows(cql, doing=doing)
+    target_session.rows(_create_cql(source, keyspace, name), doing=doing)
+
+
+def _create_cql(source: Table, keyspace: str, name: str) -> str:
+    columns = [f"{quote_name(c.name)} {c.type_text}{' STATIC' if c.kind == 'static' else ''}" for c in source.columns]
+    partition = ", ".join(quote_name(c.name) for c in source.of_kind("partition_key"))
+    clustering = source.of_kind("clustering")
+    key = ", ".join([f"({partition})", *(quote_name(c.name) for c in clustering)])
+    full_name = f"{quote_name(keyspace)}.{quote_name(name)}"
+    cql = f"CREATE TABLE IF NOT EXISTS {full_name} ({', '.join(columns)}, PRIMARY KEY ({key}))"
+    if clustering:
+        order = ", ".join(f"{quote_name(c.name)} {'DESC' if c.descending else 'ASC'}" for c in clustering)
+        cql += f" WITH CLUSTERING ORDER BY ({order})"
+    return cql
+
+
+def _types_of(session: LogSession, source: Table) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return name and fields of the user-defined types that *source* needs, those first that others need."""
+    known = {
+        name: list(zip(fields or (), types or (), strict=True))
+        for name, fields, types in session.rows(
+            "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = %s",
+            (source.keyspace,),
+            doing=f"looking up the types of {source.full_name}",
+        )
+    }
+    ordered: dict[str, None] = {}
+
+    def need(texts: Iterable[str]) -> None:
+        for text in texts:
+            for word in _WORD.findall(text):
+                name = word[1:-1].replace('""', '"') if word.startswith('"') else word
+                if name in known and name not in ordered:
+                    need(text for _, text in known[name])
+                    ordered[name] = None
+
+    need(c.type_text for c in source.columns)
+    return [(name, known[name]) for name in ordered]

@@ -1,0 +1,128 @@
+"""One of two tables that are compared: its rows in the order of tokens, and single rows."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from itertools import groupby
+from queue import SimpleQueue
+
+from .._retry import Backoff
+from ..cdc.driver import LogSession, LogStatement, translate
+from ..cdc.pages import Page
+from ..cdc.query import quote_name
+from ..cdc.rows import Cells
+from ..clock import Clock, Stop
+from .schema import Column, Table
+
+__all__ = ["Key", "Side"]
+
+log = logging.getLogger("rscylla")
+
+ATTEMPTS = 6
+
+_BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5))
+_TOKEN = struct.Struct(">q")
+
+Key = Cells
+"""The cells of a primary key, null for what it lacks."""
+
+
+class Side:
+    """One of the two tables. Rows are the cells of its key, then those that are compared."""
+
+    def __init__(
+        self, session: LogSession, table: Table, full_name: str, page_size: int, clock: Clock, stop: Stop
+    ) -> None:
+        self._session = session
+        self.table = table
+        self._clock = clock
+        self.stop = stop
+        self._doing = f"comparing {full_name}"
+        partition = table.of_kind("partition_key")
+        self.key_size = len(table.key)
+        shown = _shown(table.of_kind("static", "regular"))
+        self.columns = tuple(name for name, _ in shown)
+        self._ttls = {i for i, (_, text) in enumerate(shown) if text.startswith("ttl(")}
+        keys = ", ".join(quote_name(c.name) for c in table.key)
+        what = ", ".join([keys, *(text for _, text in shown)])
+        token = f"token({', '.join(quote_name(c.name) for c in partition)})"
+        self._scan = self._prepare(
+            f"SELECT {token}, {what} FROM {full_name} WHERE {token} > ? AND {token} <= ?", page_size
+        )
+        self._row = self._prepare(f"SELECT {what} FROM {full_name} WHERE {_where(table.key)}", page_size)
+        # Of a partition without rows, the static columns: a row of it has them and null for its key.
+        self._partition = self._prepare(f"SELECT {what} FROM {full_name} WHERE {_where(partition)}", 1)
+
+    def _prepare(self, cql: str, page_size: int) -> LogStatement:
+        return self._session.prepare(cql, page_size=page_size, doing=self._doing)
+
+    def groups(self, low: int, high: int) -> Iterator[tuple[int, dict[Key, Cells]]]:
+        """Yield the rows of each token in ``(low, high]``, by key; tokens rise."""
+        rows = (row for page in self._pages(self._scan, (low, high)) for row in page.cells())
+        for token, group in groupby(rows, key=lambda row: row[0]):
+            assert token is not None
+            yield _TOKEN.unpack(token)[0], {row[1 : 1 + self.key_size]: self._compared(row, 1) for row in group}
+
+    def row(self, key: Key) -> Cells | None:
+        """Return the row of *key* as it is now, None if there is none."""
+        bound = [cell for cell in key if cell is not None]
+        whole = len(bound) == self.key_size
+        page = self._ask(lambda: self._session.read(self._row if whole else self._partition, bound, doing=self._doing))
+        rows = [row for row in page.cells() if row[: self.key_size] == key]
+        return self._compared(rows[0], 0) if rows else None
+
+    def _compared(self, row: Cells, at: int) -> Cells:
+        """Return the cells that are compared; of a TTL only whether there is one, for it counts down."""
+        cells = row[at + self.key_size :]
+        return tuple([b"" if i in self._ttls and cell is not None else cell for i, cell in enumerate(cells)])
+
+    def _pages(self, statement: LogStatement, bounds: tuple[int, int]) -> Iterator[Page]:
+        state: bytes | None = None
+        while True:
+            page = self._ask(lambda state=state: self._page(statement, bounds, state))  # type: ignore[misc]
+            yield page
+            state = page.state
+            if state is None:
+                return
+
+    def _page(self, statement: LogStatement, bounds: tuple[int, int], state: bytes | None) -> Page:
+        answers: SimpleQueue[Page | BaseException] = SimpleQueue()
+        self._session.fetch(statement, bounds, state, on_page=answers.put, on_error=answers.put)
+        got = answers.get()
+        if isinstance(got, BaseException):
+            raise translate(got, self._doing) from got
+        return got
+
+    def _ask(self, read: Callable[[], Page]) -> Page:
+        for attempt in range(1, ATTEMPTS):
+            self.stop.check()
+            try:
+                return read()
+            except Exception as e:
+                ours = translate(e, self._doing)
+                if not ours.resumable:
+                    raise
+                log.info("%s (attempt %d of %d)", ours, attempt, ATTEMPTS)
+                self._clock.wait(self.stop, _BACKOFF.seconds(attempt))
+        return read()
+
+    def wait(self, lag: timedelta) -> None:
+        self._clock.wait(self.stop, lag.total_seconds())
+        self.stop.check()
+
+
+def _shown(columns: Sequence[Column]) -> list[tuple[str, str]]:
+    """Return by column what is compared: its value, and its time and TTL if it has one of each."""
+    shown = []
+    for column in columns:
+        name = quote_name(column.name)
+        texts = [name] if column.multicell else [name, f"writetime({name})", f"ttl({name})"]
+        shown += [(column.name, text) for text in texts]
+    return shown
+
+
+def _where(columns: Sequence[Column]) -> str:
+    return " AND ".join(f"{quote_name(c.name)} = ?" for c in columns)

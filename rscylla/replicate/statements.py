@@ -1,0 +1,273 @@
+"""Changes of a log as CQL that makes them again elsewhere: texts, and the log's own bytes as values. Pure.
+
+Nothing is decoded on the way, so nothing is lost. Every statement carries the timestamp of the change, and what it
+writes the TTL; to apply it twice, or after its successors, is the same as to apply it once.
+
+    log row (operation)            statements
+    insert (2)                     INSERT of all columns, those that were not touched UNSET; it makes the row's marker
+    update (1)                     UPDATE of all columns, those that were not touched UNSET
+    overwritten set, map, UDT      part of these; the database clears a microsecond before, as it did at the source
+    overwritten or emptied list    null in these, and each element under its own timeuuid
+    elements added, removed        an UPDATE of the column: ``+``, ``-``, field by field, element by element
+    delete of a row, a partition   DELETE by the key (3, 4, -3, -4)
+    delete of a range (5 to 8)     DELETE between the bounds
+
+Source: Scylla ``cdc/log.cc`` for what rows say; ``SCYLLA_TIMEUUID_LIST_INDEX`` and ``SCYLLA_CLUSTERING_BOUND`` from
+Scylla's extensions of CQL.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Container, Iterator, Sequence
+from typing import Final
+
+import attrs
+
+from ..cdc.query import quote_name
+from ..cdc.rows import Cells, Layout, ValueColumn, collection_cells, sized_cells
+from ..errors import CannotReplicate
+from ..event import Operation
+
+__all__ = ["UNSET", "Replay", "Unset", "Value", "Write"]
+
+
+class Unset(enum.Enum):
+    """The value of a marker whose column is left alone."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+Value = bytes | None | Unset
+
+
+@attrs.frozen
+class Write:
+    """A statement and the bytes for its markers; None is null."""
+
+    cql: str
+    values: tuple[Value, ...] = attrs.field(repr=lambda values: f"<{len(values)}>")
+
+
+_BIGINT = struct.Struct(">q")
+_INT = struct.Struct(">i")
+
+_USING = "USING TIMESTAMP ? AND TTL ?"
+_ROW_DELETES = (Operation.ROW_DELETE, Operation.SERVICE_ROW_DELETE)
+_PARTITION_DELETES = (Operation.PARTITION_DELETE, Operation.SERVICE_PARTITION_DELETE)
+_STARTS = (Operation.RANGE_START_INCLUSIVE, Operation.RANGE_START_EXCLUSIVE)
+_INCLUSIVE = (Operation.RANGE_START_INCLUSIVE, Operation.RANGE_END_INCLUSIVE)
+
+
+@attrs.frozen
+class _Bound:
+    """One end of a range, in clustering order: a prefix of the clustering key, as bytes."""
+
+    prefix: tuple[bytes, ...]
+    inclusive: bool
+
+
+class Replay:
+    """Makes the statements for the changes of one layout of a log. Immutable; any thread may use it.
+
+    Args:
+        layout: what the columns of the log mean.
+        keyspace, table: where the statements write; names as stored.
+        columns: those that are there. What the log says of others is left out: they were dropped since.
+    """
+
+    def __init__(self, layout: Layout, keyspace: str, table: str, columns: Container[str]) -> None:
+        info = layout.table
+        self._layout = layout
+        self._table = f"{quote_name(keyspace)}.{quote_name(table)}"
+        self._partition = layout.keys[: len(info.partition_key)]
+        self._clustering = layout.keys[len(info.partition_key) :]
+        self._descending = [c.descending for c in info.clustering_key]
+        values = [c for c in layout.values if c.name in columns]
+        self._regular = tuple(c for c in values if not c.static)
+        self._static = tuple(c for c in values if c.static)
+        self._insert = self._insert_cql()
+        self._update = self._update_cql(self._regular, layout.keys)
+        self._update_static = self._update_cql(self._static, self._partition)
+
+    def writes(
+        self, operation: Operation, timestamp_us: int, ttl_s: int, cells: Cells, range_end: Cells | None = None
+    ) -> list[Write]:
+        """Return what makes the change again, none if it changed nothing.
+
+        Args:
+            ttl_s: of what it writes, 0 for none.
+            cells: the delta row; for the delete of a range that of its start, and *range_end* of its end.
+
+        Raises:
+            CannotReplicate: the log does not say enough, or says what this version does not know.
+        """
+        at = _BIGINT.pack(timestamp_us)
+        if operation in (Operation.INSERT, Operation.UPDATE):
+            using = (at, _INT.pack(ttl_s))
+            return list(self._upsert(cells, using, is_insert=operation == Operation.INSERT))
+        if operation in _ROW_DELETES:
+            return [self._delete(self._layout.keys, at, cells)]
+        if operation in _PARTITION_DELETES:
+            return [self._delete(self._partition, at, cells)]
+        if operation in _STARTS and range_end is not None:
+            return [self._delete_range(at, operation, cells, range_end)]
+        if operation in _STARTS or operation in (Operation.RANGE_END_INCLUSIVE, Operation.RANGE_END_EXCLUSIVE):
+            raise CannotReplicate(
+                f"one end of a deleted range of {self._layout.table.full_name} is not in the log any more, it has "
+                "probably expired; copy the table anew"
+            )
+        raise CannotReplicate(
+            f"a change of {self._layout.table.full_name} has the operation {operation.name}, which cannot be made again"
+        )
+
+    # ------------------------------------------------------------ writes
+
+    def _insert_cql(self) -> str:
+        columns = (*self._layout.keys, *self._regular)
+        names = ", ".join(quote_name(c.name) for c in columns)
+        marks = ", ".join("?" * len(columns))
+        return f"INSERT INTO {self._table} ({names}) VALUES ({marks}) {_USING}"
+
+    def _update_cql(self, columns: Sequence[ValueColumn], keys: Sequence[ValueColumn]) -> str:
+        return self._set(", ".join(f"{quote_name(c.name)} = ?" for c in columns), keys)
+
+    def _set(self, what: str, keys: Sequence[ValueColumn]) -> str:
+        return f"UPDATE {self._table} {_USING} SET {what} WHERE {_equal(keys)}"
+
+    def _upsert(self, cells: Cells, using: tuple[bytes, bytes], *, is_insert: bool) -> Iterator[Write]:
+        static = self._layout.is_static(cells)
+        columns = self._static if static else self._regular
+        keys = self._partition if static else self._layout.keys
+        key = _values_of(keys, cells)
+        whole = [_whole(column, cells) for column in columns]
+        if is_insert:
+            yield Write(self._insert, (*key, *whole, *using))
+        elif any(value is not UNSET for value in whole):
+            yield Write(self._update_static if static else self._update, (*using, *whole, *key))
+        for column in columns:
+            if column.kind != "value":
+                for what, values in _edits(column, cells):
+                    yield Write(self._set(what, keys), (*using, *values, *key))
+
+    # ------------------------------------------------------------ deletes
+
+    def _delete(self, keys: Sequence[ValueColumn], at: bytes, cells: Cells) -> Write:
+        cql = f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {_equal(keys)}"
+        return Write(cql, (at, *_values_of(keys, cells)))
+
+    def _delete_range(self, at: bytes, operation: Operation, start: Cells, end: Cells) -> Write:
+        ending = Operation(int.from_bytes(end[self._layout.operation] or b"\x80", "big", signed=True))
+        where, values = self._between(
+            _Bound(self._prefix(start), operation in _INCLUSIVE), _Bound(self._prefix(end), ending in _INCLUSIVE)
+        )
+        conditions = " AND ".join([_equal(self._partition), *where])
+        cql = f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {conditions}"
+        return Write(cql, (at, *_values_of(self._partition, start), *values))
+
+    def _prefix(self, cells: Cells) -> tuple[bytes, ...]:
+        found = []
+        for column in self._clustering:
+            raw = cells[column.index]
+            if raw is None:
+                break
+            found.append(raw)
+        return tuple(found)
+
+    def _between(self, start: _Bound, end: _Bound) -> tuple[list[str], list[bytes]]:
+        """Return conditions on the clustering key, and their values."""
+        shared = 0
+        for one, other in zip(start.prefix, end.prefix, strict=False):
+            if one != other:
+                break
+            shared += 1
+        longest = max(len(start.prefix), len(end.prefix))
+        ends_with_prefix = all(b.inclusive for b in (start, end) if len(b.prefix) == shared)
+        if longest > shared + 1 or not ends_with_prefix:
+            return self._between_tuples(start, end)
+        where = [f"{quote_name(c.name)} = ?" for c in self._clustering[:shared]]
+        values = list(start.prefix[:shared])
+        for bound, opens in ((start, True), (end, False)):
+            if len(bound.prefix) > shared:
+                greater = opens != self._descending[shared]
+                sign = (">" if greater else "<") + "=" * bound.inclusive
+                where.append(f"{quote_name(self._clustering[shared].name)} {sign} ?")
+                values.append(bound.prefix[shared])
+        return where, values
+
+    def _between_tuples(self, start: _Bound, end: _Bound) -> tuple[list[str], list[bytes]]:
+        """Return bounds over several columns, which compare in the declared order of each."""
+        where: list[str] = []
+        values: list[bytes] = []
+        for bound, sign in ((start, ">"), (end, "<")):
+            if bound.prefix:
+                names = ", ".join(quote_name(c.name) for c in self._clustering[: len(bound.prefix)])
+                marks = ", ".join("?" * len(bound.prefix))
+                where.append(f"({names}) {sign}{'=' * bound.inclusive} SCYLLA_CLUSTERING_BOUND ({marks})")
+                values += bound.prefix
+        return where, values
+
+
+def _equal(keys: Sequence[ValueColumn]) -> str:
+    return " AND ".join(f"{quote_name(c.name)} = ?" for c in keys)
+
+
+def _values_of(keys: Sequence[ValueColumn], cells: Cells) -> list[bytes | None]:
+    return [cells[c.index] for c in keys]
+
+
+def _whole(column: ValueColumn, cells: Cells) -> Value:
+    """Return what the whole column is set to: bytes, null, or UNSET if it is not written as a whole."""
+    raw, marked = cells[column.index], column.marked_in(cells)
+    if column.kind == "value":
+        return raw if raw is not None or marked else UNSET
+    if not marked:
+        return UNSET
+    if column.kind == "list" or raw is None or (column.kind == "udt" and not any(_has_bytes(raw))):
+        return None
+    return raw
+
+
+def _has_bytes(raw: bytes) -> Iterator[bool]:
+    return (field is not None for field in sized_cells(raw, 0))
+
+
+def _edits(column: ValueColumn, cells: Cells) -> Iterator[tuple[str, tuple[Value, ...]]]:
+    """Yield assignments to parts of a collection or UDT, with their values."""
+    name = quote_name(column.name)
+    raw = cells[column.index]
+    gone = None if column.elements < 0 else cells[column.elements]
+    overwritten = column.marked_in(cells)
+    match column.kind:
+        case "set" | "map":
+            if raw is not None and not overwritten:
+                yield f"{name} = {name} + ?", (raw,)
+            if gone is not None:
+                yield f"{name} = {name} - ?", (gone,)
+        case "list":
+            element = f"{name}[SCYLLA_TIMEUUID_LIST_INDEX(?)] = ?"
+            items = [] if raw is None else collection_cells(raw)
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                yield element, (key, value)
+            for key in [] if gone is None else collection_cells(gone):
+                yield element, (key, None)
+        case "udt":
+            if raw is not None and not overwritten:
+                for field, value in zip(column.fields, sized_cells(raw, 0), strict=False):
+                    if value is not None:
+                        yield f"{name}.{quote_name(field)} = ?", (value,)
+            for place in [] if gone is None else collection_cells(gone):
+                yield f"{name}.{quote_name(_field(column, place))} = ?", (None,)
+
+
+def _field(column: ValueColumn, place: bytes | None) -> str:
+    number = -1 if place is None else int.from_bytes(place, "big", signed=True)
+    if not 0 <= number < len(column.fields):
+        raise CannotReplicate(
+            f"a change names a field of the column {column.name!r} that its type did not have when it was read; "
+            "start again, so that the type is read anew"
+        )
+    return column.fields[number]

@@ -1,0 +1,117 @@
+"""The door to the cluster that is written to: prepared statements with raw values, one partition at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from cassandra.policies import FallthroughRetryPolicy
+from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement
+
+from .._retry import Backoff
+from ..cdc.driver import REQUEST_TIMEOUT_S, Session, consistency_named, translate
+from ..clock import Clock, Stop
+from .statements import UNSET, Write
+
+__all__ = ["Target"]
+
+log = logging.getLogger("rscylla")
+
+T = TypeVar("T")
+
+ATTEMPTS = 6
+
+_BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5))
+
+_MOST_STATEMENTS = 100
+_MOST_BYTES = 64_000
+"""What goes into one batch: Scylla warns of batches of 128 kB, and refuses those of 1 MB."""
+
+_MOST_PREPARED = 1000
+
+
+class Target:
+    """Writes to one session. Thread-safe; the session stays the caller's.
+
+    Args:
+        session: of the cluster to write to.
+        consistency: level of the writes, by name.
+    """
+
+    def __init__(self, session: Session, *, consistency: str, clock: Clock) -> None:
+        self.session = session
+        self._consistency = consistency_named(consistency)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._prepared: dict[str, Any] = {}
+
+    def apply(self, writes: Sequence[Write], *, doing: str) -> None:
+        """Carry out *writes*, all of one partition. Blocks, and tries again for a while where that may help.
+
+        They go together in one unlogged batch, which the database applies as a whole, unless they are too many for one.
+
+        Raises:
+            QueryFailed: the database refused one.
+            ConnectionFailed, QueryTimeout: it was not reached, or did not confirm them; they may have been written.
+        """
+        for some in _batches(writes):
+            self._patiently(lambda some=some: self._send(some), doing)  # type: ignore[misc]
+
+    def _send(self, writes: Sequence[Write]) -> None:
+        bound = [self._bound(write) for write in writes]
+        statement: Any = bound[0]
+        if len(bound) > 1:
+            statement = BatchStatement(BatchType.UNLOGGED)
+            for each in bound:
+                statement.add(each)
+        statement.consistency_level = self._consistency
+        statement.is_idempotent = True
+        statement.retry_policy = FallthroughRetryPolicy()
+        self.session.execute(statement, timeout=REQUEST_TIMEOUT_S)
+
+    def _bound(self, write: Write) -> Any:
+        bound = BoundStatement(self._prepare(write.cql))
+        bound.values = [UNSET_VALUE if value is UNSET else value for value in write.values]
+        return bound
+
+    def _prepare(self, cql: str) -> Any:
+        with self._lock:
+            prepared = self._prepared.get(cql)
+        if prepared is None:
+            prepared = self.session.prepare(cql)  # two threads may both prepare it, which is harmless
+            with self._lock:
+                if len(self._prepared) >= _MOST_PREPARED:
+                    self._prepared.clear()
+                self._prepared[cql] = prepared
+        return prepared
+
+    def _patiently(self, work: Callable[[], T], doing: str) -> T:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return work()
+            except Exception as e:
+                ours = translate(e, doing)
+                if not ours.resumable or attempt == ATTEMPTS:
+                    raise ours from e
+                log.info("%s (attempt %d of %d)", ours, attempt, ATTEMPTS)
+                self._clock.wait(Stop(), _BACKOFF.seconds(attempt))
+
+
+def _batches(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:
+    """Yield *writes* in their order, in groups that one batch can take."""
+    group: list[Write] = []
+    size = 0
+    for write in writes:
+        its = sum(len(value) for value in write.values if isinstance(value, bytes))
+        if group and (len(group) == _MOST_STATEMENTS or size + its > _MOST_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(write)
+        size += its
+    if group:
+        yield group
