@@ -242,10 +242,10 @@ class Reader:
         elif not self._told_ahead:
             self._told_ahead = True
             log.warning(
-                "a clock of this machine or of a node is %.1f s behind the cursor of %s, has it stepped back? "
-                "reading goes on when it has passed the cursor; what is written with its earlier time is not read",
-                ahead_us / 1e6,
+                "the cursor of %s is %.1f s ahead of the slowest clock of this machine and the nodes; nothing is read "
+                "until that has passed it. If the cursor is no start in the future, a clock was set back: check it",
                 self._source.table.full_name,
+                ahead_us / 1e6,
             )
 
     def _next_generation(self) -> Generation | None:

@@ -94,7 +94,7 @@ class Source:
             TableChanged: the log was dropped and created again, so cursors and streams no longer fit.
         """
         now = self.clock.monotonic()
-        if now - self._metadata_at < METADATA_EVERY_S:
+        if now - self._metadata_at < METADATA_EVERY_S and not self.node_clocks.has_stepped():
             return
         self._metadata_at = now
         self.node_clocks.sample()

@@ -479,6 +479,7 @@ class NodeClocks:
         self._clock = clock
         self._bound_us = bound_us
         self._told: set[str] = set()
+        self._base_us = 0  # the wall clock minus the monotonic one, as of the last sample
         self._ahead_us: dict[str, int] = {}  # by address: node time minus monotonic time
         self.skew_us: dict[str, int] = {}
         """By node address: node time minus client time, microseconds, as of the last sample."""
@@ -487,9 +488,9 @@ class NodeClocks:
         """Ask each node for its time. A node that does not answer keeps its last value. Blocks."""
         ahead: dict[str, int] = {}
         skew: dict[str, int] = {}
+        base_us = self._base_us = self._clock.now_us() - self._monotonic_us()
         for host in self._session.hosts():
             address = str(host.endpoint)
-            base_us = self._clock.now_us() - self._monotonic_us()  # the wall clock, in terms of the monotonic one
             asked_us = self._monotonic_us()
             try:
                 rows = self._session.rows(
@@ -512,6 +513,10 @@ class NodeClocks:
             ahead[address] = base_us + skew[address]
             self._report(address, skew[address])
         self._ahead_us, self.skew_us = ahead, skew
+
+    def has_stepped(self) -> bool:
+        """Return whether the client's wall clock was set, or the machine has slept, since the last sample."""
+        return abs(self._clock.now_us() - self._monotonic_us() - self._base_us) > self._bound_us
 
     def slowest_us(self) -> int:
         """Return the lowest of the client's clock and all nodes', microseconds since the epoch."""

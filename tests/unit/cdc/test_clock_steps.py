@@ -18,7 +18,7 @@ from rscylla.options import StreamLag, StreamToHead
 
 HOUR = 3600 * SECOND
 LAG = StreamLag(seconds=30)
-STEPS_S = [-7200, -300, -2, 2, 300, 7200, 90_000]
+STEPS_S = [-600, -2, 2, 300, 7200, 90_000]
 
 
 @attrs.define
@@ -105,8 +105,8 @@ class Run:
 @pytest.mark.parametrize("ahead_s", STEPS_S)
 def test_a_client_clock_that_is_wrong_all_the_time_loses_nothing(log: FakeLog, ahead_s: float) -> None:
     run = Run(log, ahead_s=ahead_s)
-    run.read(400)
-    run.check(400)
+    run.read(200)
+    run.check(200)
 
 
 @pytest.mark.parametrize("by_s", STEPS_S)
@@ -114,16 +114,16 @@ def test_a_client_clock_that_is_wrong_all_the_time_loses_nothing(log: FakeLog, a
 def test_a_client_clock_that_steps_loses_nothing(log: FakeLog, by_s: float, at: int) -> None:
     run = Run(log)
     run.at_second[at] = lambda: run.step(by_s)
-    run.read(500)
-    run.check(500)
+    run.read(300)
+    run.check(300)
 
 
 @pytest.mark.parametrize("by_s", STEPS_S)
 def test_a_client_clock_that_was_wrong_and_is_set_right_loses_nothing(log: FakeLog, by_s: float) -> None:
     run = Run(log, ahead_s=by_s)
     run.at_second[150] = lambda: run.step(-by_s)
-    run.read(500)
-    run.check(500)
+    run.read(300)
+    run.check(300)
 
 
 def test_a_clock_that_stepped_back_is_waited_for_without_asking_the_log(
@@ -135,17 +135,31 @@ def test_a_clock_that_stepped_back_is_waited_for_without_asking_the_log(
     log.asked.clear()
     log.metadata.clear()
     asked_at: list[int] = []
-    run.at_second[120] = lambda: run.step(-3600)
+    run.at_second[120] = lambda: run.step(-600)
     run.at_second[130] = log.asked.clear
-    run.at_second[3000] = lambda: asked_at.append(len(log.asked))
-    run.read(3700, run.cursors[-1])
-    run.check(3700)
+    run.at_second[600] = lambda: asked_at.append(len(log.asked))
+    run.read(720, run.cursors[-1])
+    run.check(720)
     assert asked_at == [0], "nothing is read that was read before"
-    told = [r.message for r in caplog.records if "behind the cursor" in r.message]
+    told = [r.message for r in caplog.records if "ahead of the slowest clock" in r.message]
     assert len(told) == 1
-    # Metadata goes on being looked at every 15 s, and no more often: 3,000 s are 200 looks.
+    # Metadata goes on being looked at every 15 s, and no more often: 660 s are 44 looks.
     looks = sum("system_schema.columns" in cql for cql in log.metadata)
-    assert 200 < looks < 700
+    assert 44 <= looks < 140
+
+
+def test_a_step_is_met_with_a_look_at_the_nodes_clocks(log: FakeLog) -> None:
+    run = Run(log)
+    client = Stream(log, "ks", "t", clock=run.clock, prefetch=0)("", LAG)  # type: ignore[arg-type]
+    client.recv()
+    log.metadata.clear()
+    for by_s in (7200, -300, -7200):
+        run.step(by_s)
+        client._reader.step()
+        assert any("now()" in cql for cql in log.metadata), "no need to wait for the next look that is due"
+        log.metadata.clear()
+        client._reader.step()
+        assert not any("now()" in cql for cql in log.metadata)
 
 
 def test_a_wrong_client_clock_makes_no_cursor_expire(log: FakeLog) -> None:
