@@ -150,7 +150,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
 KILLS = 10
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_a_query_that_is_killed_ten_times_writes_every_change_once(
     spark: SparkSession, session: rscylla.Session, vnodes: str, tmp_path: Path, scylla_process: EmbeddedScyllaProcess
 ) -> None:
@@ -191,7 +191,7 @@ def program(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]
             [sys.executable, kill_spark.__file__, *arguments],
             stdout=out,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            start_new_session=True,  # its environment is that of the tests' own session, which is quick to start
         )
         try:
             yield running
