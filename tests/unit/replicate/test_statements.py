@@ -1,0 +1,133 @@
+"""Changes to statements: what each log row becomes, and what cannot be made again."""
+
+from __future__ import annotations
+
+import pytest
+from fakelog import columns_of, integer
+
+from rscylla import CannotReplicate, Operation
+from rscylla.cdc.rows import Cells, Layout
+from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.replicate.statements import UNSET, Replay
+
+BASE = (
+    ("pk", "partition_key", "int"),
+    ("Ck", "clustering", "int"),
+    ("d", "clustering", "int"),
+    ("v", "regular", "int"),
+    ("w", "regular", "int"),
+    ("s", "static", "int"),
+)
+TABLE = TableInfo(
+    "shop",
+    "t",
+    log_id=None,  # type: ignore[arg-type]
+    ttl_s=0,
+    enabled=True,
+    preimage="false",
+    postimage="false",
+    columns=tuple(BaseColumn(n, k, ["Ck", "d"].index(n) if k == "clustering" else 0, t, n == "d") for n, k, t in BASE),
+)
+LAYOUT = Layout.of(columns_of(BASE), TABLE)
+REPLAY = Replay(LAYOUT, "shop", "copy", {"pk", "Ck", "d", "v", "w", "s"})
+
+
+def row(operation: int = 1, **given: int | bool) -> Cells:
+    raw = {n: b"\x01" if v is True else integer(v) for n, v in given.items()}
+    raw["cdc$operation"] = operation.to_bytes(1, "big", signed=True)
+    return tuple(raw.get(c.name.replace("cdc$deleted_", "no_")) for c in LAYOUT.columns)
+
+
+def made(operation: Operation, cells: Cells, end: Cells | None = None, ttl: int = 0) -> list[tuple[str, list[object]]]:
+    return [
+        (w.cql, [int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in w.values])
+        for w in REPLAY.writes(operation, 7, ttl, cells, end)
+    ]
+
+
+def test_an_insert_makes_the_row_and_leaves_alone_what_it_does_not_name() -> None:
+    [(cql, values)] = made(Operation.INSERT, row(pk=1, Ck=2, d=3, v=4), ttl=60)
+    assert cql == ('INSERT INTO shop.copy (pk, "Ck", d, v, w) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?')
+    assert values == [1, 2, 3, 4, UNSET, 7, 60]
+
+
+def test_an_update_does_not_make_the_row() -> None:
+    [(cql, values)] = made(Operation.UPDATE, row(pk=1, Ck=2, d=3, no_v=True, w=5))
+    assert cql == 'UPDATE shop.copy USING TIMESTAMP ? AND TTL ? SET v = ?, w = ? WHERE pk = ? AND "Ck" = ? AND d = ?'
+    assert values == [7, 0, None, 5, 1, 2, 3]
+
+
+def test_static_columns_are_written_by_partition() -> None:
+    assert made(Operation.UPDATE, row(pk=1, s=6)) == [
+        ("UPDATE shop.copy USING TIMESTAMP ? AND TTL ? SET s = ? WHERE pk = ?", [7, 0, 6, 1])
+    ]
+
+
+def test_a_change_of_nothing_is_no_statement() -> None:
+    assert made(Operation.UPDATE, row(pk=1, Ck=2, d=3)) == []
+
+
+@pytest.mark.parametrize("operation", [Operation.ROW_DELETE, Operation.SERVICE_ROW_DELETE])
+def test_deletes_of_rows(operation: Operation) -> None:
+    [(cql, values)] = made(operation, row(pk=1, Ck=2, d=3))
+    assert cql == 'DELETE FROM shop.copy USING TIMESTAMP ? WHERE pk = ? AND "Ck" = ? AND d = ?'
+    assert values == [7, 1, 2, 3]
+
+
+@pytest.mark.parametrize("operation", [Operation.PARTITION_DELETE, Operation.SERVICE_PARTITION_DELETE])
+def test_deletes_of_partitions(operation: Operation) -> None:
+    assert made(operation, row(pk=1)) == [("DELETE FROM shop.copy USING TIMESTAMP ? WHERE pk = ?", [7, 1])]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "where", "values"),
+    [
+        (row(5, pk=1), row(7, pk=1), "", []),
+        (row(6, pk=1, Ck=2), row(7, pk=1), ' AND "Ck" > ?', [2]),
+        (row(5, pk=1), row(8, pk=1, Ck=2), ' AND "Ck" < ?', [2]),
+        (row(5, pk=1, Ck=2), row(7, pk=1, Ck=2), ' AND "Ck" = ?', [2]),
+        # d is declared DESC: its range starts at the greater end
+        (row(6, pk=1, Ck=2, d=9), row(7, pk=1, Ck=2, d=3), ' AND "Ck" = ? AND d < ? AND d >= ?', [2, 9, 3]),
+        (row(5, pk=1, Ck=2), row(8, pk=1, Ck=2, d=3), ' AND "Ck" = ? AND d > ?', [2, 3]),
+        (
+            row(6, pk=1, Ck=2, d=3),
+            row(7, pk=1, Ck=5),
+            ' AND ("Ck", d) > SCYLLA_CLUSTERING_BOUND (?, ?) AND ("Ck") <= SCYLLA_CLUSTERING_BOUND (?)',
+            [2, 3, 5],
+        ),
+        (
+            row(6, pk=1, Ck=2),
+            row(7, pk=1, Ck=5, d=1),
+            ' AND ("Ck") > SCYLLA_CLUSTERING_BOUND (?) AND ("Ck", d) <= SCYLLA_CLUSTERING_BOUND (?, ?)',
+            [2, 5, 1],
+        ),
+    ],
+)
+def test_ranges(start: Cells, end: Cells, where: str, values: list[int]) -> None:
+    operation = Operation(int.from_bytes(start[LAYOUT.operation] or b"", "big"))
+    [(cql, bound)] = made(operation, start, end)
+    assert cql == "DELETE FROM shop.copy USING TIMESTAMP ? WHERE pk = ?" + where
+    assert bound == [7, 1, *values]
+
+
+@pytest.mark.parametrize(
+    ("operation", "text"),
+    [
+        (Operation.RANGE_START_INCLUSIVE, "one end of a deleted range of shop.t is not in the log"),
+        (Operation.RANGE_END_EXCLUSIVE, "one end of a deleted range of shop.t is not in the log"),
+        (Operation(42), "the operation UNKNOWN_42, which cannot be made again"),
+        (Operation.POSTIMAGE, "the operation POSTIMAGE"),
+    ],
+)
+def test_what_cannot_be_made_again(operation: Operation, text: str) -> None:
+    with pytest.raises(CannotReplicate, match=text) as caught:
+        made(operation, row(pk=1, Ck=2))
+    assert not caught.value.resumable
+
+
+def test_a_column_that_was_dropped_is_left_out() -> None:
+    [write] = Replay(LAYOUT, "shop", "copy", {"pk", "Ck", "d", "v"}).writes(
+        Operation.INSERT, 7, 0, row(pk=1, Ck=2, d=3, v=4, w=5)
+    )
+    assert write.cql.startswith('INSERT INTO shop.copy (pk, "Ck", d, v) VALUES')
+    assert "<6>" in repr(write), "values are not shown"
