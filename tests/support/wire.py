@@ -1,10 +1,10 @@
 """An embedded cluster and a driver in one thread: the bytes go from one to the other without sockets or real time.
 
 The driver's messages, frames, pools, policies and reconnections are its own, and so are the server's frames, codec and
-engine. What is replaced is what lies between and what waits: the sockets, the server's event loop, and the thread by
-which the driver puts things off. A request is answered before the call that sent it returns, and what was put off is
-due by a clock that the test drives. So a test that uses one thread at a time is the same each time, but for the
-driver's own small thread pool; ``Wire.settle`` waits until that has nothing left to do.
+engine. What is replaced is what lies between and what waits: the sockets, the server's event loop, and the threads by
+which the driver does things later. A request is answered before the call that sent it returns, what the driver hands to
+its own thread is done by then too, and what it puts off is due by a clock that the test drives. So a test that uses one
+thread at a time is the same each time.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Wire(asyncio.AbstractEventLoop):
         return self.do(run)
 
     def pause(self) -> None:
-        """Let the drivers' own threads finish what this request gave them to do, so that the order is always the same."""
+        """Let the drivers' own threads finish what a request gave them to do, so that the order is always the same."""
         for cluster in list(self.clusters):
             if not cluster.executor.is_here():
                 cluster.executor.wait_until_idle()
