@@ -160,16 +160,16 @@ def replay(
     tls_key: TlsKey = None,
     as_json: JsonOutput = False,
 ) -> None:
-    """Hand events to a function once more. Those it handles become replayed; the others stay dead, with the new error."""
+    """Hand events to a function once more. Those it handles become replayed; others stay dead, with the new error."""
     handle = _load(to)
     with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (
         session,
         letters,
     ):
         chosen = _chosen(letters, consumer, event_ids or [], everything=everything)
-        failed = 0
+        source, failed = _source(session, of), 0
         for letter in chosen:
-            error = _replay(letters, letter, handle, _source(session, of), reason)
+            error = _replay(letters, letter, handle, source, reason)
             failed += error is not None
             done = "replayed" if error is None else "dead"
             if as_json:

@@ -1,0 +1,190 @@
+"""``rscylla deadletter`` on an embedded server: list, show, replay, discard, schema."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import rscylla
+from cursorstore import MemoryCursorStore, ScyllaDeadLetters, letter_schema_cql
+
+from .conftest import Ran, Run, Shop
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def letters(shop: Shop) -> ScyllaDeadLetters:
+    """Letters of the consumer billing about the orders 1 and 3, which it could not handle."""
+    letters = ScyllaDeadLetters(shop.session, shop.keyspace, create=True)
+    shop.insert(1, 2, 3)
+
+    def refuse(event: rscylla.Event, fate: rscylla.Fate) -> None:
+        if event.key["id"] != 2:
+            raise ValueError(f"no price for order {event.key['id']}")
+
+    consumer = rscylla.Consumer("billing", refuse, registry=CollectorRegistry())
+    quick = rscylla.Backoff(initial=timedelta(microseconds=1), maximum=timedelta(microseconds=1))
+    spec = rscylla.Spec(
+        rscylla.NewStream(shop.session, shop.keyspace, "orders"),
+        MemoryCursorStore(),
+        rscylla.dead_letter(consumer, letters, retries=1, backoff=quick),
+        rscylla.StreamLag(seconds=0),
+        rscylla.StreamToHead(),
+    )
+    with pytest.raises(rscylla.HeadReached):
+        rscylla.run(spec)
+    return letters
+
+
+@pytest.fixture
+def deadletter(run: Run, shop: Shop, letters: ScyllaDeadLetters) -> Run:
+    def command(action: str, *arguments: str) -> Ran:
+        return run("deadletter", action, *arguments, "--store", shop.keyspace, "--host", shop.host)
+
+    return command
+
+
+def module_with(handle: Callable[..., None]) -> str:
+    """Return the name under which a module that has *handle* can be imported."""
+    name = f"handlers_of_test_{next(_numbers)}"
+    module = types.ModuleType(name)
+    module.handle = handle  # type: ignore[attr-defined]
+    module.consumer = rscylla.Consumer("billing", handle, registry=CollectorRegistry())  # type: ignore[attr-defined]
+    sys.modules[name] = module
+    return name
+
+
+def ids(letters: ScyllaDeadLetters) -> list[str]:
+    return [letter.event.id for letter in letters.list_letters("billing")]
+
+
+def test_list_shows_what_failed_without_values(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+    ran = deadletter("list", "--json")
+    assert [(o["consumer"], o["key"], o["attempts"], o["error"], o["status"]) for o in ran.objects] == [
+        ("billing", '{"id":1}', 2, "ValueError", "dead"),
+        ("billing", '{"id":3}', 2, "ValueError", "dead"),
+    ]
+    assert [o["event_id"] for o in ran.objects] == ids(letters)
+    lines = deadletter("list", "billing").out
+    assert lines[0].split()[:4] == ["consumer", "event", "failed", "attempts"]
+    assert len(lines) == 3
+    assert "no price" not in "".join([*lines, *ran.out])
+    assert deadletter("list", "nobody", "--json").out == []
+
+
+def test_list_counts(deadletter: Run) -> None:
+    assert deadletter("list", "--count", "--json").objects == [{"consumer": "billing", "dead": 2}]
+    assert deadletter("list", "--count").out[1].split() == ["billing", "2"]
+
+
+def test_show_tells_everything(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+    event_id = ids(letters)[0]
+    whole = deadletter("show", "billing", event_id, "--json").objects[0]
+    assert '"after":{"status":"new"' in whole["metadata"]
+    assert "no price for order 1" in whole["traceback"]
+    text = "\n".join(deadletter("show", "billing", event_id).out)
+    assert "ValueError: no price for order 1" in text
+    assert event_id in text
+
+
+def test_show_of_what_is_not_there(deadletter: Run) -> None:
+    ran = deadletter("show", "billing", "nothing")
+    assert (ran.code, "has no dead letter of that event" in ran.error) == (5, True)
+
+
+def test_replay_hands_the_kept_events_over_in_order_and_marks_them(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+    got: list[tuple[object, object]] = []
+
+    def handle(event: rscylla.Event, fate: rscylla.Fate) -> None:
+        fate.tempt()
+        assert event.change is not None
+        assert event.change.after is not None
+        got.append((event.key["id"], event.change.after["status"]))
+
+    ran = deadletter("replay", "billing", "--all", "--to", f"{module_with(handle)}:handle", "--reason", "fixed in 1.2")
+    assert (ran.code, ran.err) == (0, ["2 replayed, 0 failed"])
+    assert got == [(1, "new"), (3, "new")]
+    assert ids(letters) == []
+    audits = [letter.audit[0][1] for letter in letters.list_letters(status="replayed")]
+    assert audits == ["replayed: fixed in 1.2"] * 2
+    assert len(deadletter("list", "--status", "replayed", "--json").objects) == 2
+    assert len(deadletter("list", "--status", "all", "--json").objects) == 2
+
+
+def test_replay_from_the_log_gives_the_change_as_it_was(
+    deadletter: Run, letters: ScyllaDeadLetters, shop: Shop
+) -> None:
+    got: list[rscylla.Event] = []
+    name = module_with(lambda event, fate: got.append(event))
+    first, last = ids(letters)
+    ran = deadletter("replay", "billing", last, "--to", f"{name}:handle", "--of", shop.orders, "--json")
+    assert ran.objects == [{"event_id": last, "status": "replayed", "error": None}]
+    assert [(event.id, type(event).__name__) for event in got] == [(last, "ChangeEvent")]
+    assert ids(letters) == [first]
+
+
+def test_replay_from_a_log_that_has_it_no_more_says_so(deadletter: Run, letters: ScyllaDeadLetters, shop: Shop) -> None:
+    shop.cql(f"CREATE TABLE {shop.keyspace}.other (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    name = module_with(lambda event, fate: None)
+    ran = deadletter("replay", "billing", "--all", "--to", f"{name}:handle", "--of", f"{shop.keyspace}.other")
+    assert (ran.code, "no longer has the event; leave out --of" in ran.error) == (5, True)
+    assert len(ids(letters)) == 2
+
+
+def test_replay_that_fails_stays_dead_with_the_new_error(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+    first, last = ids(letters)
+
+    def handle(event: rscylla.Event, fate: rscylla.Fate) -> None:
+        if event.key["id"] == 1:
+            raise LookupError("still no price")
+
+    ran = deadletter("replay", "billing", first, last, "--to", f"{module_with(handle)}:consumer")
+    assert (ran.code, ran.err[-1]) == (1, "1 replayed, 1 failed")
+    assert ran.out == [f"dead  {first}  LookupError", f"replayed  {last}"]
+    [letter] = letters.list_letters("billing")
+    assert (letter.event.id, letter.attempts, letter.error) == (first, 3, "LookupError")
+    assert "still no price" in letter.traceback
+
+
+@pytest.mark.parametrize("to", ["nothing", "nothing:", "no_such_module_at_all:handle", "json:handle", "json:__name__"])
+def test_replay_to_nothing_is_refused(deadletter: Run, letters: ScyllaDeadLetters, to: str) -> None:
+    ran = deadletter("replay", "billing", "--all", "--to", to)
+    assert (ran.code, f"--to {to}" in ran.error) == (2, True)
+    assert len(ids(letters)) == 2
+
+
+def test_discard_needs_a_reason_and_keeps_it(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+    first, last = ids(letters)
+    assert deadletter("discard", "billing", first).code == 2
+    assert deadletter("discard", "billing", first, "--reason", " ").code == 2
+    assert deadletter("discard", "billing", first, "--reason", "test data").out == [f"discarded  {first}"]
+    assert ids(letters) == [last]
+    assert "discarded: test data" in "\n".join(deadletter("show", "billing", first).out)
+    assert deadletter("discard", "billing", "--all", "--reason", "x", "--json").objects == [
+        {"event_id": last, "status": "discarded"}
+    ]
+    assert deadletter("list", "--json").out == []
+
+
+def test_which_letters_must_be_said(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+    for arguments in ((), (ids(letters)[0], "--all")):
+        ran = deadletter("discard", "billing", *arguments, "--reason", "x")
+        assert (ran.code, "name the events, or give --all" in ran.error) == (2, True)
+    assert deadletter("list", "--status", "alive").code == 2
+
+
+def test_schema_prints_the_statement_without_connecting(run: Run) -> None:
+    ran = run("deadletter", "schema", "--store", "shop")
+    assert "\n".join(ran.out) == letter_schema_cql("shop") + ";"
+
+
+def test_missing_table(run: Run, shop: Shop) -> None:
+    ran = run("deadletter", "list", "--store", shop.keyspace, "--host", shop.host)
+    assert (ran.code, "no dead letter table" in ran.error) == (4, True)
