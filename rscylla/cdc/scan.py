@@ -28,7 +28,7 @@ _RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=
 
 @attrs.frozen
 class Limits:
-    """What one stream may ask of the cluster and hold in memory.
+    """What one stream may ask of the cluster and hold in memory. Figures and advice are in docs/streams.md.
 
     ``in_flight``: queries at once. ``page_size``: rows a page. ``window_rows`` and ``window_bytes``: what a window may
     hold before it is read in narrower ones. ``attempts``: tries of one page. ``backoff``: waits between them.
