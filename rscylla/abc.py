@@ -88,6 +88,10 @@ class Reporting(Protocol):
     def clock_skew_us(self) -> int:
         """Of the source's clocks the one that is furthest off: its time minus the client's, microseconds."""
 
+    @property
+    def expired_gaps(self) -> int:
+        """How often changes that may be lost were passed over instead of raising ``CursorExpired``. Never falls."""
+
 
 class StreamFunc(Protocol):
     """Opens streams. A source that applies ``StreamLag`` itself has a true attribute ``supports_lag``.

@@ -91,6 +91,11 @@ class Client:
         """The clock of the node that is furthest off: its time minus this machine's, microseconds. Any thread."""
         return max(self._source.node_clocks.skew_us.values(), key=abs, default=0)
 
+    @property
+    def expired_gaps(self) -> int:
+        """How often changes that may be lost were passed over, as ``on_expired="oldest"`` asks. Any thread."""
+        return self._source.gaps
+
     def recv(self) -> ChangeEvent | Progress:
         """Return the next event or the next point worth saving; see ``StreamClient.recv``."""
         while True:

@@ -227,7 +227,7 @@ class Reader:
             )
             if self._settings.on_expired == "raise":
                 raise CursorExpired(text, gap_from=datetime_of(self._at_us), gap_to=datetime_of(oldest_us))
-            log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
+            self._source.skip_gap(text)
             self._promised_us = self._source.now_us()  # told once until that is reached
         at = self._source.at(oldest_us)
         self._at_us = at.time

@@ -63,6 +63,8 @@ class Source:
         self.node_clocks = NodeClocks(session, clock)
         self.generations: tuple[Generation, ...] = ()
         self.known_at_us = 0
+        self.gaps = 0
+        """How often changes were passed over that may be lost."""
         self._metadata_at = clock.monotonic()
         self.node_clocks.sample()
         self.refresh_generations()
@@ -248,13 +250,18 @@ class Source:
             self._patiently(lambda: self.session.rows(cql, values, doing=doing, consistency=self.session.consistency))
         )
 
+    def skip_gap(self, text: str) -> None:
+        """Tell that changes may be lost, and count it: the policy is to go on all the same."""
+        self.gaps += 1
+        log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
+
     def _changed(self, on_expired: OnExpired) -> EventID:
         text = (
             f"the CDC log of {self.table.full_name} was dropped and created again since the cursor was saved (or the "
             "cursor is of another table): changes in between are gone"
         )
         if on_expired == "oldest":
-            log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
+            self.skip_gap(text)
             return self.oldest()
         raise TableChanged(
             f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'"
@@ -267,7 +274,7 @@ class Source:
             "may be lost"
         )
         if on_expired == "oldest":
-            log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
+            self.skip_gap(text)
             return self.at(oldest_us)
         raise CursorExpired(
             f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'",

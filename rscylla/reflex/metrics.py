@@ -127,7 +127,9 @@ class ConsumerSeries:
             self._watermark_us = self._watermark()
             self._source = None
             self._incomplete += self._counting.incomplete_records if self._counting is not None else 0
-            self._log_ttl_s = self._reporting.log_ttl_s if self._reporting is not None else 0
+            if self._reporting is not None:
+                self._log_ttl_s = self._reporting.log_ttl_s
+                self.counts["cursor_expired"] += self._reporting.expired_gaps
             self._counting = self._reporting = None
 
     def finished(self) -> None:
@@ -265,6 +267,12 @@ class ConsumerSeries:
         reporting = self._reporting  # between two runs the last one's still holds: that is when lag grows
         return (self._log_ttl_s if reporting is None else reporting.log_ttl_s) or None
 
+    def cursor_expired(self) -> int:
+        """Return how often the cursor was older than what the log keeps, whether that raised or was passed over."""
+        with self._lock:
+            passed = self._reporting.expired_gaps if self._reporting is not None else 0
+            return self.counts["cursor_expired"] + passed
+
     def clock_skew(self) -> float | None:
         """Return how many seconds the clock furthest off is ahead of the client's; None if the source does not say."""
         reporting = self._reporting
@@ -365,8 +373,8 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ),
     (
         "rscylla_cursor_expired",
-        "runs that found their cursor to be older than what the log keeps",
-        lambda s: s.counts["cursor_expired"],
+        "how often the cursor was found to be older than what the log keeps",
+        ConsumerSeries.cursor_expired,
     ),
     (
         "rscylla_incomplete_records",

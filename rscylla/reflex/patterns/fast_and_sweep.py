@@ -361,6 +361,10 @@ class _LaneClient:
     def clock_skew_us(self) -> int:
         return int(getattr(self._client, "clock_skew_us", 0))
 
+    @property
+    def expired_gaps(self) -> int:
+        return int(getattr(self._client, "expired_gaps", 0))
+
     def close(self) -> None:
         self._client.close()
 

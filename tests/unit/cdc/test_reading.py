@@ -16,6 +16,7 @@ from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_i
 
 from rscylla import Consumer, Spec, run
 from rscylla._timeuuid import datetime_of
+from rscylla.abc import Reporting
 from rscylla.cdc.client import Client
 from rscylla.cdc.query import first_row_cql
 from rscylla.cdc.scan import Limits
@@ -504,6 +505,39 @@ def test_R23_a_reader_that_falls_behind_what_is_kept_stops(log: FakeLog) -> None
     with pytest.raises(CursorExpired, match="fell behind") as e:
         drain(client)
     assert e.value.gap_to == datetime_of(log.clock.now_us() - DAY)
+
+
+def test_R23_gaps_that_are_passed_over_are_counted(log: FakeLog) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    log.write(NOW_US - DAY + 100 * SECOND)
+    log.write(NOW_US - DAY + 200 * SECOND)
+    long_ago = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
+    client = stream_of(log, on_expired="oldest", limits=Limits(window_rows=1), prefetch=0)(long_ago, LAG)
+    assert client.expired_gaps == 1
+    assert isinstance(client.recv(), Event)
+    log.clock.advance(300.0)
+    assert isinstance(client.recv(), Progress | Event)
+    assert client.expired_gaps == 2, "it fell behind, too"
+
+
+def test_a_client_reports_what_alarms_need(one: FakeLog) -> None:
+    one.nodes = [Host("a", 0), Host("b", -40 * SECOND), Host("c", 2 * SECOND)]
+    asked: list[float] = []
+    client = stream_of(one, prefetch=0)("", LAG)
+
+    def hang(seconds: float) -> None:
+        one.clock.advance(7)
+        asked.append(client.poll_age_s)
+
+    one.clock.on_wait = hang
+    assert isinstance(client, Reporting)
+    assert client.log_ttl_s == DAY // SECOND
+    assert client.clock_skew_us == pytest.approx(-40 * SECOND, abs=1000)
+    assert client.poll_age_s == 0
+    while not asked:
+        client.recv()
+    assert asked[0] >= 7
+    assert client.poll_age_s == 0, "nothing is asked while the consumer works"
 
 
 def test_R23_a_start_at_the_oldest_promises_nothing_that_expires(log: FakeLog) -> None:

@@ -348,6 +348,7 @@ def test_what_the_source_reports_is_shown_while_its_stream_is_open() -> None:
         poll_age_s = 2.5
         log_ttl_s = 86_400
         clock_skew_us = -1_500_000
+        expired_gaps = 2
 
         def recv(self) -> Any:
             seen.append(bench.scrape())
@@ -360,6 +361,8 @@ def test_what_the_source_reports_is_shown_while_its_stream_is_open() -> None:
     assert seen[0]["rscylla_poll_age_seconds", "billing"] == 2.5
     assert seen[0]["rscylla_log_ttl_seconds", "billing"] == 86_400
     assert seen[0]["rscylla_clock_skew_seconds", "billing"] == -1.5
+    assert seen[0]["rscylla_cursor_expired_total", "billing"] == 2
+    assert bench.scrape()["rscylla_cursor_expired_total", "billing"] == 2
     assert ("rscylla_poll_age_seconds", "billing") not in bench.scrape(), "nothing is asked between two runs"
     assert bench.scrape()["rscylla_log_ttl_seconds", "billing"] == 86_400, "to compare the lag with"
 

@@ -219,7 +219,7 @@ def test_a_consumer_that_hangs_is_named_and_left(bench: Bench, caplog: pytest.Lo
     )
     service.start()
     assert hangs.wait(PATIENCE_S)
-    until(lambda: service.facts().lanes[0].state == "done", "the other lane is done")
+    until(lambda: service.facts().lanes[0].state == "done" and not service._workers[0].alive, "the other has ended")
     service.stop()
     assert service.wait(timedelta(seconds=PATIENCE_S))
     release.set()
@@ -598,6 +598,7 @@ def test_a_source_that_does_not_answer_fails_readiness_only(bench: Bench) -> Non
         poll_age_s = 200.0
         log_ttl_s = 0
         clock_skew_us = 0
+        expired_gaps = 0
 
         def __init__(self, stop: Stop) -> None:
             self.stop = stop
