@@ -15,6 +15,7 @@ it either way: Cassandra ``service/paxos/Paxos.java``, Scylla ``service/storage_
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -42,6 +43,8 @@ _TTL = timedelta(seconds=30)
 
 _GRANULARITY_S = 1.0
 """A TTL is counted in whole seconds, so it may end up to one second early."""
+
+_AFTER_EXPIRY = Backoff(initial=timedelta(seconds=1))
 
 _NEVER = float("-inf")
 
@@ -97,6 +100,7 @@ class _Lease:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()  # held over queries; held() does not wait for them
         self._epoch = 0
+        self._left_s = 0  # of its holder's time, when that was last seen
         self._since = ""
         self._until = _NEVER, 0  # on the monotonic clock, and in microseconds on that of the wall
 
@@ -138,10 +142,12 @@ class _Lease:
                 return True
             row = self._rows.read(self._name)
             if row is None:
-                self._rows.add(self._name)
+                with contextlib.suppress(QueryTimeout, ConnectionFailed):  # what came of it shows below
+                    self._rows.add(self._name)
                 row = LeaseRow(self._name, 0)
             # Our own claim is found where an acquisition timed out, was given up, and was done all the same.
             if row.token not in ("", self._token):
+                self._left_s = row.seconds
                 return False
             began = self._now()
             since = format_us(self._clock.now_us())
@@ -164,7 +170,8 @@ class _Lease:
                 if not e.resumable:
                     raise
                 _log.warning("lease %r: standing by, %s", self._name, e)
-            self._clock.wait(stop, self._poll.seconds(1))
+            # Often enough to see a release, and soon after it may expire, each standby at a moment of its own.
+            self._clock.wait(stop, min(self._poll.seconds(1), self._left_s + _AFTER_EXPIRY.seconds(1)))
 
     def renew(self) -> None:
         """Start the lease's time anew."""
@@ -222,7 +229,7 @@ class ScyllaLease(_Lease):
         table: Name of the table, see ``lease_schema_cql``.
         owner: Who this is, for people: unless given, the host and the number of the process.
         ttl: How long the lease lasts unless it is renewed, in whole seconds, 3 or more: if its holder dies, that is
-            how long nobody works. A standby looks about four times in that span, so it takes over soon after it.
+            how long nobody works. Standbys look about four times in that span, and within a second after it.
         margin: How much earlier the holder counts itself out: a quarter of *ttl* unless given, more than the second in
             which TTLs are counted. It has to cover the difference of the nodes' clocks, too.
         create: Create the table at first use if it is not there. The keyspace must exist.

@@ -35,7 +35,6 @@ from rscylla.errors import (
     CursorConflict,
     CursorError,
     LeaseLost,
-    QueryFailed,
     QueryTimeout,
 )
 
@@ -310,22 +309,29 @@ class ScyllaCursorStore:
         )
 
     def _open_epoch(self, row: Row) -> bool:
-        """Insert *row*; return False if another process was first."""
+        """Insert *row*; return whether that was done, False mostly because another process was first."""
         try:
             return self._table.open_epoch(row)
-        except (QueryTimeout, ConnectionFailed):
+        except (QueryTimeout, ConnectionFailed) as e:
             # It may have been done all the same, and then a second one would be a second entry of the audit.
-            if not self._was_opened(row):
-                raise
-            return True
+            if self._was_opened(row):
+                return True
+            # Cassandra lets conditional writes that meet end in a time-out. Now that it is known to be undone, it can
+            # be repeated.
+            if isinstance(e, QueryTimeout):
+                return False
+            raise
 
-    def _busy(self, consumer: str) -> QueryFailed:
-        return QueryFailed(f"the cursor of consumer {consumer!r} is being reset by many others; try again")
+    def _busy(self, consumer: str) -> QueryTimeout:
+        return QueryTimeout(
+            f"opening an epoch of the cursor of consumer {consumer!r} did not succeed in {_ATTEMPTS} attempts: others "
+            "do the same at the same moment, or the cluster is slow; try again"
+        )
 
     def _was_opened(self, row: Row) -> bool:
         self._table.read(row.consumer, serial=True)  # completes a conditional insert that was left half done
-        wanted = row.epoch, row.stamp, row.opened
-        return any((r.epoch, r.stamp, r.opened) == wanted for r in self._table.history(row.consumer))
+        found = [attrs.evolve(r, position="", updated="") for r in self._table.history(row.consumer)]
+        return row in found
 
     def _record(self, row: Row) -> CursorRecord:
         written = (row.updated or row.opened)[:_WIDTH]

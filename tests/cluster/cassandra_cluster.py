@@ -206,16 +206,35 @@ class CassandraCluster:
             )
 
     def await_up(self, node: _Node) -> None:
-        """Wait until *node* serves clients and has seen that all others which run are up."""
+        """Wait until *node* serves clients and it and all others that run see each other."""
         others = [n for n in self.nodes if n is not node and n.process is not None]
 
         def up() -> bool:
             text = node.log.read_bytes()[node.logged :].decode(errors="replace")
             return "Starting listening for CQL clients" in text and all(
-                f"{other.host}:{self._storage_port} is now UP" in text for other in others
+                f"{other.host}:{self._storage_port} is now UP" in text
+                and self._last(other, f"{node.host}:{self._storage_port} is now UP")
+                > self._last(other, f"{node.host}:{self._storage_port} is now DOWN")
+                for other in others
             )
 
         self._wait(up, f"node {node.host} did not start", [node])
+
+    def await_down(self, node: _Node) -> None:
+        """Wait until the nodes that run have noticed that *node* is gone."""
+        others = [n for n in self.nodes if n is not node and n.process is not None]
+
+        def down() -> bool:
+            return all(
+                self._last(other, f"{node.host}:{self._storage_port} is now DOWN")
+                > self._last(other, f"{node.host}:{self._storage_port} is now UP")
+                for other in others
+            )
+
+        self._wait(down, f"nobody noticed that node {node.host} is gone", others)
+
+    def _last(self, node: _Node, words: str) -> int:
+        return node.log.read_bytes().rfind(words.encode())
 
     def kill(self, node: _Node) -> None:
         """End the process of *node* as kill -9 does, and wait until it is gone."""
@@ -293,6 +312,12 @@ class CassandraCluster:
             "concurrent_compactors": 1,
             "auto_snapshot": False,
             "hinted_handoff_enabled": True,
+            # Machines that tests share stop for seconds: no node is given up for that, and no request.
+            "phi_convict_threshold": 12,
+            "read_request_timeout": "20s",
+            "range_request_timeout": "20s",
+            "write_request_timeout": "20s",
+            "cas_contention_timeout": "20s",
             "dynamic_snitch": False,
         }
 

@@ -1,0 +1,73 @@
+"""The contract suites of the stores, for a real cluster."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cursorstore import BufferedCursorStore, MemoryCursorStore, ReadThroughCursorStore, ScyllaCursorStore, ScyllaLease
+from rscylla.abc import CursorStore, Lease
+from rscylla.testing.contracts import (
+    CursorAdminContract,
+    EventCursorStoreContract,
+    LeaseContract,
+    SharedCursorStoreContract,
+)
+
+FOREVER = timedelta(hours=1)
+
+
+class OnTheCluster:
+    @pytest.fixture(autouse=True)
+    def take_sessions(self, sessions: Iterator[Any], keyspace: str) -> None:
+        self.sessions = sessions
+        self.keyspace = keyspace
+        self.lease_name = f"contract-{uuid.uuid4()}"
+
+    def scylla_store(self, **options: Any) -> ScyllaCursorStore:
+        return ScyllaCursorStore(next(self.sessions), self.keyspace, **options)
+
+    def scylla_lease(self, name: str, **options: Any) -> ScyllaLease:
+        options = {"ttl": FOREVER, **options}
+        return ScyllaLease(next(self.sessions), self.keyspace, name, **options)
+
+
+class Cursors(OnTheCluster, SharedCursorStoreContract):
+    def open_store(self) -> CursorStore:
+        return self.scylla_store()
+
+
+class CursorsCheckedAlways(OnTheCluster, SharedCursorStoreContract):
+    def open_store(self) -> CursorStore:
+        return self.scylla_store(epoch_check=timedelta(0), consistency="QUORUM")
+
+
+class Buffered(OnTheCluster, SharedCursorStoreContract):
+    def open_store(self) -> CursorStore:
+        return BufferedCursorStore(self.scylla_store(), interval=FOREVER)
+
+
+class ReadThrough(OnTheCluster, SharedCursorStoreContract):
+    def open_store(self) -> CursorStore:
+        return ReadThroughCursorStore(self.scylla_store(), MemoryCursorStore())
+
+
+class CursorsUnderALease(OnTheCluster, EventCursorStoreContract, CursorAdminContract):
+    def open_store(self) -> CursorStore:
+        lease = self.scylla_lease(self.lease_name)
+        lease.acquire()
+        return self.scylla_store(lease=lease)
+
+
+class Leases(OnTheCluster, LeaseContract):
+    def open_lease(self, name: str, owner: str = "") -> Lease:
+        return self.scylla_lease(name, owner=owner)
+
+
+class LeasesOfAllDatacenters(OnTheCluster, LeaseContract):
+    def open_lease(self, name: str, owner: str = "") -> Lease:
+        return self.scylla_lease(name, owner=owner, consistency="QUORUM")
