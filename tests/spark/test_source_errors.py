@@ -1,0 +1,82 @@
+"""What users of Spark see when something is wrong: one clear message each; and that no secret shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rscylla
+from rscylla.spark import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MakeOptions = Callable[..., dict[str, str]]
+
+
+def told(spark: SparkSession, options: dict[str, str]) -> str:
+    """Return what is raised by a load, or by reading."""
+    with pytest.raises(Exception) as caught:
+        spark.read.format("scylla-cdc").options(**options).load().collect()
+    return str(caught.value)
+
+
+@pytest.fixture
+def table(session: rscylla.Session, vnodes: str) -> str:
+    session.execute(f"CREATE TABLE {vnodes}.t (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    session.execute(f"INSERT INTO {vnodes}.t (id, v) VALUES (1, 1)")
+    session.execute(f"CREATE TABLE {vnodes}.plain (id int PRIMARY KEY)")
+    return vnodes
+
+
+def test_bad_input_is_told_in_the_users_terms(spark: SparkSession, table: str, options: MakeOptions) -> None:
+    given = options(table, "t")
+    without_lag = {n: v for n, v in given.items() if n != "lag"}
+    assert "MissingLag: format('scylla-cdc') has no option lag; pass .option('lag', '30s')" in told(spark, without_lag)
+    assert "no option 'keyspase'; did you mean 'keyspace'?" in told(spark, given | {"keyspase": "x"})
+    assert f"CDCDisabled: table {table}.plain has no CDC log; enable it with ALTER TABLE" in told(
+        spark, options(table, "plain")
+    )
+    assert f"TableNotFound: keyspace {table} has no table" in told(spark, options(table, "typo"))
+    assert "ConnectionFailed: connecting to 127.0.0.1:1: no node answered" in told(
+        spark, given | {"contactPoints": "127.0.0.1:1"}
+    )
+    assert "endingPosition is" in told(spark, given | {"endingPosition": "2100-01-01T00:00:00Z"})
+
+
+def test_passwords_show_nowhere(
+    spark: SparkSession, table: str, options: MakeOptions, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = "hunter2hunter2"
+    given = options(table, "t", username="u", password=secret)
+    df = spark.read.format("scylla-cdc").options(**given).load()
+    assert df.count() == 1
+    df.explain(extended=True)
+    assert secret not in "".join(capfd.readouterr())
+    assert secret not in told(spark, given | {"table": "typo"})
+    assert secret not in told(spark, given | {"startingPosition": "yesterday"})
+
+
+def test_sql_and_a_registered_source(spark: SparkSession, table: str, options: MakeOptions) -> None:
+    register(spark)
+    named = ", ".join(f"{name} '{value}'" for name, value in options(table, "t").items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders USING `scylla-cdc` OPTIONS ({named})")
+    assert [tuple(r) for r in spark.sql("SELECT id, cdc_values.v, cdc_operation FROM orders").collect()] == [
+        (1, 1, "insert")
+    ]
+    load = options(table, "t")
+    df = (
+        spark.read.format("scylla-cdc")
+        .options(**{n: v for n, v in load.items() if n not in ("keyspace", "table")})
+        .load(f"{table}.t")
+    )
+    assert df.where("cdc_operation = 'insert'").count() == 1
+
+
+def test_filters_that_spark_pushes_down_are_applied(spark: SparkSession, table: str, options: MakeOptions) -> None:
+    df = spark.read.format("scylla-cdc").options(**options(table, "t", filterPushdown=True)).load()
+    assert df.where("cdc_timestamp > '2020-01-01' AND cdc_operation IN ('insert', 'update')").count() == 1
+    assert df.where("cdc_timestamp < '2020-01-01'").count() == 0
+    assert df.where("cdc_operation = 'update'").count() == 0
