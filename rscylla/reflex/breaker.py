@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -26,6 +26,8 @@ from ._wrapper import Wrapper
 __all__ = ["CircuitBreaker", "Outage"]
 
 log = logging.getLogger("rscylla.reflex")
+
+T = TypeVar("T")
 
 Outage = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 """Which errors mean that the thing behind the breaker is down: classes, or a function that tells."""
@@ -104,8 +106,8 @@ class CircuitBreaker:
         """
         return _Guarded(consumer, self)
 
-    def call(self, function: Callable[[], None], *, waiting: Callable[[str], None] | None = None) -> None:
-        """Call *function* once the thing behind the breaker is up, again and again until it meets no outage.
+    def call(self, function: Callable[[], T], *, waiting: Callable[[str], None] | None = None) -> T:
+        """Return what *function* gives. It is called once the thing is up, again and again until it meets no outage.
 
         Args:
             waiting: Told why before each wait, and "" after it.
@@ -121,7 +123,7 @@ class CircuitBreaker:
         while True:
             self._pass(me, stop, tell)
             try:
-                function()
+                result = function()
             except Exception as error:
                 if is_expected(error) or not self._outage(error):
                     raise
@@ -131,7 +133,7 @@ class CircuitBreaker:
                     self._wait(self._backoff.seconds(tries), stop, tell, f"{self.name} fails")
             else:
                 self._record(None)
-                return
+                return result
             finally:
                 with self._lock:
                     if self._probing is me:

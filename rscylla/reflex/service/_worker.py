@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ...clock import Stop
-from ...errors import LeaseLost, ServiceFailed
+from ...errors import ServiceFailed
 from .._lane import Lane, entered
 from .._run import Spec
 from ..patterns.run_forever import run_forever
@@ -32,7 +32,8 @@ class Worker:
         restarts: how failures are dealt with.
         ended: called by the lane's thread with the worker, as the last thing of each term.
         failed: called with the worker and each error, before the pause that follows it.
-        restarting: called before each restart after an error.
+        excused: says of an error that nothing is wrong with the lane, so that it is not charged.
+        restarting: called before each restart after an error that is.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Worker:
         *,
         ended: Callable[[Worker], None],
         failed: Callable[[Worker, Exception], None],
+        excused: Callable[[Exception], bool],
         restarting: Callable[[], None],
     ) -> None:
         self.spec = spec
@@ -52,6 +54,7 @@ class Worker:
         self._budget = Budget(restarts)
         self._ended = ended
         self._failed = failed
+        self._excused = excused
         self._restarting = restarting
         self._at_rest: State | None = "idle"
         self._retrying = False
@@ -136,8 +139,8 @@ class Worker:
             return
         self._failed(self, error)
         self._retrying = True
-        if isinstance(error.__cause__, LeaseLost):
-            return  # nothing is wrong with the lane, and it is about to be stopped
+        if self._excused(error):
+            return
         if not self._budget.spend(self.spec.clock.monotonic()):
             within = self._policy.within.total_seconds()
             raise ServiceFailed(

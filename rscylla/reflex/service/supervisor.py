@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from ...abc import DeadLetterAdmin, Lease
 from ...clock import Clock, Stop, SystemClock
-from ...errors import ConfigError, RscyllaError, ServiceFailed
+from ...errors import ConfigError, LeaseLost, RscyllaError, ServiceFailed
 from .._meters import meters_for
 from .._run import Spec
 from . import health
@@ -66,7 +66,7 @@ class Service:
         stop_timeout: How long a stop may take; keep it below the time after which your platform kills.
         stuck_after: A consumer that works longer than this on one event fails ``/healthz``.
         poll_timeout: A source that does not answer for longer than this fails ``/readyz``.
-        on_error: Called with the consumer's name and each error that a restart follows, by the lane's thread.
+        on_error: Called with the consumer's name and each error of a run, by the lane's thread. It must not raise.
         registry: What ``/metrics`` shows and the service's own metrics go to; the default registry if not given.
         clock: Paces renewals and counting; lanes go by the clocks of their specs.
 
@@ -133,12 +133,17 @@ class Service:
             restarts,
             ended=lambda worker: self._inbox.put(("ended", worker)),
             failed=self._lane_failed,
+            excused=self._is_the_lease,
             restarting=self._meters.restarts.labels(spec.name).inc,
         )
 
     def _lane_failed(self, worker: Worker, error: Exception) -> None:
         if self._on_error is not None:
             self._on_error(worker.name, error)
+
+    def _is_the_lease(self, error: Exception) -> bool:
+        """Return whether a lane failed because the lease is over: it is about to be stopped."""
+        return isinstance(error.__cause__, LeaseLost) and self._lease is not None and not self._lease.held()
 
     def _counted(self, counts: Mapping[str, int]) -> None:
         for worker in self._workers:

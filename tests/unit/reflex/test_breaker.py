@@ -216,6 +216,10 @@ def test_a_call_that_hangs_holds_up_no_other_consumer() -> None:
     thread.join(60)
 
 
+def test_it_guards_any_code() -> None:
+    assert Bench().breaker.call(lambda: 7) == 7
+
+
 def test_outages_may_be_told_by_a_function() -> None:
     bench = Bench(outage=lambda error: "busy" in str(error), failures=1)
     answers = iter(["busy", "busy", "fine"])

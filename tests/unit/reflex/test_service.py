@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -227,6 +229,29 @@ def test_a_consumer_that_hangs_is_named_and_left(bench: Bench, caplog: pytest.Lo
     assert 'lane "billing" has not ended and is left behind, at event e1' in caplog.text
     assert 'lane "mailing" has not' not in caplog.text
     assert bench.store.durable["mailing"] == "e4"
+
+
+HANGS = """
+import os, signal, sys, threading
+from datetime import timedelta
+import rscylla
+from rscylla.testing import FakeCursorStore, FakeStream
+
+def fn(event, fate):
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait()
+
+stream = FakeStream([rscylla.SimpleEvent("e1")])
+spec = rscylla.Spec(stream, FakeCursorStore(), rscylla.Consumer("billing", fn))
+sys.exit(rscylla.Service([spec], stop_timeout=timedelta(milliseconds=10)).run())
+"""
+
+
+def test_a_process_ends_though_its_consumer_hangs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (3, "")
 
 
 # ---------------------------------------------------------------- restarts
@@ -505,13 +530,25 @@ def test_a_lease_that_cannot_be_had_ends_the_service(bench: Bench) -> None:
 def test_a_lane_that_finds_the_lease_lost_is_not_charged_for_it(bench: Bench) -> None:
     lease = FakeLease()
     lease.renew_every = PATIENCE_S
-    spec = bench.spec()
-    error = LeaseLost("the cursor belongs to another")
-    bench.store.fail("set_cursor", error, times=5)
+
+    def fn(event: Any, fate: Any) -> None:
+        if event.id == "e2":
+            lease.lose()
+            bench.store.fail("set_cursor", LeaseLost("the cursor belongs to another"))
+
+    spec = bench.spec(consumer=Consumer("billing", fn, registry=bench.registry))
     with bench.service(spec, lease=lease, restarts=Restarts(most=0, backoff=QUICK)) as service:
-        until(lambda: bench.consumers["billing"].ids[-1:] == ["e4"], "it goes on")
+        until(lambda: service.facts().lanes[0].state == "stopped", "the lane stopped by itself")
     assert service.failure is None
+    assert bench.store.durable == {"billing": "e1"}
     assert bench.scrape()["rscylla_lane_restarts_total", "billing"] == 0
+
+
+def test_a_store_with_another_lease_than_the_service_is_an_error_like_any_other(bench: Bench) -> None:
+    bench.store.fail("set_cursor", LeaseLost("lease 'other' is not held"), times=100)
+    service = bench.service(bench.spec(), lease=FakeLease(), restarts=Restarts(most=3, backoff=QUICK))
+    assert service.run() == 1
+    assert "lease 'other' is not held" in str(service.failure)
 
 
 def test_lanes_that_are_done_stay_done_in_the_next_tenure(bench: Bench) -> None:
