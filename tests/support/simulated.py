@@ -318,18 +318,19 @@ class Simulation:
         checked = CheckedStore(self, self.new_store(), index)
         return BufferedCursorStore(checked, background=False, clock=self.clock) if self.buffered else checked
 
-    def stream_of(self, index: int, *, prefetch: int = 0) -> rscylla.Stream:
+    def stream_of(self, index: int, *, to_end: bool = False) -> rscylla.Stream:
+        """Return a stream that reads in a way of its own; the last ones take larger steps, for they have far to go."""
         dice = self.dice
         return rscylla.NewStream(
             self.session,
             KEYSPACE,
             "Orders",
-            prefetch=prefetch,
-            streams_per_query=dice.choice([1, 3, 16, 100]),
+            prefetch=dice.choice([0, 0, 1]) if to_end else 0,
+            streams_per_query=dice.choice([3, 100] if to_end else [1, 3, 16, 100]),
             limits=rscylla.Limits(
-                page_size=dice.choice([1, 2, 7, 5000]),
+                page_size=dice.choice([7, 5000] if to_end else [1, 2, 7, 5000]),
                 in_flight=dice.choice([1, 2, 16]),
-                window_rows=dice.choice([1, 5, 50, 100_000]),
+                window_rows=dice.choice([50, 100_000] if to_end else [1, 5, 50, 100_000]),
             ),
             poll=timedelta(seconds=dice.choice([1, 3])),
             progress_every=timedelta(seconds=dice.choice([0, 10, 60])),
@@ -374,7 +375,7 @@ class Simulation:
             now = EPOCH + timedelta(microseconds=self.clock.now_us())
             end = rscylla.StreamUntil(now + timedelta(seconds=dice.uniform(0, 150)))
         spec = rscylla.Spec(
-            self.stream_of(index, prefetch=dice.choice([0, 0, 1]) if to_end else 0),
+            self.stream_of(index, to_end=to_end),
             self.store_of(index),
             rscylla.Consumer(name, on_event, registry=None),
             rscylla.StreamLag(seconds=LAG_US / 1e6),
