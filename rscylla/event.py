@@ -198,6 +198,11 @@ class Event(ABC):
         """The event's identity and at the same time the cursor to continue right after it."""
 
     @property
+    def order_key(self) -> tuple[int, bytes]:
+        """What ``cursor_key`` makes of the id; for events whose ids are cursors of that form."""
+        return cursor_key(self.id)
+
+    @property
     @abstractmethod
     def type(self) -> int:
         """An ``Operation``, or what the stream's ``event_type=`` function returned."""

@@ -107,6 +107,10 @@ class ChangeEvent(Event):
         )
 
     @property
+    def order_key(self) -> tuple[int, bytes]:
+        return self._context.generation, self.position
+
+    @property
     def type(self) -> int:
         if self._context.event_type is not None:
             return self._context.type_of(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,15 @@ def test_the_export_writes_one_json_line_a_change() -> None:
     changes = [json.loads(line) for line in lines]
     assert sorted(c["key"]["id"] for c in changes) == list(range(10))
     assert {c["operation"] for c in changes} == {"INSERT"}
+
+
+def test_the_fast_lane_and_its_sweep_print_what_they_found() -> None:
+    lines = example("fast_and_sweep.py", "--embedded", "--orders", "40").stdout.splitlines()
+    found = re.fullmatch(r"(\d+) orders in time, median latency [\d.]+ s; (\d+) late, found by the sweep", lines[-1])
+    assert found is not None
+    # How many of the held orders are late, or later than the sweep, is a matter of the machine's speed.
+    assert int(found[2]) == len(lines) - 1
+    assert 36 <= int(found[1]) + int(found[2]) <= 40
 
 
 def test_each_example_is_named_in_their_readme() -> None:

@@ -214,3 +214,36 @@ def test_both_lanes_at_once_for_as_long_as_they_are_wanted(shop: Shop) -> None:
         stop.set()
         running.join(60)
     assert not running.is_alive()
+
+
+def test_a_service_takes_both_lanes(shop: Shop) -> None:
+    changed = threading.Condition()
+
+    def consume(event: rscylla.Event, fate: rscylla.Fate) -> None:
+        with changed:
+            shop.got.append((event.key["id"], event.key["n"], event.late))
+            changed.notify_all()
+
+    consumer = rscylla.Consumer("served", consume, registry=shop.registry, clock=shop.clock)
+    lanes = rscylla.fast_and_sweep(shop.stream, shop.store, consumer, clock=shop.clock)
+    with shop.scylla.faults.hold_writes(shop.keyspace, "orders"):
+        shop.write(1)
+    shop.write(2)
+    with rscylla.Service(lanes, registry=shop.registry, clock=shop.clock):
+        shop.clock.advance(2)
+        with changed:
+            assert changed.wait_for(lambda: shop.got == [(2, 1, False)], timeout=60)
+        shop.scylla.faults.deliver_held()
+        shop.clock.advance(60)
+        with changed:
+            assert changed.wait_for(lambda: shop.got == [(2, 1, False), (1, 0, True)], timeout=60)
+    cursors = [shop.store.get_cursor(spec.name) for spec in lanes]
+    assert all(cursors)
+
+
+def test_the_key_of_an_event_is_that_of_its_cursor(shop: Shop) -> None:
+    shop.write(1)
+    shop.clock.advance(2)
+    event = shop.stream("", rscylla.StreamLag(seconds=1)).recv()
+    assert isinstance(event, rscylla.Event)
+    assert event.order_key == rscylla.cursor_key(event.id) == event.as_late().order_key

@@ -80,9 +80,8 @@ class Ledger:
             self._changed.notify_all()
             return self._cursor
 
-    def hand(self, cursor: str) -> None:
-        """Note that the event of *cursor* is handed to the consumer now."""
-        key = self._order(cursor)
+    def hand(self, cursor: str, key: Any) -> None:
+        """Note that the event of *cursor*, which is at *key*, is handed to the consumer now."""
         with self._changed:
             self._handed.append((cursor, key))
 

@@ -115,10 +115,14 @@ def fast_and_sweep(
     fast_series.swept()
     ledger = Ledger(name, order, remember, clock)
     turn = _Turn(consumer)
+
+    def key_of(event: Event) -> Any:
+        return event.order_key if order is cursor_key else order(event.id)
+
     given: dict[str, Any] = {"fate": fate, "clock": clock, "flush_timeout": flush_timeout}
     return Lanes(
         Spec(
-            _LaneStream(stream, lambda client, _: _FastClient(client, ledger)),
+            _LaneStream(stream, lambda client, _: _FastClient(client, ledger, key_of)),
             _FastStore(store, name, ledger, order, clock),
             _FastConsumer(fast_lane_name(name), turn, fast_series, clock),
             *options,
@@ -126,7 +130,7 @@ def fast_and_sweep(
             **given,
         ),
         Spec(
-            _LaneStream(stream, lambda client, stop: _SweepClient(client, stop, ledger, order, series, clock)),
+            _LaneStream(stream, lambda client, stop: _SweepClient(client, stop, ledger, key_of, series, clock)),
             _SweepStore(store, ledger),
             _LaneConsumer(name, turn, series),
             *options,
@@ -372,9 +376,10 @@ class _LaneClient:
 class _FastClient(_LaneClient):
     """Tells the ledger what the fast lane hands out."""
 
-    def __init__(self, client: StreamClient, ledger: Ledger) -> None:
+    def __init__(self, client: StreamClient, ledger: Ledger, key_of: Callable[[Event], Any]) -> None:
         super().__init__(client)
         self._ledger = ledger
+        self._key_of = key_of
 
     def recv(self) -> Event | Progress:
         try:
@@ -383,7 +388,7 @@ class _FastClient(_LaneClient):
             self._ledger.end_fast()
             raise
         if isinstance(item, Event):
-            self._ledger.hand(item.id)
+            self._ledger.hand(item.id, self._key_of(item))
         return item
 
 
@@ -395,14 +400,14 @@ class _SweepClient(_LaneClient):
         client: StreamClient,
         stop: Stop,
         ledger: Ledger,
-        order: Callable[[str], Any],
+        key_of: Callable[[Event], Any],
         series: ConsumerSeries,
         clock: Clock,
     ) -> None:
         super().__init__(client)
         self._stop = stop
         self._ledger = ledger
-        self._order = order
+        self._key_of = key_of
         self._series = series
         self._clock = clock
         self._held: tuple[Event, Any] | None = None  # read, and not yet judged
@@ -439,7 +444,7 @@ class _SweepClient(_LaneClient):
         if isinstance(item, Progress):
             self._over, self._told_at = None, self._clock.monotonic()
             return item
-        return item, self._order(item.id)
+        return item, self._key_of(item)
 
     def _progress(self, event: Event) -> Progress:
         self._over, self._told_at = None, self._clock.monotonic()
