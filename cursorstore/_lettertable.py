@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -102,16 +103,16 @@ class LetterTable(Table):
                 (c, d) for c, d in map(values_of, self.run(f"SELECT DISTINCT consumer, day FROM {self.name}", ()))
             )
 
-    def letters(self, consumer: str, day: str) -> list[LetterRow]:
-        """Return the letters of a consumer and day, by time of the event."""
+    def letters(self, consumer: str, day: str) -> Iterator[LetterRow]:
+        """Yield the letters of a consumer and day, by time of the event, page by page."""
         text = f"SELECT {_COLUMNS} FROM {self.name} WHERE consumer = ? AND day = ?"
         with self.errors(f"listing the letters of consumer {consumer!r} in table {self.name}"):
-            return [found for row in self.run(text, (consumer, day)) if (found := _row(row)) is not None]
+            yield from (found for row in self.run(text, (consumer, day)) if (found := _row(row)) is not None)
 
-    def statuses(self) -> list[tuple[str, str | None]]:
-        """Return the consumer and the status of every row, in the order of the partitions."""
+    def statuses(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the consumer and the status of every row, page by page."""
         with self.errors(f"counting the letters in table {self.name}"):
-            return [(c, s) for c, s in map(values_of, self.run(f"SELECT consumer, status FROM {self.name}", ()))]
+            yield from ((c, s) for c, s in map(values_of, self.run(f"SELECT consumer, status FROM {self.name}", ())))
 
     def _doing(self, what: str, key: LetterKey) -> str:
         return f"{what} of consumer {key.consumer!r} in table {self.name}"

@@ -115,3 +115,56 @@ def test_nothing_is_lost_and_exactly_the_poison_becomes_letters(
     letters = list(orders.letters.list_letters("billing"))
     assert {letter.event.change.after["n"] for letter in letters} == POISON  # type: ignore[union-attr, index]
     print(f"{runs} runs, {len(orders.got) - (WRITES - len(POISON))} repeats")
+
+
+def table(session: rscylla.Session, keyspace: str) -> rscylla.Stream:
+    session.execute(f"CREATE TABLE {keyspace}.places (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    return rscylla.NewStream(session, keyspace, "places", poll=timedelta(milliseconds=20))
+
+
+def test_a_new_consumer_starts_at_the_head_that_it_had_before_it_failed(
+    session: rscylla.Session, keyspace: str
+) -> None:
+    stream = table(session, keyspace)
+    insert = session.prepare(f"INSERT INTO {keyspace}.places (id) VALUES (?)")
+    for place in range(5):
+        session.execute(insert, (place,))
+    seen: list[int] = []
+
+    def take(event: rscylla.Event, fate: rscylla.Fate) -> None:
+        if not seen and event.key["id"] == 5 and not failed:
+            failed.append(5)
+            raise rscylla.FateError("before anything was saved")
+        seen.append(event.key["id"])
+
+    failed: list[int] = []
+    options = rscylla.StreamLag(seconds=0), rscylla.StreamToHead()
+    consumer = rscylla.Consumer("places", take, registry=CollectorRegistry())
+    store = ScyllaCursorStore(session, keyspace, create=True)
+    spec = rscylla.bootstrap(rscylla.Spec(stream, store, consumer, *options))
+    with pytest.raises(rscylla.HeadReached):
+        rscylla.run(spec)
+    assert seen == []
+    for place in (5, 6):
+        session.execute(insert, (place,))
+    with pytest.raises(rscylla.RunError):
+        rscylla.run(spec)
+    with pytest.raises(rscylla.HeadReached):
+        rscylla.run(spec)
+    assert seen == [5, 6]
+
+
+def test_an_event_that_comes_while_it_is_polled_for_is_not_missed(session: rscylla.Session, keyspace: str) -> None:
+    stream = table(session, keyspace)
+    polls: list[int] = []
+
+    def poll() -> bool:
+        polls.append(1)
+        if len(polls) == 1:
+            session.execute(f"INSERT INTO {keyspace}.places (id) VALUES (7)")
+        return False
+
+    lag = rscylla.StreamLag(seconds=0)
+    found = rscylla.await_event(stream, poll, lag, foreign_id='{"id":7}', timeout=timedelta(seconds=60))
+    assert found is not None
+    assert found.key == {"id": 7}

@@ -96,8 +96,10 @@ class _Batches:
         with self._changed:
             self._closed = True
             self._wake.set()
-        self._thread.join()
-        self.prefix.close()
+        try:
+            self._thread.join()
+        finally:  # also after an interrupt, as what is left behind must not move the cursor of a later run
+            self.prefix.close()
         if self._lane is not None:
             self._lane.series.show("buffered", None)
 

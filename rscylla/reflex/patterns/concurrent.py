@@ -69,9 +69,11 @@ class _Crew:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
-        self.prefix.close()
+        try:
+            for thread in self._threads:
+                thread.join()
+        finally:  # also after an interrupt, as what is left behind must not move the cursor of a later run
+            self.prefix.close()
 
     def _work(self) -> None:
         while (taken := self._take()) is not None:

@@ -77,7 +77,8 @@ def dead_letter(
 
     Delivery: at least once, and nothing is lost: the letter, with the whole event, the attempts and the traceback, is
     durable before the cursor moves. If it cannot be written, the run ends with that error and the event comes again.
-    Attempts are kept in *letters* too, by consumer and event id, so that restarts do not start the count anew.
+    Attempts are kept in *letters* too, by consumer and event id, so that restarts do not start the count anew; an event
+    that takes the whole process down while it is consumed is not counted.
 
     Later events of the same key go on: a consumer that cannot have that refuses them itself, or does without dead
     letters. ``rscylla deadletter`` lists, shows, replays and discards letters.
