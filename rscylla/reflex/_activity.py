@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
-import attrs
+from threading import get_ident
 
 from ..clock import Clock
 from ..event import Event
@@ -12,14 +10,9 @@ from ..event import Event
 __all__ = ["Activity"]
 
 
-@attrs.define
-class _Work:
-    """``since`` by the clock's ``monotonic``; None while the thread waits on purpose, for the reason *why*."""
-
-    clock: Clock | None
-    event: Event | None
-    since: float | None
-    why: str = ""
+# The clock, the event, since when by the clock's monotonic (None while the thread waits on purpose), and why it waits.
+# A plain tuple, because one is made for each event.
+_Work = tuple[Clock | None, Event | None, float | None, str]
 
 
 class Activity:
@@ -33,26 +26,24 @@ class Activity:
 
     def begin(self, clock: Clock, event: Event) -> None:
         """This thread works on *event* from now on."""
-        self._threads[threading.get_ident()] = _Work(clock, event, clock.monotonic())
+        self._threads[get_ident()] = clock, event, clock.monotonic(), ""
 
     def end(self) -> None:
         """This thread is done with its event, well or not."""
-        self._threads.pop(threading.get_ident(), None)
+        self._threads.pop(get_ident(), None)
 
     def pause(self, why: str) -> None:
         """This thread waits on purpose, so that it does not seem to hang."""
-        work = self._threads.setdefault(threading.get_ident(), _Work(None, None, None))
-        work.since, work.why = None, why
+        clock, event, _, _ = self._threads.get(get_ident(), (None, None, None, ""))
+        self._threads[get_ident()] = clock, event, None, why
 
     def resume(self) -> None:
         """This thread goes on with what it was at."""
-        work = self._threads.get(threading.get_ident())
-        if work is None:
-            return
-        if work.clock is None:
+        clock, event, _, _ = self._threads.get(get_ident(), (None, None, None, ""))
+        if clock is None or event is None:
             self.end()
         else:
-            work.since, work.why = work.clock.monotonic(), ""
+            self.begin(clock, event)
 
     def clear(self) -> None:
         """Nothing is going on any more."""
@@ -60,15 +51,14 @@ class Activity:
 
     def longest(self) -> tuple[float, Event | None]:
         """Return for how many seconds a thread has been working on one event at most, and which; (0, None) if none."""
-        longest, event = 0.0, None
-        for work in list(self._threads.values()):
-            since = work.since
-            if work.clock is not None and since is not None:
-                seconds = max(0.0, work.clock.monotonic() - since)
-                if event is None or seconds > longest:
-                    longest, event = seconds, work.event
-        return longest, event
+        longest, found = 0.0, None
+        for clock, event, since, _ in list(self._threads.values()):
+            if clock is not None and since is not None:
+                seconds = max(0.0, clock.monotonic() - since)
+                if found is None or seconds > longest:
+                    longest, found = seconds, event
+        return longest, found
 
     def why(self) -> str:
         """Return why a thread waits on purpose, "" if none does or says."""
-        return next((work.why for work in list(self._threads.values()) if work.why), "")
+        return next((why for *_, why in list(self._threads.values()) if why), "")
