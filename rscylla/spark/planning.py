@@ -86,7 +86,8 @@ class Plan:
             policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
             return source.resume(position.cursor, policy, self.options.lag_us), True
         assert position.time_us is not None
-        return source.at_time(datetime_of(position.time_us)), True
+        start = source.at_time(datetime_of(position.time_us))
+        return start, start.exact_us == position.time_us  # what has expired by now is nobody's
 
     def batch_end_us(self) -> int:
         """Return where a batch ends.
