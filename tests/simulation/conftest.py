@@ -6,17 +6,9 @@ import json
 from collections import Counter
 
 import pytest
-from simulated import KINDS
-
-FULL_RUN = 1_000
-"""Seeds from which on everything has to happen."""
+from simulated import never_happened
 
 TOTAL = pytest.StashKey[Counter[str]]()
-
-
-def never_happened(total: Counter[str]) -> list[str]:
-    """Return what never happened, though it should have over so many seeds."""
-    return [kind for kind in KINDS if not total[kind]] if total["seeds"] >= FULL_RUN else []
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from simulated import Simulation
+from simulated import FULL_RUN, KINDS, Simulation, never_happened
 
 import rscylla
 from rscylla.cdc import reader as reader_module
@@ -70,6 +70,14 @@ def test_a_failing_seed_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(AssertionError) as caught:
         simulate(3)
     assert any("RSCYLLA_SIMULATION_SEED=3 " in note for note in caught.value.__notes__)
+
+
+def test_a_full_run_in_which_something_never_happened_is_told() -> None:
+    total = Counter(dict.fromkeys(KINDS, 1), seeds=FULL_RUN)
+    assert never_happened(total) == []
+    del total["splits"], total["overloaded"]
+    assert never_happened(total) == ["splits", "overloaded"]
+    assert never_happened(Counter(seeds=FULL_RUN - 1)) == []
 
 
 # ---------------------------------------------------------------- does the oracle see what it should?

@@ -31,7 +31,7 @@ from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStor
 from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError
 from rscylla.embedded.murmur3 import murmur3_token
 
-__all__ = ["KINDS", "Simulation", "Write", "slice_of"]
+__all__ = ["FULL_RUN", "KINDS", "Simulation", "Write", "never_happened", "slice_of"]
 
 LAG_US = 30_000_000
 LATEST_US = 27_000_000
@@ -64,9 +64,17 @@ KINDS = (
 )
 """What has to happen at least once over many seeds, by the name under which it is counted."""
 
+FULL_RUN = 1_000
+"""Seeds from which on everything has to happen."""
+
 MODELS = ("vnodes", "tablets", "vnodes", "tablets", "legacy")
 
 Rewriting = Literal["done", "held", "disabled"]
+
+
+def never_happened(total: Counter[str]) -> list[str]:
+    """Return what never happened in ``total["seeds"]`` seeds, though it should have over so many."""
+    return [kind for kind in KINDS if not total[kind]] if total["seeds"] >= FULL_RUN else []
 
 
 class Crash(Exception):
