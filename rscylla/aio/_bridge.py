@@ -19,6 +19,9 @@ __all__ = ["Bridge"]
 BUFFER = 1000
 """How many events may be read ahead of the loop, or done and not saved yet."""
 
+GIVE_WAY_EVERY = 100
+"""After so many events other tasks get their turn, though the consumer may never wait for anything."""
+
 
 class _Work:
     """What one run handed over. Its thread puts, the loop takes, and a thread that may block saves cursors."""
@@ -143,6 +146,7 @@ class Bridge:
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
         self._over: asyncio.Event | None = None
+        self._handed = 0
         self._ended = False
         self.error: BaseException | None = None
 
@@ -210,6 +214,9 @@ class Bridge:
     async def next(self) -> Event | None:
         """Return the next event, None when there will be none any more. Being cancelled here loses nothing."""
         assert self._loop is not None
+        self._handed += 1
+        if self._handed % GIVE_WAY_EVERY == 0:
+            await asyncio.sleep(0)
         while True:
             with self._lock:
                 self._news = False

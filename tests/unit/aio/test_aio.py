@@ -592,6 +592,28 @@ def test_it_runs_on_uvloop() -> None:
     assert (bench.got, bench.store.durable) == (IDS, {"billing": "e4"})
 
 
+def test_a_body_that_never_waits_leaves_other_tasks_their_turn() -> None:
+    stream = FakeStream([event(i) for i in range(1000)])
+    turns: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        beside = asyncio.create_task(other())
+        async with aio.events(stream, StreamToHead()) as feed:
+            await until(lambda: feed._bridge._work is not None and len(feed._bridge._work._ready) == 1000)
+            turns.clear()
+            for _ in range(1000):
+                await anext(feed)
+        beside.cancel()
+
+    asynchronously(main)
+    assert len(turns) >= 9
+
+
 def test_many_events_need_few_hops_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop is woken when it waits, not for each event."""
     loop = asyncio.new_event_loop()
