@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import cassandra
@@ -29,6 +29,8 @@ _SERIAL = {
     ConsistencyLevel.QUORUM: ConsistencyLevel.SERIAL,
     ConsistencyLevel.ALL: ConsistencyLevel.SERIAL,
 }
+
+_SERIAL_TRIES = 5
 
 _UNREACHABLE = (
     cassandra.Unavailable,
@@ -85,8 +87,13 @@ class Table:
     ) -> Iterable[Any]:
         """Execute *text* and return its rows. *serial* reads what conditional writes under way will leave."""
         statement = self._statement(text, idempotent=idempotent).bind(values)
-        if serial:
-            statement.consistency_level = _SERIAL[self._consistency]
+        if not serial:
+            return self._session.execute(statement)  # type: ignore[no-any-return]
+        statement.consistency_level = _SERIAL[self._consistency]
+        for _ in range(_SERIAL_TRIES - 1):
+            # How Cassandra ends a serial read that met a conditional write.
+            with suppress(cassandra.WriteTimeout):
+                return self._session.execute(statement)  # type: ignore[no-any-return]
         return self._session.execute(statement)  # type: ignore[no-any-return]
 
     def applied(self, text: str, values: tuple[Any, ...]) -> bool:

@@ -19,7 +19,7 @@ import attrs
 import pytest
 
 import rscylla
-from cursorstore import lease_schema_cql, schema_cql
+from cursorstore import ScyllaDeadLetters, lease_schema_cql, schema_cql
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("rscylla.testing.contracts", "rscylla.testing.leasecontracts")
@@ -93,6 +93,7 @@ def create(database: Database) -> None:
         # Once and for all: in Cassandra, clients that create one table at the same moment may make two of it.
         session.execute(schema_cql(database.keyspace))
         session.execute(lease_schema_cql(database.keyspace))
+        ScyllaDeadLetters(session, database.keyspace).create_schema()
     finally:
         session.cluster.shutdown()
 

@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 
-from cursorstore import BufferedCursorStore, MemoryCursorStore, ReadThroughCursorStore, ScyllaCursorStore, ScyllaLease
-from rscylla.abc import CursorStore, Lease
+from cursorstore import (
+    BufferedCursorStore,
+    MemoryCursorStore,
+    ReadThroughCursorStore,
+    ScyllaCursorStore,
+    ScyllaDeadLetters,
+    ScyllaLease,
+)
+from rscylla.abc import CursorStore, DeadLetters, Lease
 from rscylla.testing.contracts import (
     CursorAdminContract,
+    DeadLettersContract,
     EventCursorStoreContract,
     LeaseContract,
     SharedCursorStoreContract,
@@ -71,3 +79,8 @@ class Leases(OnTheCluster, LeaseContract):
 class LeasesOfAllDatacenters(OnTheCluster, LeaseContract):
     def open_lease(self, name: str, owner: str = "") -> Lease:
         return self.scylla_lease(name, owner=owner, consistency="QUORUM")
+
+
+class Letters(OnTheCluster, DeadLettersContract):
+    def open_letters(self) -> DeadLetters:
+        return ScyllaDeadLetters(next(self.sessions), self.keyspace)

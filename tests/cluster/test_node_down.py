@@ -22,3 +22,7 @@ class TestBuffered(suites.Buffered):
 
 class TestLeases(suites.Leases):
     pass
+
+
+class TestDeadLetters(suites.Letters):
+    pass

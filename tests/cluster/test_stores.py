@@ -41,6 +41,10 @@ class TestLeasesOfAllDatacenters(suites.LeasesOfAllDatacenters):
     pass
 
 
+class TestDeadLetters(suites.Letters):
+    pass
+
+
 class TestExpiry(OnTheCluster):
     """What the database's own clock decides. Nothing here fails because it takes long."""
 
