@@ -26,10 +26,9 @@ CQL = "cql"
 Form = Literal["value", "set", "map", "list", "udt"]
 
 _PREFIX = "cdc_"
-_NATIVE = frozenset(
-    ("ascii", "bigint", "blob", "boolean", "counter", "date", "decimal", "double", "duration", "float", "inet", "int")
-    + ("smallint", "text", "time", "timestamp", "timeuuid", "tinyint", "uuid", "varchar", "varint")
-)
+_NATIVE = frozenset(("ascii", "bigint", "blob", "boolean", "counter", "date", "decimal", "double", "duration"))
+_NATIVE |= {"float", "inet", "int", "smallint", "text", "time", "timestamp", "timeuuid", "tinyint", "uuid"}
+_NATIVE |= {"varchar", "varint"}
 
 
 def metadata_of(column: BaseColumn) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import random
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -14,16 +15,16 @@ from typing import Any
 
 TABLES = ("t", "s", "e")
 
-CREATE = (
-    "CREATE TYPE {ks}.pair (a int, b text)",
-    "CREATE TABLE {ks}.t (pk int, c1 int, c2 text, s int static, sm map<int, text> static, a int, b text, l list<int>, "
-    "m map<int, text>, st set<int>, u pair, f frozen<map<int, text>>, PRIMARY KEY (pk, c1, c2)) "
-    "WITH CLUSTERING ORDER BY (c1 ASC, c2 DESC) AND cdc = {{'enabled': true}}",
-    "CREATE TABLE {ks}.s (k1 text, k2 blob, a int, b text, m map<text, int>, PRIMARY KEY ((k1, k2))) "
-    "WITH cdc = {{'enabled': true}}",
-    "CREATE TABLE {ks}.e (pk int, at timeuuid, kind text, a double, PRIMARY KEY (pk, at, kind)) "
-    "WITH CLUSTERING ORDER BY (at DESC, kind ASC) AND cdc = {{'enabled': true}}",
-)
+CREATE = """
+CREATE TYPE {ks}.pair (a int, b text);
+CREATE TABLE {ks}.t (pk int, c1 int, c2 text, s int static, sm map<int, text> static, a int, b text, l list<int>,
+    m map<int, text>, st set<int>, u pair, f frozen<map<int, text>>, PRIMARY KEY (pk, c1, c2))
+    WITH CLUSTERING ORDER BY (c1 ASC, c2 DESC) AND cdc = {{'enabled': true}};
+CREATE TABLE {ks}.s (k1 text, k2 blob, a int, b text, m map<text, int>, PRIMARY KEY ((k1, k2)))
+    WITH cdc = {{'enabled': true}};
+CREATE TABLE {ks}.e (pk int, at timeuuid, kind text, a double, PRIMARY KEY (pk, at, kind))
+    WITH CLUSTERING ORDER BY (at DESC, kind ASC) AND cdc = {{'enabled': true}}
+"""
 
 # Of one second, so that their last bytes decide, too; not sorted as text.
 _TIMES = tuple(
@@ -34,8 +35,8 @@ _TIMES = tuple(
 
 
 def create(session: Any, keyspace: str) -> None:
-    for cql in CREATE:
-        session.execute(cql.format(ks=keyspace))
+    for cql in CREATE.format(ks=keyspace).split(";"):
+        session.execute(cql)
 
 
 def writes(
@@ -53,6 +54,11 @@ def writes(
             yield cql.replace(f"{table}!", f"{keyspace}.{table}")
 
 
+def time_of(cql: str) -> int:
+    """Return the write time of one of *writes*."""
+    return int(re.findall(r"USING TIMESTAMP (\d+)", cql)[0])
+
+
 class _Using:
     def __init__(self, time_us: int, ttl: int | None) -> None:
         self.time = f"USING TIMESTAMP {time_us}"
@@ -67,8 +73,8 @@ def _of_t(rng: random.Random, using: _Using, lists: bool) -> str | None:
     a, t = using.all, using.time
     found = [
         f"INSERT INTO t! (pk, c1, c2, a, b) VALUES ({pk}, {c1}, '{c2}', {v}, '{x}') {a}",
-        f"INSERT INTO t! (pk, c1, c2, a, m, st, u, f) VALUES ({pk}, {c1}, '{c2}', {v}, {{{v}: '{x}'}}, {{{v}, 9}}, "
-        f"{{a: {v}, b: '{x}'}}, {{1: '{x}'}}) {a}",
+        f"INSERT INTO t! (pk, c1, c2, a, m, st) VALUES ({pk}, {c1}, '{c2}', {v}, {{{v}: '{x}'}}, {{{v}, 9}}) {a}",
+        f"INSERT INTO t! (pk, c1, c2, u, f) VALUES ({pk}, {c1}, '{c2}', {{a: {v}, b: '{x}'}}, {{1: '{x}'}}) {a}",
         f"INSERT INTO t! (pk, c1, c2) VALUES ({pk}, {c1}, '{c2}') {a}",
         f"UPDATE t! {a} SET a = {v} {key}",
         f"UPDATE t! {t} SET a = null, b = '{x}' {key}",

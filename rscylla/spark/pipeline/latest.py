@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
 from ... import _timeuuid as tu
 from ...clock import SystemClock
@@ -57,19 +58,14 @@ def second_of(at: datetime | None) -> Column:
 
 def live_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
     """Return the rows of merged *cells* that exist at *second*."""
-    if not shape.clustering:
-        alive = row_values(with_partition(cells, shape), shape, second).where("cdc_live")
-        return alive.select(*_public(shape))
     rows = row_values(with_partition(cells, shape), shape, second)
-    live = rows.where("cdc_live").select(*_public(shape))
-    if not shape.statics:
-        return live
-    # A partition that has static values but no row is one row without clustering key.
-    alone = static_values(cells.where(is_static(shape)), shape, second).where("cdc_live").select(*_public(shape))
-    keys = [c.name for c in shape.partition]
-    found = live.select(*(F.col(quoted(k)).alias(f"cdc_key_{k}") for k in keys)).distinct()
-    same = reduce(lambda a, b: a & b, (F.col(quoted(k)).eqNullSafe(F.col(quoted(f"cdc_key_{k}"))) for k in keys))
-    return live.unionByName(alone.join(found, same, "left_anti"))
+    exists = F.col("cdc_live")
+    if shape.clustering and shape.statics:
+        # A partition that has static values but no row is one row without clustering key.
+        rows = rows.withColumn("cdc_any_live", F.max("cdc_live").over(_of_partition(shape)))
+        has_statics = reduce(lambda a, b: a | b, (F.col(quoted(c.name)).isNotNull() for c in shape.statics))
+        exists = exists | (is_static(shape) & has_statics & ~F.col("cdc_any_live"))
+    return rows.where(exists).select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
 
 
 def is_static(shape: Shape) -> Column:
@@ -77,36 +73,26 @@ def is_static(shape: Shape) -> Column:
     return reduce(lambda a, b: a & b, (F.col(quoted(c.name)).isNull() for c in shape.clustering))
 
 
+def _of_partition(shape: Shape) -> WindowSpec:
+    return Window.partitionBy(*(F.col(quoted(c.name)) for c in shape.partition))
+
+
 def with_partition(cells: DataFrame, shape: Shape) -> DataFrame:
     """Return the cells of rows, next to what their partition says: static cells, and what was deleted of it.
 
     ``cdc_covered`` is the write time up to which deletes hide the row's own cells.
     """
+    row_deleted = F.coalesce("cdc_row_deleted", F.lit(NEVER))
     if not shape.clustering:
-        return cells.withColumn("cdc_covered", F.coalesce("cdc_row_deleted", F.lit(NEVER)))
-    static_columns = [n for c in shape.statics for n in cell_names(c)]
-    parts = cells.where(is_static(shape)).select(
-        *(F.col(quoted(c.name)).alias(f"cdc_key_{c.name}") for c in shape.partition),
-        F.col("cdc_partition_deleted").alias("cdc_its_partition_deleted"),
-        F.col("cdc_ranges").alias("cdc_its_ranges"),
-        *(F.col(quoted(n)) for n in static_columns),
-    )
-    rows = cells.where(~is_static(shape)).drop(*static_columns)
-    same = reduce(
-        lambda a, b: a & b,
-        (F.col(quoted(c.name)).eqNullSafe(F.col(quoted(f"cdc_key_{c.name}"))) for c in shape.partition),
-    )
-    joined = rows.join(parts, same, "left").withColumn(
-        "cdc_partition_deleted", F.coalesce("cdc_its_partition_deleted", F.lit(NEVER))
-    )
-    return joined.withColumn(
-        "cdc_covered",
-        F.greatest(
-            F.coalesce("cdc_row_deleted", F.lit(NEVER)),
-            "cdc_partition_deleted",
-            range_deleted(F.col("cdc_its_ranges"), shape),
-        ),
-    )
+        return cells.withColumn("cdc_covered", row_deleted)
+    static, partition = is_static(shape), _of_partition(shape)
+    shared = ["cdc_partition_deleted", "cdc_ranges", *(n for c in shape.statics for n in cell_names(c))]
+    told = {n: F.first(F.when(static, F.col(quoted(n))), ignorenulls=True).over(partition) for n in shared}
+    told["cdc_partition_deleted"] = F.coalesce(told["cdc_partition_deleted"], F.lit(NEVER))
+    joined = cells.withColumns(told)
+    deleted = F.col("cdc_partition_deleted")
+    covered = F.greatest(row_deleted, deleted, range_deleted(F.col("cdc_ranges"), shape))
+    return joined.withColumn("cdc_covered", F.when(static, deleted).otherwise(covered))
 
 
 def range_deleted(ranges: Column, shape: Shape) -> Column:
@@ -148,27 +134,14 @@ def _beyond(bound: Column, shape: Shape, *, after: bool) -> Column:
 def row_values(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
     """Add the value of each column as of *second*, under its own name, and ``cdc_live``: whether the row exists."""
     covered = F.col("cdc_covered")
+    statics = shape.statics if shape.clustering else ()
+    values = {
+        c.name: _value(c, F.col("cdc_partition_deleted") if c in statics else covered, second) for c in shape.values
+    }
     marker = F.col("cdc_marker")
     alive = F.coalesce((marker["t"] > covered) & _unexpired(marker, second), F.lit(False))
-    statics = shape.statics if shape.clustering else ()
-    for column in shape.values:
-        if column not in statics:
-            alive = alive | _value(column, covered, second).isNotNull()
-    values = [
-        _value(c, F.col("cdc_partition_deleted") if c in statics else covered, second).alias(c.name)
-        for c in shape.values
-    ]
-    return cells.select("*", *values, alive.alias("cdc_live"))
-
-
-def static_values(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """As `row_values`, of the static rows of partitions: other columns are null."""
-    covered = F.coalesce("cdc_partition_deleted", F.lit(NEVER))
-    values = {
-        c.name: _value(c, covered, second) if c.kind == "static" else F.lit(None).cast(c.type) for c in shape.values
-    }
-    alive = reduce(lambda a, b: a | b, (values[c.name].isNotNull() for c in shape.statics))
-    return cells.select("*", *(v.alias(n) for n, v in values.items()), alive.alias("cdc_live"))
+    has_values = (F.col(quoted(c.name)).isNotNull() for c in shape.values if c not in statics)
+    return cells.withColumns(values).withColumn("cdc_live", reduce(lambda a, b: a | b, has_values, alive))
 
 
 def _value(column: ColumnShape, covered: Column, second: Column) -> Column:
@@ -207,10 +180,6 @@ def cell_names(column: ColumnShape) -> list[str]:
     if column.form == "udt":
         return [f"cdc_gone_{column.name}", *(alias for _, _, alias in udt_fields(column))]
     return [f"cdc_gone_{column.name}", f"cdc_elements_{column.name}"]
-
-
-def _public(shape: Shape) -> list[Column]:
-    return [F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)]
 
 
 def quoted(name: str) -> str:

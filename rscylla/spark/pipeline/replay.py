@@ -1,6 +1,6 @@
 """A change as the CQL statements that do the same once more, with its own write time and what is left of its TTL.
 
-Pure: from a row of a DataFrame of changes, as Python values, to statements and what is bound to them. To repeat a change
+Pure: from a row of a DataFrame of changes, as Python values, to statements and their values. To repeat a change
 twice, or changes in another order, gives the same table, because write times decide.
 """
 

@@ -237,21 +237,7 @@ def _check_same(manifest: dict[str, Any], shape: Shape, path: str) -> None:
 
 def purged(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
     """Return merged *cells* without what deletes hide, what has expired by *second*, and the deletes themselves."""
-    statics = shape.statics if shape.clustering else ()
-    of_rows = [c for c in shape.values if c not in statics]
-    kept = _purged(with_partition(cells, shape), of_rows, second)
-    if shape.clustering:
-        kept = kept.drop(*(n for c in statics for n in cell_names(c)))
-        kept = kept.drop(*(n for n in kept.columns if n not in cells.columns))
-        parts = cells.where(is_static(shape)).withColumn(
-            "cdc_covered", F.coalesce("cdc_partition_deleted", F.lit(NEVER))
-        )
-        kept = kept.unionByName(_purged(parts, list(statics), second), allowMissingColumns=True)
-    return kept.select(*(F.col(quoted(n)) for n in cells.columns))
-
-
-def _purged(frame: DataFrame, columns: list[ColumnShape], second: Column) -> DataFrame:
-    """Return the rows of *frame* that have a marker, or cells of *columns*, which ``cdc_covered`` does not hide."""
+    frame = with_partition(cells, shape)
     covered = F.col("cdc_covered")
 
     def alive(cell: Column, floor: Column) -> Column:
@@ -261,23 +247,26 @@ def _purged(frame: DataFrame, columns: list[ColumnShape], second: Column) -> Dat
     kept = {"cdc_marker": F.when(alive(marker, covered), marker)}
     no_time = F.lit(None).cast("bigint")
     done = {"cdc_row_deleted": no_time, "cdc_partition_deleted": no_time}
-    done["cdc_ranges"] = F.lit(None).cast(frame.schema["cdc_ranges"].dataType)
-    for column in columns:
-        floor = covered
+    done["cdc_ranges"] = F.lit(None).cast(cells.schema["cdc_ranges"].dataType)
+    for column in shape.values:
+        static = column.kind == "static" and bool(shape.clustering)
+        here = is_static(shape) if static else F.lit(True)  # each row has been told its partition's static cells
+        floor = F.col("cdc_partition_deleted") if static else covered
         if column.form != "value":
             gone = f"cdc_gone_{column.name}"
             done[gone] = no_time
-            floor = F.greatest(covered, F.coalesce(quoted(gone), F.lit(NEVER)))
+            floor = F.greatest(floor, F.coalesce(quoted(gone), F.lit(NEVER)))
         if column.form in ("value", "udt"):
             for name in cell_names(column)[-len(_fields(column)) :]:
                 cell = F.col(quoted(name))
-                kept[name] = F.when(alive(cell, floor) & ~cell["dead"], cell)
+                kept[name] = F.when(here & alive(cell, floor) & ~cell["dead"], cell)
         else:
             name = f"cdc_elements_{column.name}"
             elements = F.filter(quoted(name), _living(alive, floor))
-            kept[name] = F.when(F.size(elements) > 0, elements)
+            kept[name] = F.when(here & (F.size(elements) > 0), elements)
     found = frame.withColumns({**kept, **done})
-    return found.where(reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept)))
+    found = found.where(reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept)))
+    return found.select(*(F.col(quoted(n)) for n in cells.columns))
 
 
 def _living(alive: Callable[[Column, Column], Column], floor: Column) -> Callable[[Column], Column]:
