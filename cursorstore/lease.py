@@ -303,6 +303,8 @@ class MemoryLeaseTable:
         return LeaseRow(name, epoch, claim.token, claim.owner, claim.since, int(left))
 
     def _swap(self, name: str, epoch: int, token: str, new_epoch: int, claim: Claim | None) -> bool:
+        if name not in self._leases:
+            return False
         row = self._row(name)
         if (row.epoch, row.token) != (epoch, token):
             return False

@@ -1,0 +1,356 @@
+"""Cursors under a lease, against a database in memory: what old holders write after they lost it is never seen.
+
+The leases here never notice that they expired, as if each holder were paused between its check and its write: what
+keeps old holders out is the epoch alone.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import cassandra
+import pytest
+from fake_scylla import FakeScylla
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cursorstore import (
+    BufferedCursorStore,
+    IntCursorCodec,
+    MemoryCursorStore,
+    MemoryLease,
+    MemoryLeaseTable,
+    ReadThroughCursorStore,
+    ScyllaCursorStore,
+)
+from rscylla.errors import CursorConflict, CursorRegression, LeaseLost, QueryTimeout
+from rscylla.testing import ManualClock
+
+CODEC = IntCursorCodec()
+NEVER = timedelta(days=365)
+
+
+class BlindLease(MemoryLease):
+    """A lease whose holder does not notice that it expired."""
+
+    blind = True
+
+    def held(self) -> bool:
+        return super().held() or (self.blind and self.epoch > 0)
+
+
+class World:
+    """A database, a clock, and processes that compete for the lease on the cursor of one consumer."""
+
+    def __init__(self) -> None:
+        self.scylla = FakeScylla()
+        self.clock = ManualClock()
+        self.leases = MemoryLeaseTable(self.clock)
+
+    def process(self, owner: str = "a", epoch_check: timedelta = NEVER) -> tuple[BlindLease, ScyllaCursorStore]:
+        lease = BlindLease("orders", self.leases, owner=owner)
+        store = ScyllaCursorStore(
+            self.scylla.session(),
+            "shop",
+            create=True,
+            codec=CODEC,
+            lease=lease,
+            epoch_check=epoch_check,
+            clock=self.clock,
+        )
+        return lease, store
+
+    def acquire(self, lease: BlindLease) -> None:
+        """Let the lease expire for whoever has it, and give it to *lease*."""
+        self.clock.advance(31)
+        lease.blind = False
+        assert lease.try_acquire()
+        lease.blind = True
+
+    @property
+    def cursor(self) -> str:
+        """What anybody reads."""
+        store = ScyllaCursorStore(self.scylla.session(), "shop", create=True, codec=CODEC)
+        record = store.find_cursor("c")
+        return record.cursor if record else ""
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_old_holder_writes_where_nobody_looks(world: World) -> None:
+    (old, paused), (new, working) = world.process("old"), world.process("new")
+    world.acquire(old)
+    paused.set_cursor("c", "5")
+    world.acquire(new)
+    assert working.get_cursor("c") == "5"
+    paused.set_cursor("c", "99")
+    assert world.cursor == "5"
+    working.set_cursor("c", "6")
+    paused.set_cursor("c", "100")
+    assert world.cursor == "6"
+    assert working.get_cursor("c") == "6"
+
+
+def test_old_holder_learns_of_it_at_its_next_check(world: World) -> None:
+    (old, paused), (new, working) = world.process("old", timedelta(seconds=10)), world.process("new")
+    world.acquire(old)
+    paused.set_cursor("c", "5")
+    world.acquire(new)
+    working.get_cursor("c")
+    world.clock.advance(10)
+    for _ in range(2):
+        with pytest.raises(LeaseLost, match=r"'c' belongs to a later holder of lease 'orders', epoch 2"):
+            paused.set_cursor("c", "6")
+    with pytest.raises(LeaseLost, match="later holder"):
+        paused.get_cursor("c")
+    assert world.cursor == "5"
+
+
+def test_holder_that_knows_that_it_lost_the_lease_asks_nobody(world: World) -> None:
+    lease, store = world.process()
+    world.acquire(lease)
+    store.set_cursor("c", "5")
+    lease.blind = False
+    lease.release()
+    asked = len(world.scylla.statements)
+    with pytest.raises(LeaseLost, match="acquire the lease"):
+        store.set_cursor("c", "6")
+    with pytest.raises(LeaseLost, match="acquire the lease"):
+        store.get_cursor("c")
+    assert len(world.scylla.statements) == asked
+    assert world.cursor == "5"
+
+
+def test_lease_that_was_lost_and_acquired_again_needs_the_cursor_to_be_read_again(world: World) -> None:
+    (lease, store), (other, between) = world.process(), world.process("b")
+    world.acquire(lease)
+    store.set_cursor("c", "5")
+    world.acquire(other)
+    between.get_cursor("c")
+    between.set_cursor("c", "8")
+    world.acquire(lease)
+    for _ in range(2):
+        with pytest.raises(LeaseLost, match="read the cursor again"):
+            store.set_cursor("c", "6")
+    assert store.get_cursor("c") == "8"
+    store.set_cursor("c", "9")
+    assert world.cursor == "9"
+
+
+def test_without_the_lease_nothing_is_read_for_work_but_operators_look_and_reset(world: World) -> None:
+    _, store = world.process()
+    with pytest.raises(LeaseLost):
+        store.get_cursor("c")
+    with pytest.raises(LeaseLost):
+        store.set_cursor("c", "1")
+    store.reset_cursor("c", "3", reason="start here")
+    record = store.find_cursor("c")
+    assert record is not None
+    assert (record.cursor, [r.cursor for r in store.list_cursors()]) == ("3", ["3"])
+
+
+def test_reset_under_a_lease_is_noticed_and_keeps_the_fence(world: World) -> None:
+    (old, paused), (new, working) = world.process("old"), world.process("new")
+    world.acquire(old)
+    paused.set_cursor("c", "5")
+    world.acquire(new)
+    working.set_cursor("c", "7")
+    operator = ScyllaCursorStore(world.scylla.session(), "shop", codec=CODEC, clock=world.clock)
+    operator.reset_cursor("c", "2", reason="replay")
+    with pytest.raises(LeaseLost, match="later holder"):
+        paused.get_cursor("c")
+    assert working.get_cursor("c") == "2"
+    working.set_cursor("c", "3")
+    assert world.cursor == "3"
+    assert [(r.epoch, r.cursor) for r in operator.cursor_history("c")] == [(3, "3"), (2, "7"), (1, "5")]
+
+
+def test_working_consumer_learns_of_a_reset_by_its_check(world: World) -> None:
+    lease, store = world.process(epoch_check=timedelta(0))
+    world.acquire(lease)
+    store.set_cursor("c", "5")
+    ScyllaCursorStore(world.scylla.session(), "shop", codec=CODEC).reset_cursor("c", "2", reason="replay")
+    with pytest.raises(CursorConflict, match="was reset"):
+        store.set_cursor("c", "6")
+    assert store.get_cursor("c") == "2"
+
+
+def test_what_the_old_holder_saved_while_it_was_read_counts(world: World) -> None:
+    """Between the read of the cursor and the opening of the new epoch there is room for a write."""
+    (old, paused), (new, working) = world.process("old"), world.process("new")
+    world.acquire(old)
+    paused.set_cursor("c", "5")
+    world.acquire(new)
+
+    def save_late(text: str) -> None:
+        if text.startswith("INSERT"):
+            world.scylla.before = lambda text: None
+            paused.set_cursor("c", "7")
+            assert world.cursor == "7"
+
+    world.scylla.before = save_late
+    assert working.get_cursor("c") == "7"
+    paused.set_cursor("c", "8")
+    assert (world.cursor, working.get_cursor("c")) == ("7", "7")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_opening_of_which_nobody_can_tell_is_finished_or_repeated(world: World, when: str) -> None:
+    (old, paused), (new, working) = world.process("old"), world.process("new")
+    world.acquire(old)
+    paused.set_cursor("c", "5")
+    world.acquire(new)
+    world.scylla.fail("INSERT", cassandra.WriteTimeout("t", write_type=0), when=when)
+    assert working.get_cursor("c") == "5"
+    assert len(working.cursor_history("c")) == 2
+    paused.set_cursor("c", "9")
+    assert world.cursor == "5"
+
+
+def test_opening_that_was_interrupted_is_finished_by_the_next_read(world: World) -> None:
+    """The epoch is open, and what the old holder saved meanwhile was not taken over yet."""
+    (old, paused), (new, working) = world.process("old"), world.process("new")
+    world.acquire(old)
+    paused.set_cursor("c", "5")
+    world.acquire(new)
+
+    def save_late(text: str) -> None:
+        if text.startswith("INSERT"):
+            world.scylla.before = lambda text: None
+            paused.set_cursor("c", "7")
+
+    world.scylla.before = save_late
+    world.scylla.fail("SELECT position FROM", cassandra.ReadTimeout("t"))
+    with pytest.raises(QueryTimeout):
+        working.get_cursor("c")
+    assert working.get_cursor("c") == "7"
+
+
+def test_race_of_old_and_new_holder_for_the_next_epoch_is_won_by_the_new_one(world: World) -> None:
+    """The old one wakes up as it is about to open an epoch for a cursor that it had not read before."""
+    (old, paused), (new, working) = world.process("old"), world.process("new")
+    world.acquire(old)
+    world.acquire(new)
+
+    def overtake(text: str) -> None:
+        if text.startswith("INSERT"):
+            world.scylla.before = lambda text: None
+            working.set_cursor("c", "3")
+
+    world.scylla.before = overtake
+    with pytest.raises(LeaseLost, match="later holder"):
+        paused.get_cursor("c")
+    assert world.cursor == "3"
+
+
+def test_lease_of_another_name_takes_the_cursor_over(world: World) -> None:
+    (old, before), renamed = world.process("old"), MemoryLease("billing", world.leases)
+    for _ in range(3):
+        world.acquire(old)
+    before.set_cursor("c", "5")
+    renamed.acquire()
+    store = ScyllaCursorStore(world.scylla.session(), "shop", codec=CODEC, lease=renamed, clock=world.clock)
+    assert store.get_cursor("c") == "5"
+    store.set_cursor("c", "6")
+    assert world.cursor == "6"
+
+
+def test_consumer_that_never_saved_has_no_cursor_though_its_epochs_are_open(world: World) -> None:
+    (first, one), (second, two) = world.process("a"), world.process("b")
+    for lease, store in ((first, one), (second, two)):
+        world.acquire(lease)
+        assert store.get_cursor("c") == ""
+        assert (store.find_cursor("c"), store.list_cursors(), store.cursor_history("c")) == (None, [], [])
+    one.set_cursor("c", "4")
+    assert (world.cursor, two.get_cursor("c")) == ("", "")
+
+
+def test_reset_to_the_oldest_is_not_forgotten_by_the_next_holder(world: World) -> None:
+    (first, one), (second, two) = world.process("a"), world.process("b")
+    world.acquire(first)
+    one.set_cursor("c", "4")
+    one.reset_cursor("c", "", reason="from the start")
+    world.acquire(second)
+    assert two.get_cursor("c") == ""
+    record = two.find_cursor("c")
+    assert record is not None
+    assert record.cursor == ""
+
+
+def test_history_tells_who_had_the_lease(world: World) -> None:
+    (lease, store) = world.process("pod-1")
+    world.acquire(lease)
+    store.set_cursor("c", "4")
+    [record] = store.cursor_history("c")
+    assert record.reason == "lease 'orders', epoch 1, acquired by pod-1"
+
+
+def test_buffered_cursors_of_an_old_holder_are_dropped(world: World) -> None:
+    (old, store), (new, working) = world.process("old"), world.process("new")
+    paused = BufferedCursorStore(store, codec=CODEC, background=False, clock=world.clock)
+    world.acquire(old)
+    paused.set_cursor("c", "5")
+    paused.flush()
+    paused.set_cursor("c", "50")
+    old.blind = False
+    world.acquire(new)
+    assert working.get_cursor("c") == "5"
+    with pytest.raises(LeaseLost):
+        paused.flush()
+    with pytest.raises(LeaseLost):
+        paused.set_cursor("c", "51")
+    assert world.cursor == "5"
+    working.set_cursor("c", "6")
+    world.acquire(old)
+    assert paused.get_cursor("c") == "6"
+    paused.set_cursor("c", "7")
+    paused.flush()
+    assert world.cursor == "7"
+
+
+def test_cursor_is_copied_from_an_older_store_under_a_lease(world: World) -> None:
+    lease, primary = world.process()
+    store = ReadThroughCursorStore(primary, MemoryCursorStore(codec=CODEC, cursors={"c": "8"}))
+    world.acquire(lease)
+    assert store.get_cursor("c") == "8"
+    assert world.cursor == "8"
+
+
+@given(st.data())
+@settings(max_examples=120, deadline=None)
+def test_cursor_is_what_the_holder_saved_in_any_interleaving(data: st.DataObject) -> None:
+    """Holders come and go, read and save in random order, and never know that they lost the lease."""
+    world = World()
+    processes = [world.process(str(n)) for n in range(3)]
+    read_in: list[int] = [0, 0, 0]  # the tenure in which a process read the cursor last
+    owner_of_cursor, value = 0, 0  # the latest tenure that read the cursor; from then on only it may save
+    actions = st.tuples(st.integers(0, 2), st.sampled_from(["acquire", "get", "get", "set", "set", "set", "reset"]))
+    for who, what in data.draw(st.lists(actions, max_size=50)):
+        lease, store = processes[who]
+        given_value = data.draw(st.integers(1, 30))
+        if what == "acquire":
+            world.acquire(lease)
+        elif what == "reset":
+            store.reset_cursor("c", str(given_value), reason="test")
+            value = given_value
+            read_in = [0, 0, 0]  # all have to read again, and those that do not write where nobody looks
+        elif what == "get":
+            try:
+                assert int(store.get_cursor("c") or 0) == value
+                owner_of_cursor = read_in[who] = lease.epoch
+            except LeaseLost:
+                assert lease.epoch < owner_of_cursor or lease.epoch == 0
+        elif read_in[who]:
+            try:
+                store.set_cursor("c", str(given_value))
+            except LeaseLost:
+                assert lease.epoch != read_in[who]
+            except CursorRegression:
+                assert given_value < value or read_in[who] < owner_of_cursor
+            else:
+                if read_in[who] == owner_of_cursor:
+                    value = max(value, given_value)
+        assert int(world.cursor or 0) == value
