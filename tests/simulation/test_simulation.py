@@ -42,7 +42,7 @@ def groups() -> list[range]:
     return [range(at, min(at + SEEDS_PER_TEST, end)) for at in range(FIRST, end, SEEDS_PER_TEST)]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("group", groups(), ids=lambda g: f"{g[0]}-{g[-1]}")
 def test_R27_everything_written_is_delivered_in_order(
     group: range, record_property: Callable[[str, object], None]
@@ -121,7 +121,7 @@ def a_query_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module.Scanner, "read", read)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "fault",
     [

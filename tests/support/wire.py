@@ -32,7 +32,7 @@ from rscylla.testing import ManualClock
 
 __all__ = ["Wire", "WiredScylla"]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 600.0
 """Real time after which something hangs."""
 
 _EOF = b""
