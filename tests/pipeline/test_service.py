@@ -240,6 +240,34 @@ def test_a_replica_that_stands_by_takes_over_where_the_other_stopped(shop: Shop)
             assert samples(second)["rscylla_lease_held", "shop"] == 1
 
 
+def test_slices_and_a_swept_lane_run_in_one_service(shop: Shop, registry: CollectorRegistry) -> None:
+    store = ScyllaCursorStore(shop.session, shop.keyspace, create=True)
+
+    def consumer(name: str) -> rscylla.Consumer:
+        table = "orders" if name.startswith("billing") else "parcels"
+        return rscylla.Consumer(name, shop._consumer(table), registry=registry)
+
+    orders = rscylla.NewStream(shop.session, shop.keyspace, "orders")
+    parcels = rscylla.NewStream(shop.session, shop.keyspace, "parcels")
+    lanes = rscylla.fast_and_sweep(
+        parcels,
+        store,
+        consumer("shipping"),
+        fast=LAG,
+        sweep=rscylla.StreamLag(milliseconds=400),
+        force=True,
+        registry=registry,
+    )
+    slices = rscylla.shard_specs("billing", 2, orders, store, consumer, LAG, registry=registry)
+    with rscylla.Service([slices, lanes], registry=registry, port=0) as service:
+        shop.write("orders", *range(10))
+        shop.write("parcels", *range(10))
+        until(lambda: shop.ids("orders") == shop.ids("parcels") == list(range(10)), "all of both")
+        states = {name[1] for name, value in samples(service).items() if name[0] == "rscylla_lane_state" and value}
+        assert states == {"billing[0/2]", "billing[1/2]", "shipping", "shipping[fast]"}
+    assert service.exit_code == 0
+
+
 def test_the_cursors_are_saved_when_it_stops(shop: Shop, registry: CollectorRegistry) -> None:
     with shop.service(registry):
         shop.write("orders", 1)

@@ -20,6 +20,7 @@ from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, HeadReached, Stopped
 from ...event import Event, Progress, cursor_key
 from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
+from .._lane import current_lane
 from .._run import Spec
 from ..metrics import ConsumerSeries, metrics_for
 from ._ledger import Ledger, Verdict
@@ -188,8 +189,21 @@ class _Turn:
         self._lanes = set[str]()
 
     def take(self, event: Event, fate: Fate) -> None:
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            self._wait()
+        try:
             self.consumer.consume(event, fate)
+        finally:
+            self._lock.release()
+
+    def _wait(self) -> None:
+        """Wait for the other lane's event, which may wait itself, for a circuit breaker perhaps: this is no hanging."""
+        lane = current_lane()
+        if lane is not None:
+            lane.series.activity.pause("")
+        self._lock.acquire()
+        if lane is not None:
+            lane.series.activity.resume()
 
     def enter(self, lane: str) -> None:
         with self._lock:

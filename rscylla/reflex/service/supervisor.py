@@ -57,7 +57,8 @@ class Service:
     left because it hung; 128 and the number of the signal if it was asked twice. Whatever was not saved comes again.
 
     Args:
-        specs: What to run, each under a consumer name of its own.
+        specs: What to run, each under a consumer name of its own; several together, as ``shard_specs`` and
+            ``fast_and_sweep`` give them, may be one item.
         restarts: For all lanes, or by consumer name (the others have the default).
         lease: Guards all lanes; give it to the cursor store too, so that a process that was paused cannot write.
         port, host: Where to answer over HTTP; port 0 lets the system choose, None: nowhere. Loopback unless told
@@ -76,7 +77,7 @@ class Service:
 
     def __init__(
         self,
-        specs: Iterable[Spec],
+        specs: Iterable[Spec | Iterable[Spec]],
         *,
         restarts: Restarts | Mapping[str, Restarts] | None = None,
         lease: Lease | None = None,
@@ -437,8 +438,8 @@ class Service:
             self._meters.lease_epoch.remove(self._lease.name)
 
 
-def _checked(specs: Iterable[Spec]) -> tuple[Spec, ...]:
-    chosen = tuple(specs)
+def _checked(specs: Iterable[Spec | Iterable[Spec]]) -> tuple[Spec, ...]:
+    chosen = tuple(spec for item in specs for spec in ((item,) if isinstance(item, Spec) else item))
     if not chosen:
         raise ConfigError("a Service needs at least one Spec")
     names = [spec.name for spec in chosen]

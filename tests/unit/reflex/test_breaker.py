@@ -17,7 +17,10 @@ from rscylla.errors import ConfigError, FateError, HeadReached, RunError, Stoppe
 from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
 from rscylla.reflex import NO_FATE, Backoff, Consumer, Spec, concurrent, run
+from rscylla.reflex._lane import Lane, entered
 from rscylla.reflex.breaker import CircuitBreaker
+from rscylla.reflex.metrics import ConsumerSeries
+from rscylla.reflex.patterns.fast_and_sweep import _Turn
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 START_US = 1_790_000_000_000_000
@@ -291,3 +294,41 @@ def test_workers_of_a_concurrent_consumer_pause_alike_and_none_seems_to_hang_aft
     assert bench.store.durable == {"billing": "e3"}
     bench.clock.advance(3600)
     assert inner.series.busy() == 0
+
+
+def test_a_lane_whose_sweep_is_held_up_by_a_breaker_does_not_seem_to_hang() -> None:
+    """The two lanes of ``fast_and_sweep`` take turns, so one waits as long as the other."""
+    clock = ManualClock(START_US)
+    entered_first, release = threading.Event(), threading.Event()
+
+    def hold(event: Any, fate: Any) -> None:
+        if event.id == "e1":
+            entered_first.set()
+            release.wait(60)
+
+    turn = _Turn(Consumer("billing", hold, registry=CollectorRegistry()))
+    sweep = threading.Thread(target=turn.take, args=(EVENTS[0], NO_FATE))
+    sweep.start()
+    assert entered_first.wait(60)
+    series = ConsumerSeries("billing[fast]")
+    waits = threading.Event()
+
+    def fast() -> None:
+        with entered(Lane("billing[fast]", "", Stop(), clock, series, EVENTS[1])):
+            turn.take(EVENTS[1], NO_FATE)
+            waits.set()
+            release.wait(60)
+
+    thread = threading.Thread(target=fast)
+    pauses = threading.Event()
+    pause = series.activity.pause
+    series.activity.pause = lambda why: (pause(why), pauses.set())  # type: ignore[method-assign, assignment]
+    thread.start()
+    assert pauses.wait(60)
+    clock.advance(3600)
+    assert series.busy() == 0
+    assert not waits.is_set()
+    release.set()
+    sweep.join(60)
+    thread.join(60)
+    assert waits.is_set()

@@ -113,6 +113,13 @@ def test_it_ends_when_all_lanes_reached_the_head_they_were_asked_for(bench: Benc
     assert service.failure is None
 
 
+def test_specs_that_belong_together_may_be_one_item(bench: Bench) -> None:
+    pair = (bench.spec("billing[0/2]", StreamToHead()), bench.spec("billing[1/2]", StreamToHead()))
+    service = Service([pair, bench.spec("mailing", StreamToHead())], registry=bench.registry)
+    assert service.run() == 0
+    assert [lane.consumer for lane in service.facts().lanes] == ["billing[0/2]", "billing[1/2]", "mailing"]
+
+
 def test_stop_ends_it_and_what_was_consumed_is_saved(bench: Bench) -> None:
     with bench.service(bench.spec("billing"), bench.spec("mailing")) as service:
         until(lambda: all(len(one.ids) == 4 for one in bench.consumers.values()), "all events consumed")

@@ -1,0 +1,136 @@
+"""The HTTP face of a service: it answers what it should, and clients that misbehave cost little."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+
+from rscylla.errors import ConfigError
+from rscylla.reflex.service import http
+from rscylla.reflex.service.http import Answer, Endpoint, json_answer
+from rscylla.testing import ManualClock
+
+PATIENCE_S = 60.0
+
+
+def broken(headers: Any) -> Answer:
+    raise ValueError("card 4111")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The clock by which connections grow old."""
+    clock = ManualClock()
+    monkeypatch.setattr(http, "SystemClock", lambda: clock)
+    return clock
+
+
+@pytest.fixture
+def endpoint(clock: ManualClock) -> Iterator[Endpoint]:
+    pages = {
+        "/ok": lambda headers: json_answer(200, {"agent": headers.get("user-agent")}),
+        "/broken": broken,
+    }
+    endpoint = Endpoint(pages, "127.0.0.1", 0)
+    endpoint.start()
+    yield endpoint
+    endpoint.close()
+
+
+def connect(endpoint: Endpoint) -> socket.socket:
+    return socket.create_connection(endpoint.address, timeout=PATIENCE_S)
+
+
+def ask(endpoint: Endpoint, request: bytes) -> bytes:
+    """Return all that comes back, until the server closes the connection."""
+    with connect(endpoint) as connection:
+        connection.sendall(request)
+        return rest(connection)
+
+
+def rest(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(65_536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def test_a_page_is_answered_and_the_connection_closed(endpoint: Endpoint) -> None:
+    head, _, body = ask(endpoint, b"GET /ok?x=1 HTTP/1.1\r\nUser-Agent: test\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 ")
+    assert b"Content-Type: application/json" in head
+    assert b"Cache-Control: no-store" in head
+    assert b"Python" not in head
+    assert body == b'{\n "agent": "test"\n}\n'
+
+
+def test_head_gives_no_body(endpoint: Endpoint) -> None:
+    head, _, body = ask(endpoint, b"HEAD /ok HTTP/1.1\r\n\r\n").partition(b"\r\n\r\n")
+    assert b" 200 " in head
+    assert body == b""
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET /no HTTP/1.1\r\n\r\n", b" 404 "),
+        (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", b" 404 "),
+        (b"POST /ok HTTP/1.1\r\n\r\n", b" 501 "),
+        (b"nonsense\r\n\r\n", b" 400"),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b" 414 "),
+        (b"GET /ok HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", b" 431 "),
+    ],
+    ids=["unknown", "above", "post", "nonsense", "long", "headers"],
+)
+def test_what_it_does_not_know_is_refused(endpoint: Endpoint, request_line: bytes, status: bytes) -> None:
+    with connect(endpoint) as connection:
+        with suppress(ConnectionError):  # it may be refused before all of it was sent
+            connection.sendall(request_line)
+        assert status in connection.recv(65_536)
+
+
+def test_a_page_that_fails_says_nothing_of_why(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    answer = ask(endpoint, b"GET /broken HTTP/1.1\r\n\r\n")
+    assert b" 500 " in answer
+    assert b"4111" not in answer
+    assert "/broken cannot be shown" in caplog.text
+
+
+def test_so_many_connections_and_no_more(endpoint: Endpoint) -> None:
+    with ExitStack() as stack:
+        held = [stack.enter_context(connect(endpoint)) for _ in range(http.CONNECTIONS)]
+        assert rest(stack.enter_context(connect(endpoint))) == b"", "closed without an answer"
+        held[0].sendall(b"GET /ok HTTP/1.1\r\n\r\n")
+        assert b" 200 " in rest(held[0])
+
+
+def test_a_client_that_dawdles_is_cut_off(endpoint: Endpoint, clock: ManualClock) -> None:
+    with connect(endpoint) as slow:
+        slow.sendall(b"GET /ok HT")
+        with connect(endpoint) as quick:  # answered after *slow* was taken in
+            quick.sendall(b"GET /ok HTTP/1.1\r\n\r\n")
+            assert b" 200 " in rest(quick)
+        clock.advance(http.LIFETIME_S + 1)
+        assert b" 200 " not in rest(slow)
+
+
+def test_closing_ends_what_is_open(clock: ManualClock) -> None:
+    endpoint = Endpoint({}, "127.0.0.1", 0)
+    endpoint.start()
+    with connect(endpoint) as idle:
+        endpoint.close()
+        endpoint.close()
+        with suppress(ConnectionResetError):  # it may still have waited to be taken in
+            assert rest(idle) == b""
+    with pytest.raises(OSError), connect(endpoint):
+        pass
+
+
+@pytest.mark.parametrize(("host", "port"), [("256.1.1.1", 0), ("127.0.0.1", 70_000)])
+def test_where_it_cannot_listen_is_told(host: str, port: int) -> None:
+    with pytest.raises(ConfigError, match="cannot listen"):
+        Endpoint({}, host, port)
