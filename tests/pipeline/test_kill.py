@@ -15,11 +15,14 @@ from pathlib import Path
 import pytest
 
 import rscylla
+from cursorstore import ScyllaDeadLetters
 from rscylla.embedded import EmbeddedScylla
 
 CONSUMER = Path(__file__).resolve().parents[1] / "support" / "kill_consumer.py"
 LAG_MS = 100
 KEYS = 40
+POISON = 37
+"""With dead letters, numbers that leave 5 when divided by this fail for ever."""
 
 
 @pytest.fixture
@@ -73,8 +76,8 @@ def await_events(out: Path, consumer: subprocess.Popen[bytes], some: int) -> Non
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("kills", "options", "bound"),
-    [(50, (), 1), (10, ("--buffered", "50"), None)],
-    ids=["scylla", "buffered"],
+    [(50, (), 1), (10, ("--buffered", "50"), None), (10, ("--workers", "4", "--poison", str(POISON)), 64)],
+    ids=["scylla", "buffered", "concurrent with dead letters"],
 )
 def test_kill_9_loses_nothing(
     scylla: EmbeddedScylla, tmp_path: Path, kills: int, options: tuple[str, ...], bound: int | None
@@ -106,15 +109,21 @@ def test_kill_9_loses_nothing(
 
     events = read(out)
     numbers = [int(line[2]) for line in events]
-    lost = sorted(set(range(writer.written)) - set(numbers))
+    poison = {n for n in range(writer.written) if n % POISON == 5} if "--poison" in options else set()
+    lost = sorted(set(range(writer.written)) - set(numbers) - poison)
     assert lost == []
-    assert len(set(numbers)) == writer.written > 100
+    assert len({*numbers, *poison}) == writer.written > 100
+    if poison:
+        # Exactly the poison became letters, each after as many attempts as if no process had died.
+        letters = list(ScyllaDeadLetters(scylla.connect(), "shop").list_letters("kill"))
+        assert {letter.event.change.after["n"] for letter in letters} == poison.difference(numbers) == poison
+        assert {letter.attempts for letter in letters} == {4}
     duplicates = sum(n - 1 for n in Counter(numbers).values())
     assert bound is None or duplicates <= bound * kills
     # Most were killed at work: it is of them that something is shown.
     assert len({process for process, *_ in events}) > kills / 2
     # Each event has one identity, whichever process delivered it.
-    assert len({(line[2], line[3]) for line in events}) == writer.written
+    assert len({(line[2], line[3]) for line in events}) == writer.written - len(poison)
     for key in range(KEYS):
         by_process: dict[str, list[int]] = {}
         for process, foreign_id, number, _ in events:
