@@ -126,7 +126,9 @@ class Simulation:
         with ExitStack() as running:
             running.enter_context(self.scylla)
             self.world.advance(LAG_US / 1e6)  # a late write must not be older than the first generation
-            self.session = self.scylla.connect()
+            # Over sockets a busy machine may take long; nothing here is about that.
+            self.session = self.scylla.connect(connect_timeout=60.0, control_connection_timeout=60.0)
+            self.session.default_timeout = 60.0
             self._create()
             self.world.before = self._before_time_passes
             self.clock.before_wait = self._meanwhile
@@ -166,7 +168,18 @@ class Simulation:
         self._settle()
         self.world.advance(LAG_US / 1e6 + 1)
         for index in range(self.slices):
-            self.consume_slice(index, to_end=True)
+            self._read_to_end(index, attempts=10 if self.counts["sockets"] else 1)
+
+    def _read_to_end(self, index: int, *, attempts: int) -> None:
+        """Nothing is broken any more, so one attempt has to do; over sockets, a slow machine still may break it."""
+        for left in reversed(range(attempts)):
+            try:
+                self.consume_slice(index, to_end=True)
+            except rscylla.RunError as e:
+                if not left or not e.resumable:
+                    raise
+            else:
+                return
 
     # ------------------------------------------------------------ time
 
