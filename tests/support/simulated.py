@@ -128,7 +128,8 @@ class Simulation:
             self.world.advance(LAG_US / 1e6)  # a late write must not be older than the first generation
             # Over sockets a busy machine may take long; nothing here is about that.
             self.session = self.scylla.connect(connect_timeout=60.0, control_connection_timeout=60.0)
-            self.session.default_timeout = 60.0
+            if self.counts["sockets"]:
+                self.session.default_timeout = 60.0
             self._create()
             self.world.before = self._before_time_passes
             self.clock.before_wait = self._meanwhile
