@@ -1,6 +1,6 @@
 """A streaming query as a program of its own, for tests that kill it: copies a table's events to Parquet files.
 
-Arguments: contact point, keyspace, table, windowSpan, startingPosition, endingPosition, directories of output and checkpoint.
+Arguments: contact point, keyspace, table, windowSpan, startingPosition, endingPosition, output, checkpoint.
 """
 
 from __future__ import annotations
