@@ -33,6 +33,9 @@ def demo(
     seed: Annotated[
         int | None, typer.Option(min=0, metavar="S", help="Repeats the writes and the mishaps; random unless given.")
     ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Show Spark keep a table up to date instead; needs rscylla\\[spark].")
+    ] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Show that nothing is lost while a consumer keeps dying.
@@ -41,6 +44,11 @@ def demo(
     then (fate), and crashes without saving its cursor. Half-way a node joins, which starts a new CDC generation. The
     exit code is 0 only if every change was delivered, and those of each order in order.
     """
+    if spark:
+        from .demo_spark import demo_spark
+
+        _quieten()
+        raise typer.Exit(demo_spark(events, seed, as_json=as_json))
     from rscylla.embedded import EmbeddedScyllaProcess  # it needs packages that other commands do not
 
     plan = Plan(events=events, seed=random.SystemRandom().getrandbits(31) if seed is None else seed)

@@ -224,8 +224,11 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         return found.end_us != asked and (boundary is None or found.end_us != boundary.start_us)
 
     def _wait(self, at_us: int, watermark_us: int) -> None:
-        missing_us = at_us + min(self._caps.shortest_us, self._width.us) - watermark_us
-        self._source.clock.wait(self._stop, min(10.0, max(0.05, missing_us / 1e6)))
+        """Wait until the window should be long enough, or what ends the loop be reached; ten seconds at most."""
+        target_us = at_us + min(self._caps.shortest_us, self._width.us)
+        if self._options.until is not None:
+            target_us = min(target_us, tu.us_of(self._options.until))
+        self._source.clock.wait(self._stop, min(10.0, max(0.05, (target_us - watermark_us) / 1e6)))
 
     def _successor(self, generation: int) -> Generation | None:
         generations = self._source.generations
