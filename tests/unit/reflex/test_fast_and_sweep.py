@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from latelog import LateLog, Row
 from prometheus_client import CollectorRegistry
 
 from rscylla import (
+    Backoff,
     ConfigError,
     Consumer,
     Event,
@@ -28,11 +30,13 @@ from rscylla import (
     StreamFromHead,
     StreamLag,
     StreamToHead,
+    StreamUntil,
     fast_and_sweep,
     fast_lane_name,
     parallel,
     run,
 )
+from rscylla._timeuuid import datetime_of
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 
@@ -312,6 +316,38 @@ def test_the_consumer_gets_one_event_at_a_time_and_is_reset_and_stopped_once() -
     assert sorted(got) == sorted(row.id for row in late)
     assert (consumer.resets, consumer.stops) == (consumer.resets, consumer.resets)
     assert consumer.resets in (2, 3)  # the first run, then both lanes: together, or one after the other
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_lanes_at_once_hand_out_each_event_once_whatever_fails(seed: int) -> None:
+    """In two threads that move one clock by their waits: rows have their times and arrivals from the start."""
+    dice, clock = random.Random(seed), ManualClock()
+    log, start_us = LateLog(clock), clock.now_us()
+    for i in range(400):
+        time_us = start_us + i * 500_000
+        log.rows.append(Row(time_us, i, time_us + dice.choice([0, 0, 300_000, 5_000_000, 50_000_000]), i % 5))
+    bad = {row.id: dice.randrange(3) for row in dice.sample(log.rows, 40)}
+    got: list[tuple[str, bool]] = []
+
+    def consume(event: Event, fate: Fate) -> None:
+        if bad.get(event.id):
+            bad[event.id] -= 1
+            raise ValueError("not yet")
+        got.append((event.id, event.late))
+
+    lanes = fast_and_sweep(
+        log,
+        FakeCursorStore(order=cursor_text),
+        Consumer("billing", consume, registry=CollectorRegistry(), clock=clock),
+        StreamUntil(datetime_of(start_us + 210_000_000)),
+        order=cursor_text,
+        clock=clock,
+    )
+    parallel(lanes, backoff=Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=20)))
+    assert sorted(event_id for event_id, _ in got) == [row.id for row in log.rows]
+    in_time = [event_id for event_id, late in got if not late]
+    assert in_time == sorted(in_time)
+    assert 0 < len(in_time) < len(got)
 
 
 def test_an_error_that_nothing_mends_stops_both_lanes() -> None:
