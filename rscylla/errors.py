@@ -8,6 +8,7 @@
     │   ├── TableNotFound
     │   ├── CDCDisabled
     │   ├── TableChanged              dropped and created again under the reader, or since
+    │   ├── CannotReplicate           a change cannot be made again in another table
     │   └── NoStreams                 a generation without streams, or none at all (resumable)
     ├── CursorError
     │   ├── InvalidCursor
@@ -20,7 +21,6 @@
     │   ├── AuthenticationFailed
     │   ├── QueryFailed
     │   └── QueryTimeout (resumable)
-    ├── CannotReplicate               a change cannot be made again in another table
     ├── Stopped                       the stop signal was set; expected
     ├── HeadReached                   everything up to the head, or the asked end, was delivered
     ├── FateError (resumable)         injected on purpose
@@ -115,7 +115,7 @@ class MetadataError(RscyllaError):
     """The table or its CDC streams are not as they must be."""
 
 
-class CannotReplicate(RscyllaError):
+class CannotReplicate(MetadataError):
     """A change cannot be made again in another table: the tables differ, or the log does not say enough."""
 
 
