@@ -93,7 +93,8 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
     if target is None:
         where = ".".join(map(quote_name, names))
         raise TableNotFound(
-            f"the target table {where} does not exist; create it, or have it created (create=True, on the command line --create)"
+            f"the target table {where} does not exist; create it, or have it created (create=True, or --create on the "
+            "command line)"
         )
     theirs = {c.name: c for c in target.columns}
     if [(c.name, c.kind, c.descending) for c in source.key] != [(c.name, c.kind, c.descending) for c in target.key]:
