@@ -57,6 +57,7 @@ class Keeper:
         self._over = over
         self._failed = failed
         self._stop = Stop()
+        self._release = False
         self._resume = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rscylla-lease", daemon=True)
 
@@ -68,8 +69,9 @@ class Keeper:
         """Say that nothing runs any more that belonged to the last tenure."""
         self._resume.set()
 
-    def stop(self, seconds: float) -> None:
-        """Renew no more, and wait for the thread, at most *seconds* of real time."""
+    def stop(self, seconds: float, *, release: bool) -> None:
+        """Renew no more, and *release* the lease if it is held; wait for that at most *seconds* of real time."""
+        self._release = release
         self._stop.set()
         self._resume.set()
         self._thread.join(seconds)
@@ -88,9 +90,16 @@ class Keeper:
                 self._resume.wait()
                 self._stop.check()
         except Stopped:
-            return
+            if self._release:
+                self._let_go()
         except Exception as error:  # noqa: BLE001 - handed to the supervisor, which ends the service with it
             self._failed(error)
+
+    def _let_go(self) -> None:
+        try:
+            self._lease.release()
+        except RscyllaError as error:
+            log.warning('lease "%s" was not released and expires by itself: %s', self._lease.name, error)
 
     def _keep(self) -> None:
         """Renew until the lease is lost. It goes on while the lanes of a service that stops save what they have.

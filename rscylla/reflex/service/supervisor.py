@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from ...abc import DeadLetterAdmin, Lease
 from ...clock import Clock, Stop, SystemClock
-from ...errors import ConfigError, LeaseLost, RscyllaError, ServiceFailed
+from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import meters_for
 from .._run import Spec
 from . import health
@@ -33,7 +33,8 @@ log = logging.getLogger("rscylla.service")
 HUNG = 3
 """Exit code when a consumer did not end in time, so that not all is known to be saved."""
 
-KEEPER_TIMEOUT_S = 5.0
+KEEPER_TIMEOUT_S = 10.0
+"""How long giving the lease back may take; else it expires by itself."""
 
 LOOK_S = 0.5
 """The main thread wakes that often, because a signal that another thread took does not wake it."""
@@ -121,6 +122,7 @@ class Service:
         self._supervised = False
         self._stopping = False
         self._signals: list[int] = []
+        self._deadline: float | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.failure: ServiceFailed | None = None
@@ -271,11 +273,10 @@ class Service:
     def _tenure_over(self) -> bool:
         """Wait for the lanes, then stand by again; return whether the service goes on."""
         left = self._await_lanes()
-        if left:
+        if left and len(self._signals) < 2:
             # It might still act without the lease, and only the end of the process prevents that.
             self._fail(f"{_names(left)} went on for {self._stop_timeout_s:g} s after the lease was lost", None)
-            return False
-        if self._stopping or self._is_the_end():
+        if left or self._stopping or self._is_the_end():
             return False
         for worker in self._workers:
             worker.stand_by()
@@ -303,8 +304,13 @@ class Service:
         log.error("%s; the service stops", why)
 
     def _await_lanes(self) -> list[Worker]:
-        """Wait until all lanes have ended; return those that have not in time, or when a second signal came."""
-        deadline = self._real.monotonic() + self._stop_timeout_s
+        """Wait until all lanes have ended; return those that have not in time, or when a second signal came.
+
+        Time is granted once: to wait again for those that were returned takes none.
+        """
+        if self._deadline is None:
+            self._deadline = self._real.monotonic() + self._stop_timeout_s
+        deadline = self._deadline
         while alive := [worker for worker in self._workers if worker.alive]:
             left_s = deadline - self._real.monotonic()
             if left_s <= 0 or len(self._signals) > 1:
@@ -317,6 +323,7 @@ class Service:
                 about.join(max(0.0, deadline - self._real.monotonic()))
             elif what == "halt":
                 self._halted(about)
+        self._deadline = None
         return []
 
     def _wind_down(self) -> None:
@@ -331,7 +338,9 @@ class Service:
                     worker.name,
                     "" if event is None else f", at event {event.id}",
                 )
-            self._let_go(left)
+            if self._keeper is not None:
+                # Where somebody may still act under it, the lease is left to expire by itself.
+                self._keeper.stop(KEEPER_TIMEOUT_S if len(self._signals) < 2 else 0.0, release=not left)
             self.exit_code = self._code(left)
         finally:
             self._supervised = False
@@ -341,18 +350,6 @@ class Service:
             if self._endpoint is not None:
                 self._endpoint.close()
             self._ended.set()
-
-    def _let_go(self, left: list[Worker]) -> None:
-        """Give the lease back, unless somebody may still act under it: then it expires by itself."""
-        if self._keeper is None or self._lease is None:
-            return
-        self._keeper.stop(KEEPER_TIMEOUT_S if len(self._signals) < 2 else 0.0)
-        if left:
-            return
-        try:
-            self._lease.release()
-        except RscyllaError as error:
-            log.warning('lease "%s" was not released and expires by itself: %s', self._lease.name, error)
 
     def _code(self, left: list[Worker]) -> int:
         if len(self._signals) > 1 and left:
