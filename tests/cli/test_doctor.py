@@ -10,7 +10,8 @@ import pytest
 
 import rscylla
 from cursorstore import ScyllaCursorStore
-from rscylla.embedded import EmbeddedScylla, ManualClock
+from rscylla.embedded import EmbeddedScylla
+from rscylla.testing import ManualClock
 
 from .conftest import Ran, Run, Shop
 
@@ -158,7 +159,7 @@ def test_a_cursor_whose_changes_are_lost(run: Run) -> None:
         store = ScyllaCursorStore(session, "s", create=True)
         store.set_cursor("billing", rscylla.NewStream(session, "s", "t", clock=clock).head_cursor(timedelta()))
         scylla.execute("ALTER TABLE s.t WITH cdc = {'enabled': true, 'ttl': 3600}")
-        clock.set_us(rscylla.SystemClock().now_us())
+        clock.advance(7200)
         ran = run("doctor", "s.t", "--host", host, "--json", "--store", "s", "--consumer", "billing")
     assert (ran.code, found(ran)["cursor"][0]) == (4, "error")
     assert "changes after it are lost" in found(ran)["cursor"][1]
