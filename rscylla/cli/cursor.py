@@ -10,7 +10,15 @@ import attrs
 import typer
 
 import rscylla
-from cursorstore import DEFAULT_TABLE, ScyllaCursorStore, reshard_cursors, schema_cql
+from cursorstore import (
+    DEFAULT_LEASE_TABLE,
+    DEFAULT_TABLE,
+    ScyllaCursorStore,
+    lease_schema_cql,
+    list_leases,
+    reshard_cursors,
+    schema_cql,
+)
 
 from .common import (
     DEFAULT_HOSTS,
@@ -35,6 +43,7 @@ app = typer.Typer(help="Look after the saved cursors of consumers.", no_args_is_
 
 Keyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")]
 Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the cursor table, as stored.")]
+LeaseTable = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the lease table, as stored.")]
 ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.")]
 Cursor = Annotated[
     str, typer.Argument(metavar="CURSOR", help="A cursor, 'oldest', or with --of a time such as 2026-11-21T10:00:00Z.")
@@ -71,7 +80,7 @@ def list_(
             typer.echo(json_line(attrs.asdict(record)))
         return
     table(
-        ("consumer", "saved", "resets", "cursor"),
+        ("consumer", "saved", "epoch", "cursor"),
         [(r.consumer, moment(r.updated_at), str(r.epoch), r.cursor or "oldest") for r in records],
     )
 
@@ -193,15 +202,51 @@ def reshard(
     table(("consumer", "cursor"), [(name, cursor or "oldest") for name, cursor in moved.items()])
 
 
+@app.command("leases")
+@told
+def leases(
+    store: Keyspace,
+    table_name: LeaseTable = DEFAULT_LEASE_TABLE,
+    host: Hosts = DEFAULT_HOSTS,
+    username: Username = None,
+    password: Password = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: JsonOutput = False,
+) -> None:
+    """Show who holds which lease, since when, and for how long unless it is renewed."""
+    with Connection(host, username, password, tls_ca, tls_cert, tls_key).session() as session:
+        records = list_leases(session, store, table_name)
+    if as_json:
+        for record in records:
+            seconds = int(record.expires_in.total_seconds())
+            typer.echo(json_line({**attrs.asdict(record), "expires_in": seconds}))
+        return
+    table(
+        ("lease", "holder", "since", "expires in", "epoch"),
+        [
+            (r.name, r.owner, moment(r.since), f"{r.expires_in.total_seconds():.0f} s", str(r.epoch))
+            if r.owner
+            else (r.name, "free", "", "", str(r.epoch))
+            for r in records
+        ],
+    )
+
+
 @app.command("schema")
 @told
 def schema(
     store: Keyspace,
-    table_name: Table = DEFAULT_TABLE,
+    table_name: Annotated[str | None, typer.Option("--table", metavar="NAME", help="Name of the table.")] = None,
+    of_leases: Annotated[bool, typer.Option("--leases", help="That of the leases.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Print the statement that creates the cursor table, for those who may not create tables. Does not connect."""
-    cql = schema_cql(store, table_name)
+    if of_leases:
+        cql = lease_schema_cql(store, table_name or DEFAULT_LEASE_TABLE)
+    else:
+        cql = schema_cql(store, table_name or DEFAULT_TABLE)
     typer.echo(json_line({"cql": cql}) if as_json else f"{cql};")
 
 

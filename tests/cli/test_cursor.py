@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rscylla
-from cursorstore import ScyllaCursorStore, schema_cql
+from cursorstore import ScyllaCursorStore, ScyllaLease, lease_schema_cql, schema_cql
 
 from .conftest import Ran, Run, Shop
 
@@ -40,7 +40,7 @@ def test_list_shows_all_consumers(cursor: Run, store: ScyllaCursorStore) -> None
         ("billing", at(2), 0),
     ]
     lines = cursor("list").out
-    assert lines[0].split() == ["consumer", "saved", "resets", "cursor"]
+    assert lines[0].split() == ["consumer", "saved", "epoch", "cursor"]
     assert [line.split()[0] for line in lines[1:]] == ["audit", "billing"]
 
 
@@ -165,3 +165,31 @@ def test_missing_cursor_table(run: Run, shop: Shop) -> None:
     ran = run("cursor", "list", "--store", shop.keyspace, "--host", shop.host)
     assert ran.code == 4
     assert "no cursor table" in ran.error
+
+
+def test_leases_shows_who_holds_them(cursor: Run, shop: Shop) -> None:
+    held = ScyllaLease(shop.session, shop.keyspace, "orders", owner="pod-1", create=True)
+    free = ScyllaLease(shop.session, shop.keyspace, "audit", owner="pod-2")
+    assert held.try_acquire()
+    assert free.try_acquire()
+    free.release()
+    audit, orders = cursor("leases", "--json").objects
+    assert audit == {"name": "audit", "epoch": 1, "owner": "", "since": None, "expires_in": 0}
+    assert (orders["name"], orders["epoch"], orders["owner"]) == ("orders", 1, "pod-1")
+    assert 0 < orders["expires_in"] <= 30
+    heading, audit_line, orders_line = cursor("leases").out
+    assert heading.split() == ["lease", "holder", "since", "expires", "in", "epoch"]
+    assert audit_line.split() == ["audit", "free", "1"]
+    assert orders_line.split()[:2] == ["orders", "pod-1"]
+
+
+def test_leases_without_their_table(cursor: Run) -> None:
+    ran = cursor("leases")
+    assert ran.code == 4
+    assert "cursor schema --leases" in ran.error
+
+
+def test_schema_of_the_leases(run: Run) -> None:
+    assert "\n".join(run("cursor", "schema", "--store", "shop", "--leases").out) == lease_schema_cql("shop") + ";"
+    ran = run("cursor", "schema", "--store", "shop", "--leases", "--table", "mine", "--json")
+    assert ran.objects == [{"cql": lease_schema_cql("shop", "mine")}]
