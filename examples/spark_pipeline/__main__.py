@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 import rscylla
 from cursorstore import ScyllaCursorStore
-from rscylla.spark import ParquetTable, ensure_java, windows
+from rscylla.spark import ParquetTable, local_spark, windows
 
 TABLE = (
     "CREATE TABLE IF NOT EXISTS shop.orders (id int PRIMARY KEY, status text, amount int, items map<text, int>) "
@@ -173,20 +173,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="directory for the tables and the picture")
     parser.add_argument("--orders", type=int, default=600, help="how many orders the embedded server has")
     args = parser.parse_args()
-    ensure_java()
-    builder = SparkSession.builder.master("local[2]").appName("orders").config("spark.ui.enabled", "false")
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
     lag = rscylla.StreamLag(seconds=30)
-    with embedded_shop(args.orders) if args.embedded else cluster(args.host) as session:
-        done = pipeline(spark, session, args.out, lag)
-    picture(spark, args.out)
-    now = ParquetTable(spark, str(args.out / "orders")).rows()
-    sys.stdout.write(f"{done} windows, {now.count()} orders now, see {args.out / 'orders.png'}\n")
-    spark.stop()
+    with local_spark("orders") as spark:
+        with embedded_shop(args.orders) if args.embedded else cluster(args.host) as session:
+            done = pipeline(spark, session, args.out, lag)
+        picture(spark, args.out)
+        now = ParquetTable(spark, str(args.out / "orders")).rows()
+        sys.stdout.write(f"{done} windows, {now.count()} orders now, see {args.out / 'orders.png'}\n")
 
 
 if __name__ == "__main__":

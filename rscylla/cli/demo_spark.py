@@ -6,9 +6,8 @@ import random
 import sys
 import tempfile
 import threading
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -43,14 +42,6 @@ _LAG = rscylla.StreamLag(milliseconds=500)
 
 _TIME_LIMIT_S = 600.0
 
-_SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
-
 
 @attrs.define
 class Progress:
@@ -78,7 +69,9 @@ def demo_spark(events: int, seed: int | None, *, as_json: bool) -> int:
         Stopped: a signal came.
         RscyllaError: it took too long.
     """
-    _check_spark()
+    from rscylla.spark import check_spark
+
+    check_spark()
     from rscylla.embedded import EmbeddedScyllaProcess
 
     seed = random.SystemRandom().getrandbits(31) if seed is None else seed
@@ -87,17 +80,6 @@ def demo_spark(events: int, seed: int | None, *, as_json: bool) -> int:
         _shown(lambda: _Work(scylla, progress, seed, stop).run(), progress, as_json=as_json)
     stop.check()
     return _conclude(progress, seed, as_json=as_json)
-
-
-def _check_spark() -> None:
-    try:
-        import pyarrow as pa  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as e:
-        raise rscylla.ConfigError(f"demo --spark needs the package {e.name}: pip install 'rscylla[spark]'") from e
-    from rscylla.spark import ensure_java
-
-    ensure_java()
 
 
 # ---------------------------------------------------------------- the work
@@ -116,13 +98,15 @@ class _Work:
         self._failures: list[BaseException] = []
 
     def run(self) -> None:
+        from rscylla.spark import local_spark
+
         progress = self._progress
         session = rscylla.connect(self._scylla.contact_points, port=self._scylla.port)
         session.use_client_timestamp = False  # the server stamps the writes: none can arrive behind the reader
         try:
             for cql in _CREATE.split(";"):
                 session.execute(cql)
-            with _spark() as spark, tempfile.TemporaryDirectory(prefix="rscylla-demo-") as directory:
+            with local_spark("rscylla-demo") as spark, tempfile.TemporaryDirectory(prefix="rscylla-demo-") as directory:
                 writer = threading.Thread(target=self._write, args=(session,), name="rscylla-demo-writer", daemon=True)
                 writer.start()
                 table = self._follow(spark, session, f"{directory}/orders")
@@ -204,24 +188,6 @@ def _compared(rows: list[Any], session: rscylla.Session) -> tuple[int, int]:
     found = session.execute(f"SELECT id, status, amount, items FROM {KEYSPACE}.{TABLE}")
     theirs = {id_: (status, amount, dict(items) if items else None) for id_, status, amount, items in found}
     return sum(ours.get(key) != theirs.get(key) for key in ours.keys() | theirs.keys()), len(ours)
-
-
-@contextmanager
-def _spark() -> Iterator[SparkSession]:
-    """Start Spark in this process, silent, and stop it at the end."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").appName("rscylla-demo")
-    for name, value in _SETTINGS.items():
-        builder = builder.config(name, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spark = builder.getOrCreate()
-        spark.sparkContext.setLogLevel("OFF")
-        try:
-            yield spark
-        finally:
-            spark.stop()
 
 
 # ---------------------------------------------------------------- while it runs

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .java import ensure_java as ensure_java
+    from .local import check_spark as check_spark
+    from .local import local_spark as local_spark
     from .pipeline.history import history as history
     from .pipeline.latest import latest as latest
     from .pipeline.sink import scylla_sink as scylla_sink
@@ -32,9 +34,11 @@ __all__ = [
     "Window",
     "Windows",
     "apply_changes",
+    "check_spark",
     "ensure_java",
     "history",
     "latest",
+    "local_spark",
     "register",
     "scylla_sink",
     "snapshot",
@@ -48,9 +52,11 @@ _HOMES = {
     "Snapshot": ".pipeline.snapshots",
     "Window": ".windowing",
     "Windows": ".windowing",
+    "check_spark": ".local",
     "apply_changes": ".pipeline.tables",
     "ensure_java": ".java",
     "history": ".pipeline.history",
+    "local_spark": ".local",
     "latest": ".pipeline.latest",
     "register": ".source",
     "scylla_sink": ".pipeline.sink",

@@ -63,4 +63,4 @@ def test_the_demo_ends_with_the_same_table_on_both_sides() -> None:
 def test_the_demo_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert run(["demo", "--spark"]) == 2
-    assert "demo --spark needs the package pyarrow: pip install 'rscylla[spark]'" in capsys.readouterr().err
+    assert "Spark needs the package pyarrow: pip install 'rscylla[spark]'" in capsys.readouterr().err
