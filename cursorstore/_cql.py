@@ -110,12 +110,22 @@ class Table:
             if text not in self._prepared:
                 if not self._prepared:
                     self._require_table()
-                statement = self._session.prepare(text)
+                statement = self._prepare(text)
                 statement.consistency_level = self._consistency
                 statement.serial_consistency_level = _SERIAL[self._consistency]
                 statement.is_idempotent = idempotent
                 self._prepared[text] = statement
             return self._prepared[text]
+
+    def _prepare(self, text: str) -> Any:
+        try:
+            return self._session.prepare(text)
+        except cassandra.InvalidRequest:
+            if not self._create:
+                raise
+        # Another client has just created the table, and not all nodes know of it. This waits until they agree.
+        self._session.cluster.refresh_table_metadata(self._keyspace, self._table)
+        return self._session.prepare(text)
 
     def _require_table(self) -> None:
         """Create the table if that was asked for.
@@ -175,7 +185,8 @@ def _translate(error: BaseException, doing: str, table: TableKind) -> RscyllaErr
     if isinstance(error, _UNREACHABLE):
         return ConnectionFailed(f"{doing} failed: not enough nodes could be reached ({kind}); are they up?")
     text = str(error)
-    if isinstance(error, cassandra.InvalidRequest) and "unconfigured table" in text:
+    # Scylla's words, and Cassandra's.
+    if isinstance(error, cassandra.InvalidRequest) and ("unconfigured table" in text or "does not exist" in text):
         return _no_table(doing, table)
     if isinstance(error, cassandra.InvalidRequest) and "not yet supported with tablets" in text:
         return QueryFailed(

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import attrs
 
-__all__ = ["CASSANDRA", "CassandraCluster", "NoCassandra", "fetch_jars", "reason_for_none"]
+__all__ = ["CASSANDRA", "CassandraCluster", "NoCassandra", "TooSlow", "fetch_jars", "reason_for_none"]
 
 CASSANDRA = "5.0.6"
 
 FETCH_S = 240
-START_S = 240
+START_S = 420
 """A node needs about 15 s when it is alone on two cores; a machine that tests share may need many times that."""
 
 TOKENS = 4
@@ -105,6 +105,10 @@ JVM = (
 
 class NoCassandra(Exception):
     """There can be no cluster here; the message says why."""
+
+
+class TooSlow(Exception):
+    """What the nodes had to do took too long; the message ends with their logs."""
 
 
 def reason_for_none() -> str:
@@ -260,7 +264,7 @@ class CassandraCluster:
                 if node.process is None or node.process.poll() is not None:
                     raise RuntimeError(f"{otherwise}: it ended\n{self.logs()}")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{otherwise} within {START_S} s\n{self.logs()}")
+                raise TooSlow(f"{otherwise} within {START_S} s\n{self.logs()}")
             time.sleep(0.2)
 
     def _command(self, node: _Node) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 import cassandra
 import pytest
 from cassandra import ConsistencyLevel, cluster, connection, protocol
-from fake_scylla import FakeScylla, Mutation, Replica
+from fake_scylla import FakePrepared, FakeScylla, Mutation, Replica
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -452,6 +452,7 @@ BAD_LOGIN = cluster.NoHostAvailable("no", {"127.0.0.1": cassandra.Authentication
         (protocol.OverloadedErrorMessage(0x1001, "busy", None), QueryTimeout),
         (cassandra.Unauthorized("no"), QueryFailed),
         (cassandra.InvalidRequest("unconfigured table rscylla_cursors"), TableNotFound),
+        (cassandra.InvalidRequest("table rscylla_cursors does not exist"), TableNotFound),
         (cassandra.InvalidRequest("LWT is not yet supported with tablets"), QueryFailed),
         (cassandra.InvalidRequest("Unrecognized name position with secret value"), QueryFailed),
         (protocol.ServerError(0, "oops", None), QueryFailed),
@@ -510,3 +511,26 @@ def test_write_that_failed_can_be_repeated_whether_it_took_effect_or_not(steps: 
 
 def test_store_says_where_it_is(scylla: FakeScylla) -> None:
     assert repr(open_store(scylla)) == '<ScyllaCursorStore "shop"."rscylla_cursors">'
+
+
+def test_table_that_another_client_has_just_created_is_waited_for(scylla: FakeScylla) -> None:
+    """The nodes learn of it one after the other, and the one that is asked to prepare may be the last."""
+    session = scylla.session()
+    waited: list[tuple[str, str]] = []
+
+    class Cluster:
+        def refresh_table_metadata(self, keyspace: str, table: str) -> None:
+            waited.append((keyspace, table))
+
+    def prepare(text: str) -> FakePrepared:
+        if not waited:
+            raise cassandra.InvalidRequest("table rscylla_cursors does not exist")
+        return FakePrepared(text)
+
+    session.cluster = Cluster()  # type: ignore[attr-defined]
+    session.prepare = prepare  # type: ignore[method-assign]
+    ScyllaCursorStore(session, "shop", create=True, codec=IntCursorCodec()).set_cursor("c", "1")
+    assert waited == [("shop", "rscylla_cursors")]
+    waited.clear()
+    with pytest.raises(TableNotFound):
+        ScyllaCursorStore(session, "shop", codec=IntCursorCodec()).get_cursor("c")
