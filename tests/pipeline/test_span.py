@@ -1,0 +1,127 @@
+"""A closed span of a log: everything once, window by window, within the limits; empty time is cheap."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import timedelta
+
+import attrs
+import pytest
+
+import rscylla
+from rscylla.cdc.driver import LogSession
+from rscylla.cdc.pages import Page
+from rscylla.cdc.plan import Window
+from rscylla.cdc.span import Span, SpanReader, windows_between
+from rscylla.cdc.topology import Generation
+from rscylla.clock import Stop
+from rscylla.embedded import EmbeddedScylla
+from rscylla.errors import Stopped
+from rscylla.testing import ManualClock
+
+
+@attrs.frozen
+class Box:
+    """A table on a driven clock, with a log that keeps everything."""
+
+    clock: ManualClock
+    session: rscylla.Session
+
+    def write(self, pk: int, ck: int) -> None:
+        self.session.execute(f"INSERT INTO ks.t (pk, ck) VALUES ({pk}, {ck})")
+
+    def span(self) -> Span:
+        """Return all there is so far."""
+        source = rscylla.NewStream(self.session, "ks", "t", clock=self.clock).describe()
+        [window] = windows_between(source.generations, 0, self.clock.now_us() + 1)
+        span = Span(source.table, window, source.streams(source.generations[0]))
+        assert pickle.loads(pickle.dumps(span)) == span
+        return span
+
+    def reader(self, span: Span, stop: Stop | None = None, **limits: int) -> SpanReader:
+        log = LogSession(self.session, consistency=1)
+        return SpanReader(log, span, clock=self.clock, limits=rscylla.Limits(**limits), stop=stop or Stop())
+
+
+@pytest.fixture
+def box() -> Iterator[Box]:
+    clock = ManualClock()
+    with EmbeddedScylla(clock=clock, seed=3) as scylla:
+        session = scylla.connect()
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute(
+            "CREATE TABLE ks.t (pk int, ck int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true, 'ttl': 0}"
+        )
+        yield Box(clock, session)
+
+
+def rows_of(reader: SpanReader, pages: list[Page]) -> list[tuple[bytes, int]]:
+    """Return time and ``ck`` of the rows of a window."""
+    found = []
+    for page in pages:
+        layout = reader.layout_of(page)
+        [ck] = [c for c in layout.keys if c.name == "ck"]
+        found += [(cells[layout.time] or b"", ck.decode(cells[ck.index] or b"")) for cells in page.cells()]
+    return found
+
+
+def test_windows_are_within_the_limits_and_hold_everything_once(box: Box) -> None:
+    for ck in range(300):
+        box.write(ck % 11, ck)
+        box.clock.advance(timedelta(milliseconds=300 if ck < 200 else 1))
+    reader = box.reader(box.span(), window_rows=20, page_size=7)
+    windows = [rows_of(reader, pages) for pages in reader.windows()]
+    assert max(map(len, windows)) <= 20
+    assert len(windows) < 100
+    assert sorted(ck for window in windows for _, ck in window) == list(range(300))
+    tops = [max(ck for _, ck in window) for window in windows]
+    assert tops == sorted(tops)
+
+
+def test_a_record_is_in_one_window_however_narrow_they_are(box: Box) -> None:
+    batch = "; ".join(f"INSERT INTO ks.t (pk, ck) VALUES (1, {ck})" for ck in range(50))
+    box.session.execute(f"BEGIN BATCH {batch}; APPLY BATCH")
+    box.clock.advance(10)
+    reader = box.reader(box.span(), window_rows=5, page_size=3)
+    [window] = [rows_of(reader, pages) for pages in reader.windows()]
+    assert [len(window), len({time for time, _ in window})] == [50, 1]
+
+
+def test_a_year_of_emptiness_is_jumped_over(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.write(1, 1)
+    box.clock.advance(timedelta(days=365))
+    box.write(1, 2)
+    box.clock.advance(timedelta(days=365))
+    asked: list[object] = []
+    fetch = LogSession.fetch
+
+    def counted(self: LogSession, *args: object, **kwargs: object) -> None:
+        asked.append(args)
+        fetch(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LogSession, "fetch", counted)
+    reader = box.reader(box.span())
+    assert [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)] == [1, 2]
+    assert len(asked) < 40
+
+
+def test_a_stop_ends_it(box: Box) -> None:
+    box.write(1, 1)
+    stop = Stop()
+    stop.set()
+    with pytest.raises(Stopped):
+        list(box.reader(box.span(), stop).windows())
+
+
+def test_windows_are_cut_where_generations_begin() -> None:
+    generations = (Generation(10), Generation(20), Generation(30))
+    assert windows_between(generations, 0, 5_000) == ()
+    assert windows_between(generations, 0, 15_000) == (Window(10, 10_000, 15_000),)
+    assert windows_between(generations, 20_000, 20_000) == ()
+    assert windows_between(generations, 15_000, 31_000) == (
+        Window(10, 15_000, 20_000),
+        Window(20, 20_000, 30_000),
+        Window(30, 30_000, 31_000),
+    )
+    assert windows_between((), 0, 5_000) == ()
