@@ -583,6 +583,31 @@ def test_what_nobody_would_await_is_refused() -> None:
         rscylla.run(Bench().spec())
 
 
+def test_patterns_that_wrap_plain_consumers_hand_their_work_to_the_loop() -> None:
+    """The recipe of docs/asyncio.md."""
+    got: list[str] = []
+
+    async def on_order(e: Event, fate: Fate) -> None:
+        await asyncio.sleep(0)
+        got.append(e.id)
+
+    async def main() -> None:
+        loop, stop = asyncio.get_running_loop(), Stop()
+
+        def blocking(e: Event, fate: Fate) -> None:
+            asyncio.run_coroutine_threadsafe(on_order(e, fate), loop).result()
+
+        consumer = rscylla.best_effort(rscylla.Consumer("billing", blocking, registry=CollectorRegistry()))
+        spec = Spec(FakeStream(EVENTS), FakeCursorStore(), consumer)
+        running = asyncio.create_task(asyncio.to_thread(rscylla.run_forever, spec, stop=stop))
+        await until(lambda: got == IDS)
+        stop.set()
+        await running
+
+    asynchronously(main)
+    assert got == IDS
+
+
 def test_it_runs_on_uvloop() -> None:
     uvloop = pytest.importorskip("uvloop")
     bench = Bench()
