@@ -30,7 +30,7 @@ def example() -> Any:
     return module
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_example_makes_tables_and_a_picture(spark: SparkSession, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     module = example()
@@ -47,10 +47,10 @@ def test_the_example_makes_tables_and_a_picture(spark: SparkSession, tmp_path: P
     assert (tmp_path / "orders.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_demo_ends_with_the_same_table_on_both_sides() -> None:
     command = [sys.executable, "-m", "rscylla", "demo", "--spark", "--events", "100", "--seed", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1700, check=False)
     assert done.returncode == 0, done.stderr
     *_, last = done.stdout.splitlines()
     verdict = json.loads(last)

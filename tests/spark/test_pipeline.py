@@ -20,7 +20,7 @@ from rscylla import spark as rs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")]
 
 # Plans of many columns and few rows: to compile them takes longer than to work through them.
 PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -53,13 +53,12 @@ def frames(spark: SparkSession, options: Callable[..., dict[str, str]], keyspace
     return {t: spark.read.format("scylla-cdc").options(**options(keyspace, t)).load() for t in h.TABLES}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 def test_latest_and_history_are_what_the_base_table_was(
-    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str, seed: int
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
 ) -> None:
     """Write times rise by a millisecond each, so that every moment of the history can be compared."""
     h.create(session, vnodes)
-    rng = random.Random(seed)
+    rng = random.Random(1)
     start = now_us()
     times = itertools.count(start, 1_000)
     moments: dict[int, dict[str, Any]] = {}
@@ -71,19 +70,15 @@ def test_latest_and_history_are_what_the_base_table_was(
         want = h.rows_of(session, vnodes, table)
         assert h.rows_in(rs.latest(changes)) == want
         versions = rs.history(changes).cache()
-        names = versions.columns[:-3]
+        names = sorted(versions.columns[:-3])
         dropped = ("valid_from", "valid_to", "is_current")
-        with_rows = [r for r in want if not (table == "t" and r[names_of(names).index("c1")] is None)]
+        with_rows = [r for r in want if not _alone(r, names, table)]
         assert h.rows_in(versions.where("is_current"), drop=dropped) == with_rows
         spans = [(row.asDict(), _us(row["valid_from"]), _us(row["valid_to"])) for row in versions.collect()]
         assert all(begin < end for _, begin, end in spans)
         for time, tables in moments.items():
-            found = h.common((row for row, begin, end in spans if begin <= time < end), names_of(names))
-            assert found == [r for r in tables[table] if not _alone(r, names_of(names), table)]
-
-
-def names_of(names: list[str]) -> list[str]:
-    return sorted(names)
+            found = h.common((row for row, begin, end in spans if begin <= time < end), names)
+            assert found == [r for r in tables[table] if not _alone(r, names, table)]
 
 
 def _alone(row: tuple[Any, ...], names: list[str], table: str) -> bool:
@@ -99,22 +94,22 @@ def _us(moment: datetime | None) -> int:
     )
 
 
-@pytest.mark.parametrize("seed", [3, 4, 5])
+@pytest.mark.parametrize("seed", [3, 4])
 def test_latest_is_the_base_table_whatever_the_order_of_write_times(
-    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], keyspace: str, seed: int
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str, seed: int
 ) -> None:
-    h.create(session, keyspace)
+    h.create(session, vnodes)
     rng = random.Random(seed)
     start = now_us()
     # Few different times, so that deletes and writes often have the same: then a delete wins. Two live values of one
     # time are told apart by their bytes.
-    times = iter(lambda: start + rng.randrange(40) * 1_000, None)
-    for cql in h.writes(rng, keyspace, 120, times):
+    times = iter(lambda: start + rng.randrange(60) * 1_000, None)
+    for cql in h.writes(rng, vnodes, 200, times):
         session.execute(cql)
     passed(start + 50_000)
-    for table, changes in frames(spark, options, keyspace).items():
+    for table, changes in frames(spark, options, vnodes).items():
         shuffled = changes.orderBy("cdc_time")  # some other order than that of the log
-        assert h.rows_in(rs.latest(shuffled)) == h.rows_of(session, keyspace, table)
+        assert h.rows_in(rs.latest(shuffled)) == h.rows_of(session, vnodes, table)
 
 
 def test_latest_and_history_know_when_values_expire(

@@ -255,12 +255,12 @@ def test_a_slice_of_a_table_is_refused(box: Box) -> None:
 # ---------------------------------------------------------------- with Spark
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
-def test_service_and_spark_hand_a_consumer_to_each_other(spark: SparkSession, session: Any, keyspace: str) -> None:
-    session.execute(f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
-    stream = rscylla.NewStream(session, keyspace, "t", consistency="ONE")
-    store = ScyllaCursorStore(session, keyspace, create=True)
+def test_service_and_spark_hand_a_consumer_to_each_other(spark: SparkSession, session: Any, vnodes: str) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    store = ScyllaCursorStore(session, vnodes, create=True)
     lag = rscylla.StreamLag(milliseconds=0)
     seen: list[int] = []
     written = 0
@@ -269,7 +269,7 @@ def test_service_and_spark_hand_a_consumer_to_each_other(spark: SparkSession, se
         nonlocal written
         for _ in range(count):
             written += 1
-            session.execute(f"INSERT INTO {keyspace}.t (pk, v) VALUES ({written}, {written})")
+            session.execute(f"INSERT INTO {vnodes}.t (pk, v) VALUES ({written}, {written})")
 
     def serve(count: int | None) -> None:
         """Run the service until it has seen *count* changes more, or all."""
