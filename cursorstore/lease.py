@@ -163,15 +163,17 @@ class _Lease:
         stop = stop or Stop()
         while True:
             stop.check()
+            # Often enough to see a release, and soon after it may expire, each standby at a moment of its own.
+            wait = self._poll.seconds(1)
             try:
                 if self.try_acquire():
                     return self._epoch
+                wait = min(wait, self._left_s + _AFTER_EXPIRY.seconds(1))
             except SourceError as e:
                 if not e.resumable:
                     raise
                 _log.warning("lease %r: standing by, %s", self._name, e)
-            # Often enough to see a release, and soon after it may expire, each standby at a moment of its own.
-            self._clock.wait(stop, min(self._poll.seconds(1), self._left_s + _AFTER_EXPIRY.seconds(1)))
+            self._clock.wait(stop, wait)
 
     def renew(self) -> None:
         """Start the lease's time anew."""
