@@ -186,6 +186,21 @@ def test_the_lookup_takes_a_late_event(shop: Shop) -> None:
     assert found == [{"id": 6, "n": 1}, {"id": 5, "n": 0}]
 
 
+def pass_time_until(shop: Shop, changed: threading.Condition, wanted: list[tuple[int, int, bool]]) -> None:
+    """Move the clock until the consumer got what is *wanted*.
+
+    A lane that measures the node's clock just when ours is moved takes the node for slow until it looks again, which is
+    15 seconds later.
+    """
+    shop.clock.advance(60)
+    for _ in range(60):
+        with changed:
+            if changed.wait_for(lambda: shop.got == wanted, timeout=1):
+                return
+        shop.clock.advance(16)
+    assert shop.got == wanted
+
+
 def test_both_lanes_at_once_for_as_long_as_they_are_wanted(shop: Shop) -> None:
     """As a service runs them: a thread each, until the stop signal."""
     stop, changed = rscylla.Stop(), threading.Condition()
@@ -201,15 +216,13 @@ def test_both_lanes_at_once_for_as_long_as_they_are_wanted(shop: Shop) -> None:
     with shop.scylla.faults.hold_writes(shop.keyspace, "orders"):
         shop.write(1)
     shop.write(2)
+    shop.clock.advance(2)
     running.start()
     try:
-        shop.clock.advance(2)
         with changed:
             assert changed.wait_for(lambda: shop.got == [(2, 1, False)], timeout=60)
         shop.scylla.faults.deliver_held()
-        shop.clock.advance(60)
-        with changed:
-            assert changed.wait_for(lambda: shop.got == [(2, 1, False), (1, 0, True)], timeout=60)
+        pass_time_until(shop, changed, [(2, 1, False), (1, 0, True)])
     finally:
         stop.set()
         running.join(60)
@@ -229,14 +242,12 @@ def test_a_service_takes_both_lanes(shop: Shop) -> None:
     with shop.scylla.faults.hold_writes(shop.keyspace, "orders"):
         shop.write(1)
     shop.write(2)
+    shop.clock.advance(2)
     with rscylla.Service(lanes, registry=shop.registry, clock=shop.clock):
-        shop.clock.advance(2)
         with changed:
             assert changed.wait_for(lambda: shop.got == [(2, 1, False)], timeout=60)
         shop.scylla.faults.deliver_held()
-        shop.clock.advance(60)
-        with changed:
-            assert changed.wait_for(lambda: shop.got == [(2, 1, False), (1, 0, True)], timeout=60)
+        pass_time_until(shop, changed, [(2, 1, False), (1, 0, True)])
     cursors = [shop.store.get_cursor(spec.name) for spec in lanes]
     assert all(cursors)
 

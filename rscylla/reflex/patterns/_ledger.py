@@ -33,11 +33,11 @@ class Verdict(enum.Enum):
 
 
 class Ledger:
-    """The events that the fast lane is done with and the sweep has not passed for good. Thread-safe.
+    """The events that the fast lane handed out and the sweep has not passed for good. Thread-safe.
 
     Three places, in the order of events: all up to the *floor* is done or forgotten, and nothing is known of single
-    events there; between it and the *frontier* each event that the consumer is done with is listed; the fast lane has
-    not passed what lies behind the frontier. It outlives the runs of both lanes.
+    events there; between it and the *frontier* the consumer is done with each event that is listed; what lies behind
+    the frontier the fast lane hands out, again if need be. It outlives the runs of both lanes.
 
     Args:
         order: gives the key by which cursors compare.
@@ -52,7 +52,7 @@ class Ledger:
         self._changed = threading.Condition()
         self._done: list[Any] = []  # ascending; the first _gone of them are no longer listed
         self._gone = 0
-        self._handed: deque[tuple[str, Any]] = deque()
+        self._handed: tuple[str, Any] = ("", None)
         self._floor: Any = None
         self._frontier: Any = None
         self._cursor = ""
@@ -72,7 +72,6 @@ class Ledger:
         """
         key = self._order(swept)
         with self._changed:
-            self._handed.clear()
             self._at_end = False
             if self._frontier is None or key > self._frontier:
                 self._done, self._gone = [], 0
@@ -83,15 +82,15 @@ class Ledger:
     def hand(self, cursor: str, key: Any) -> None:
         """Note that the event of *cursor*, which is at *key*, is handed to the consumer now."""
         with self._changed:
-            self._handed.append((cursor, key))
+            self._handed = cursor, key
+            self._list(key)
 
     def commit(self, cursor: str) -> None:
         """Note that the consumer is done with all events that were handed to it, up to *cursor*."""
         with self._changed:
-            handed = self._handed
-            key = handed[0][1] if handed and handed[0][0] == cursor else self._order(cursor)
-            while handed and handed[0][1] <= key:
-                self._list(handed.popleft()[1])
+            handed, key = self._handed
+            if handed != cursor:
+                key = self._order(cursor)
             if self._frontier is None or key > self._frontier:
                 self._frontier, self._cursor = key, cursor
                 self._sample(key)
