@@ -186,7 +186,7 @@ def test_following_starts_at_the_head_and_shows_what_comes(start: Callable[..., 
         *("tail", shop.orders, "--lag", "0", "--host", shop.host, "--json"),
         *("--consumer", "audit", "--store", shop.keyspace),
     )
-    await_cursor(store, "audit", before, timeout=timedelta(seconds=30))
+    await_cursor(store, "audit", before, timeout=timedelta(seconds=120))
     shop.insert(2)
     assert json.loads(follower.line())["metadata"]["key"] == {"id": 2}
     assert follower.end(signal.SIGINT) == 0
