@@ -22,6 +22,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
+from cassandra import DriverException
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.policies import WhiteListRoundRobinPolicy
 
 __all__ = ["CASSANDRA", "CassandraCluster", "NoCassandra", "TooSlow", "fetch_jars", "reason_for_none"]
 
@@ -173,7 +176,7 @@ class CassandraCluster:
         self.contact_points = [f"127.0.0.{n}" for n in range(1, count + 1)]
         self.port, self._storage_port = _free_ports(self.contact_points)
         self._jars = jars
-        # Tokens are dealt out, so that nodes may start in any order and at once, and own the same share each.
+        # Tokens are dealt out, so that nodes own the same share each.
         step = 2**64 // (count * TOKENS)
         ring = [step * i - 2**63 for i in range(count * TOKENS)]
         self.nodes = [
@@ -192,10 +195,12 @@ class CassandraCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start all nodes and return when each of them serves clients and sees the others."""
+        """Start the nodes one after the other, and return when each of them serves clients and knows the others.
+
+        Not at once: nodes that join together may miss each other's tokens, and then find too few replicas for ever.
+        """
         for node in self.nodes:
             self.launch(node)
-        for node in self.nodes:
             self.await_up(node)
 
     def launch(self, node: _Node) -> None:
@@ -223,6 +228,29 @@ class CassandraCluster:
             )
 
         self._wait(up, f"node {node.host} did not start", [node])
+        running = [n for n in self.nodes if n.process is not None]
+        self._wait(
+            lambda: all(map(self._knows_tokens, running)), f"the ring with node {node.host} is not known", running
+        )
+
+    def _knows_tokens(self, node: _Node) -> bool:
+        """Return whether *node* knows the tokens of all others, without which it finds too few replicas."""
+        profile = ExecutionProfile(WhiteListRoundRobinPolicy([node.host]), request_timeout=60)
+        cluster = Cluster(
+            [node.host],
+            port=self.port,
+            protocol_version=4,
+            connect_timeout=60,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        )
+        try:
+            rows = cluster.connect().execute("SELECT peer, tokens FROM system.peers")
+            known = {row.peer for row in rows if row.tokens}
+        except (DriverException, NoHostAvailable):
+            return False
+        finally:
+            cluster.shutdown()
+        return known >= {other.host for other in self.nodes if other.process is not None} - {node.host}
 
     def await_down(self, node: _Node) -> None:
         """Wait until the nodes that run have noticed that *node* is gone."""
