@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import reduce
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..shape import Shape
@@ -32,8 +32,9 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     Raises:
         ConfigError: *changes* is no such DataFrame, or *at* has no time zone.
     """
+    second = second_of(at)
     shape = Shape.of(changes)
-    moments = _moments(changes, shape, at)
+    moments = _moments(changes, shape, second)
     keys = [F.col(quoted(c.name)) for c in shape.keys]
     running = Window.partitionBy(*keys).orderBy("cdc_at").rangeBetween(Window.unboundedPreceding, Window.currentRow)
     states = moments.select(*keys, "cdc_at", *merged_columns(shape, moments, running))
@@ -63,7 +64,7 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     )
 
 
-def _moments(changes: DataFrame, shape: Shape, at: datetime | None) -> DataFrame:
+def _moments(changes: DataFrame, shape: Shape, second: Column) -> DataFrame:
     """Return the cells of all that concerns each row, with ``cdc_at``: the write time, or when something expired."""
     told = cells_of(changes, shape, "cdc_timestamp", "cdc_ttl")
     told = told.withColumn("cdc_at", F.unix_micros("cdc_timestamp"))
@@ -71,7 +72,7 @@ def _moments(changes: DataFrame, shape: Shape, at: datetime | None) -> DataFrame
     told = told.withColumn("cdc_expires", expiry).drop("cdc_timestamp", "cdc_ttl")
     if shape.clustering:
         told = _for_each_row(told, shape)
-    expired = told.where(F.col("cdc_expires") <= second_of(at)).select(
+    expired = told.where(F.col("cdc_expires") <= second).select(
         *(F.col(quoted(c.name)) for c in shape.keys), (F.col("cdc_expires") * 1_000_000).alias("cdc_at")
     )
     return told.drop("cdc_expires").unionByName(expired.distinct(), allowMissingColumns=True)

@@ -40,11 +40,12 @@ def latest(changes: DataFrame, *, at: datetime | None = None, base: DataFrame | 
     Raises:
         ConfigError: *changes* is no such DataFrame, or *at* has no time zone.
     """
+    second = second_of(at)
     shape = Shape.of(changes)
     cells = cells_of(changes, shape)
     if base is not None:
         cells = cells.unionByName(with_all_columns(base, shape))
-    return live_rows(merge_cells(cells, shape), shape, second_of(at))
+    return live_rows(merge_cells(cells, shape), shape, second)
 
 
 def second_of(at: datetime | None) -> Column:
@@ -52,7 +53,7 @@ def second_of(at: datetime | None) -> Column:
     try:
         us = SystemClock().now_us() if at is None else tu.us_of(at)
     except ValueError as e:
-        raise ConfigError(f"latest: at is {e}") from e
+        raise ConfigError(f"at= is {e}") from e
     return F.lit(us // 1_000_000)
 
 

@@ -264,7 +264,8 @@ def purged(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
             name = f"cdc_elements_{column.name}"
             elements = F.filter(quoted(name), _living(alive, floor))
             kept[name] = F.when(here & (F.size(elements) > 0), elements)
-    found = frame.withColumns({**kept, **done})
+    # Not in one step: within a lambda, Spark takes a name for the column that the same step makes of it.
+    found = frame.withColumns(kept).withColumns(done)
     found = found.where(reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept)))
     return found.select(*(F.col(quoted(n)) for n in cells.columns))
 
