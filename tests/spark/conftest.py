@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
-pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
 
 import rscylla
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+    collect_ignore_glob = ["test_*.py"]  # what is in the extra "spark" is tested where that is installed
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java that starts sooner and runs slower, which suits tests."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import kill_spark
 import pytest
 from histories import IMAGES, create, statements
+from pyspark.errors import StreamingQueryException
 from spark_oracle import events_of
 
 import rscylla
@@ -35,8 +36,24 @@ def write(session: rscylla.Session, table: str, *, seed: int, count: int) -> Non
         session.execute(statement)
 
 
+STARTS = 10
+SPARK_GAVE_UP = "Python worker failed to connect back"
+"""Spark gives the process of a streaming source ten seconds to start, and nobody can change that: on a busy machine it
+takes several tries. A query that is started again goes on from its checkpoint."""
+
+
 def copy(spark: SparkSession, options: dict[str, str], output: Path, checkpoint: Path) -> list[dict[str, Any]]:
     """Run a query over what there is, into files; return the progress of its batches."""
+    for _ in range(STARTS):
+        try:
+            return copy_once(spark, options, output, checkpoint)
+        except StreamingQueryException as e:
+            if SPARK_GAVE_UP not in str(e):
+                raise
+    pytest.fail("Spark could not start the source's process")
+
+
+def copy_once(spark: SparkSession, options: dict[str, str], output: Path, checkpoint: Path) -> list[dict[str, Any]]:
     query = (
         spark.readStream.format("scylla-cdc")
         .options(**options)
@@ -165,17 +182,30 @@ def test_a_query_that_is_killed_ten_times_writes_every_change_once(
     positions = [given["startingPosition"], given["endingPosition"]]
     arguments = [point, vnodes, "t", given["windowSpan"], *positions, str(output), str(checkpoint)]
     dice = random.Random(7)
-    for kill in range(KILLS):
-        with program(arguments, tmp_path / f"log{kill}") as running:
+    log = tmp_path / "log"
+    kills, starts = 0, 0
+    while kills < KILLS:
+        with program(arguments, log) as running:
             # Sometimes right after a batch was committed, sometimes in the middle of one.
             watched = checkpoint / dice.choice(["commits", "offsets"])
             goal = numbered(watched) + dice.randint(1, 3)
             wait_until(lambda w=watched, g=goal, r=running: numbered(w) >= g or r.poll() is not None, seconds=300)
-            assert running.poll() is None, (tmp_path / f"log{kill}").read_text()[-3000:]
-    with program(arguments, tmp_path / "log") as running:
-        assert running.wait(300) == 0, (tmp_path / "log").read_text()[-3000:]
+            kills += check_started(running.poll() is None, log)
+        starts += 1
+        assert starts < KILLS + STARTS
+    for _ in range(STARTS):
+        with program(arguments, log) as running:
+            if check_started(running.wait(600) == 0, log):
+                break
     assert ids_in(spark, output) == Counter(e.id for e in events)
     assert numbered(checkpoint / "commits") > KILLS
+
+
+def check_started(did: bool, log: Path) -> bool:
+    """Return whether the program *did* what it was to do; it may be excused, see ``SPARK_GAVE_UP``."""
+    text = log.read_text()
+    assert did or SPARK_GAVE_UP in text, text[-3000:]
+    return did
 
 
 def numbered(directory: Path) -> int:
