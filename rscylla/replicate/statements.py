@@ -10,7 +10,7 @@ writes the TTL; to apply it twice, or after its successors, is the same as to ap
     overwritten or emptied list    null in these, and each element under its own timeuuid
     elements added, removed        an UPDATE of the column: ``+``, ``-``, field by field, element by element
     delete of a row, a partition   DELETE by the key (3, 4, -3, -4)
-    delete of a range (5 to 8)     DELETE between the bounds
+    delete of a range (5 to 8)     DELETE between the bounds; of all rows, but not the static ones, two that meet
 
 Source: Scylla ``cdc/log.cc`` for what rows say; ``SCYLLA_TIMEUUID_LIST_INDEX`` and ``SCYLLA_CLUSTERING_BOUND`` from
 Scylla's extensions of CQL.
@@ -25,12 +25,13 @@ from typing import Final
 
 import attrs
 
+from ..cdc.pages import Type
 from ..cdc.query import quote_name
 from ..cdc.rows import Cells, Layout, ValueColumn, collection_cells, sized_cells
 from ..errors import CannotReplicate
 from ..event import Operation
 
-__all__ = ["UNSET", "Replay", "Unset", "Value", "Write"]
+__all__ = ["UNSET", "Replay", "Unset", "Value", "Write", "some_value"]
 
 
 class Unset(enum.Enum):
@@ -114,7 +115,7 @@ class Replay:
         if operation in _PARTITION_DELETES:
             return [self._delete(self._partition, at, cells)]
         if operation in _STARTS and range_end is not None:
-            return [self._delete_range(at, operation, cells, range_end)]
+            return self._delete_range(at, operation, cells, range_end)
         if operation in _STARTS or operation in (Operation.RANGE_END_INCLUSIVE, Operation.RANGE_END_EXCLUSIVE):
             raise CannotReplicate(
                 f"one end of a deleted range of {self._layout.table.full_name} is not in the log any more, it has "
@@ -159,14 +160,24 @@ class Replay:
         cql = f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {_equal(keys)}"
         return Write(cql, (at, *_values_of(keys, cells)))
 
-    def _delete_range(self, at: bytes, operation: Operation, start: Cells, end: Cells) -> Write:
+    def _delete_range(self, at: bytes, operation: Operation, start: Cells, end: Cells) -> list[Write]:
         ending = Operation(int.from_bytes(end[self._layout.operation] or b"\x80", "big", signed=True))
-        where, values = self._between(
-            _Bound(self._prefix(start), operation in _INCLUSIVE), _Bound(self._prefix(end), ending in _INCLUSIVE)
-        )
-        conditions = " AND ".join([_equal(self._partition), *where])
-        cql = f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {conditions}"
-        return Write(cql, (at, *_values_of(self._partition, start), *values))
+        opened = _Bound(self._prefix(start), operation in _INCLUSIVE)
+        closed = _Bound(self._prefix(end), ending in _INCLUSIVE)
+        if opened.prefix or closed.prefix:
+            ranges = [self._between(opened, closed)]
+        else:  # deletes at one time merge to this; without bounds in CQL it would be the partition, static row and all
+            first = self._clustering[0]
+            name, some = quote_name(first.name), some_value(self._layout.columns[first.index].type)
+            ranges = [([f"{name} <= ?"], [some]), ([f"{name} > ?"], [some])]
+        key = _values_of(self._partition, start)
+        return [
+            Write(
+                f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {' AND '.join([_equal(self._partition), *where])}",
+                (at, *key, *values),
+            )
+            for where, values in ranges
+        ]
 
     def _prefix(self, cells: Cells) -> tuple[bytes, ...]:
         found = []
@@ -256,18 +267,52 @@ def _edits(column: ValueColumn, cells: Cells) -> Iterator[tuple[str, tuple[Value
                 yield element, (key, None)
         case "udt":
             if raw is not None and not overwritten:
-                for field, value in zip(column.fields, sized_cells(raw, 0), strict=False):
+                for number, value in enumerate(sized_cells(raw, 0)):
                     if value is not None:
-                        yield f"{name}.{quote_name(field)} = ?", (value,)
+                        yield f"{name}.{quote_name(_field(column, number))} = ?", (value,)
             for place in [] if gone is None else collection_cells(gone):
-                yield f"{name}.{quote_name(_field(column, place))} = ?", (None,)
+                number = -1 if place is None else int.from_bytes(place, "big", signed=True)
+                yield f"{name}.{quote_name(_field(column, number))} = ?", (None,)
 
 
-def _field(column: ValueColumn, place: bytes | None) -> str:
-    number = -1 if place is None else int.from_bytes(place, "big", signed=True)
+def _field(column: ValueColumn, number: int) -> str:
     if not 0 <= number < len(column.fields):
         raise CannotReplicate(
             f"a change names a field of the column {column.name!r} that its type did not have when it was read; "
             "start again, so that the type is read anew"
         )
     return column.fields[number]
+
+
+_SIZES = {
+    "boolean": 1,
+    "tinyint": 1,
+    "varint": 1,
+    "smallint": 2,
+    "int": 4,
+    "float": 4,
+    "date": 4,
+    "inet": 4,
+    "decimal": 5,
+    "bigint": 8,
+    "double": 8,
+    "time": 8,
+    "timestamp": 8,
+    "uuid": 16,
+}
+_LEAST_TIMEUUID = bytes(6) + b"\x10\x00" + b"\x80" * 8
+
+
+def some_value(of: Type) -> bytes:
+    """Return the bytes of any one valid value of a type that a clustering key may have."""
+    match of.kind:
+        case "list" | "set" | "map":
+            return bytes(4)
+        case "tuple" | "udt":
+            return _INT.pack(-1) * len(of.args)
+        case "vector":
+            return some_value(of.args[0]) * int(of.text.rpartition(",")[2].strip(" >)"))
+        case "timeuuid":
+            return _LEAST_TIMEUUID
+        case kind:
+            return bytes(_SIZES.get(kind, 0))  # of texts and blobs the empty one

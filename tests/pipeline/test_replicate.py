@@ -134,6 +134,51 @@ def test_ranges_of_all_forms(place: Place, order: str) -> None:
     assert 0 < verdict.rows < 27 * len(RANGES)
 
 
+CLUSTERING = {
+    "text": "''",
+    "ascii": "'m'",
+    "blob": "0x80",
+    "boolean": "true",
+    "tinyint": "-1",
+    "smallint": "1",
+    "int": "-5",
+    "bigint": "5",
+    "varint": "-300",
+    "decimal": "1.5",
+    "float": "-1.5",
+    "double": "2",
+    "date": "'2026-11-21'",
+    "time": "'10:00:00'",
+    "timestamp": "-1",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "timeuuid": "123e4567-e89b-12d3-a456-426614174000",
+    "inet": "'::1'",
+    "frozen<list<int>>": "[1]",
+    "frozen<set<int>>": "{-1}",
+    "frozen<map<int, text>>": "{1: 'x'}",
+    "tuple<int, text>": "(1, 'x')",
+    "frozen<pair>": "{x: -1, y: 'b'}",
+}
+
+
+@pytest.mark.parametrize("of", CLUSTERING)
+def test_two_deleted_ranges_that_meet_leave_the_static_row(place: Place, of: str) -> None:
+    value = CLUSTERING[of]
+    place.run(
+        "CREATE TYPE {src}.pair (x int, y text)",
+        f"CREATE TABLE {{src}}.t (pk int, ck {of}, s int static, PRIMARY KEY (pk, ck)) WITH cdc = {{'enabled': true}}",
+        f"INSERT INTO {{src}}.t (pk, ck, s) VALUES (1, {value}, 1)",
+    )
+    place.replicate()
+    place.run(
+        f"BEGIN BATCH DELETE FROM {{src}}.t WHERE pk = 1 AND ck < {value};"
+        f"DELETE FROM {{src}}.t WHERE pk = 1 AND ck >= {value}; APPLY BATCH"
+    )
+    place.replicate()
+    assert list(place.session.execute(f"SELECT ck, s FROM {place.target}.t")) == [(None, 1)]
+    assert place.verify().same
+
+
 @pytest.mark.parametrize(("ttl", "left"), [("original", 1000), ("remaining", 400)])
 def test_copies_expire_after_their_ttl_or_with_the_original(ttl: Ttl, left: int) -> None:
     clock = ManualClock()

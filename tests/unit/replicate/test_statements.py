@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from fakelog import columns_of, integer
 
@@ -82,7 +83,6 @@ def test_deletes_of_partitions(operation: Operation) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "where", "values"),
     [
-        (row(5, pk=1), row(7, pk=1), "", []),
         (row(6, pk=1, Ck=2), row(7, pk=1), ' AND "Ck" > ?', [2]),
         (row(5, pk=1), row(8, pk=1, Ck=2), ' AND "Ck" < ?', [2]),
         (row(5, pk=1, Ck=2), row(7, pk=1, Ck=2), ' AND "Ck" = ?', [2]),
@@ -110,6 +110,12 @@ def test_ranges(start: Cells, end: Cells, where: str, values: list[int]) -> None
     assert bound == [7, 1, *values]
 
 
+def test_a_range_of_all_rows_leaves_the_static_ones() -> None:
+    made_of = made(Operation.RANGE_START_INCLUSIVE, row(5, pk=1), row(7, pk=1))
+    delete = "DELETE FROM shop.copy USING TIMESTAMP ? WHERE pk = ?"
+    assert made_of == [(f'{delete} AND "Ck" <= ?', [7, 1, 0]), (f'{delete} AND "Ck" > ?', [7, 1, 0])]
+
+
 @pytest.mark.parametrize(
     ("operation", "text"),
     [
@@ -123,6 +129,27 @@ def test_what_cannot_be_made_again(operation: Operation, text: str) -> None:
     with pytest.raises(CannotReplicate, match=text) as caught:
         made(operation, row(pk=1, Ck=2))
     assert not caught.value.resumable
+
+
+UDT = "org.apache.cassandra.db.marshal.UserType(shop,6f,7a:org.apache.cassandra.db.marshal.Int32Type)"
+PLACES = "org.apache.cassandra.db.marshal.SetType(org.apache.cassandra.db.marshal.ShortType)"
+
+
+@pytest.mark.parametrize("column", ["u", "cdc$deleted_elements_u"])
+def test_a_field_that_is_not_known_is_never_left_out(column: str) -> None:
+    base = (("pk", "partition_key", "int"), ("u", "regular", "p"))
+    layout = Layout.of(
+        columns_of(base, {"p": UDT, "elements:p": PLACES}),
+        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in base)),
+    )
+    values = {
+        "pk": integer(1),
+        "u": integer(4) + integer(8) + integer(4) + integer(9),  # two fields of four bytes; the type has one
+        "cdc$deleted_elements_u": integer(1) + integer(2) + b"\x00\x01",
+    }
+    cells = tuple(values[c.name] if c.name in ("pk", column) else None for c in layout.columns)
+    with pytest.raises(CannotReplicate, match="a field of the column 'u' that its type did not have"):
+        Replay(layout, "shop", "copy", {"pk", "u"}).writes(Operation.UPDATE, 7, 0, cells)
 
 
 def test_a_column_that_was_dropped_is_left_out() -> None:
