@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("rscylla.testing.contracts", "rscylla.testing.leasecontracts")
 
 from cassandra_cluster import CassandraCluster, NoCassandra, TooSlow, fetch_jars, reason_for_none  # noqa: E402
+from suites import NUMBERS  # noqa: E402
 
 CONTACT_POINTS = [host for host in os.environ.get("RSCYLLA_CONTACT_POINTS", "").split(",") if host]
 START = os.environ.get("RSCYLLA_CLUSTER", "")
@@ -98,6 +99,7 @@ def create(database: Database) -> None:
         )
         # Once and for all: in Cassandra, clients that create one table at the same moment may make two of it.
         session.execute(schema_cql(database.keyspace))
+        session.execute(schema_cql(database.keyspace, NUMBERS))
         session.execute(lease_schema_cql(database.keyspace))
         ScyllaDeadLetters(session, database.keyspace).create_schema()
     finally:

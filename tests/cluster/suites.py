@@ -11,6 +11,7 @@ import pytest
 
 from cursorstore import (
     BufferedCursorStore,
+    IntCursorCodec,
     MemoryCursorStore,
     ReadThroughCursorStore,
     ScyllaCursorStore,
@@ -28,6 +29,8 @@ from rscylla.testing.contracts import (
 
 FOREVER = timedelta(hours=1)
 
+NUMBERS = "Numbers_of_tests"
+
 
 class OnTheCluster:
     @pytest.fixture(autouse=True)
@@ -38,6 +41,10 @@ class OnTheCluster:
 
     def scylla_store(self, **options: Any) -> ScyllaCursorStore:
         return ScyllaCursorStore(next(self.sessions), self.keyspace, **options)
+
+    def number_store(self, **options: Any) -> ScyllaCursorStore:
+        """Return a store of cursors that are numbers, in a table of its own: one table has cursors of one kind."""
+        return self.scylla_store(table=NUMBERS, codec=IntCursorCodec(), **options)
 
     def scylla_lease(self, name: str, **options: Any) -> ScyllaLease:
         options = {"ttl": FOREVER, **options}

@@ -11,11 +11,9 @@ import attrs
 import pytest
 from suites import OnTheCluster
 
-from cursorstore import IntCursorCodec, ScyllaCursorStore, ScyllaLease
+from cursorstore import ScyllaCursorStore, ScyllaLease
 from rscylla.clock import Stop, SystemClock
 from rscylla.errors import LeaseLost, SourceError, Stopped
-
-CODEC = IntCursorCodec()
 
 TENURES = 6
 """How many more each phase has to see before the next one begins."""
@@ -77,13 +75,15 @@ class Replica:
 
 class TestNodeKilled(OnTheCluster):
     @pytest.fixture
-    def replicas(self) -> Iterator[tuple[Seen, list[Replica]]]:
+    def replicas(self, database: Any) -> Iterator[tuple[Seen, list[Replica]]]:
+        if database.nodes is None:
+            pytest.skip("the nodes of a cluster that is named by RSCYLLA_CONTACT_POINTS are not killed")
         seen, stop = Seen(), Stop()
         replicas = []
         for name in ("a", "b"):
             options: dict[str, Any] = {"consistency": "QUORUM"}
             lease = self.scylla_lease(self.lease_name, ttl=timedelta(seconds=10), owner=name, **options)
-            store = self.scylla_store(lease=lease, codec=CODEC, **options)
+            store = self.number_store(lease=lease, **options)
             replicas.append(Replica(self.lease_name, lease, store, seen, stop))
         for replica in replicas:
             replica.thread.start()
@@ -108,8 +108,6 @@ class TestNodeKilled(OnTheCluster):
 
     def test_no_cursor_is_lost_and_epochs_grow(self, database: Any, replicas: tuple[Seen, list[Replica]]) -> None:
         seen, both = replicas
-        if database.nodes is None:
-            pytest.skip("the nodes of a cluster that is named by RSCYLLA_CONTACT_POINTS are not killed")
         self.await_tenures(seen)
         node = database.nodes.nodes[0]
         database.nodes.kill(node)
@@ -120,10 +118,10 @@ class TestNodeKilled(OnTheCluster):
         database.nodes.await_up(node)
         self.await_tenures(seen)
         self.finish(seen, both)
-        record = self.scylla_store(codec=CODEC, consistency="QUORUM").find_cursor(self.lease_name)
+        record = self.number_store(consistency="QUORUM").find_cursor(self.lease_name)
         assert record is not None
         assert int(record.cursor) >= seen.confirmed >= len(seen.epochs)
-        history = self.scylla_store(codec=CODEC).cursor_history(self.lease_name)
+        history = self.number_store().cursor_history(self.lease_name)
         assert [r.epoch for r in history] == sorted((r.epoch for r in history), reverse=True)
         cursors = [int(r.cursor) for r in history]
         assert cursors == sorted(cursors, reverse=True), "no epoch began below the one before"

@@ -8,7 +8,7 @@ import pytest
 import suites
 from suites import FOREVER, OnTheCluster
 
-from cursorstore import IntCursorCodec, list_leases
+from cursorstore import list_leases
 from rscylla.clock import SystemClock
 from rscylla.errors import LeaseLost
 
@@ -79,20 +79,20 @@ class TestExpiry(OnTheCluster):
         """The old one's own clock stood still with it, so that it does not notice: the epoch has to stop it."""
         old = self.scylla_lease(self.lease_name, ttl=timedelta(seconds=3))
         new = self.scylla_lease(self.lease_name, ttl=timedelta(seconds=60))
-        codec, consumer = IntCursorCodec(), self.lease_name
+        consumer = self.lease_name
         old.acquire()
         old.held = lambda: True  # type: ignore[method-assign]
-        paused = self.scylla_store(lease=old, codec=codec, epoch_check=FOREVER)
+        paused = self.number_store(lease=old, epoch_check=FOREVER)
         assert paused.get_cursor(consumer) == ""
         paused.set_cursor(consumer, "5")
         new.acquire()
-        working = self.scylla_store(lease=new, codec=codec)
+        working = self.number_store(lease=new)
         assert working.get_cursor(consumer) == "5"
         paused.set_cursor(consumer, "99")
         assert working.get_cursor(consumer) == "5"
         working.set_cursor(consumer, "6")
         paused.set_cursor(consumer, "100")
-        record = self.scylla_store(codec=codec).find_cursor(consumer)
+        record = self.number_store().find_cursor(consumer)
         assert record is not None
         assert record.cursor == "6"
         with pytest.raises(LeaseLost, match="later holder"):
