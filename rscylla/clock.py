@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -13,49 +14,55 @@ __all__ = ["Clock", "Stop", "SystemClock"]
 
 
 class Stop:
-    """A stop signal that can be waited on. Thread-safe; once set it stays set."""
+    """A stop signal that can be waited on. Thread-safe; once set it stays set.
+
+    There is no lock in it, because a signal handler that sets it runs in the middle of whatever its thread does here.
+    So the flag is raised first and read last, and whoever takes a callback out of the table is the one that calls it.
+    """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-        self._lock = threading.RLock()  # re-entered when a signal handler calls set() inside on_set()
+        self._set = False
         self._callbacks: dict[int, Callable[[], None]] = {}
-        self._next = 0
+        self._numbers = itertools.count()
 
     def set(self) -> None:
         """Ask everything that waits on this signal to stop. May be called from a signal handler, and repeatedly."""
-        with self._lock:
-            self._event.set()
-            callbacks = list(self._callbacks.values())
-            self._callbacks.clear()
-        for callback in callbacks:
-            callback()
+        self._set = True
+        for number in list(self._callbacks):
+            callback = self._callbacks.pop(number, None)
+            if callback is not None:
+                callback()
 
     def is_set(self) -> bool:
-        return self._event.is_set()
+        return self._set
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the signal is set, at most *seconds* of real time; return whether it is set."""
-        return self._event.wait(seconds)
+        if not self._set:
+            blocked = threading.Lock()
+            blocked.acquire()
+            forget = self.on_set(blocked.release)
+            try:
+                blocked.acquire(timeout=-1 if seconds is None else max(0.0, seconds))
+            finally:
+                forget()
+        return self._set
 
     def check(self) -> None:
         """Raise ``Stopped`` if the signal is set."""
-        if self._event.is_set():
+        if self._set:
             raise Stopped
 
     def on_set(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call *callback* once when the signal is set (at once if it is); return a function that takes that back."""
-        with self._lock:
-            if not self._event.is_set():
-                token = self._next
-                self._next += 1
-                self._callbacks[token] = callback
-                return lambda: self._forget(token)
-        callback()
-        return lambda: None
+        number = next(self._numbers)
+        self._callbacks[number] = callback
+        if self._set and self._callbacks.pop(number, None) is not None:
+            callback()
+        return lambda: self._forget(number)
 
-    def _forget(self, token: int) -> None:
-        with self._lock:
-            self._callbacks.pop(token, None)
+    def _forget(self, number: int) -> None:
+        self._callbacks.pop(number, None)
 
 
 @runtime_checkable

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import signal
+import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from freezegun import freeze_time
 
+from rscylla import clock
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import Stopped
 
@@ -89,17 +92,62 @@ def test_a_callback_sees_the_stop_set_and_may_add_another() -> None:
     assert seen == [True, True]
 
 
-def test_a_signal_handler_may_set_it_while_a_callback_is_added() -> None:
-    """The handler runs in the thread that it interrupts, which may hold the lock."""
-    stop, called = Stop(), []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: stop.set())
-    try:
-        with stop._lock:
-            signal.raise_signal(signal.SIGUSR1)
-        stop.on_set(lambda: called.append(1))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert called == [1]
+class Blocker:
+    """In place of a lock: one that would block is noted in *happened*, and blocks nobody."""
+
+    def __init__(self, happened: list[str]) -> None:
+        self._happened = happened
+        self._held = False
+
+    def acquire(self, timeout: float = -1) -> None:
+        if self._held:
+            self._happened.append("blocked")
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+
+
+@pytest.mark.parametrize("what", ["wait", "on_set", "set", "take back"])
+def test_a_signal_handler_may_set_it_at_any_point_of_what_its_thread_does(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler runs in the thread that it interrupts, between any two lines of it; here before each in turn."""
+    for line in range(1, 100):
+        stop = Stop()
+        left, happened = line, list[str]()
+        take_back = stop.on_set(lambda: happened.append("known"))  # noqa: B023
+        monkeypatch.setattr(clock.threading, "Lock", lambda: Blocker(happened))  # type: ignore[attr-defined]  # noqa: B023
+
+        def step(frame: Any, kind: str, arg: Any) -> Any:
+            nonlocal left
+            if kind == "line" and frame.f_code.co_filename == clock.__file__:
+                left -= 1
+                if left == 0:
+                    sys.settrace(None)
+                    happened.append("set")  # noqa: B023
+                    stop.set()  # noqa: B023
+            return step
+
+        act: dict[str, Callable[[], Any]] = {
+            "wait": stop.wait,
+            "on_set": lambda: stop.on_set(lambda: happened.append("new")),  # noqa: B023
+            "set": stop.set,
+            "take back": take_back,
+        }
+        before = sys.gettrace()
+        sys.settrace(step)
+        try:
+            act[what]()
+        finally:
+            sys.settrace(before)
+        if left > 0:
+            assert line > 2, "no line was seen"
+            return
+        assert happened.count("known") == 1 or (what == "take back" and "known" not in happened), line
+        assert happened.count("new") == (what == "on_set"), line
+        assert "blocked" not in happened[happened.index("set") :], line
+    raise AssertionError("it has more lines than that")
 
 
 def test_the_system_clock_is_a_clock_and_counts_microseconds_since_the_epoch() -> None:
