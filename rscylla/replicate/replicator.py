@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from typing import Literal
 
 from ..abc import Fate
@@ -20,6 +19,9 @@ from .target import Target
 __all__ = ["Replicator", "Ttl"]
 
 Ttl = Literal["original", "remaining"]
+
+_MOST_LAYOUTS = 16
+"""Each change of the source's schema, and each new run, makes another layout; old ones do not come back."""
 
 
 class Replicator:
@@ -69,7 +71,7 @@ class Replicator:
         self._same_cluster = source.cluster is target.cluster
         self._lock = threading.Lock()
         self._applied = 0
-        self._replays: weakref.WeakKeyDictionary[Layout, Replay] = weakref.WeakKeyDictionary()
+        self._replays: dict[Layout, Replay] = {}
 
     def __call__(self, event: Event, fate: Fate) -> None:
         """Apply one change. Blocks until the target confirmed it.
@@ -77,6 +79,7 @@ class Replicator:
         Raises:
             CannotReplicate: the tables differ, or the change cannot be made again; the cursor stays before it.
             TableNotFound, QueryFailed, ConnectionFailed, QueryTimeout: as the target says.
+            Stopped: the run was stopped while the target did not answer; the cursor stays before the change.
         """
         if not isinstance(event, ChangeEvent):
             raise ConfigError("a Replicator takes the events of rscylla.NewStream(...) with granularity='change'")
@@ -126,6 +129,8 @@ class Replicator:
                     )
                 target = self.prepare(table.keyspace, table.name)
                 columns = {c.name for c in target.columns}
+                if len(self._replays) >= _MOST_LAYOUTS:
+                    self._replays.clear()
                 replay = self._replays[layout] = Replay(layout, target.keyspace, target.name, columns)
             return replay
 

@@ -114,6 +114,8 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
             raise CannotReplicate(
                 f"the column {column.name!r} is {_in_words(other)} in {target.full_name}, but {_in_words(column)} in "
                 f"{source.full_name}; they have to be the same"
+                + " (a type of that name has other fields)"
+                * (_in_words(column) == _in_words(other))
             )
     return target
 

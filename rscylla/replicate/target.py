@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from cassandra import Unauthorized
 from cassandra.policies import FallthroughRetryPolicy
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement
 
 from .._retry import Backoff
-from ..cdc.driver import REQUEST_TIMEOUT_S, Session, consistency_named, translate
+from ..cdc.driver import Session, consistency_named, translate
 from ..clock import Clock, Stop
+from ..errors import QueryFailed, RscyllaError, Stopped
+from ..reflex import current_lane
 from .statements import UNSET, Write
 
 __all__ = ["Target"]
@@ -23,6 +26,9 @@ log = logging.getLogger("rscylla")
 T = TypeVar("T")
 
 ATTEMPTS = 6
+
+WRITE_TIMEOUT_S = 10.0
+"""The database itself gives up after two seconds; a stop waits for what was sent."""
 
 _BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5))
 
@@ -56,6 +62,7 @@ class Target:
         Raises:
             QueryFailed: the database refused one.
             ConnectionFailed, QueryTimeout: it was not reached, or did not confirm them; they may have been written.
+            Stopped: the run that we are in was stopped between two attempts.
         """
         for some in _batches(writes):
             self._patiently(lambda some=some: self._send(some), doing)  # type: ignore[misc]
@@ -70,7 +77,7 @@ class Target:
         statement.consistency_level = self._consistency
         statement.is_idempotent = True
         statement.retry_policy = FallthroughRetryPolicy()
-        self.session.execute(statement, timeout=REQUEST_TIMEOUT_S)
+        self.session.execute(statement, timeout=WRITE_TIMEOUT_S)
 
     def _bound(self, write: Write) -> Any:
         bound = BoundStatement(self._prepare(write.cql))
@@ -89,17 +96,27 @@ class Target:
         return prepared
 
     def _patiently(self, work: Callable[[], T], doing: str) -> T:
+        lane = current_lane()
+        stop = lane.stop if lane is not None else Stop()
         attempt = 0
         while True:
             attempt += 1
             try:
                 return work()
             except Exception as e:
-                ours = translate(e, doing)
+                ours = _translate(e, doing)
                 if not ours.resumable or attempt == ATTEMPTS:
                     raise ours from e
                 log.info("%s (attempt %d of %d)", ours, attempt, ATTEMPTS)
-                self._clock.wait(Stop(), _BACKOFF.seconds(attempt))
+                if self._clock.wait(stop, _BACKOFF.seconds(attempt)):
+                    raise Stopped from ours  # the cursor stays before the change, which comes again
+
+
+def _translate(error: Exception, doing: str) -> RscyllaError:
+    if isinstance(error, Unauthorized):
+        text = " ".join(str(error).split())
+        return QueryFailed(f"{doing}: the user may not write to the target ({text}); grant MODIFY on it")
+    return translate(error, doing)
 
 
 def _batches(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:

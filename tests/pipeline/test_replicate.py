@@ -311,6 +311,22 @@ def test_a_target_that_cannot_take_the_changes_is_refused(place: Place, target: 
         raise error
 
 
+def test_a_type_that_got_a_field_is_told(place: Place) -> None:
+    for keyspace in ("src", "dst"):
+        place.run(f"CREATE TYPE {{{keyspace}}}.pair (x int)")
+    place.run("CREATE TABLE {src}.t (pk int PRIMARY KEY, u pair) WITH cdc = {'enabled': true}")
+    place.run("INSERT INTO {src}.t (pk, u) VALUES (1, {x: 1})")
+    store = MemoryCursorStore()
+    place.replicate(store=store)
+    place.run("ALTER TYPE {src}.pair ADD y text", "UPDATE {src}.t SET u.y = 'new' WHERE pk = 1")
+    assert "pair in" in str(error := refused(place).__cause__)
+    assert "a type of that name has other fields" in str(error)
+    place.run("ALTER TYPE {dst}.pair ADD y text")
+    place.replicate(store=store)
+    assert place.verify().same
+    assert next(iter(place.session.execute(f"SELECT u FROM {place.target}.t"))).u == (1, "new")
+
+
 def test_a_log_of_keys_cannot_be_copied(place: Place) -> None:
     place.run(
         "CREATE TABLE {src}.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'delta': 'keys'}",

@@ -54,7 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
-    "rscylla.replicate": (*GROUND, "rscylla.cdc"),
+    "rscylla.replicate": (*GROUND, "rscylla.cdc", "rscylla.reflex"),
     "rscylla.spark": (*GROUND, "rscylla.cdc"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
     "cursorstore": GROUND,
