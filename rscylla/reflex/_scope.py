@@ -23,6 +23,24 @@ class Failure:
     event: Event | None
 
 
+class _RunStop(Stop):
+    """Set by itself, or as soon as *outer* says that it is: a lease's signal may know better than its callbacks."""
+
+    def __init__(self, outer: Stop) -> None:
+        super().__init__()
+        self._outer = outer
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._outer.is_set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        return super().wait(seconds) or self._outer.is_set()
+
+    def check(self) -> None:
+        self._outer.check()
+        super().check()
+
+
 class Scope:
     """One run as its consumer sees it; see ``rscylla.abc.RunScope``. Thread-safe.
 
@@ -33,8 +51,7 @@ class Scope:
     def __init__(
         self, name: str, store: CursorStore, clock: Clock, fate: Fate, stop: Stop, *, moved: Callable[[], None]
     ) -> None:
-        self.stop = Stop()
-        self._outer = stop
+        self.stop = _RunStop(stop)
         self.clock = clock
         self.fate = fate
         self._name = name
@@ -45,8 +62,7 @@ class Scope:
         self._forget = stop.on_set(self.stop.set)
 
     def check(self) -> None:
-        """Raise ``Stopped`` if the run is to end; the caller's signal is asked itself, as a lease's may know better."""
-        self._outer.check()
+        """Raise ``Stopped`` if the run is to end."""
         self.stop.check()
 
     @property

@@ -15,21 +15,36 @@ __all__ = ["Keeper", "LeasedStop"]
 log = logging.getLogger("rscylla.service")
 
 
+RETRY = 0.25
+"""After a renewal that failed, the next one comes in this part of the usual time."""
+
+
 class LeasedStop(Stop):
-    """The stop signal of one tenure. ``check`` asks the lease too.
+    """The stop signal of one tenure. Whoever looks at it asks the lease too.
 
     A process that was paused finds out by this that its lease is over before it begins with another event, whatever the
-    thread that renews has noticed by then.
+    thread that renews has noticed by then. What was found out stays: ``lapsed`` is true for good, even if a renewal
+    that was under way brings the lease back, because lanes have ended by it. Those that wait are woken by the keeper.
     """
 
     def __init__(self, lease: Lease) -> None:
         super().__init__()
         self._lease = lease
+        self.lapsed = False
+
+    def is_set(self) -> bool:
+        if super().is_set():
+            return True
+        if not self.lapsed and not self._lease.held():
+            self.lapsed = True
+        return self.lapsed
+
+    def wait(self, seconds: float | None = None) -> bool:
+        return super().wait(seconds) or self.is_set()
 
     def check(self) -> None:
         super().check()
-        if not self._lease.held():
-            self.set()
+        if self.is_set():
             raise Stopped("the lease is over")
 
 
@@ -84,7 +99,7 @@ class Keeper:
                 signal = LeasedStop(self._lease)
                 self._resume.clear()
                 self._begun(signal)
-                self._keep()
+                self._keep(signal)
                 signal.set()
                 self._over()
                 self._resume.wait()
@@ -101,16 +116,18 @@ class Keeper:
         except RscyllaError as error:
             log.warning('lease "%s" was not released and expires by itself: %s', self._lease.name, error)
 
-    def _keep(self) -> None:
+    def _keep(self, signal: LeasedStop) -> None:
         """Renew until the lease is lost. It goes on while the lanes of a service that stops save what they have.
 
         Raises:
             Stopped: ``stop`` was called.
         """
-        lease = self._lease
+        lease, clock = self._lease, self._clock
+        pause = lease.renew_every
         while True:
-            if self._clock.wait(self._stop, lease.renew_every):
+            if clock.wait(self._stop, pause):
                 raise Stopped
+            began = clock.monotonic()
             try:
                 lease.renew()
             except LeaseLost as lost:
@@ -118,6 +135,10 @@ class Keeper:
                 return
             except RscyllaError as error:
                 log.warning('lease "%s" was not renewed: %s', lease.name, error)
-            if not lease.held():
-                log.warning('lease "%s" is over; the lanes stop', lease.name)
+                pause = lease.renew_every * RETRY
+            else:
+                # Its time counts from the beginning, so a slow renewal is followed by the next one sooner.
+                pause = max(0.0, lease.renew_every - (clock.monotonic() - began))
+            if signal.lapsed or not lease.held():
+                log.warning('lease "%s" is over, or was for a moment; the lanes stop', lease.name)
                 return

@@ -33,7 +33,7 @@ from rscylla.errors import (
 )
 from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
-from rscylla.reflex import Backoff, Consumer, LaneFilter, Spec
+from rscylla.reflex import Backoff, Consumer, LaneFilter, Spec, concurrent
 from rscylla.reflex.service import Restarts, Service
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
@@ -493,6 +493,85 @@ def test_no_event_is_begun_after_the_lease_is_over_though_nobody_has_noticed(ben
     with bench.service(spec, lease=lease) as service:
         until(lambda: service.facts().lanes[0].state == "stopped", "the lane stopped by itself")
     assert seen == ["e1", "e2"]
+
+
+def test_a_renewal_under_way_does_not_bring_back_a_tenure_that_lanes_have_left(bench: Bench) -> None:
+    """As after a pause, with the answer to a renewal waiting in the socket: the lease is over, and then it is not."""
+    asked, answered = threading.Event(), threading.Event()
+
+    class Slow(FakeLease):
+        def renew(self) -> None:
+            if not asked.is_set():
+                asked.set()
+                assert answered.wait(PATIENCE_S)
+                self.mine = True
+
+    lease = Slow()
+    with bench.service(bench.spec(), lease=lease) as service:
+        until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
+        assert asked.wait(PATIENCE_S)
+        lease.mine = False
+        bench.streams["billing"].append(SimpleEvent("e5", timestamp=datetime_of(START_US)))
+        until(lambda: service.facts().lanes[0].state == "stopped", "the lane stopped by itself")
+        answered.set()
+        until(lambda: bench.consumers["billing"].ids[-1] == "e5", "it works again")
+    assert bench.consumers["billing"].ids == ["e1", "e2", "e3", "e4", "e5"]
+    assert service.exit_code == 0
+
+
+def test_threads_of_a_consumer_begin_nothing_after_the_lease_is_over(bench: Bench) -> None:
+    """They have events at hand that were taken while it was held."""
+    lease, taken, lost = FakeLease(), threading.Event(), threading.Event()
+    lease.renew_every = PATIENCE_S
+    seen: list[str] = []
+
+    def fn(event: Any, fate: Any) -> None:
+        seen.append(event.id)
+        taken.set()
+        assert lost.wait(PATIENCE_S)
+
+    consumer = concurrent(Consumer("billing", fn, registry=bench.registry), workers=1)
+    with bench.service(bench.spec(consumer=consumer), lease=lease) as service:
+        assert taken.wait(PATIENCE_S)
+        until(lambda: bench.scrape()["rscylla_unfinished_events", "billing"] == 4, "all are taken")
+        lease.lose()
+        lost.set()
+        until(lambda: bench.scrape()["rscylla_unfinished_events", "billing"] == 3, "the first is done")
+        bench.streams["billing"].append(SimpleEvent("e5", timestamp=datetime_of(START_US)))
+        until(lambda: service.facts().lanes[0].state == "stopped", "the lane stopped by itself")
+    assert seen == ["e1"]
+
+
+def test_renewals_that_fail_or_are_slow_are_followed_sooner_by_the_next(bench: Bench) -> None:
+    """Else one that takes as long as a driver's time-out would cost the lease."""
+    waits: list[float] = []
+    fifth = threading.Event()
+
+    class Noting(ManualClock):
+        def wait(self, stop: Stop, seconds: float) -> bool:
+            waits.append(seconds)
+            if len(waits) == 5:
+                fifth.set()
+                return stop.wait()
+            return stop.is_set()
+
+    clock = Noting(START_US)
+
+    class Slow(FakeLease):
+        renew_every = 8.0
+
+        def renew(self) -> None:
+            self.renewals += 1
+            if self.renewals == 2:
+                raise DOWN
+            if self.renewals == 3:
+                clock.advance(5)
+            if self.renewals == 4:
+                clock.advance(9)
+
+    with bench.service(bench.spec(), lease=Slow(), clock=clock):
+        assert fifth.wait(PATIENCE_S)
+    assert waits == [8.0, 8.0, 2.0, 3.0, 0.0]
 
 
 def test_a_renewal_that_fails_is_tried_again_while_the_lease_is_held(bench: Bench) -> None:
