@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from ..._retry import Backoff
 from ...abc import Consumer, Fate
-from ...clock import Stop, SystemClock
+from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, ConnectionFailed, FateError, Stopped, is_expected
 from ...event import Event
-from .._lane import current_lane
+from .._lane import Lane, current_lane
 from .._wrapper import Wrapper
 
 __all__ = ["IN_PLACE", "InPlace", "is_the_events_fault"]
@@ -52,13 +52,13 @@ class InPlace(Wrapper):
         try:
             self._inner.consume(event, fate)
         except Exception as error:  # noqa: BLE001 - raised again where it is not the event's fault
-            self._check(error)
-            self._again(event, fate, error)
+            lane = current_lane()
+            stop, clock = (lane.stop, lane.clock) if lane is not None else (Stop(), SystemClock())
+            self._check(error, stop)
+            self._again(event, fate, error, lane, stop, clock)
 
-    def _again(self, event: Event, fate: Fate, error: Exception) -> None:
+    def _again(self, event: Event, fate: Fate, error: Exception, lane: Lane | None, stop: Stop, clock: Clock) -> None:
         """Try until it works or the retries are used up."""
-        lane = current_lane()
-        stop, clock = (lane.stop, lane.clock) if lane is not None else (Stop(), SystemClock())
         tries = self._known(event) + 1
         while tries <= self._retries:
             self._failed(event, tries)
@@ -66,14 +66,13 @@ class InPlace(Wrapper):
                 lane.series.event_failed(event.id)
                 lane.series.activity.pause("")
             if clock.wait(stop, self._backoff.seconds(tries)):
-                # The error is no news then, and the event comes again.
-                raise Stopped from error
+                raise Stopped from error  # which is no news then, and the event comes again
             if lane is not None:
                 lane.series.activity.resume()
             try:
                 self._inner.consume(event, fate)
             except Exception as next_error:  # noqa: BLE001 - the same
-                self._check(next_error)
+                self._check(next_error, stop)
                 error = next_error
             else:
                 self._succeeded(event)
@@ -81,10 +80,14 @@ class InPlace(Wrapper):
             tries += 1
         self._give_up(event, error, tries)
 
-    def _check(self, error: Exception) -> None:
-        """Raise *error* again if it is not the event's."""
+    def _check(self, error: Exception, stop: Stop) -> None:
+        """Raise *error* again if it is not the event's, and ``Stopped`` if it may be due to a stop."""
         if is_expected(error) or not self._counts(error):
             raise error
+        if stop.is_set():
+            # What the consumer uses may be closed already, such as a pool of threads: that would be no fault of the
+            # event's, and letting go of it on the last attempt would lose it.
+            raise Stopped from error
 
     def _known(self, event: Event) -> int:
         """Return how often the event has failed before this run."""

@@ -45,7 +45,8 @@ def best_effort(
     down is tried for ever. To lose nothing use ``dead_letter``.
 
     A stop ends the pauses at once, and the event comes again: neither ``Stopped`` nor an interrupt is ever counted or
-    swallowed. May be used by several threads if *consumer* may, as inside of ``concurrent``.
+    swallowed, nor is an error that comes while the run is being stopped. May be used by several threads if *consumer*
+    may, as inside of ``concurrent``.
 
     Args:
         consumer: What to wrap; its name, metrics, ``reset`` and ``stop`` stay.

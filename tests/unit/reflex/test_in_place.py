@@ -116,6 +116,28 @@ def test_TRAP_1_12_a_stop_during_consume_is_neither_counted_nor_swallowed(kind: 
 
 
 @BOTH
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_TRAP_1_12_an_error_that_comes_with_a_stop_is_neither_counted_nor_swallowed(kind: str, attempt: int) -> None:
+    """Whoever stops the run may have closed what the consumer uses."""
+    bench = Bench()
+
+    class Closed(RecordingConsumer):
+        def consume(self, event: Event, fate: Any) -> None:
+            self.seen.append(event.id)
+            if len(self.seen) == attempt:
+                bench.stop.set()
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    inner = Closed()
+    with pytest.raises(Stopped) as caught:
+        run(bench.spec(both(bench, inner, kind, retries=attempt - 1)), stop=bench.stop)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert inner.seen == ["e1"] * attempt
+    assert (bench.cursors.durable, bench.dead_ids()) == ({}, [])
+    assert bench.letters.tries("recording", EVENTS[0]) == (attempt - 1 if kind == "dead_letter" else 0)
+
+
+@BOTH
 def test_TRAP_1_12_an_interrupt_is_neither_counted_nor_swallowed(kind: str) -> None:
     bench = Bench()
     with pytest.raises(KeyboardInterrupt):
