@@ -60,8 +60,6 @@ class Consumer(SyncConsumer):
         started = clock.monotonic()
         now_us, event_us = clock.now_us(), event.timestamp_us
         series.arrived(event_us, now_us, started)
-        if event.late:
-            series.count("late")
         outcome: str | None = None  # stays so for a stop and for cancellation, which are nobody's error
         try:
             outcome = await self._acall(event, fate) if self._wants(event) else "skipped"

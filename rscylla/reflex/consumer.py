@@ -114,8 +114,6 @@ class Consumer:
         started = self._clock.monotonic()
         now_us, event_us = self._clock.now_us(), event.timestamp_us
         series.arrived(event_us, now_us, started)
-        if event.late:
-            series.count("late")
         outcome: str | None = None  # stays so for a stop and for interrupts, which are nobody's error
         try:
             outcome = self._call(event, fate) if self._wants(event) else "skipped"

@@ -166,6 +166,7 @@ class ConsumerSeries:
             if unproven:
                 self.counts["unproven"] += 1
             else:
+                self.counts["late"] += 1
                 self.late_by.observe(seconds)
 
     def count(self, what: str, times: int = 1) -> None:

@@ -58,6 +58,7 @@ class Ledger:
         self._cursor = ""
         self._at_end = False
         self._told = False
+        self._found: Any = None  # the last that the sweep handed out; only its thread looks
         self._samples: deque[tuple[Any, float]] = deque(maxlen=SAMPLES)
         self.forgotten = 0
 
@@ -69,6 +70,9 @@ class Ledger:
         It goes on where its last run stopped. The first run begins where the sweep is: all before that is done, and
         of nothing behind it that can be shown. So does one that finds the sweep ahead of it, which then was moved on
         purpose or by another process.
+
+        What was handed out behind the frontier, the consumer was not done with: it is no longer listed, because the
+        new run may not see it again, as when it asks another replica.
         """
         key = self._order(swept)
         with self._changed:
@@ -76,6 +80,7 @@ class Ledger:
             if self._frontier is None or key > self._frontier:
                 self._done, self._gone = [], 0
                 self._floor, self._frontier, self._cursor = key, key, swept
+            del self._done[bisect_right(self._done, self._frontier, lo=self._gone) :]
             self._changed.notify_all()
             return self._cursor
 
@@ -171,6 +176,11 @@ class Ledger:
         with self._changed:
             if self._floor is not None and key > self._floor:
                 self._forget_up_to(key)
+
+    def find(self, key: Any) -> bool:
+        """Note that the sweep hands out the event at *key*; return whether that is the first time in a row."""
+        first, self._found = key != self._found, key
+        return first
 
     def passed_for(self, key: Any) -> float:
         """Return for how many seconds, to about one, the fast lane has been past the place *key*."""

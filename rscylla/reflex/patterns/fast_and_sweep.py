@@ -450,7 +450,8 @@ class _SweepClient(_LaneClient):
                 self._over = event
                 continue
             self._over = None
-            self._series.found_late(self._ledger.passed_for(key), unproven=verdict is Verdict.UNPROVEN)
+            if self._ledger.find(key):  # and not again because the consumer failed on it
+                self._series.found_late(self._ledger.passed_for(key), unproven=verdict is Verdict.UNPROVEN)
             return event.as_late()
 
     def _next(self) -> Progress | tuple[Event, Any]:
