@@ -120,8 +120,10 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
             _drive(spec, scope, lane, at)
         except BaseException as error:
             spec.series.activity.end()
-            left = _put_away(spec, at.client)
-            scope.end()
+            try:
+                left = _put_away(spec, at.client)
+            finally:  # also after an interrupt
+                scope.end()
             failure = _ended(spec, scope, at, error, left)
             if failure is error:
                 raise

@@ -251,9 +251,11 @@ def test_a_second_interrupt_while_stopping_still_closes_and_flushes() -> None:
     diary = Diary(event(1))
     diary.broken["consume e1"] = KeyboardInterrupt("first")
     diary.broken["stop"] = KeyboardInterrupt("second")
+    stop = Stop()
     with pytest.raises(KeyboardInterrupt, match="second"):
-        run(spec(diary, diary, diary))
+        run(spec(diary, diary, diary), stop=stop)
     assert diary.lines[-3:] == ["stop", "close", "flush"]
+    assert not stop._callbacks, "the run lets go of the signal"
 
 
 def test_an_interrupt_does_not_move_the_cursor() -> None:
