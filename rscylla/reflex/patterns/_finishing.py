@@ -54,6 +54,11 @@ class Finishing(Wrapper, Generic[W]):
         return self._work
 
     def begin(self, scope: RunScope) -> None:
+        if self._work is not None:
+            raise ConfigError(
+                f'consumer "{self.name}": it is in a run already, and what it has under way there would get mixed up '
+                "with this one's; make one for each run"
+            )
         self._work = self.open(scope)
 
     def progress(self, cursor: str) -> None:

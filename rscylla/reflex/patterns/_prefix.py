@@ -122,24 +122,25 @@ class Prefix:
 
     def _commit(self) -> None:
         while True:
-            with self._changed:
-                ready: Entry | None = None
-                if not self._committing and not self._closed:
-                    while self._entries and self._entries[0].done:
-                        ready = self._entries.popleft()
-                        self._events -= ready.event is not None
+            ready: Entry | None = None
+            try:
+                with self._changed:
+                    if not self._committing and not self._closed:
+                        while self._entries and self._entries[0].done:
+                            ready = self._entries.popleft()
+                            self._committing = True
+                            self._events -= ready.event is not None
                 if ready is None:
                     return
-                self._committing = True
-            try:
                 self._scope.commit(ready.cursor)
             except Exception as error:  # noqa: BLE001 - ends the run, whichever thread this is
                 self._closed = True
-                self._scope.fail(error, event=ready.event, stage="set_cursor")
+                self._scope.fail(error, event=None if ready is None else ready.event, stage="set_cursor")
             finally:
-                with self._changed:
-                    self._committing = False
-                    self._changed.notify_all()
+                if ready is not None:  # also after an interrupt, wherever it struck: else the end would wait for ever
+                    with self._changed:
+                        self._committing = False
+                        self._changed.notify_all()
 
     def _oldest(self) -> float:
         """Return for how many seconds the first unfinished event has been so."""

@@ -19,7 +19,8 @@ __all__ = ["Ack", "AckFunc", "ack"]
 class Ack:
     """Says that an event is done: call it. Any thread, any time, repeatedly; after the end of the run it does nothing.
 
-    A failure to save the cursor that this allows ends the run; it is not raised here.
+    It saves the cursor that this allows, as long as the store takes, so it is not for the thread of an event loop. A
+    failure of that ends the run; it is not raised here.
     """
 
     __slots__ = ("_entry", "_prefix", "_scope")
@@ -59,27 +60,32 @@ class _Handed:
 
 
 class _Acknowledged(Finishing[_Handed]):
+    _handle: Ack
+
     def __init__(self, name: str, fn: AckFunc, max_unacked: int, **options: Any) -> None:
         super().__init__(Consumer(name, self._hand, **options))
         if not callable(fn):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
         self._fn = fn
         self._limit = positive("max_unacked", name, max_unacked)
-        self._handed = False
+        self._handed = self._returned = False
 
     def open(self, scope: RunScope) -> _Handed:
         return _Handed(scope, self._limit)
 
     def consume(self, event: Event, fate: Fate) -> None:
-        self._handed = False
+        self._handed = self._returned = False
         self._inner.consume(event, fate)
         if not self._handed:  # a filter left it out
             self.progress(event.id)
+        elif not self._returned:  # recover= swallowed what the function raised, so nobody may be left to acknowledge it
+            self._handle()
 
     def _hand(self, event: Event, fate: Fate) -> None:
-        handle = self.work.take(event)
+        self._handle = self.work.take(event)
         self._handed = True
-        self._fn(event, fate, handle)
+        self._fn(event, fate, self._handle)
+        self._returned = True
 
 
 def ack(name: str, fn: AckFunc, *, max_unacked: int = 10_000, **options: Any) -> ConsumerLike:
@@ -92,11 +98,13 @@ def ack(name: str, fn: AckFunc, *, max_unacked: int = 10_000, **options: Any) ->
     When the run ends, what is not acknowledged by then comes again; acknowledgements that are late do nothing. At the
     head the run waits for the last ones. Metrics: ``rscylla_unfinished_events``, ``rscylla_oldest_unfinished_seconds``.
 
-    *fn* itself is called by the thread of the run; what it raises ends the run.
+    *fn* itself is called by the thread of the run; what it raises ends the run, unless ``recover`` swallows it: then
+    the event is done.
 
     Args:
         max_unacked: How many events may be handed out and not be committed; then the stream waits.
-        options: As for ``rscylla.Consumer``: filters, alerts, registry, clock. Events left out need no acknowledgement.
+        options: As for ``rscylla.Consumer``: filters, recovery, alerts, registry, clock. Events left out need no
+            acknowledgement.
 
     Raises:
         ConfigError: an argument makes no sense.

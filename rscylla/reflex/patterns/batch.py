@@ -17,6 +17,7 @@ from ...clock import Stop
 from ...errors import ConfigError, is_expected
 from ...event import Event
 from .._lane import Lane, current_lane, entered
+from .._wrapper import Wrapper
 from ..consumer import Consumer
 from ._finishing import Finishing
 from ._prefix import Entry, Prefix, positive, wait_until
@@ -119,10 +120,10 @@ class _Batches:
                 with nullcontext() if lane is None else entered(lane):
                     self._deliver(events, self._scope.fate)
                 self._scope.fate.tempt("after_consume")
+                self.prefix.done(*entries)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
                 self._scope.fail(error, event=events[0] if lane is None else lane.event)
                 return
-            self.prefix.done(*entries)
 
     def _take(self) -> list[Entry] | None:
         """Wait for a batch that is full or due, and return it; None when there will be no more."""
@@ -153,11 +154,22 @@ class _Batch(Finishing[_Batches]):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
         self._fn = fn
         self._limits = limits
-        self._fallback = fallback
+        # A wrapper refuses what is no consumer, or finishes events later.
+        self._fallback = None if fallback is None else Wrapper(fallback)
         self._collected = False
 
     def open(self, scope: RunScope) -> _Batches:
         return _Batches(self._deliver, scope, self._limits, self.name)
+
+    def reset(self) -> None:
+        super().reset()
+        if self._fallback is not None:
+            self._fallback.reset()
+
+    def stop(self) -> None:
+        super().stop()
+        if self._fallback is not None:
+            self._fallback.stop()
 
     def consume(self, event: Event, fate: Fate) -> None:
         self._collected = False
@@ -179,13 +191,17 @@ class _Batch(Finishing[_Batches]):
             series.count("errors", len(events))
             if self._fallback is None:
                 raise
-            lane = current_lane()
-            for event in events:
-                if lane is not None:
-                    lane.event = event
-                self._fallback.consume(event, fate)
+            self._one_by_one(self._fallback, events, fate)
         else:
             series.count("consumed", len(events))
+
+    def _one_by_one(self, fallback: ConsumerLike, events: list[Event], fate: Fate) -> None:
+        lane = current_lane()
+        for event in events:
+            if lane is not None:
+                lane.stop.check()  # a batch may be large; what is left of it comes again
+                lane.event = event
+            fallback.consume(event, fate)
 
 
 def batch(
@@ -215,12 +231,15 @@ def batch(
         period: None: batches wait until they are full.
         max_bytes: Of the events' JSON (``metadata`` and ``foreign_id``), which is made for that.
         fallback: A consumer that gets the events of a batch one by one after *fn* failed with it; with ``dead_letter``
-            around it, one poison event does not hold up the rest.
+            around it, one poison event does not hold up the rest. Give it the same *name*: that is where its letters
+            and numbers go. It is reset and stopped with each run.
         options: As for ``rscylla.Consumer``: filters, alerts, registry, clock. Events left out are not in batches.
 
     Raises:
         ConfigError: an argument makes no sense.
     """
+    if "recover" in options:
+        raise ConfigError(f'consumer "{name}": recover= is for single events; a batch that fails has fallback=')
     if period is not None and period <= timedelta():
         raise ConfigError(f'consumer "{name}": period must be more than zero; None waits until a batch is full')
     limits = _Limits(

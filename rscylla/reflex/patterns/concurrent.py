@@ -49,8 +49,12 @@ class _Crew:
             )
             for number in range(workers)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:  # no more threads are to be had; those that started must not wait for ever
+            self.close()
+            raise
 
     def put(self, event: Event, key: Hashable) -> None:
         """Have *event* consumed after those of the same key. Waits for room."""
@@ -71,7 +75,8 @@ class _Crew:
             self._changed.notify_all()
         try:
             for thread in self._threads:
-                thread.join()
+                if thread.ident is not None:
+                    thread.join()
         finally:  # also after an interrupt, as what is left behind must not move the cursor of a later run
             self.prefix.close()
 
@@ -81,11 +86,11 @@ class _Crew:
             assert entry.event is not None
             try:
                 self._consume(entry.event)
+                self._release(key)
+                self.prefix.done(entry)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
                 self._scope.fail(error, event=entry.event)
                 return
-            self._release(key)
-            self.prefix.done(entry)
 
     def _consume(self, event: Event) -> None:
         with nullcontext() if self._lane is None else entered(attrs.evolve(self._lane, event=event)):

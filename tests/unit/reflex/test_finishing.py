@@ -158,6 +158,28 @@ def test_cursors_are_saved_one_at_a_time_and_never_back() -> None:
     assert written == sorted(set(written))
 
 
+def test_an_interrupt_before_a_cursor_is_saved_does_not_hold_up_the_end() -> None:
+    class Interrupted(threading.Condition):
+        strikes = 1
+
+        def __exit__(self, *what: Any) -> None:
+            super().__exit__(*what)
+            if self.strikes:
+                self.strikes = 0
+                raise KeyboardInterrupt
+
+    store = FakeCursorStore()
+    prefix = Prefix(Scope(NAME, store, ManualClock(), NO_FATE, Stop(), moved=lambda: None))
+    prefix._changed = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        prefix.progress("p1")
+    closing = threading.Thread(target=prefix.close, daemon=True)
+    closing.start()
+    closing.join(LONG_S)
+    assert not closing.is_alive()
+    assert store.durable == {}
+
+
 def test_after_the_end_nothing_is_committed() -> None:
     scope = Scope(NAME, store := FakeCursorStore(), ManualClock(), NO_FATE, Stop(), moved=lambda: None)
     prefix = Prefix(scope)
@@ -313,6 +335,18 @@ def test_what_the_function_raises_ends_the_run() -> None:
     assert failure(bench.run(ack(NAME, refuse, registry=bench.registry))) == ("consume", "e1", cause)
 
 
+def test_what_recovery_swallows_needs_no_acknowledgement() -> None:
+    bench = Bench(events(3))
+
+    def work(event: Event, fate: Any, done: Ack) -> None:
+        if event.id == "e2":
+            raise ValueError("no")
+        done()
+
+    ended = bench.run(ack(NAME, work, recover=lambda *_: None, registry=bench.registry))
+    assert (type(ended), bench.cursor) == (HeadReached, "e3")
+
+
 # ---------------------------------------------------------------- batch
 
 
@@ -466,6 +500,37 @@ def test_a_failing_fallback_names_its_event() -> None:
     cause = ValueError()
     error = bench.run(batches.consumer(bench, size=4, fallback=RecordingConsumer(fail={"e2": cause})))
     assert failure(error) == ("consume", "e2", cause)
+
+
+def test_a_stop_while_a_batch_is_taken_one_by_one_leaves_the_rest_for_the_next_run() -> None:
+    bench, batches = Bench(events(4)), Batches("e1")
+
+    class Single(RecordingConsumer):
+        def consume(self, event: Event, fate: Any) -> None:
+            super().consume(event, fate)
+            bench.stop.set()
+
+    single = Single()
+    ended = bench.run(batches.consumer(bench, size=4, fallback=single))
+    assert (type(ended), single.ids, bench.cursor) == (Stopped, ["e1"], "")
+
+
+def test_the_fallback_is_reset_and_stopped_with_the_run() -> None:
+    bench, single = Bench(events(1)), RecordingConsumer()
+    bench.run(Batches().consumer(bench, fallback=single))
+    assert (single.resets, single.stops) == (1, 1)
+
+
+def test_a_fallback_that_cannot_serve_is_refused() -> None:
+    with pytest.raises(ConfigError, match="finishes events later"):
+        batch(NAME, Batches(), fallback=concurrent(Pool()))
+    with pytest.raises(ConfigError, match="is not a consumer"):
+        batch(NAME, Batches(), fallback=Batches())  # type: ignore[arg-type]
+
+
+def test_recovery_is_refused_and_not_ignored() -> None:
+    with pytest.raises(ConfigError, match="fallback"):
+        batch(NAME, Batches(), recover=lambda *_: None)
 
 
 def test_fate_after_a_batch_makes_it_come_again() -> None:
@@ -686,6 +751,24 @@ def test_a_key_function_that_fails_ends_the_run() -> None:
     assert failure(bench.run(concurrent(Pool(), key=key))) == ("consume", "e1", cause)
 
 
+def test_threads_that_cannot_be_had_leave_no_others_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def sparing(thread: threading.Thread) -> None:
+        if thread.name.startswith("rscylla-"):
+            if len(started) == 2:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        start(thread)
+
+    bench = Bench(events(1))
+    monkeypatch.setattr(threading.Thread, "start", sparing)
+    assert failure(bench.run(concurrent(Pool(), workers=4)))[0] == "reset"
+    for thread in started:
+        thread.join(LONG_S)
+        assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("options", [{"workers": 0}, {"max_in_flight": 0}, {"workers": True}])
 def test_numbers_must_make_sense(options: Any) -> None:
     with pytest.raises(ConfigError, match="must be 1 or more"):
@@ -711,6 +794,20 @@ def test_driven_without_its_run_it_says_what_is_wrong(kind: str) -> None:
     consumer = later(kind, Bench())
     with pytest.raises(ConfigError, match="must be the consumer of the Spec itself"):
         consumer.consume(events(1)[0], NO_FATE)
+
+
+@ALL
+def test_two_runs_at_once_are_refused_and_nothing_unfinished_is_passed(kind: str) -> None:
+    first, second = Bench(events(2), to_head=False), Bench(events(2))
+    consumer = later(kind, first)
+    first.start(consumer)
+    soon(lambda: first.stream.opened != [])
+    error = second.run(consumer)
+    assert isinstance(failure(error)[2], ConfigError)
+    assert "make one for each run" in str(error)
+    assert second.cursor == ""
+    first.stop.set()
+    first.end()
 
 
 @ALL
