@@ -83,12 +83,22 @@ class Table:
         return _driver_errors(doing, self._kind)
 
     def run(
-        self, text: str, values: tuple[Any, ...], *, serial: bool = False, idempotent: bool = True
+        self,
+        text: str,
+        values: tuple[Any, ...],
+        *,
+        serial: bool = False,
+        idempotent: bool = True,
+        timeout_s: float | None = None,
     ) -> Iterable[Any]:
-        """Execute *text* and return its rows. *serial* reads what conditional writes under way will leave."""
+        """Execute *text* and return its rows. *serial* reads what conditional writes under way will leave.
+
+        *timeout_s*: how long to wait for the answer, if not as long as the session does.
+        """
         statement = self._statement(text, idempotent=idempotent).bind(values)
         if not serial:
-            return self._session.execute(statement)  # type: ignore[no-any-return]
+            waiting = {} if timeout_s is None else {"timeout": timeout_s}
+            return self._session.execute(statement, **waiting)  # type: ignore[no-any-return]
         statement.consistency_level = _SERIAL[self._consistency]
         for _ in range(_SERIAL_TRIES - 1):
             # How Cassandra ends a serial read that met a conditional write.
@@ -96,12 +106,12 @@ class Table:
                 return self._session.execute(statement)  # type: ignore[no-any-return]
         return self._session.execute(statement)  # type: ignore[no-any-return]
 
-    def applied(self, text: str, values: tuple[Any, ...]) -> bool:
+    def applied(self, text: str, values: tuple[Any, ...], *, timeout_s: float | None = None) -> bool:
         """Execute a conditional write and return whether its condition held.
 
         After ``QueryTimeout`` and ``ConnectionFailed`` it is not known; a serial read tells what came of it.
         """
-        for answer in self.run(text, values, idempotent=False):
+        for answer in self.run(text, values, idempotent=False, timeout_s=timeout_s):
             return bool(values_of(answer)[0])
         raise QueryFailed(f"the conditional write to table {self.name} had no answer; is this a CQL database?")
 

@@ -11,6 +11,9 @@ from .schema import LEASES
 
 __all__ = ["Claim", "LeaseRow", "LeaseTable"]
 
+LEAST_TIMEOUT_S = 1.0
+"""A conditional write takes several round trips, so it is not given less than this."""
+
 
 @attrs.frozen
 class LeaseRow:
@@ -82,8 +85,10 @@ class LeaseTable(Table):
             "IF epoch = ? AND claim = ?"
         )
         values = (claim.ttl_s, claim.token, claim.owner, claim.since, name, epoch, claim.token)
+        # Not as long as the session waits, ten seconds mostly: there must be time left to try again.
+        timeout_s = max(LEAST_TIMEOUT_S, claim.ttl_s / 8)
         with self.errors(f"renewing lease {name!r} in table {self.name}"):
-            return self.applied(text, values)
+            return self.applied(text, values, timeout_s=timeout_s)
 
     def drop(self, name: str, epoch: int, claim: Claim) -> bool:
         """Take *claim* away if it is still there and of *epoch*; return whether it was."""

@@ -94,7 +94,7 @@ class _Lease:
         self._token = str(uuid.uuid4())
         self._ttl_s = ttl_s
         self._span_s = ttl_s - margin_s
-        # Three chances in the time there is, and a standby that looks about as often.
+        # A standby looks about as often.
         self._renew_every = self._span_s / 3
         self._poll = Backoff(initial=timedelta(seconds=self._renew_every), maximum=ttl)
         self._clock = clock or SystemClock()
@@ -125,7 +125,7 @@ class _Lease:
 
     @property
     def renew_every(self) -> float:
-        """Seconds from one ``renew`` to the next: two of them may fail."""
+        """Seconds from one ``renew`` to the next, a third of the time there is; sooner after one that failed."""
         return self._renew_every
 
     def held(self) -> bool:

@@ -75,6 +75,25 @@ class TestScyllaLease(ExpiringLeaseContract):
         CLOCK.advance(seconds)
 
 
+@pytest.mark.parametrize(("ttl_s", "timeout_s"), [(60, 7.5), (3, 1.0)])
+def test_renewal_waits_for_its_answer_only_while_there_is_time_to_try_again(
+    driven_sessions: Iterator[Any], monkeypatch: pytest.MonkeyPatch, ttl_s: int, timeout_s: float
+) -> None:
+    session = next(driven_sessions)
+    lease = ScyllaLease(session, KEYSPACE, str(uuid.uuid4()), ttl=timedelta(seconds=ttl_s), create=True, clock=CLOCK)
+    lease.acquire()
+    asked: list[dict[str, Any]] = []
+    execute = session.execute
+
+    def noting(statement: Any, *values: Any, **how: Any) -> Any:
+        asked.append(how)
+        return execute(statement, *values, **how)
+
+    monkeypatch.setattr(session, "execute", noting)
+    lease.renew()
+    assert asked == [{"timeout": timeout_s}]
+
+
 class TestScyllaLeaseOverDatacenters(TestScyllaLease):
     consistency = "QUORUM"
 
