@@ -17,7 +17,7 @@ from ..cdc.rows import Cells
 from ..clock import Clock, Stop
 from .schema import Column, Table
 
-__all__ = ["Key", "Side"]
+__all__ = ["Group", "Key", "Row", "Side"]
 
 log = logging.getLogger("rscylla")
 
@@ -28,6 +28,12 @@ _TOKEN = struct.Struct(">q")
 
 Key = Cells
 """The cells of a primary key, null for what it lacks."""
+
+Row = tuple[Key, Cells]
+"""The key of a row, and its cells that are compared."""
+
+Group = tuple[int, Iterator[Row]]
+"""A token and its rows, which have to be taken before the next group is."""
 
 
 class Side:
@@ -59,12 +65,12 @@ class Side:
     def _prepare(self, cql: str, page_size: int) -> LogStatement:
         return self._session.prepare(cql, page_size=page_size, doing=self._doing)
 
-    def groups(self, low: int, high: int) -> Iterator[tuple[int, dict[Key, Cells]]]:
-        """Yield the rows of each token in ``(low, high]``, by key; tokens rise."""
+    def groups(self, low: int, high: int) -> Iterator[Group]:
+        """Yield the tokens in ``(low, high]`` that have rows, and these, in the order of the table; tokens rise."""
         rows = (row for page in self._pages(self._scan, (low, high)) for row in page.cells())
         for token, group in groupby(rows, key=lambda row: row[0]):
             assert token is not None
-            yield _TOKEN.unpack(token)[0], {row[1 : 1 + self.key_size]: self._compared(row, 1) for row in group}
+            yield _TOKEN.unpack(token)[0], ((row[1 : 1 + self.key_size], self._compared(row, 1)) for row in group)
 
     def row(self, key: Key) -> Cells | None:
         """Return the row of *key* as it is now, None if there is none."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import attrs
@@ -16,11 +17,17 @@ from ..cdc.rows import Cells, decoder_for
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, TableNotFound
 from .schema import check_target, read_columns
-from .side import Key, Side
+from .side import Group, Key, Row, Side
 
 __all__ = ["Difference", "Verdict", "verify"]
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
+
+_MOST_DOUBTS = 1000
+"""How many rows that differ are kept until they are looked at again."""
+
+_MOST_WAITING = 10_000
+"""How many rows of one side wait for those of the other before they are taken to differ."""
 
 
 @attrs.frozen
@@ -41,16 +48,19 @@ class Difference:
 class Verdict:
     """What a comparison found. ``rows`` of the source were compared.
 
-    ``differences`` are those that stayed after they were looked at again; ``more``: there were too many to go on.
+    ``differences`` are those that stayed when they were looked at again; ``more``: the comparison ended early, because
+    there were too many to go on. ``unsettled`` rows could not be judged: wherever the two sides differ, the source had
+    changed within the lag at each look.
     """
 
     rows: int
     differences: tuple[Difference, ...]
     more: bool = False
+    unsettled: int = 0
 
     @property
     def same(self) -> bool:
-        """Whether the copy is right."""
+        """Whether no difference was found."""
         return not self.differences
 
 
@@ -77,12 +87,13 @@ def verify(
 
     Rows are compared by the columns of the source: values byte by byte, and of those that are written as a whole also
     the write time and whether they expire; when they expire may differ. What differs is read again after *lag*, up
-    to *looks* times, because the change may have been on its way. Each of *workers* holds the rows of one token of each
-    side in memory.
+    to *looks* times, because the change may have been on its way; it counts as a difference if it still differs and
+    has not changed at the source within the last *lag*. Memory is bounded whatever the size of the table and of its
+    partitions: a page of each side for each of *workers*, and the keys of some thousand rows that differ.
 
     Args:
         lag: at least what a change takes to arrive, the lag of the replicator included.
-        limit: how many differing rows to tell of; with more than ten times as many the comparison ends early.
+        limit: how many differing rows to tell of; with more the comparison ends early.
         ranges: how many parts the ring is read in.
         on_progress: called with the ranges done, and their number; by this thread.
 
@@ -101,28 +112,36 @@ def verify(
     names = (to_keyspace, to_table or table)
     table_there = check_target(table_here, read_columns(theirs, *names), names=names)
     clock = clock or SystemClock()
-    stop = stop or Stop()
-    here = Side(ours, table_here, table_here.full_name, page_size, clock, stop)
-    there = Side(theirs, table_here, table_there.full_name, page_size, clock, stop)
-    doubts: set[Key] = set()
-    rows = 0
-    with ThreadPoolExecutor(workers, "rscylla-verify") as pool:
-        parts = [pool.submit(_compare, here, there, low, high) for low, high in _ring(ranges)]
-        try:
-            for done, part in enumerate(parts, 1):
-                count, differing = part.result()
-                rows += count
-                doubts |= differing
-                if on_progress is not None:
-                    on_progress(done, len(parts))
-                if len(doubts) > 10 * limit:
-                    break
-        finally:
-            for part in parts:
-                part.cancel()
-    more = len(doubts) > 10 * limit
-    found = _look_again(here, there, sorted(doubts, key=_sortable)[: 10 * limit], looks, lag)
-    return Verdict(rows, tuple(found[:limit]), more=more or len(found) > limit)
+    over = Stop()  # ends what the workers do, also when the caller's does not
+    forget = (stop or Stop()).on_set(over.set)
+    here = Side(ours, table_here, table_here.full_name, page_size, clock, over)
+    there = Side(theirs, table_here, table_there.full_name, page_size, clock, over)
+    search = _Search(here, there, looks=looks, limit=limit, lag=lag)
+    try:
+        with ThreadPoolExecutor(workers, "rscylla-verify") as pool:
+            parts = [pool.submit(search.compare, low, high) for low, high in _ring(ranges)]
+            try:
+                _follow(search, parts, on_progress)
+            finally:
+                if not all(part.done() for part in parts):
+                    over.set()
+                for part in parts:
+                    part.cancel()
+        if not search.enough:
+            search.look_again()
+    finally:
+        forget()
+    return search.verdict()
+
+
+def _follow(search: _Search, parts: list[Future[None]], on_progress: Callable[[int, int], None] | None) -> None:
+    """Wait for *parts*, or until enough was found."""
+    for done, part in enumerate(parts, 1):
+        part.result()
+        if on_progress is not None:
+            on_progress(done, len(parts))
+        if search.enough:
+            return
 
 
 def _ring(parts: int) -> Iterator[tuple[int, int]]:
@@ -131,62 +150,154 @@ def _ring(parts: int) -> Iterator[tuple[int, int]]:
     return pairwise(edges)
 
 
-def _sortable(key: Key) -> tuple[bytes, ...]:
-    return tuple(cell or b"" for cell in key)
-
-
 # ---------------------------------------------------------------- comparing
 
 
-def _compare(here: Side, there: Side, low: int, high: int) -> tuple[int, set[Key]]:
-    """Return how many rows the source has in a range of tokens, and the keys of those that differ."""
-    count = 0
-    doubts: set[Key] = set()
-    others = there.groups(low, high)
+class _Search:
+    """What was found so far. ``compare`` may be called by several threads at once."""
+
+    def __init__(self, here: Side, there: Side, *, looks: int, limit: int, lag: timedelta) -> None:
+        self._here = here
+        self._there = there
+        self._looks = looks
+        self._limit = limit
+        self._lag = lag
+        self._lock = threading.Lock()
+        self._doubts: dict[Key, None] = {}
+        self._rows = 0
+        self._unsettled = 0
+        self._found: list[Difference] = []
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are more differences than are asked for."""
+        return len(self._found) > self._limit
+
+    def verdict(self) -> Verdict:
+        return Verdict(self._rows, tuple(self._found[: self._limit]), more=self.enough, unsettled=self._unsettled)
+
+    def compare(self, low: int, high: int) -> None:
+        """Compare the rows of a range of tokens. Ends early if enough was found."""
+        for key in _differing(self._counted(self._here.groups(low, high)), self._there.groups(low, high)):
+            with self._lock:
+                self._doubts[key] = None
+                full = len(self._doubts) >= _MOST_DOUBTS
+            if full:
+                self.look_again()
+            if self.enough:
+                return
+
+    def _counted(self, groups: Iterable[Group]) -> Iterator[Group]:
+        for token, rows in groups:
+            yield token, self._counted_rows(rows)
+
+    def _counted_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+        count = 0
+        try:
+            for row in rows:
+                count += 1
+                yield row
+        finally:
+            with self._lock:
+                self._rows += count
+
+    def look_again(self) -> None:
+        """Find out, after some time, which of the doubts were right."""
+        with self._lock:
+            doubts, self._doubts = list(self._doubts), {}
+        found: list[Difference] = []
+        unsettled = 0
+        before = {key: _digest(self._here.row(key)) for key in doubts}
+        for _ in range(self._looks):
+            if not before:
+                break
+            self._here.wait(self._lag)
+            found, unsettled = [], 0
+            for key, digest in list(before.items()):
+                one, other = self._here.row(key), self._there.row(key)
+                if one == other:
+                    del before[key]
+                    continue
+                difference = self._difference(key, one, other, digest)
+                found += [difference] if difference is not None else []
+                unsettled += difference is None
+                before[key] = _digest(one)
+        with self._lock:
+            self._found += found
+            self._unsettled += unsettled
+
+    def _difference(self, key: Key, one: Cells | None, other: Cells | None, before: _Digest) -> Difference | None:
+        """Return how the rows differ; None if all that does was changed at the source since *before*."""
+        now = _digest(one)
+        typed = {
+            column.name: decoder_for(column.type)(cell)
+            for column, cell in zip(self._here.table.key, key, strict=True)
+            if cell is not None
+        }
+        if one is None or other is None:
+            if (before is None) != (now is None):
+                return None
+            return Difference("extra" if one is None else "missing", typed)
+        if before is None or now is None:
+            return None
+        names = self._here.columns  # a column has several cells: value, time, TTL
+        changed = {name for name, earlier, later in zip(names, before, now, strict=True) if earlier != later}
+        differing = dict.fromkeys(name for name, a, b in zip(names, one, other, strict=True) if a != b)
+        columns = tuple(name for name in differing if name not in changed)
+        return Difference("different", typed, columns) if columns else None
+
+
+_Digest = tuple[int, ...] | None
+"""The hashes of a row's cells: whether they have changed shows in much less memory than they take."""
+
+
+def _digest(row: Cells | None) -> _Digest:
+    return None if row is None else tuple(map(hash, row))
+
+
+def _differing(ours: Iterable[Group], theirs: Iterable[Group]) -> Iterator[Key]:
+    """Yield the keys of rows that are not the same on both sides, whose tokens rise."""
+    others = iter(theirs)
     other = next(others, None)
-    for token, rows in here.groups(low, high):
+    for token, rows in ours:
         while other is not None and other[0] < token:
-            doubts.update(other[1])
+            yield from (key for key, _ in other[1])
             other = next(others, None)
-        copied: dict[Key, Cells] = {}
         if other is not None and other[0] == token:
-            copied = other[1]
+            yield from _aligned(rows, other[1])
             other = next(others, None)
-        count += len(rows)
-        doubts.update(key for key in rows.keys() | copied.keys() if rows.get(key) != copied.get(key))
+        else:
+            yield from (key for key, _ in rows)
     while other is not None:
-        doubts.update(other[1])
+        yield from (key for key, _ in other[1])
         other = next(others, None)
-    return count, doubts
 
 
-def _look_again(here: Side, there: Side, doubts: Sequence[Key], looks: int, lag: timedelta) -> list[Difference]:
-    """Return which of *doubts* still differ after some time."""
-    found: list[Difference] = []
-    for _ in range(looks):
-        if not doubts:
-            return []
-        here.wait(lag)
-        found, left = [], []
-        for key in doubts:
-            difference = _difference(here, there, key)
-            if difference is not None:
-                found.append(difference)
-                left.append(key)
-        doubts = left
-    return found
+def _aligned(ours: Iterable[Row], theirs: Iterable[Row]) -> Iterator[Key]:
+    """Yield the keys of rows that are not the same on both sides, which have the same order.
 
-
-def _difference(here: Side, there: Side, key: Key) -> Difference | None:
-    one, other = here.row(key), there.row(key)
-    if one == other:
-        return None
-    typed = {
-        column.name: decoder_for(column.type)(cell)
-        for column, cell in zip(here.table.key, key, strict=True)
-        if cell is not None
-    }
-    if one is None or other is None:
-        return Difference("extra" if one is None else "missing", typed)
-    names = (name for name, a, b in zip(here.columns, one, other, strict=True) if a != b)
-    return Difference("different", typed, tuple(dict.fromkeys(names)))
+    So what comes before two rows with one key, and has met none with its own, has none. Were the order another, keys
+    would be yielded that do not differ, which shows when their rows are read again.
+    """
+    waiting: tuple[dict[Key, Cells], dict[Key, Cells]] = ({}, {})
+    for pair in zip_longest(ours, theirs):
+        for row, mine, others in zip(pair, waiting, reversed(waiting), strict=True):
+            if row is None:
+                continue
+            key, cells = row
+            if key not in others:
+                mine[key] = cells
+                continue
+            yield from mine
+            mine.clear()
+            for earlier in list(others):
+                if others.pop(earlier) != cells or earlier != key:
+                    yield earlier
+                if earlier == key:
+                    break
+        if sum(map(len, waiting)) > _MOST_WAITING:
+            for side in waiting:
+                yield from side
+                side.clear()
+    for side in waiting:
+        yield from side

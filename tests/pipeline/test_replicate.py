@@ -415,6 +415,55 @@ def test_a_change_on_its_way_is_no_difference(place: Place) -> None:
     assert not place.verify(clock=ManualClock()).differences
 
 
+COMPARING = sys.modules["rscylla.replicate.verify"]
+
+
+def test_more_changes_on_their_way_than_are_kept_in_mind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(COMPARING, "_MOST_DOUBTS", 3)
+    place.run(SOURCE)
+    inserts = [f"INSERT INTO {{src}}.t (pk, ck, v) VALUES ({n % 7}, {n}, 1)" for n in range(60)]
+    place.run(*inserts)
+    place.replicate()
+    place.run(*inserts, "DELETE FROM {dst}.t WHERE pk = 6 AND ck = 55")
+
+    class Clock(ManualClock):
+        def wait(self, stop: rscylla.Stop, seconds: float) -> bool:
+            place.replicate()
+            place.run("DELETE FROM {dst}.t WHERE pk = 6 AND ck = 55")
+            return super().wait(stop, seconds)
+
+    verdict = place.verify(clock=Clock(), limit=2, workers=1)
+    assert [dict(d.key) for d in verdict.differences] == [{"pk": 6, "ck": 55}]
+    assert (verdict.rows, verdict.more, verdict.unsettled) == (60, False, 0)
+
+
+def test_what_changes_all_the_time_is_not_judged_but_the_rest_of_its_row_is(place: Place) -> None:
+    place.run(SOURCE, *(f"INSERT INTO {{src}}.t (pk, ck, v, l) VALUES ({n}, 1, 1, [1])" for n in range(3)))
+    place.replicate()
+
+    class Clock(ManualClock):
+        def wait(self, stop: rscylla.Stop, seconds: float) -> bool:
+            place.run(
+                "UPDATE {src}.t SET v = 2 WHERE pk = 0 AND ck = 1",
+                "UPDATE {src}.t SET v = 2 WHERE pk = 1 AND ck = 1",
+            )
+            return super().wait(stop, seconds)
+
+    place.run("UPDATE {dst}.t SET l = [2] WHERE pk = 1 AND ck = 1", "UPDATE {src}.t SET v = 2 WHERE pk = 0 AND ck = 1")
+    verdict = place.verify(clock=Clock())
+    assert verdict.differences == (Difference("different", {"pk": 1, "ck": 1}, ("l",)),)
+    assert verdict.unsettled == 1
+
+
+def test_a_comparison_ends_early_and_does_not_read_the_rest(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(COMPARING, "_MOST_DOUBTS", 5)
+    place.run(SOURCE, f"CREATE TABLE {{dst}}.t ({COLUMNS}, PRIMARY KEY (pk, ck))")
+    place.run(*(f"INSERT INTO {{src}}.t (pk, ck, v) VALUES (1, {n}, 1)" for n in range(100)))
+    verdict = place.verify(limit=3, page_size=10)
+    assert (len(verdict.differences), verdict.more, verdict.same) == (3, True, False)
+    assert verdict.rows < 20
+
+
 def test_bad_numbers_are_refused(place: Place) -> None:
     with pytest.raises(rscylla.ConfigError, match="1 or more"):
         place.verify(limit=0)
