@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -27,7 +28,8 @@ class Events:
     """Events for ``async for``; made by ``events``. For one task at a time.
 
     An event counts as done when the next one is asked for, or when ``commit`` is called. Its cursor is then saved, if
-    there is a store, behind the loop. So after ``break`` or an error the last event comes again.
+    there is a store, behind the loop. So after ``break`` or an error the last event comes again: it is also the first
+    of another ``async for`` over the same object.
 
     Use it as an ``async with`` block to be sure that the stream is closed and all is saved where the block ends. One
     that is dropped without that is closed in the background.
@@ -40,16 +42,21 @@ class Events:
         self._forget = stop.on_set(self._signal.set) if stop is not None else lambda: None
         self._started = False
         self._asking = False
-        self._at: tuple[int, float] | None = None  # age and time at which the event in hand was handed out
+        self._hand: Event | None = None  # what was handed out last, until it is done
+        self._at = 0, 0.0  # its age and the time when it was
+        self._again = False
+        self._told = False
         # What the thread needs, it has by itself: it must not keep this object alive.
-        self._finalizer = weakref.finalize(self, _drop, self._signal, bridge)
+        self._finalizer = weakref.finalize(self, _drop, self._signal, bridge, self._forget)
         self._finalizer.atexit = False
 
     def __aiter__(self) -> Self:
+        """Begin with the event at hand, if there is one: the loop that got it was left before it was done."""
+        self._again = self._hand is not None
         return self
 
     async def __anext__(self) -> Event:
-        """Return the next event; the one before is done now.
+        """Return the next event; the one before is done now, unless an iteration begins with it.
 
         Raises:
             StopAsyncIteration: the stream reached the head it was asked for, the stop signal is set, or it was closed.
@@ -60,8 +67,10 @@ class Events:
         self._asking = True
         try:
             self._start()
-            self._done()
-            event = await self._bridge.next() if self._started else None
+            event = self._repeated()
+            if event is None:
+                self._done()
+                event = await self._bridge.next() if self._started else None
         finally:
             self._asking = False
         if event is None:
@@ -71,8 +80,18 @@ class Events:
         clock, series = self._spec.clock, self._spec.series
         now_us, at = clock.now_us(), clock.monotonic()
         series.arrived(event.timestamp_us, now_us, at)
-        self._at = now_us - event.timestamp_us, at
+        self._hand, self._at = event, (now_us - event.timestamp_us, at)
         return event
+
+    def _repeated(self) -> Event | None:
+        """Return the event at hand if an iteration begins with it; at an end it is left to a later run."""
+        if not self._again:
+            return None
+        self._again = False
+        if not self._signal.is_set():
+            return self._hand
+        self._abandon()
+        return None
 
     async def commit(self) -> None:
         """Count the event that was handed out last as done, and return when its cursor is saved for good.
@@ -89,14 +108,15 @@ class Events:
         """Close the stream and return when all that was done is saved. The event in hand comes again. Repeatable.
 
         Raises:
-            RunError: something could not be closed or saved.
+            RunError: something could not be closed or saved. What was raised before is not raised again.
         """
         self._forget()
         self._signal.set()
-        self._bridge.abandon()
+        self._abandon()
         if self._started:
             await self._bridge.over()
-            self._check_end()
+            if not self._told:
+                self._check_end()
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -108,7 +128,7 @@ class Events:
         try:
             await self.aclose()
         except Exception as then:
-            if error is None or then is error:
+            if error is None:
                 raise
             error.add_note(f"then closing the events failed too: {then}")
 
@@ -118,15 +138,20 @@ class Events:
             in_thread(self._bridge, self._spec, self._signal, lambda spec, stop: reflex.run(spec, stop=stop))
 
     def _done(self) -> None:
-        if self._at is not None:
+        if self._hand is not None:
             age_us, at = self._at
             self._spec.series.handled("consumed", age_us, self._spec.clock.monotonic() - at)
-            self._at = None
+            self._hand = None
         self._bridge.done()
+
+    def _abandon(self) -> None:
+        self._hand = None
+        self._bridge.abandon()
 
     def _check_end(self) -> None:
         error = self._bridge.error
         if error is not None and not isinstance(error, HeadReached | Stopped):
+            self._told = True
             raise error
 
 
@@ -142,7 +167,7 @@ def events(
     flush_timeout: timedelta = timedelta(seconds=10),
     registry: CollectorRegistry | None = None,
 ) -> Events:
-    """Return the events of *stream* for ``async for``. Nothing is read before the first one is asked for.
+    """Return the events of *stream* for ``async for``. Nothing is read before one is asked for, or its block entered.
 
     A thread of its own reads them, ahead of the loop. The iteration ends at the head, if the options ask for one, and
     when *stop* is set; else it waits for more.
@@ -190,7 +215,8 @@ class _Nowhere:
         """Nothing is open."""
 
 
-def _drop(signal: Stop, bridge: Bridge) -> None:
+def _drop(signal: Stop, bridge: Bridge, forget: Callable[[], None]) -> None:
     """Close what nobody holds any more, without waiting for it."""
+    forget()
     signal.set()
     bridge.abandon()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import attrs
 
 from .. import reflex
 from ..clock import Stop
-from ..errors import ConfigError, HeadReached, Stopped
+from ..errors import ConfigError, HeadReached, RscyllaError, Stopped
 from ..event import Event
 from ..reflex import Backoff, Spec
 from ..reflex._lane import entered
@@ -32,7 +33,8 @@ async def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
     the newest: a crash repeats what was done since the last write began.
 
     When the task is cancelled, the stream is closed at once, the event at hand does not count as done, and the task
-    ends when what was done before is saved.
+    ends when what was done before is saved. A cancellation that the consumer meets in what it awaits, when nobody
+    cancelled the task, is an error like any other.
 
     Raises:
         HeadReached, Stopped, RunError: as ``rscylla.run``.
@@ -102,12 +104,28 @@ async def _handle(spec: Spec, consumer: AsyncConsumer, bridge: Bridge, event: Ev
         try:
             await consumer.aconsume(event, spec.fate)
             spec.fate.tempt("after_consume")
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            bridge.failed(event, _cancelled_within(spec.name, error))
         except Exception as error:  # noqa: BLE001 - raised by the run, with the event's name
             bridge.failed(event, error)
         else:
             bridge.done()
         finally:
             activity.end()
+
+
+def _cancelled_within(name: str, error: asyncio.CancelledError) -> RscyllaError:
+    """Return what a run fails with if its consumer met a cancellation that nobody asked of the task.
+
+    Passed on it would end the task as if it had been told to end, and a ``TaskGroup`` would say nothing of that.
+    """
+    failure = RscyllaError(f'consumer "{name}": something that it awaited had been cancelled, though its task was not')
+    failure.resumable = True
+    failure.__cause__ = error
+    return failure
 
 
 def spec_for(spec: Spec, bridge: Bridge) -> Spec:

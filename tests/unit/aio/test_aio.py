@@ -164,6 +164,81 @@ def test_a_new_iteration_goes_on_where_the_last_one_was() -> None:
     assert store.durable == {"billing": "e4"}
 
 
+def test_an_event_that_the_body_failed_on_is_the_first_of_the_next_loop() -> None:
+    store, got, failures = FakeCursorStore(), list[str](), [ValueError("no"), ValueError("again")]
+
+    async def main() -> None:
+        async with aio.events(FakeStream(EVENTS), StreamToHead(), store=store, name="billing") as feed:
+            for _ in range(3):
+                try:
+                    async for e in feed:
+                        if e.id == "e2" and failures:
+                            raise failures.pop()
+                        got.append(e.id)
+                except ValueError:
+                    await until(lambda: store.durable == {"billing": "e1"})
+
+    asynchronously(main)
+    assert (got, store.durable) == (IDS, {"billing": "e4"})
+
+
+def test_a_loop_after_a_commit_goes_on_with_the_next_event() -> None:
+    async def main() -> list[str]:
+        got = []
+        async with aio.events(FakeStream(EVENTS), StreamToHead()) as feed:
+            async for e in feed:
+                got.append(e.id)
+                if e.id == "e1":
+                    await feed.commit()
+                    break
+            return got + [e.id async for e in feed]
+
+    assert asynchronously(main) == IDS
+
+
+def test_a_loop_that_begins_after_the_stop_leaves_the_event_at_hand() -> None:
+    stop, store = Stop(), FakeCursorStore()
+
+    async def main() -> list[Event]:
+        async with aio.events(FakeStream(EVENTS), store=store, name="billing", stop=stop) as feed:
+            async for e in feed:
+                if e.id == "e2":
+                    break
+            stop.set()
+            return [e async for e in feed]
+
+    assert asynchronously(main) == []
+    assert store.durable == {"billing": "e1"}
+
+
+def test_an_error_that_was_raised_is_not_raised_again_where_the_block_ends() -> None:
+    stream = FakeStream(EVENTS)
+    stream.fail("recv", rscylla.QueryTimeout("slow"), index=2)
+
+    async def main() -> None:
+        async with aio.events(stream) as feed:
+            with pytest.raises(RunError):
+                async for _ in feed:
+                    pass
+
+    asynchronously(main)
+
+
+def test_events_that_are_dropped_leave_nothing_at_the_stop_signal() -> None:
+    stop = Stop()
+
+    async def main() -> None:
+        for _ in range(3):
+            feed = aio.events(FakeStream(EVENTS), stop=stop)
+            await anext(feed)
+            del feed
+            gc.collect()
+        await until(lambda: not ours())
+
+    asynchronously(main)
+    assert stop._callbacks == {}
+
+
 def test_progress_moves_the_cursor_without_an_event() -> None:
     store = FakeCursorStore()
 
@@ -403,6 +478,29 @@ def test_fate_strikes_after_the_consumer_and_before_the_cursor(point: str) -> No
     assert isinstance(caught.value.__cause__, FateError)
     assert bench.got[0] == "e0"
     assert bench.store.durable == {}
+
+
+def test_a_cancellation_that_nobody_asked_of_the_task_is_an_error() -> None:
+    """Else a group would take the consumer for ended, and say nothing."""
+    cancelled = [True]
+
+    async def meets(e: Event, fate: Fate) -> None:
+        if e.id == "e2" and cancelled:
+            cancelled.clear()
+            shared = asyncio.get_running_loop().create_future()
+            shared.cancel()
+            await shared
+
+    bench, told = Bench(meets), list[Exception]()
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(aio.run_forever(bench.spec(StreamToHead()), on_error=told.append))
+
+    asynchronously(main)
+    assert bench.got == IDS
+    assert [type(error) for error in told] == [RunError]
+    assert "had been cancelled, though its task was not" in str(told[0])
 
 
 def test_run_forever_tries_again_from_the_saved_cursor() -> None:
