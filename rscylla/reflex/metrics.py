@@ -133,9 +133,10 @@ class ConsumerSeries:
             self._counting = self._reporting = None
 
     def finished(self) -> None:
-        """Drop the gauges of lag: this consumer is meant to be down, so its lag is no news."""
+        """Drop the gauges of lag, and what failed last: this consumer is meant to be down, so neither is news."""
         with self._lock:
             self._finished = True
+            self._failing = ("", 0)
 
     def started(self) -> None:
         """Bring the gauges of lag back."""

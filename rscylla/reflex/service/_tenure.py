@@ -84,12 +84,16 @@ class Keeper:
         """Say that nothing runs any more that belonged to the last tenure."""
         self._resume.set()
 
-    def stop(self, seconds: float, *, release: bool) -> None:
-        """Renew no more, and *release* the lease if it is held; wait for that at most *seconds* of real time."""
+    def stop(self, *, release: bool) -> None:
+        """Renew no more, and *release* the lease if it is held; ``join`` waits for that."""
         self._release = release
         self._stop.set()
         self._resume.set()
+
+    def join(self, seconds: float) -> bool:
+        """Wait until it has ended, at most *seconds* of real time; return whether it has."""
         self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         try:

@@ -124,6 +124,7 @@ class Worker:
             if self._stop.is_set() and isinstance(error, Exception):
                 # It was stopped all the same; what could not be saved comes again.
                 log.warning('lane "%s": %s; it had been stopped', self.name, error)
+                self.spec.series.finished()
                 return "stopped"
             self.failure = ServiceFailed(f'lane "{self.name}" cannot go on: {error}', consumer=self.name)
             self.failure.__cause__ = error

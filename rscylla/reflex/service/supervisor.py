@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
@@ -33,8 +33,8 @@ log = logging.getLogger("rscylla.service")
 HUNG = 3
 """Exit code when a consumer did not end in time, so that not all is known to be saved."""
 
-KEEPER_TIMEOUT_S = 10.0
-"""How long giving the lease back may take; else it expires by itself."""
+RELEASE_S = 1.0
+"""How long giving the lease back may take though there is no time left; else it expires by itself."""
 
 LOOK_S = 0.5
 """The main thread wakes that often, because a signal that another thread took does not wake it."""
@@ -54,8 +54,9 @@ class Service:
     - With a *lease* it stands by until it holds it, stops its lanes at once when it loses it, and stands by again.
     - With a *port* it answers ``/metrics``, ``/healthz`` and ``/readyz``.
 
-    Exit codes: 0 done or stopped, everything is saved; 1 a lane was given up, ``failure`` says why; 3 a consumer was
-    left because it hung; 128 and the number of the signal if it was asked twice. Whatever was not saved comes again.
+    Exit codes: 0 done or stopped, and a cursor that could not be saved then was logged; 1 a lane was given up,
+    ``failure`` says why; 3 a consumer was left because it hung; 128 and the number of the signal if it was asked twice.
+    Whatever was not saved comes again.
 
     Args:
         specs: What to run, each under a consumer name of its own; several together, as ``shard_specs`` and
@@ -330,6 +331,7 @@ class Service:
         self._stopping = True
         try:
             self._term.set()
+            ends_at = self._deadline or self._real.monotonic() + self._stop_timeout_s
             left = self._await_lanes()
             for worker in left:
                 event = worker.spec.series.activity.longest()[1]
@@ -340,16 +342,30 @@ class Service:
                 )
             if self._keeper is not None:
                 # Where somebody may still act under it, the lease is left to expire by itself.
-                self._keeper.stop(KEEPER_TIMEOUT_S if len(self._signals) < 2 else 0.0, release=not left)
+                self._keeper.stop(release=not left)
+                if not left:
+                    self._await(self._keeper, max(ends_at, self._real.monotonic() + RELEASE_S))
             self.exit_code = self._code(left)
         finally:
             self._supervised = False
             if self._depth is not None:
                 self._depth.stop()
-            self._hide()
+            with suppress(KeyError):  # another Service of the same names has hidden them
+                self._hide()
             if self._endpoint is not None:
                 self._endpoint.close()
             self._ended.set()
+
+    def _await(self, keeper: Keeper, ends_at: float) -> None:
+        """Wait until the lease is given back; not longer than *ends_at*, nor once a second signal came."""
+        while len(self._signals) < 2 and (left_s := ends_at - self._real.monotonic()) > 0:
+            if keeper.join(min(left_s, LOOK_S)):
+                return
+            with suppress(Empty):
+                while True:
+                    what, about = self._inbox.get_nowait()
+                    if what == "halt":
+                        self._halted(about)
 
     def _code(self, left: list[Worker]) -> int:
         if len(self._signals) > 1 and left:
@@ -475,4 +491,5 @@ def _signals(halt: Callable[[int], None]) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # else it was not Python that set it, and Python cannot bring it back
+                signal.signal(number, handler)

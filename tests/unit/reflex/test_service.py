@@ -604,6 +604,51 @@ def test_a_consumer_that_goes_on_without_the_lease_ends_the_process(bench: Bench
     assert lease.released == 0, "it may still act"
 
 
+def test_a_second_signal_does_not_wait_for_the_lease_to_be_given_back(
+    bench: Bench, sigterm_is_harmless: list[int]
+) -> None:
+    giving_back, answered = threading.Event(), threading.Event()
+
+    class Silent(FakeLease):
+        def release(self) -> None:
+            giving_back.set()
+            answered.wait()
+
+    service = bench.service(bench.spec(), lease=Silent(), stop_timeout=timedelta(days=1))
+
+    def ask_twice() -> None:
+        until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert giving_back.wait(PATIENCE_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask_twice, daemon=True).start()
+    try:
+        assert service.run() == 0
+    finally:
+        answered.set()
+    assert sigterm_is_harmless == []
+
+
+def test_a_replica_that_stands_by_again_raises_no_alarm(bench: Bench) -> None:
+    """What failed here, and how far behind this was, is the next holder's affair."""
+    lease, failed = FakeLease(), threading.Event()
+
+    def fn(event: Any, fate: Any) -> None:
+        failed.set()
+        raise ValueError("poison")
+
+    spec = bench.spec(consumer=Consumer("billing", fn, registry=bench.registry, clock=bench.clock))
+    with bench.service(spec, lease=lease, restarts=Restarts(most=None, backoff=QUICK)) as service:
+        assert failed.wait(PATIENCE_S)
+        until(lambda: bench.scrape()["rscylla_failing_event_attempts", "billing"] >= 5, "the alarm is due")
+        bench.store.fail("flush", QueryFailed("the cursor table is gone"), times=1_000_000)
+        lease.lose()
+        until(lambda: service.facts().lanes[0].state == "standby", "it stands by")
+        assert bench.scrape()["rscylla_failing_event_attempts", "billing"] == 0
+        assert ("rscylla_watermark_lag_seconds", "billing") not in bench.scrape()
+
+
 def test_a_lease_that_cannot_be_had_ends_the_service(bench: Bench) -> None:
     lease = FakeLease(free=False)
     lease.error = QueryFailed("no such table")
