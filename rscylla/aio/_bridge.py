@@ -114,6 +114,7 @@ class _Work:
                 ended = self._last and not done
             self.prefix.done(*done)  # saves the last of them only; a failure ends the run
             if asked:
+                self.prefix.settle()  # the run's thread may be the one that commits, for its progress
                 try:
                     self._flush()
                 except Exception as error:  # noqa: BLE001 - ends the run

@@ -179,7 +179,7 @@ class Ledger:
 
     def find(self, key: Any) -> bool:
         """Note that the sweep hands out the event at *key*; return whether that is the first time in a row."""
-        first, self._found = key != self._found, key
+        first, self._found = bool(key != self._found), key
         return first
 
     def passed_for(self, key: Any) -> float:

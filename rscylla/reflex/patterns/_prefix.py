@@ -101,6 +101,16 @@ class Prefix:
                     self._unfinished -= 1
         self._commit()
 
+    def settle(self) -> None:
+        """Wait until what is done now is committed, by whichever thread, or cannot be."""
+        while True:
+            self._commit()
+            with self._changed:
+                if self._committing:
+                    self._changed.wait(LOOK_AGAIN_S)
+                elif self._closed or not (self._entries and self._entries[0].done):
+                    return
+
     def drain(self) -> None:
         """Wait until everything is done and committed.
 

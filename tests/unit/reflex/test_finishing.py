@@ -180,6 +180,27 @@ def test_an_interrupt_before_a_cursor_is_saved_does_not_hold_up_the_end() -> Non
     assert store.durable == {}
 
 
+def test_what_another_thread_commits_is_waited_for() -> None:
+    committing, let = threading.Event(), threading.Event()
+
+    class Slow(FakeCursorStore):
+        def set_cursor(self, consumer: str, cursor: str) -> None:
+            committing.set()
+            assert let.wait(LONG_S)
+            super().set_cursor(consumer, cursor)
+
+    prefix = Prefix(Scope(NAME, store := Slow(), ManualClock(), NO_FATE, Stop(), moved=lambda: None))
+    first, second = (prefix.add(event) for event in events(2))
+    other = threading.Thread(target=prefix.done, args=(first,))
+    other.start()
+    assert committing.wait(LONG_S)
+    prefix.done(second)  # leaves it to the other one
+    threading.Timer(0.01, let.set).start()
+    prefix.settle()
+    assert store.durable == {NAME: "e2"}
+    other.join(LONG_S)
+
+
 def test_after_the_end_nothing_is_committed() -> None:
     scope = Scope(NAME, store := FakeCursorStore(), ManualClock(), NO_FATE, Stop(), moved=lambda: None)
     prefix = Prefix(scope)
