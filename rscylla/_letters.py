@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -18,6 +19,9 @@ T = TypeVar("T")
 DEAD, REPLAYED, DISCARDED = "dead", "replayed", "discarded"
 STATUSES = (DEAD, REPLAYED, DISCARDED)
 """What may have become of a letter: nothing yet, it was handled after all, somebody decided against it."""
+
+MAX_TRACEBACK = 16_000
+"""Characters of a traceback that are kept: its end, where the cause is."""
 
 
 @attrs.frozen
@@ -115,3 +119,16 @@ class DeadLetter:
     failed_at: datetime
     status: str = DEAD
     audit: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, consumer: str, event: Event, error: Exception, *, attempts: int, failed_at: datetime) -> DeadLetter:
+        """Return the letter of *event*, whose last attempt of *attempts* ended with *error*."""
+        kind = type(error)
+        return cls(
+            consumer,
+            KeptEvent.of(event),
+            attempts,
+            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
+            "".join(traceback.format_exception(error))[-MAX_TRACEBACK:],
+            failed_at,
+        )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-import attrs
 import typer
 
 import rscylla
@@ -80,21 +78,15 @@ def list_(
         raise rscylla.ConfigError(f"--status {status}: give one of {', '.join(STATUSES)}")
     with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, letters):
         if count:
-            counts = sorted(letters.count_letters(consumer).items())
-        else:
-            found = list(letters.list_letters(consumer, status=None if status == "all" else status))
-    if count:
+            _tell_counts(sorted(letters.count_letters(consumer).items()), as_json=as_json)
+            return
+        found = letters.list_letters(consumer, status=None if status == "all" else status)
         if as_json:
-            for name, number in counts:
-                typer.echo(json_line({"consumer": name, "dead": number}))
-        else:
-            table(("consumer", "dead"), [(name, str(number)) for name, number in counts])
-    elif as_json:
-        for letter in found:
-            typer.echo(json_line(_brief(letter)))
-    else:
-        head = ("consumer", "event", "failed", "attempts", "error", "status", "key", "event id")
-        table(head, [_line(letter) for letter in found])
+            for letter in found:
+                typer.echo(json_line(_brief(letter)))
+            return
+        rows = [_line(letter) for letter in found]  # and not the letters: their values and tracebacks are large
+    table(("consumer", "event", "failed", "attempts", "error", "status", "key", "event id"), rows)
 
 
 @app.command("show")
@@ -167,16 +159,17 @@ def replay(
         letters,
     ):
         chosen = _chosen(letters, consumer, event_ids or [], everything=everything)
-        source, failed = _source(session, of), 0
+        source, replayed, failed = _source(session, of), 0, 0
         for letter in chosen:
             error = _replay(letters, letter, handle, source, reason)
+            replayed += error is None
             failed += error is not None
             done = "replayed" if error is None else "dead"
             if as_json:
                 typer.echo(json_line({"event_id": letter.event.id, "status": done, "error": error}))
             else:
                 typer.echo(f"{done}  {letter.event.id}{f'  {error}' if error else ''}")
-    say(f"{len(chosen) - failed} replayed, {failed} failed")
+    say(f"{replayed} replayed, {failed} failed")
     if failed:
         raise typer.Exit(Exit.FAILED)
 
@@ -219,6 +212,14 @@ def schema(store: Keyspace, table_name: Table = DEFAULT_LETTER_TABLE, as_json: J
 # ---------------------------------------------------------------- letters
 
 
+def _tell_counts(counts: list[tuple[str, int]], *, as_json: bool) -> None:
+    if not as_json:
+        table(("consumer", "dead"), [(name, str(number)) for name, number in counts])
+        return
+    for name, number in counts:
+        typer.echo(json_line({"consumer": name, "dead": number}))
+
+
 def _brief(letter: rscylla.DeadLetter) -> dict[str, Any]:
     """Return what a letter is about, without the values of columns that are not keys."""
     event = letter.event
@@ -252,12 +253,12 @@ def _find(letters: ScyllaDeadLetters, consumer: str, event_id: str) -> rscylla.D
 
 def _chosen(
     letters: ScyllaDeadLetters, consumer: str, event_ids: list[str], *, everything: bool
-) -> list[rscylla.DeadLetter]:
+) -> Iterable[rscylla.DeadLetter]:
     """Return the letters that the arguments name; naming one that was resolved before is allowed."""
     if bool(event_ids) == everything:
         raise rscylla.ConfigError("name the events, or give --all for all that are dead")
     if everything:
-        return list(letters.list_letters(consumer))
+        return letters.list_letters(consumer)
     return [_find(letters, consumer, event_id) for event_id in event_ids]
 
 
@@ -268,6 +269,9 @@ Handle = Callable[[rscylla.Event, Any], None]
 
 def _load(name: str) -> Handle:
     """Return the function, or the ``consume`` of the consumer, that ``module:function`` names.
+
+    Of a consumer that others are wrapped around it is the innermost: ``dead_letter`` and ``best_effort`` would return
+    as if the event had been handled.
 
     Raises:
         ConfigError: there is no such thing.
@@ -283,6 +287,8 @@ def _load(name: str) -> Handle:
             found = getattr(found, part)
     except (ModuleNotFoundError, AttributeError) as error:
         raise rscylla.ConfigError(f"--to {name}: {error}; is it run in the right directory?") from error
+    while hasattr(found, "consume") and hasattr(getattr(found, "inner", None), "consume"):
+        found = found.inner
     handle = getattr(found, "consume", found)
     if not callable(handle):
         raise rscylla.ConfigError(f"--to {name}: it is neither a function nor a consumer")
@@ -305,22 +311,19 @@ def _replay(
     source: rscylla.Stream | None,
     reason: str,
 ) -> str | None:
-    """Hand one event over and keep what came of it; return the kind of the error, if there was one."""
-    event = letter.event if source is None else _from_log(source, letter.event)
+    """Hand one event over and keep what came of it; return what went wrong, if something did."""
+    try:
+        event = letter.event if source is None else _from_log(source, letter.event)
+    except rscylla.CursorError:
+        return f"no longer in the log of {source}; without --of what was kept is handed over"
     try:
         handle(event, rscylla.NO_FATE)
     except Exception as error:  # noqa: BLE001 - kept with the letter, and told
-        kind = type(error).__qualname__
-        letters.put(
-            attrs.evolve(
-                letter,
-                attempts=letter.attempts + 1,
-                error=kind,
-                traceback="".join(traceback.format_exception(error)),
-                failed_at=datetime.now(UTC),
-            )
+        again = rscylla.DeadLetter.of(
+            letter.consumer, letter.event, error, attempts=letter.attempts + 1, failed_at=datetime.now(UTC)
         )
-        return kind
+        letters.put(again)
+        return again.error
     letters.resolve_letter(letter, "replayed", reason=reason)
     return None
 
@@ -346,6 +349,4 @@ def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:
         finally:
             client.close()
     except (rscylla.HeadReached, rscylla.CursorExpired) as error:
-        raise rscylla.CursorError(
-            f"the log of {source} no longer has the event; leave out --of to hand over what was kept of it"
-        ) from error
+        raise rscylla.CursorError(f"the log of {source} no longer has the event") from error

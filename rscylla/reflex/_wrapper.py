@@ -32,6 +32,11 @@ class Wrapper:
         return self._inner.name
 
     @property
+    def inner(self) -> Consumer:
+        """The consumer that this one wraps."""
+        return self._inner
+
+    @property
     def series(self) -> ConsumerSeries:
         """The numbers of the inner consumer, where it has any; else ``AttributeError``."""
         found: ConsumerSeries = self._inner.series  # type: ignore[attr-defined]

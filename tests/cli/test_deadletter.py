@@ -132,10 +132,28 @@ def test_replay_from_the_log_gives_the_change_as_it_was(
 
 def test_replay_from_a_log_that_has_it_no_more_says_so(deadletter: Run, letters: ScyllaDeadLetters, shop: Shop) -> None:
     shop.cql(f"CREATE TABLE {shop.keyspace}.other (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
-    name = module_with(lambda event, fate: None)
+    name, dead = module_with(lambda event, fate: None), ids(letters)
     ran = deadletter("replay", "billing", "--all", "--to", f"{name}:handle", "--of", f"{shop.keyspace}.other")
-    assert (ran.code, "no longer has the event; leave out --of" in ran.error) == (5, True)
-    assert len(ids(letters)) == 2
+    assert (ran.code, ran.err[-1]) == (1, "0 replayed, 2 failed")
+    why = f"no longer in the log of {shop.keyspace}.other; without --of what was kept is handed over"
+    assert ran.out == [f"dead  {event_id}  {why}" for event_id in dead], "one that is gone keeps no other back"
+    assert [(letter.attempts, letter.error) for letter in letters.list_letters()] == [(2, "ValueError")] * 2
+
+
+@pytest.mark.parametrize("wrap", [rscylla.dead_letter, rscylla.best_effort])
+def test_replay_to_a_consumer_that_lets_go_of_events_does_not_mark_what_fails(
+    deadletter: Run, letters: ScyllaDeadLetters, wrap: Callable[..., rscylla.abc.Consumer]
+) -> None:
+    def handle(event: rscylla.Event, fate: rscylla.Fate) -> None:
+        raise LookupError("still no price")
+
+    name, dead = module_with(handle), ids(letters)
+    module = sys.modules[name]
+    wrapped = wrap(module.consumer, *([letters] if wrap is rscylla.dead_letter else []), retries=0)  # type: ignore[attr-defined]
+    module.service = rscylla.concurrent(wrapped)  # type: ignore[attr-defined]
+    ran = deadletter("replay", "billing", "--all", "--to", f"{name}:service")
+    assert (ran.code, ran.err[-1]) == (1, "0 replayed, 2 failed")
+    assert ids(letters) == dead
 
 
 def test_replay_that_fails_stays_dead_with_the_new_error(deadletter: Run, letters: ScyllaDeadLetters) -> None:
@@ -151,6 +169,14 @@ def test_replay_that_fails_stays_dead_with_the_new_error(deadletter: Run, letter
     [letter] = letters.list_letters("billing")
     assert (letter.event.id, letter.attempts, letter.error) == (first, 3, "LookupError")
     assert "still no price" in letter.traceback
+
+
+def test_the_traceback_of_a_replay_is_bounded_too(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+    def handle(event: rscylla.Event, fate: rscylla.Fate) -> None:
+        raise LookupError("x" * 100_000)
+
+    assert deadletter("replay", "billing", "--all", "--to", f"{module_with(handle)}:handle").code == 1
+    assert [len(letter.traceback) for letter in letters.list_letters()] == [16_000] * 2
 
 
 @pytest.mark.parametrize("to", ["nothing", "nothing:", "no_such_module_at_all:handle", "json:handle", "json:__name__"])

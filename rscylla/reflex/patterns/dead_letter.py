@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
 
 from ... import _timeuuid as tu
-from ..._letters import DeadLetter, KeptEvent
+from ..._letters import DeadLetter
 from ..._retry import Backoff
 from ...abc import Consumer, DeadLetters
 from ...clock import SystemClock
@@ -18,9 +17,6 @@ from ._in_place import InPlace
 __all__ = ["dead_letter"]
 
 logger = logging.getLogger("rscylla.reflex")
-
-MAX_TRACEBACK = 16_000
-"""Characters of a traceback that are kept: its end, where the cause is."""
 
 
 class _DeadLetter(InPlace):
@@ -48,15 +44,8 @@ class _DeadLetter(InPlace):
     def _give_up(self, event: Event, error: Exception, tries: int) -> None:
         lane = current_lane()
         clock = lane.clock if lane is not None else SystemClock()
-        kind = type(error)
-        letter = DeadLetter(
-            consumer=self.name,
-            event=KeptEvent.of(event),
-            attempts=tries,
-            error=kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
-            traceback="".join(traceback.format_exception(error))[-MAX_TRACEBACK:],
-            failed_at=tu.datetime_of(clock.now_us()),
-        )
+        failed_at = tu.datetime_of(clock.now_us())
+        letter = DeadLetter.of(self.name, event, error, attempts=tries, failed_at=failed_at)
         self._letters.put(letter)
         if lane is not None:
             lane.series.count("dead_lettered")
