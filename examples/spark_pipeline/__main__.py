@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import rscylla
@@ -65,37 +65,40 @@ def pipeline(spark: SparkSession, session: rscylla.Session, out: Path, lag: rscy
 
 def picture(spark: SparkSession, out: Path) -> None:
     """Draw what the two tables hold to ``orders.png``."""
+    counts = spark.read.schema(COUNTS).parquet(str(out / "per_minute"))
+    # Two windows may share a minute.
+    minutes = counts.groupBy("minute").agg(*(F.sum(n).alias(n) for n in ("created", "revenue", "cancelled")))
+    states = ParquetTable(spark, str(out / "orders")).rows().groupBy("status").count().orderBy("status")
+    draw(minutes.orderBy("minute").collect(), states.collect(), out / "orders.png")
+
+
+def draw(minutes: Sequence[Row], states: Sequence[Row], path: Path) -> None:
+    """Draw orders and revenue by minute, and how many orders are in which state."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.dates as mdates
     import matplotlib.pyplot as plt
 
-    counts = spark.read.schema(COUNTS).parquet(str(out / "per_minute"))
-    # Two windows may share a minute.
-    minutes = counts.groupBy("minute").agg(*(F.sum(n).alias(n) for n in ("created", "revenue", "cancelled")))
-    rows = minutes.orderBy("minute").collect()
-    states = ParquetTable(spark, str(out / "orders")).rows().groupBy("status").count().orderBy("status").collect()
-    times = [r["minute"] for r in rows]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), width_ratios=(3, 1), layout="constrained")
-    width = timedelta(seconds=50)
-    left.bar(times, [r["created"] for r in rows], width, label="created", color="#4c78a8")
-    left.bar(times, [-r["cancelled"] for r in rows], width, label="cancelled", color="#e45756")
-    left.set_ylabel("orders a minute")
-    left.axhline(0, color="black", linewidth=0.8)
-    money = left.twinx()
-    money.plot(times, [r["revenue"] for r in rows], color="#f58518", label="revenue")
-    money.set_ylabel("revenue a minute")
-    money.set_ylim(bottom=-max(r["revenue"] for r in rows) / 4)
-    left.xaxis.set_major_formatter(mdates.DateFormatter("%H:%M"))
-    handles = [h for axis in (left, money) for h in axis.get_legend_handles_labels()[0]]
-    left.legend(handles=handles, loc="upper left", ncols=3, frameon=False)
-    left.margins(y=0.2)
-    left.set_title("what happened")
-    bars = right.bar([r["status"] for r in states], [r["count"] for r in states], color="#72b7b2")
-    right.bar_label(bars)
-    right.set_title("orders now")
-    figure.savefig(out / "orders.png", dpi=120)
+    figure, axes = plt.subplot_mosaic(
+        [["orders", "now"], ["revenue", "now"]], figsize=(11, 5), width_ratios=(3, 1), layout="constrained"
+    )
+    times, width = [r["minute"] for r in minutes], timedelta(seconds=50)
+    orders, revenue, now = axes["orders"], axes["revenue"], axes["now"]
+    orders.bar(times, [r["created"] for r in minutes], width, label="created", color="#4c78a8")
+    orders.bar(times, [-r["cancelled"] for r in minutes], width, label="cancelled", color="#e45756")
+    orders.axhline(0, color="black", linewidth=0.8)
+    orders.margins(y=0.25)
+    orders.legend(loc="upper left", ncols=2, frameon=False)
+    orders.set_title("orders a minute")
+    revenue.bar(times, [r["revenue"] for r in minutes], width, color="#f58518")
+    revenue.set_title("revenue a minute")
+    revenue.sharex(orders)
+    revenue.xaxis.set_major_formatter(mdates.DateFormatter("%H:%M"))
+    orders.tick_params(labelbottom=False)
+    now.bar_label(now.bar([r["status"] for r in states], [r["count"] for r in states], color="#72b7b2"))
+    now.set_title("orders now")
+    figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
