@@ -65,7 +65,7 @@ def copy_once(spark: SparkSession, options: dict[str, str], output: Path, checkp
         .start()
     )
     try:
-        assert query.awaitTermination(300)
+        assert query.awaitTermination(1500)
     finally:
         query.stop()
     return [progress.sources[0].json for progress in query.recentProgress]
@@ -189,13 +189,13 @@ def test_a_query_that_is_killed_ten_times_writes_every_change_once(
             # Sometimes right after a batch was committed, sometimes in the middle of one.
             watched = checkpoint / dice.choice(["commits", "offsets"])
             goal = numbered(watched) + dice.randint(1, 3)
-            wait_until(lambda w=watched, g=goal, r=running: numbered(w) >= g or r.poll() is not None, seconds=300)
+            wait_until(lambda w=watched, g=goal, r=running: numbered(w) >= g or r.poll() is not None, seconds=900)
             kills += check_started(running.poll() is None, log)
         starts += 1
         assert starts < KILLS + STARTS
     for _ in range(STARTS):
         with program(arguments, log) as running:
-            if check_started(running.wait(600) == 0, log):
+            if check_started(running.wait(1500) == 0, log):
                 break
     assert ids_in(spark, output) == Counter(e.id for e in events)
     assert numbered(checkpoint / "commits") > KILLS
