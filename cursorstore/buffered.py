@@ -179,6 +179,7 @@ class BufferedCursorStore:
             slot.blocked = None
             if slot.pending is None or slot.known is None:
                 slot.known = position
+                slot.error = None  # of a cursor that was dropped: this is the remedy
             return slot.known
 
     def write_quietly(self) -> None:

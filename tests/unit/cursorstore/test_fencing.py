@@ -311,6 +311,25 @@ def test_buffered_cursors_of_an_old_holder_are_dropped(world: World) -> None:
     assert world.cursor == "7"
 
 
+def test_holder_that_comes_back_hears_no_more_of_what_its_last_tenure_could_not_save(world: World) -> None:
+    (old, store), (new, working) = world.process("old"), world.process("new")
+    buffered = BufferedCursorStore(store, codec=CODEC, background=False, clock=world.clock)
+    world.acquire(old)
+    buffered.set_cursor("c", "4")
+    buffered.flush()
+    buffered.set_cursor("c", "5")
+    old.blind = False
+    world.acquire(new)
+    assert working.get_cursor("c") == "4"
+    working.set_cursor("c", "6")
+    buffered.write_quietly()  # as the background does while the service stands by
+    world.acquire(old)
+    assert buffered.get_cursor("c") == "6"
+    buffered.set_cursor("c", "7")
+    buffered.flush()
+    assert world.cursor == "7"
+
+
 def test_cursor_is_copied_from_an_older_store_under_a_lease(world: World) -> None:
     lease, primary = world.process()
     store = ReadThroughCursorStore(primary, MemoryCursorStore(codec=CODEC, cursors={"c": "8"}))
