@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ...abc import Consumer as ConsumerLike
 from ...abc import Fate, RunScope
 from ...errors import ConfigError
 from ...event import Event
+from .._lane import current_lane, entered
 from ..consumer import Consumer
 from ._finishing import Finishing
 from ._prefix import Entry, Prefix, positive
@@ -84,7 +86,9 @@ class _Acknowledged(Finishing[_Handed]):
     def _hand(self, event: Event, fate: Fate) -> None:
         self._handle = self.work.take(event)
         self._handed = True
-        self._fn(event, fate, self._handle)
+        lane = current_lane()  # shown as busy from here on, not while the stream waits for acknowledgements
+        with nullcontext() if lane is None else entered(lane):
+            self._fn(event, fate, self._handle)
         self._returned = True
 
 

@@ -35,7 +35,7 @@ class _FromHead:
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
         chosen = resolve(options)
-        if not after and not chosen.from_head and not self._was_reset():
+        if not after and not self._was_reset():
             after = self._begin(chosen.lag)
         client: StreamClient = self._stream(after, *options, stop=stop)
         return client
@@ -67,8 +67,14 @@ def bootstrap(spec: Spec) -> Spec:
     whose cursor was reset to the oldest event starts there, where the store can tell (``find_cursor``).
 
     Raises:
-        ConfigError: the stream cannot tell its head; ``rscylla.NewStream`` can.
+        ConfigError: the stream cannot tell its head, as ``rscylla.NewStream`` can; or the spec has ``StreamFromHead``,
+            which would skip to the head at each restart.
     """
     if not isinstance(spec.stream, Headed):
         raise ConfigError(f'consumer "{spec.name}": the stream has no head_cursor(lag), so it cannot start at its head')
+    if spec.stream_options.from_head:
+        raise ConfigError(
+            f'consumer "{spec.name}": StreamFromHead skips what happened between two runs; leave it out, bootstrap '
+            "starts a new consumer at the head by itself"
+        )
     return spec.on(_FromHead(spec.stream, spec.store, spec.name))

@@ -110,6 +110,11 @@ def test_the_stream_inside_is_seen_through() -> None:
     assert one.source == "shop.orders"
 
 
+def test_TRAP_1_12_an_option_that_skips_to_the_head_at_each_restart_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leave it out"):
+        bootstrap(spec(HeadedStream(event(1)), FakeCursorStore(), StreamFromHead()))
+
+
 def test_a_stream_that_cannot_tell_its_head_is_refused() -> None:
     with pytest.raises(ConfigError, match="no head_cursor"):
         bootstrap(spec(FakeStream(), FakeCursorStore()))

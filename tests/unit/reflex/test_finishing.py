@@ -356,6 +356,21 @@ def test_what_the_function_raises_ends_the_run() -> None:
     assert failure(bench.run(ack(NAME, refuse, registry=bench.registry))) == ("consume", "e1", cause)
 
 
+def test_a_function_that_hangs_is_seen_and_waiting_for_acknowledgements_is_no_hanging() -> None:
+    bench, busy = Bench(events(3), to_head=False), list[float | None]()
+
+    def work(event: Event, fate: Any, done: Ack) -> None:
+        bench.clock.advance(7)
+        busy.append(bench.sample("rscylla_busy_seconds"))
+
+    bench.start(ack(NAME, work, max_unacked=2, registry=bench.registry))
+    soon(lambda: len(busy) == 2)
+    soon(lambda: bench.sample("rscylla_busy_seconds") == 0)
+    bench.stop.set()
+    bench.end()
+    assert busy == [7, 7]
+
+
 def test_what_recovery_swallows_needs_no_acknowledgement() -> None:
     bench = Bench(events(3))
 
