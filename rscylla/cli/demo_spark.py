@@ -136,7 +136,7 @@ class _Work:
         insert = session.prepare(f"INSERT INTO {name} (id, status, amount, items) VALUES (?, 'new', ?, ?)")
         update = session.prepare(f"UPDATE {name} SET status = ?, items = items + ? WHERE id = ?")
         delete = session.prepare(f"DELETE FROM {name} WHERE id = ?")
-        began = self._clock.monotonic()
+        began = joined = self._clock.monotonic()
         for number in range(events):
             ahead = began + 10.0 * number / events - self._clock.monotonic()
             if ahead > 0 and self._clock.wait(self._stop, ahead):
@@ -144,6 +144,7 @@ class _Work:
             if number == events // 2:
                 self._scylla.add_node(timedelta(seconds=1))
                 self._progress.nodes += 1
+                joined = self._clock.monotonic()
             order = rng.randrange(_ORDERS)
             chance = rng.random()
             if chance < 0.3:
@@ -154,6 +155,8 @@ class _Work:
             else:
                 session.execute(delete, (order,))
             self._progress.written = number + 1
+        # However fast the rest was written: the new generation has begun by the time that the last window ends.
+        self._clock.wait(self._stop, max(0.0, joined + 2.0 - self._clock.monotonic()))
 
     def _follow(self, spark: SparkSession, session: rscylla.Session, path: str) -> Any:
         """Bring a table in files up to date with each window, until all that is written is in it."""
