@@ -18,6 +18,8 @@ import rscylla
 from cursorstore import BufferedCursorStore, ScyllaCursorStore
 
 EMBEDDED_SWEEP_S = 3.0
+HELD_S = 1.0
+PATIENCE_S = 15.0
 
 
 def main() -> None:
@@ -42,14 +44,15 @@ def main() -> None:
             print(f"late, {age(event):.1f} s old: {event.foreign_id}", flush=True)
         else:
             ages.append(age(event))
+        if args.embedded and len(ages) + len(late) == args.orders:
+            stop.set()
 
-    with cluster(args) as (session, options):
+    with cluster(args, stop) as session:
         store = BufferedCursorStore(ScyllaCursorStore(session, "shop", create=True))
         lanes = rscylla.fast_and_sweep(
             rscylla.NewStream(session, "shop", "orders"),
             store,
             rscylla.Consumer("orders-fast", on_order),
-            *options,
             fast=rscylla.StreamLag(seconds=args.fast),
             sweep=rscylla.StreamLag(seconds=sweep),
             force=args.embedded,  # a sweep of a few seconds is for looking at it only
@@ -65,12 +68,12 @@ def age(event: rscylla.Event) -> float:
 
 
 @contextlib.contextmanager
-def cluster(args: argparse.Namespace) -> Iterator[tuple[rscylla.Session, tuple[rscylla.StreamUntil, ...]]]:
-    """Yield a session to the cluster that the arguments name, and options for the stream."""
+def cluster(args: argparse.Namespace, stop: rscylla.Stop) -> Iterator[rscylla.Session]:
+    """Yield a session to the cluster that the arguments name; orders are written to an embedded one meanwhile."""
     if args.host:
         session = rscylla.connect(args.host)
         try:
-            yield session, ()
+            yield session
         finally:
             session.cluster.shutdown()
         return
@@ -83,20 +86,24 @@ def cluster(args: argparse.Namespace) -> Iterator[tuple[rscylla.Session, tuple[r
 
         def write() -> None:
             """Write orders for two seconds; every tenth is answered at once, but carried out up to a second later."""
-            pause = threading.Event()
+            delivered = datetime.now(UTC)
             for order in range(args.orders):
                 if order % 10 == 0:
                     scylla.faults.hold_writes("shop", "orders", times=1)
                 session.execute("INSERT INTO shop.orders (id, state) VALUES (%s, 'new')", (order,))
-                pause.wait(2 / args.orders)
-                if order % 50 == 49:
+                if stop.wait(2 / args.orders):
+                    break
+                if datetime.now(UTC) - delivered > timedelta(seconds=HELD_S):
                     scylla.faults.deliver_held()
-            pause.wait(0.5)
+                    delivered = datetime.now(UTC)
+            stop.wait(HELD_S / 2)
             scylla.faults.deliver_held()
+            stop.wait(PATIENCE_S)  # an order that was held for longer than the sweep's lag is never found
+            stop.set()
 
         writing = threading.Thread(target=write)
         writing.start()
-        yield session, (rscylla.StreamUntil(datetime.now(UTC) + timedelta(seconds=3)),)
+        yield session
         writing.join()
 
 
