@@ -72,6 +72,11 @@ class Page:
     def row_count(self) -> int:
         return cast("int", _INT.unpack_from(self.body, self.offset)[0])
 
+    @property
+    def size(self) -> int:
+        """Bytes of the rows. What describes the columns is left out: it comes with each page, though it be empty."""
+        return len(self.body) - self.offset - _INT.size
+
     def cells(self) -> list[tuple[bytes | None, ...]]:
         """Return the rows as tuples of undecoded cells, None for null."""
         return _split_fast(self) if _FAST else split_rows(self.body, self.offset, len(self.columns))

@@ -100,18 +100,21 @@ def tasks_for(
 class Width:
     """How wide the next window may be, from what the last ones held. Each step returns a new value.
 
-    ``us`` follows the rows found: towards ``target`` rows a window, at most four times wider a step, and four times
-    narrower when a window held more than the limits allow or a query timed out.
+    ``us`` follows what was found: towards ``target`` rows or ``target_bytes`` a window, whichever is less, at most four
+    times wider a step, and four times narrower when a window held more than the limits allow or a query timed out.
     """
 
     us: int = 1_000_000
     target: int = 20_000
+    target_bytes: int = 12_000_000
     least_us: int = 1
     most_us: int = 86_400_000_000
 
-    def after(self, window: Window, rows: int) -> Width:
-        """Return the width to use after *window* was read whole and held *rows* rows."""
+    def after(self, window: Window, rows: int, size: int = 0) -> Width:
+        """Return the width to use after *window* was read whole and held *rows* rows of *size* bytes in all."""
         fitting = window.span_us * self.target // rows if rows else self.most_us
+        if size:
+            fitting = min(fitting, window.span_us * self.target_bytes // size)
         if window.span_us < self.us and fitting >= self.us:
             return self  # cut short at a watermark or boundary: says nothing of wider ones
         return self._bounded(min(fitting, 4 * self.us))

@@ -106,7 +106,8 @@ class Reader:
         self._scanner = Scanner(source.session, clock=source.clock, limits=settings.limits)
         self._scan = self._prepare(scan_cql)
         self._first_row = self._prepare(first_row_cql)
-        self._width = Width(target=max(1, settings.limits.window_rows // 5))
+        limits = settings.limits
+        self._width = Width(target=max(1, limits.window_rows // 5), target_bytes=max(1, limits.window_bytes // 5))
         self._layouts: dict[tuple[tuple[Column, ...], tuple[BaseColumn, ...]], Layout] = {}
         self._at_us = start.exact_us
         self._skip = start.position if start.is_row else b""
@@ -272,9 +273,12 @@ class Reader:
         table = self._source.table
         tasks = tasks_for(window, self._groups, keyspace=table.keyspace, table=table.name)
         rows = LogRows()
+        size = 0
 
         def collect(page: Page) -> None:
+            nonlocal size
             rows.add(page, self._layout_of(page))
+            size += page.size
 
         try:
             self._ask(self._scan, tasks, collect, may_give_up=self._width.can_narrow(window))
@@ -282,7 +286,7 @@ class Reader:
             self._width = self._width.narrower(window)
             return None
         self._slow_down(len(rows))
-        self._width = self._width.after(window, len(rows))
+        self._width = self._width.after(window, len(rows), size)
         self._part.keep_own(rows, token_of_key)
         rows.sort()
         return rows

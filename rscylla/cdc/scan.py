@@ -134,7 +134,7 @@ class Scanner:
                     continue
                 self.pages += 1
                 rows += got.row_count
-                size += len(got.body)
+                size += got.size
                 if may_give_up and (rows > self._limits.window_rows or size > self._limits.window_bytes):
                     raise TooMuch
                 if got.state is not None:

@@ -95,7 +95,9 @@ class SpanReader:
             Stopped, SourceError: reading did not succeed.
         """
         window = self._span.window
-        width = Width(us=FIRST_WIDTH_US, target=max(1, self._limits.window_rows // 5))
+        limits = self._limits
+        target, target_bytes = max(1, limits.window_rows // 5), max(1, limits.window_bytes // 5)
+        width = Width(us=FIRST_WIDTH_US, target=target, target_bytes=target_bytes)
         at = window.start_us
         while True:
             self._stop.check()
@@ -109,7 +111,7 @@ class SpanReader:
                 width = width.narrower(part)
                 continue
             rows = sum(page.row_count for page in pages)
-            width = width.after(part, rows)
+            width = width.after(part, rows, sum(page.size for page in pages))
             if rows:
                 yield [page for page in pages if page.row_count]
             at = part.end_us if rows else self._past_empty(part, width)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from fakelog import NOW_US, SECOND, Asked, FakeLog, stream_id
 
@@ -79,6 +80,44 @@ def test_catching_up_costs_queries_by_rows_and_not_by_time(log: FakeLog) -> None
         asked.append(len(fresh.asked))
     assert max(asked) < 1.5 * min(asked)
     assert max(asked) < 100
+
+
+@pytest.mark.parametrize("cell_bytes", [1, 1000, 5000])
+def test_rows_of_any_size_are_asked_for_about_once(log: FakeLog, cell_bytes: int) -> None:
+    """Windows grow to what fits in bytes, too: one that turns out too much was read in vain."""
+    log.page_size = 20
+    log.generation(HEAD_US - 2 * HOUR, [stream_id(n * 100, n // 2) for n in range(4)])
+    for n in range(3000):
+        log.write(HEAD_US - (3000 - n) * SECOND, at=n, v=b"x" * cell_bytes)
+    sent = 0
+    answer = log._page
+
+    def count(*args: Any) -> Any:
+        nonlocal sent
+        page = answer(*args)
+        sent += page.row_count
+        return page
+
+    log._page = count  # type: ignore[method-assign]
+    client = stream_of(log, limits=Limits(window_bytes=500_000))("", LAG, StreamToHead())
+    assert names(drain(client)) == wanted(log)
+    assert sent < 1.1 * 3000
+
+
+def test_a_window_without_rows_is_never_too_much(log: FakeLog) -> None:
+    """Each page tells the columns, of which there may be hundreds, and there may be a thousand pages a window."""
+    log.generation(NOW_US - 2 * HOUR, [stream_id(n * 100, n) for n in range(50)])
+    log.write(HEAD_US - SECOND)
+    answer = log._page
+
+    def described(*args: Any) -> Any:
+        page = answer(*args)
+        return attrs.evolve(page, body=b"columns" * 100 + page.body, offset=page.offset + 700)
+
+    log._page = described  # type: ignore[method-assign]
+    client = stream_of(log, streams_per_query=1, limits=Limits(window_bytes=10_000))("", LAG, StreamToHead())
+    assert names(drain(client)) == wanted(log)
+    assert len(log.asked) < 50 * 20
 
 
 # ---------------------------------------------------------------- a consumer that is slow
