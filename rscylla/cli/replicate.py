@@ -35,10 +35,14 @@ from .common import (
     told,
 )
 from .output import json_line
+from .tail import OnExpired
 
 __all__ = ["replicate"]
 
 SAVE_EVERY = timedelta(seconds=1)
+
+ON_ITS_WAY = timedelta(seconds=2)
+"""What a change may take to be read and written once it is older than the lag, before it counts as missing."""
 
 
 class Ttl(enum.StrEnum):
@@ -64,6 +68,7 @@ class _Job:
     lag: timedelta
     name: str
     start: Start
+    on_expired: OnExpired
     store_keyspace: str
     store_table: str
     create: bool
@@ -86,7 +91,7 @@ def replicate(
     ] = None,
     consumer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the cursor; replicate-KS.TABLE of the target unless given."),
+        typer.Option(metavar="NAME", help="Name of the cursor; made of both tables' names unless given."),
     ] = None,
     store: Annotated[
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table; the target's unless given.")
@@ -97,6 +102,9 @@ def replicate(
     ] = False,
     from_: Annotated[Start, typer.Option("--from", help="Where to start the first time.")] = Start.OLDEST,
     to_head: Annotated[bool, typer.Option("--to-head", help="End when all up to now was copied.")] = False,
+    on_expired: Annotated[
+        OnExpired, typer.Option(help="With a cursor older than the log: raise an error, or go on at the oldest.")
+    ] = OnExpired.RAISE,
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Partitions written to at a time.")] = 16,
     ttl: Annotated[
         Ttl, typer.Option(help="A copy expires so long after it was made, or about when the original does.")
@@ -121,8 +129,9 @@ def replicate(
         source=source,
         target=target,
         lag=parse_lag(lag, command="replicate"),
-        name=consumer or f"replicate-{target.keyspace}.{target.table}",
+        name=consumer or f"replicate-{source.keyspace}.{source.table}-{target.keyspace}.{target.table}",
         start=from_,
+        on_expired=on_expired,
         store_keyspace=store or target.keyspace,
         store_table=store_table,
         create=create,
@@ -159,7 +168,12 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
     cursors = BufferedCursorStore(
         ScyllaCursorStore(there, job.store_keyspace, job.store_table, create=job.create), interval=SAVE_EVERY
     )
-    stream = rscylla.NewStream(here, job.source.keyspace, job.source.table)
+    stream = rscylla.NewStream(
+        here,
+        job.source.keyspace,
+        job.source.table,
+        on_expired="oldest" if job.on_expired is OnExpired.OLDEST else "raise",
+    )
     if job.start is Start.HEAD and cursors.find_cursor(job.name) is None:
         cursors.set_cursor(job.name, stream.head_cursor(job.lag))
     consumer = rscylla.concurrent(rscylla.Consumer(job.name, replicator), workers=job.workers)
@@ -169,11 +183,21 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
     try:
         rscylla.run_forever(rscylla.Spec(stream, cursors, consumer, *options), stop=stop)
     finally:
-        cursors.close()
-        if as_json:
-            typer.echo(json_line({"applied": replicator.applied, "cursor": cursors.get_cursor(job.name)}))
-        else:
-            say(f"{replicator.applied} changes applied; the cursor is saved as {job.name!r}")
+        try:
+            cursors.close()
+        finally:
+            if as_json:
+                typer.echo(json_line({"applied": replicator.applied, "cursor": _saved(cursors, job.name)}))
+            else:
+                say(f"{replicator.applied} changes applied; call it again to continue, the cursor is {job.name!r}")
+
+
+def _saved(cursors: BufferedCursorStore, name: str) -> str | None:
+    """Return the saved cursor, None if the cluster does not tell: that is no reason to hide why the copying ended."""
+    try:
+        return cursors.get_cursor(name)
+    except rscylla.RscyllaError:
+        return None
 
 
 def _compare(
@@ -186,7 +210,7 @@ def _compare(
         job.source.table,
         job.target.keyspace,
         job.target.table,
-        lag=job.lag,
+        lag=job.lag + ON_ITS_WAY,
         limit=limit,
         workers=job.workers,
         stop=stop,
@@ -195,9 +219,19 @@ def _compare(
         typer.echo(_line(difference, as_json=as_json))
     number = f"{'at least ' if verdict.more else ''}{len(verdict.differences)}"
     if as_json:
-        typer.echo(json_line({"rows": verdict.rows, "differences": len(verdict.differences), "more": verdict.more}))
+        typer.echo(
+            json_line(
+                {
+                    "rows": verdict.rows,
+                    "differences": len(verdict.differences),
+                    "more": verdict.more,
+                    "unsettled": verdict.unsettled,
+                }
+            )
+        )
     else:
-        typer.echo(f"{verdict.rows} rows compared, {number} differ")
+        unsettled = f", {verdict.unsettled} change too often to tell" if verdict.unsettled else ""
+        typer.echo(f"{verdict.rows} rows compared, {number} differ{unsettled}")
     if not verdict.same:
         raise typer.Exit(Exit.FAILED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Literal
 
 from ..abc import Fate
@@ -71,7 +72,7 @@ class Replicator:
         self._same_cluster = source.cluster is target.cluster
         self._lock = threading.Lock()
         self._applied = 0
-        self._replays: dict[Layout, Replay] = {}
+        self._replays: dict[Layout, Future[Replay]] = {}
 
     def __call__(self, event: Event, fate: Fate) -> None:
         """Apply one change. Blocks until the target confirmed it.
@@ -118,21 +119,35 @@ class Replicator:
         return check_target(source, target, names=(self._keyspace, name))
 
     def _replay(self, layout: Layout) -> Replay:
-        with self._lock:  # looking at the tables is done once, the other threads wait for it
-            replay = self._replays.get(layout)
-            if replay is None:
-                table = layout.table
-                if table.delta != "full":
-                    raise CannotReplicate(
-                        f"the log of {table.full_name} holds only keys ('delta': 'keys'); "
-                        f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, 'delta': 'full'}}"
-                    )
-                target = self.prepare(table.keyspace, table.name)
-                columns = {c.name for c in target.columns}
+        """Return the replay of *layout*. One thread looks at the tables, the others wait for what it finds."""
+        with self._lock:
+            found = self._replays.get(layout)
+            if ours := found is None:
+                found = Future()
                 if len(self._replays) >= _MOST_LAYOUTS:
                     self._replays.clear()
-                replay = self._replays[layout] = Replay(layout, target.keyspace, target.name, columns)
-            return replay
+                self._replays[layout] = found
+        assert found is not None
+        if ours:
+            try:
+                found.set_result(self._made(layout))
+            except BaseException as e:
+                with self._lock:  # whoever waits gets the error, whoever comes later tries again
+                    if self._replays.get(layout) is found:
+                        del self._replays[layout]
+                found.set_exception(e)
+                raise
+        return found.result()
+
+    def _made(self, layout: Layout) -> Replay:
+        table = layout.table
+        if table.delta != "full":
+            raise CannotReplicate(
+                f"the log of {table.full_name} holds only keys ('delta': 'keys'); "
+                f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, 'delta': 'full'}}"
+            )
+        target = self.prepare(table.keyspace, table.name)
+        return Replay(layout, target.keyspace, target.name, {c.name for c in target.columns})
 
     def _ttl_s(self, event: ChangeEvent, raw: bytes | None) -> int:
         ttl = 0 if raw is None else int.from_bytes(raw, "big", signed=True)

@@ -235,13 +235,13 @@ def test_a_process_that_is_killed_again_and_again_copies_it_all(place: Place) ->
     for kill in range(4):
         child = start()
         try:
-            before = "" if store is None else store.get_cursor(f"replicate-{names[1]}")
+            before = "" if store is None else store.get_cursor("replicate-" + "-".join(names))
             for statement in histories.statements(kill, names[0], dice.randrange(20, 60)):
                 place.session.execute(statement)
             if store is None:
                 wait_for(lambda: table_exists(place, "rscylla_cursors"), child)
                 store = ScyllaCursorStore(place.session, place.target)
-            wait_for(lambda: store.get_cursor(f"replicate-{names[1]}") != before, child)  # noqa: B023 - waited for here
+            wait_for(lambda: store.get_cursor("replicate-" + "-".join(names)) != before, child)  # noqa: B023 - waited for here
             for statement in histories.statements(100 + kill, names[0], 30):
                 place.session.execute(statement)
         finally:

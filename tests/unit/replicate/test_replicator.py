@@ -1,0 +1,71 @@
+"""What a Replicator remembers of the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakelog import columns_of
+
+import rscylla
+from rscylla.cdc.rows import Layout
+from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.replicate import Replicator
+from rscylla.replicate.replicator import _MOST_LAYOUTS
+from rscylla.replicate.schema import Table
+
+BASE = (("pk", "partition_key", "int"),)
+TABLE = TableInfo(
+    "shop",
+    "t",
+    log_id=None,  # type: ignore[arg-type]
+    ttl_s=0,
+    enabled=True,
+    preimage="false",
+    postimage="false",
+    columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in BASE),
+)
+
+
+class Session:
+    """Never asked."""
+
+    cluster = None
+
+    def add_request_init_listener(self, _listener: Any) -> None:
+        pass
+
+
+class Looking(Replicator):
+    """Counts how often the tables are looked at, which fails the first time."""
+
+    def __init__(self) -> None:
+        super().__init__(Session(), Session(), "copy")
+        self.looks = 0
+
+    def prepare(self, keyspace: str, table: str) -> Table:
+        self.looks += 1
+        if self.looks == 1:
+            raise rscylla.QueryTimeout("nobody answered")
+        return Table("copy", table, ())
+
+
+def a_layout() -> Layout:
+    return Layout.of(columns_of(BASE), TABLE)
+
+
+def test_tables_are_looked_at_again_after_a_failure_and_then_once() -> None:
+    replicator, layout = Looking(), a_layout()
+    with pytest.raises(rscylla.QueryTimeout):
+        replicator._replay(layout)
+    assert replicator._replay(layout) is replicator._replay(layout)
+    assert replicator.looks == 2
+
+
+def test_old_layouts_are_forgotten() -> None:
+    replicator = Looking()
+    with pytest.raises(rscylla.QueryTimeout):
+        replicator._replay(a_layout())
+    for _ in range(10 * _MOST_LAYOUTS):
+        replicator._replay(a_layout())
+    assert len(replicator._replays) <= _MOST_LAYOUTS
