@@ -107,7 +107,7 @@ LETTERS = TableKind(
         "error": "text",
         "traceback": "text",
         "failed_us": "bigint",
-        "event_type": "int",
+        "event_type": "bigint",
         "foreign_id": "text",
         "metadata": "blob",
         "trace": "blob",

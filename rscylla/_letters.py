@@ -96,6 +96,11 @@ class KeptEvent(Event):
         return KeptChange(fields) if isinstance(fields, dict) and "operation" in fields else None
 
 
+def _storable(text: str) -> str:
+    """Return *text* as a database takes it: half surrogates, which broken input leaves in messages, are spelled out."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _made(make: Callable[[], T], otherwise: T) -> T:
     try:
         return make()
@@ -129,6 +134,6 @@ class DeadLetter:
             KeptEvent.of(event),
             attempts,
             kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
-            "".join(traceback.format_exception(error))[-MAX_TRACEBACK:],
+            _storable("".join(traceback.format_exception(error)))[-MAX_TRACEBACK:],
             failed_at,
         )

@@ -73,6 +73,14 @@ class DeadLettersContract:
         letters.put(letter)
         assert self.admin().find_letter(consumer, "4711") == letter
 
+    def test_broken_text_in_an_error_and_types_of_any_size_are_kept(self, letters: DeadLetters, consumer: str) -> None:
+        event = attrs.evolve(_event(), type=2**40)
+        letter = DeadLetter.of(consumer, event, ValueError("half of \ud83d"), attempts=1, failed_at=_FAILED)
+        letters.put(letter)
+        found = self.admin().find_letter(consumer, event.id)
+        assert found == letter
+        assert "half of \\ud83d" in found.traceback
+
     def test_there_is_none_for_others(self, letters: DeadLetters, consumer: str) -> None:
         letters.put(self.letter(consumer))
         admin = self.admin()
