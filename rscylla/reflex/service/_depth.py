@@ -16,9 +16,12 @@ log = logging.getLogger("rscylla.service")
 
 EVERY_S = 30.0
 
+IDLE = 50
+"""For how many times as long as the last count took it is not counted again: counting reads the whole table."""
+
 
 class Depth:
-    """Counts the dead letters of a store again and again, until ``stop``.
+    """Counts the dead letters of a store again and again, until ``stop``; the longer it takes, the more seldom.
 
     Args:
         counted: called with each answer: how many are dead, by consumer.
@@ -46,6 +49,7 @@ class Depth:
 
     def _work(self) -> None:
         while not self._stop.is_set():
+            began = self._clock.monotonic()
             try:
                 self._counts = self._letters.count_letters()
                 self._counted(self._counts)
@@ -56,4 +60,4 @@ class Depth:
                     error if isinstance(error, RscyllaError) else type(error).__name__,
                 )
                 log.debug("dead letters cannot be counted", exc_info=True)
-            self._clock.wait(self._stop, EVERY_S)
+            self._clock.wait(self._stop, max(EVERY_S, IDLE * (self._clock.monotonic() - began)))

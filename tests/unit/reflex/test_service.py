@@ -35,6 +35,7 @@ from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
 from rscylla.reflex import Backoff, Consumer, LaneFilter, Spec, concurrent
 from rscylla.reflex.service import Restarts, Service
+from rscylla.reflex.service._depth import Depth
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 START_US = 1_790_000_000_000_000
@@ -838,6 +839,16 @@ def test_dead_letters_are_counted_in_the_background(bench: Bench) -> None:
         assert bench.scrape()["rscylla_dead_letters", "billing"] == 3
         assert bench.scrape()["rscylla_dead_letters", "mailing"] == 0
         assert ("rscylla_dead_letters", "somebody else") not in bench.scrape()
+
+
+def test_the_longer_counting_dead_letters_takes_the_more_seldom_it_is_done() -> None:
+    clock, letters, spans = ManualClock(), Letters(), [0.1, 2.0, 0.0]
+    letters.count_letters = lambda: clock.advance(spans[len(clock.waits)]) or {}  # type: ignore[assignment, func-returns-value]
+    depth = Depth(letters, clock, lambda counts: None)  # type: ignore[arg-type]
+    clock.on_wait = lambda seconds: depth.stop() if len(clock.waits) == len(spans) else None
+    depth.start()
+    until(lambda: len(clock.waits) == len(spans), "it was counted")
+    assert clock.waits == [30, 100, 30]
 
 
 def test_dead_letters_that_cannot_be_counted_break_nothing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
