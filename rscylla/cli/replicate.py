@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Literal
 
 import attrs
@@ -89,6 +90,17 @@ def replicate(
         list[str] | None,
         typer.Option(metavar="HOST[:PORT]", help="A node of the target's cluster, if that is another one; repeat."),
     ] = None,
+    to_username: Annotated[
+        str | None,
+        typer.Option(envvar="RSCYLLA_TO_USERNAME", show_default=False, help="User there; the same unless given."),
+    ] = None,
+    to_password: Annotated[
+        str | None,
+        typer.Option(envvar="RSCYLLA_TO_PASSWORD", show_default=False, help="Its password; as --password."),
+    ] = None,
+    to_tls_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM file of the authority there; the same unless given.")
+    ] = None,
     consumer: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the cursor; made of both tables' names unless given."),
@@ -122,7 +134,8 @@ def replicate(
     """Make the changes of a table again in another, in this cluster or another one, until Ctrl-C.
 
     Changes keep their timestamps, so nothing is lost or wrong when they come twice: the cursor is kept in the target's
-    cluster, and the next call continues there. Users, passwords and TLS are those of both clusters.
+    cluster, and the next call continues there. User, password and TLS are those of both clusters, but for what the
+    options --to-username, --to-password and --to-tls-ca say.
     """
     source, target = parse_table(name), parse_table(to)
     job = _Job(
@@ -142,7 +155,7 @@ def replicate(
     connection = Connection(host, username, password, tls_ca, tls_cert, tls_key)
     with (
         connection.session() as here,
-        _other(connection, here, to_host) as there,
+        _other(connection, here, to_host, to_username, to_password, to_tls_ca) as there,
         naming(source),
         stopping() as stop,
     ):
@@ -153,12 +166,24 @@ def replicate(
 
 
 @contextmanager
-def _other(connection: Connection, here: rscylla.Session, hosts: list[str] | None) -> Iterator[rscylla.Session]:
+def _other(
+    connection: Connection,
+    here: rscylla.Session,
+    hosts: list[str] | None,
+    username: str | None,
+    password: str | None,
+    tls_ca: Path | None,
+) -> Iterator[rscylla.Session]:
     """Give the session of the target: the source's own unless it has hosts of its own."""
     if not hosts:
+        if tls_ca is not None or username is not None or password is not None:
+            raise rscylla.ConfigError("--to-username, --to-password and --to-tls-ca need a cluster: give --to-host")
         yield here
         return
-    with attrs.evolve(connection, hosts=hosts).session() as session:
+    there = attrs.evolve(connection, hosts=hosts, tls_ca=tls_ca or connection.tls_ca)
+    if username is not None or password is not None:
+        there = attrs.evolve(there, username=username, password=password)
+    with there.session() as session:
         yield session
 
 
