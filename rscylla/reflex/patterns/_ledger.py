@@ -200,8 +200,9 @@ class Ledger:
         return i if i < len(self._done) and self._done[i] == key else None
 
     def _forget_up_to(self, key: Any) -> None:
-        self._floor = key
-        self._gone = bisect_right(self._done, key, lo=self._gone)
+        gone = bisect_right(self._done, key, lo=self._gone)
+        self._done[self._gone : gone] = [None] * (gone - self._gone)  # what takes memory goes at once
+        self._floor, self._gone = key, gone
         if self._gone > 1024 and self._gone * 2 > len(self._done):
             del self._done[: self._gone]  # seldom, so that each key is moved about once
             self._gone = 0

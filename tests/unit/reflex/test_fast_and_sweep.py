@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -37,6 +38,7 @@ from rscylla import (
     run,
 )
 from rscylla._timeuuid import datetime_of
+from rscylla.reflex.patterns._ledger import Ledger, Verdict
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 
@@ -268,6 +270,29 @@ def test_more_events_than_are_remembered_come_again_and_none_is_missed(caplog: p
     assert bench.value("rscylla_late_events_total") == 1  # of the two nobody can say that they were
     assert bench.value("rscylla_late_by_seconds_count") == 1
     assert caplog.text.count("the sweep will hand out the oldest of them again") == 1
+
+
+def test_what_is_forgotten_takes_no_memory() -> None:
+    @attrs.frozen(order=True)
+    class Key:
+        number: int
+
+    watched = weakref.WeakSet[Key]()
+    ledger = Ledger("billing", lambda cursor: Key(int(cursor or 0)), 2000, ManualClock())
+    ledger.open_fast("")
+    for number in range(1, 10_001):
+        key = Key(number)
+        watched.add(key)
+        ledger.hand(str(number), key)
+        ledger.commit(str(number))
+    del key
+    assert (len(ledger), ledger.forgotten) == (2000, 8000)
+    assert len(watched) <= 2000 + 10  # and what the last of them was handed as
+    verdicts = [ledger.judge(Key(number), Stop()) for number in (1, 8000, 8001, 10_000)]
+    assert verdicts == [*[Verdict.UNPROVEN] * 2, *[Verdict.DELIVERED] * 2]
+    ledger.sweep("9999")
+    assert len(ledger) == 1
+    assert ledger.judge(Key(10_000), Stop()) is Verdict.DELIVERED
 
 
 def test_the_cursor_of_a_plain_consumer_is_taken_over_and_back() -> None:
