@@ -61,6 +61,9 @@ class Client:
                 daemon=True,
             )
             self._thread.start()
+            # So that recv is told at once: the reader may be in a query that a node does not answer.
+            ready = self._ready
+            stop.on_set(lambda: ready.put(Stopped()))
 
     @property
     def watermark_us(self) -> int:

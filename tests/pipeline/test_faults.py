@@ -42,6 +42,15 @@ def scylla(running: EmbeddedScylla) -> Iterator[EmbeddedScylla]:
     running.faults.clear()
 
 
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until *condition* holds; only a minute without it is a failure."""
+    clock, never = rscylla.SystemClock(), rscylla.Stop()
+    deadline = clock.monotonic() + 60
+    while not condition():
+        assert clock.monotonic() < deadline, f"a minute passed without: {what}"
+        clock.wait(never, 0.005)
+
+
 class Orders:
     """A table of its own, what was written to it, and a consumer with everything that it and its store were told."""
 
@@ -186,6 +195,28 @@ def test_a_node_that_hangs(scylla: EmbeddedScylla, impatient: None, orders: Orde
     scylla.faults.stall_node(NODES[1])
     orders.run_to_the_end(attempts=20)
     orders.check()
+
+
+def test_a_stop_does_not_wait_for_a_query_that_is_never_answered(
+    scylla: EmbeddedScylla, monkeypatch: pytest.MonkeyPatch, orders: Orders
+) -> None:
+    """A service that loses its lease, or is to end, on a cluster that hangs: it has to stand by, or end, in time."""
+    orders.write(3)
+    stop, ended = rscylla.Stop(), threading.Event()
+
+    def run() -> None:
+        consumer = rscylla.Consumer("billing", orders._consume)
+        with contextlib.suppress(rscylla.Stopped):
+            rscylla.run(rscylla.Spec(orders.stream(), orders.store, consumer, LAG), stop=stop)
+        ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    until(lambda: len(orders.ids) == 3, "all is delivered")
+    monkeypatch.setattr(driver, "METADATA_TIMEOUT_S", 600.0)
+    rule = scylla.faults.no_answer(Statements(kind="select", keyspace="system_distributed"), times=None)
+    until(lambda: rule.hits > 0, "a node is asked in vain")
+    stop.set()
+    assert ended.wait(60)
 
 
 def test_a_node_that_is_lost_within_a_window(scylla: EmbeddedScylla, orders: Orders) -> None:
