@@ -201,6 +201,7 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
     )
     if job.start is Start.HEAD and cursors.find_cursor(job.name) is None:
         cursors.set_cursor(job.name, stream.head_cursor(job.lag))
+        cursors.flush()  # a crash from now on must not move the start
     consumer = rscylla.concurrent(rscylla.Consumer(job.name, replicator), workers=job.workers)
     options: list[rscylla.StreamLag | rscylla.StreamToHead] = [rscylla.StreamLag(job.lag)]
     if job.to_head:

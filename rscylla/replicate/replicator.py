@@ -69,7 +69,7 @@ class Replicator:
         self._source = LogSession(source, consistency=level)
         self._target_schema = LogSession(target, consistency=level)
         self._target = Target(target, consistency=consistency, clock=self._clock)
-        self._same_cluster = source.cluster is target.cluster
+        self._same_cluster = source.cluster is target.cluster or bool(_nodes(source) & _nodes(target))
         self._lock = threading.Lock()
         self._applied = 0
         self._replays: dict[Layout, Future[Replay]] = {}
@@ -155,3 +155,8 @@ class Replicator:
             age_s = (self._clock.now_us() - event.timestamp_us) // 1_000_000
             return min(ttl, max(1, ttl - age_s))  # what has expired still hides what it replaced
         return ttl
+
+
+def _nodes(session: Session) -> set[object]:
+    """Return the ids of the cluster's nodes, which two sessions of one cluster share."""
+    return {host.host_id for host in session.cluster.metadata.all_hosts()} - {None}

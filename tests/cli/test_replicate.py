@@ -89,3 +89,21 @@ def test_users_of_another_cluster_need_one(copy: Run) -> None:
     ran = copy("--to-head", "--to-username", "bob", "--to-password", "other")
     assert ran.code == 2
     assert "give --to-host" in ran.error
+
+
+def test_a_table_is_not_copied_to_itself_by_another_way(run: Run, shop: Shop) -> None:
+    shop.insert(1)
+    ran = run(
+        "replicate",
+        shop.orders,
+        shop.orders,
+        "--lag",
+        "0.001",
+        "--host",
+        shop.host,
+        "--to-host",
+        shop.host,
+        "--to-head",
+    )
+    assert ran.code == 4
+    assert "cannot be copied to itself" in ran.error
