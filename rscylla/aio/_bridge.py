@@ -207,6 +207,13 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
 
+    def check_loop(self) -> None:
+        """Raise ``RuntimeError`` if the running loop is not the one that this belongs to, and that it would wake."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                "the events belong to another event loop, where they were begun; open others in this one"
+            )
+
     @property
     def lane(self) -> Lane | None:
         """The lane of the run that the event in hand came by."""
@@ -271,6 +278,7 @@ class Bridge:
     async def over(self) -> None:
         """Return when the thread of the runs is at its end."""
         assert self._over is not None
+        self.check_loop()
         await self._over.wait()
 
 

@@ -64,9 +64,11 @@ class Events:
         """
         if self._asking:
             raise RuntimeError("events are already being waited for by another task")
+        self._start()
+        if self._started:
+            self._bridge.check_loop()
         self._asking = True
         try:
-            self._start()
             event = self._repeated()
             if event is None:
                 self._done()
@@ -99,6 +101,8 @@ class Events:
         Raises:
             RunError: it could not be saved.
         """
+        if self._started:
+            self._bridge.check_loop()
         self._done()
         if self._started and not await self._bridge.saved():
             await self._bridge.over()

@@ -338,6 +338,17 @@ async def _ask(feed: aio.Events) -> Event:
     return await anext(feed)
 
 
+def test_another_loop_is_refused_and_does_not_count_the_event_as_done() -> None:
+    store = FakeCursorStore()
+    feed = aio.events(FakeStream(EVENTS), store=store, name="billing")
+    assert asynchronously(lambda: _ask(feed)).id == "e0"
+    for ask in (lambda: _ask(feed), feed.commit, feed.aclose):
+        with pytest.raises(RuntimeError, match="belong to another event loop"):
+            asynchronously(ask)
+    assert no_threads_left()  # it was closed all the same
+    assert store.durable == {}
+
+
 def test_being_cancelled_while_waiting_loses_nothing() -> None:
     stream, store = FakeStream(), FakeCursorStore()
 
