@@ -42,6 +42,8 @@ METADATA_EVERY_S = 15.0
 
 STREAMS_ATTEMPTS = 6
 
+CLOCKS_ATTEMPTS = 3
+
 EDGE_US = 60_000_000
 """A cursor for later use keeps this far from what is about to expire."""
 
@@ -66,10 +68,22 @@ class Source:
         self.gaps = 0
         """How often changes were passed over that may be lost."""
         self._metadata_at = clock.monotonic()
-        self.node_clocks.sample()
+        self._learn_clocks()
         self.refresh_generations()
 
     # ------------------------------------------------------------ freshness
+
+    def _learn_clocks(self) -> None:
+        """Ask the nodes for their time until one tells it: the client's own clock may be wrong."""
+        self.node_clocks.sample()
+        for attempt in range(1, CLOCKS_ATTEMPTS):
+            if self.node_clocks.skew_us:
+                return
+            self.clock.wait(self._stop, self._backoff.seconds(attempt))
+            self._stop.check()
+            self.node_clocks.sample()
+        if not self.node_clocks.skew_us:
+            log.warning("%s: no node tells its time, this machine's clock is believed", self.table.full_name)
 
     def refresh_generations(self) -> None:
         """Read the list of generations; ``known_at_us`` is when that began, by the slowest clock.

@@ -388,17 +388,20 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         CDCDisabled: it has no CDC log.
     """
     doing = f"looking up table {quote_name(keyspace)}.{quote_name(table)}"
+    # By name: a keyspace may have thousands of tables, and this is asked again and again.
+    names = sorted({table, table + LOG_SUFFIX, table.removesuffix(LOG_SUFFIX)})
     found = {
         row[0]: row[1:]
         for row in session.rows(
-            "SELECT table_name, id, extensions FROM system_schema.tables WHERE keyspace_name = %s",
-            (keyspace,),
+            "SELECT table_name, id, extensions FROM system_schema.tables "
+            f"WHERE keyspace_name = %s AND table_name IN ({', '.join(['%s'] * len(names))})",
+            (keyspace, *names),
             doing=doing,
         )
     }
     is_log = table.endswith(LOG_SUFFIX) and table.removesuffix(LOG_SUFFIX) in found and table + LOG_SUFFIX not in found
     if table not in found or is_log:
-        raise TableNotFound(_not_found(session, keyspace, table, set(found), doing))
+        raise TableNotFound(_not_found(session, keyspace, table, doing))
     options = _cdc_options((found[table][1] or {}).get("cdc"))
     log_row = found.get(table + LOG_SUFFIX)
     name = f"{quote_name(keyspace)}.{quote_name(table)}"
@@ -425,7 +428,9 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
     )
 
 
-def _not_found(session: LogSession, keyspace: str, table: str, tables: set[str], doing: str) -> str:
+def _not_found(session: LogSession, keyspace: str, table: str, doing: str) -> str:
+    cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+    tables = {row[0] for row in session.rows(cql, (keyspace,), doing=doing)}
     if tables:
         near = [t for t in tables if t.lower() == table.lower()]
         hint = f"did you mean {quote_name(keyspace)}.{quote_name(near[0])}?" if near else "check the name"
@@ -485,7 +490,10 @@ class NodeClocks:
         """By node address: node time minus client time, microseconds, as of the last sample."""
 
     def sample(self) -> None:
-        """Ask each node for its time. A node that does not answer keeps its last value. Blocks."""
+        """Ask each node for its time. A node that does not answer keeps its last value. Blocks.
+
+        So do all, if the driver believes all to be down: their last clocks are nearer to the truth than the client's.
+        """
         ahead: dict[str, int] = {}
         skew: dict[str, int] = {}
         base_us = self._base_us = self._clock.now_us() - self._monotonic_us()
@@ -512,6 +520,9 @@ class NodeClocks:
             skew[address] = low if low > 0 else min(0, high)
             ahead[address] = base_us + skew[address]
             self._report(address, skew[address])
+        if not ahead:
+            ahead = self._ahead_us
+            skew = {address: us - base_us for address, us in ahead.items()}
         self._ahead_us, self.skew_us = ahead, skew
 
     def has_stepped(self) -> bool:

@@ -239,13 +239,15 @@ class FakeLog:
         if "FROM system_schema.columns" in cql:
             return [(n, kind, at, text, "none") for at, (n, kind, text) in enumerate(self.base)]
         if "FROM system_schema.tables" in cql:
-            if given != (self.keyspace,):
-                return []
-            return [
-                (self.table, uuid.uuid4(), {"cdc": pack_options(enabled=self.enabled, ttl=str(self.ttl_s))}),
-                (self.table + LOG_SUFFIX, self.log_id, {}),
-            ]
+            return self._tables(given)
         raise AssertionError(f"a query that the cluster would not know: {cql}")
+
+    def _tables(self, given: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Answer for a keyspace, and for some names of it unless none is given."""
+        keyspace, *names = given
+        options = pack_options(enabled=self.enabled, ttl=str(self.ttl_s))
+        tables = [(self.table, uuid.uuid4(), {"cdc": options}), (self.table + LOG_SUFFIX, self.log_id, {})]
+        return [t for t in tables if keyspace == self.keyspace and (not names or t[0] in names)]
 
     def fetch(
         self,

@@ -180,6 +180,33 @@ def test_a_wrong_client_clock_makes_no_cursor_expire(log: FakeLog) -> None:
         log.written.clear()
 
 
+def test_nodes_that_are_all_away_for_a_while_leave_no_window_to_a_wrong_client_clock(log: FakeLog) -> None:
+    """A driver that believes all nodes to be down names none; the first query that gets through must not read ahead."""
+    run = Run(log, ahead_s=7200)
+    nodes = log.nodes
+    run.at_second[100] = lambda: setattr(log, "nodes", [])
+    run.at_second[130] = lambda: setattr(log, "nodes", nodes)
+    run.read(200)
+    run.check(200)
+
+
+def test_a_stream_is_not_opened_by_a_wrong_client_clock_because_nodes_were_slow_to_tell_theirs(log: FakeLog) -> None:
+    run = Run(log, ahead_s=7200)
+    told = log.nodes
+    asked = 0
+
+    def answer(cql: str) -> None:
+        nonlocal asked
+        asked += "now()" in cql
+        log.nodes = told if asked > 2 else [Host("a", None), Host("b", None)]
+
+    log.nodes = [Host("a", None), Host("b", None)]
+    log.on_rows = answer  # type: ignore[assignment]
+    run.read(60)
+    run.check(60)
+    assert asked > 2
+
+
 def test_without_an_answer_of_any_node_the_clients_clock_is_all_there_is(log: FakeLog) -> None:
     run = Run(log)
     log.nodes = [Host("a", None)]

@@ -109,9 +109,25 @@ def test_a_node_that_does_not_answer_keeps_its_last_value(log: FakeLog) -> None:
     clocks.sample()
     assert clocks.skew_us.keys() == {"a"}
     assert clocks.slowest_us() == pytest.approx(NOW_US - 5 * SECOND, abs=1000)
+    log.nodes = [Host("b", -SECOND)]
+    clocks.sample()
+    assert clocks.slowest_us() == pytest.approx(NOW_US - SECOND, abs=1000), "a node that has gone counts no more"
+
+
+def test_while_all_nodes_are_away_their_clocks_count_and_not_that_of_the_client(log: FakeLog) -> None:
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", -7200 * SECOND), Host("b", -7201 * SECOND)]
+    clocks.sample()
     log.nodes = []
     clocks.sample()
-    assert clocks.slowest_us() == NOW_US
+    assert clocks.slowest_us() == pytest.approx(NOW_US - 7201 * SECOND, abs=1000)
+    assert clocks.skew_us == pytest.approx({"a": -7200 * SECOND, "b": -7201 * SECOND}, abs=1000)
+
+
+def test_a_table_is_looked_up_among_its_own_and_not_all_of_its_keyspace(log: FakeLog) -> None:
+    read_table(log, "ks", "t")  # type: ignore[arg-type]
+    (asked,) = [cql for cql in log.metadata if "system_schema.tables" in cql]
+    assert "table_name IN" in asked
 
 
 def test_the_time_an_answer_takes_is_no_skew(log: FakeLog) -> None:
