@@ -119,7 +119,7 @@ class Replay:
         if operation in _STARTS or operation in (Operation.RANGE_END_INCLUSIVE, Operation.RANGE_END_EXCLUSIVE):
             raise CannotReplicate(
                 f"one end of a deleted range of {self._layout.table.full_name} is not in the log any more, it has "
-                "probably expired; copy the table anew (with granularity='row' it is in an event of its own: use 'change')"
+                "probably expired; copy the table anew (granularity='row' parts the two: use 'change')"
             )
         raise CannotReplicate(
             f"a change of {self._layout.table.full_name} has the operation {operation.name}, which cannot be made again"
