@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ...clock import Stop
-from ...errors import ServiceFailed
+from ...errors import RscyllaError, ServiceFailed
 from .._lane import Lane, entered
 from .._run import Spec
 from ..patterns.run_forever import run_forever
@@ -50,6 +50,8 @@ class Worker:
         self.restarts = 0
         self.failure: ServiceFailed | None = None
         """Why it was given up."""
+        self.trouble = ""
+        """Why the last run failed, without row values; "" before any did."""
         self._policy = restarts
         self._budget = Budget(restarts)
         self._ended = ended
@@ -94,6 +96,7 @@ class Worker:
         """Run the spec in a thread of its own until *stop* is set. Not while an earlier one is alive."""
         self._stop = stop
         self._retrying = False
+        self.trouble = ""
         self._at_rest = None
         self._thread = threading.Thread(target=self._work, name=f"rscylla-lane-{self.name}", daemon=True)
         self._thread.start()
@@ -139,6 +142,7 @@ class Worker:
         if self._stop.is_set():
             return
         self._failed(self, error)
+        self.trouble = str(error) if isinstance(error, RscyllaError) else type(error).__name__
         self._retrying = True
         if self._excused(error):
             return

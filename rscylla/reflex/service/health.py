@@ -23,7 +23,7 @@ class LaneFacts:
     """A lane at this moment. What is not known is None.
 
     ``busy_s``: how long its consumer has been working on ``event_id``. ``pause``: why it waits on purpose. ``failing``:
-    how often in a row its event has failed. ``why``: why it was given up.
+    how often in a row its event has failed. ``why``: why it was given up, or runs again.
     """
 
     consumer: str

@@ -397,10 +397,11 @@ class Service:
     def _lane_facts(self, worker: Worker) -> health.LaneFacts:
         series = worker.spec.series
         busy_s, event = series.activity.longest()
+        state, why = worker.state, "" if worker.failure is None else str(worker.failure)
         return health.LaneFacts(
             consumer=worker.name,
             source=worker.spec.source,
-            state=worker.state,
+            state=state,
             restarts=worker.restarts,
             watermark_lag_s=series.watermark_lag(),
             last_event_age_s=series.last_event_age(),
@@ -410,7 +411,7 @@ class Service:
             failing=series.failing()[1],
             event_id="" if event is None else event.id,
             dead_letters=None if self._depth is None else self._depth.of(worker.name),
-            why="" if worker.failure is None else str(worker.failure),
+            why=worker.trouble if state == "restarting" else why,
         )
 
     def alive(self) -> dict[str, Any]:

@@ -807,7 +807,8 @@ def test_a_lane_between_two_runs_is_not_ready(bench: Bench) -> None:
     bench.streams["billing"].fail("recv", DOWN)
     with bench.service(spec, restarts=Restarts(backoff=QUICK)) as service:
         assert waits.wait(PATIENCE_S)
-        assert service.ready()["checks"][-1]["why"] == "is restarting"
+        why = service.ready()["checks"][-1]["why"]
+        assert why == 'is restarting: consumer "billing": recv failed: no node answers; start one'
         release.set()
         assert service.wait(timedelta(seconds=PATIENCE_S))
 
