@@ -73,4 +73,7 @@ class JsonFormatter(logging.Formatter):
             line["error"] = record.exc_info[0].__qualname__
             if self._tracebacks:
                 line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        try:
+            return json.dumps(line, default=str, ensure_ascii=False)
+        except (TypeError, ValueError):  # keys that are no text, or a value that holds itself
+            return json.dumps({name: str(value) for name, value in line.items()}, ensure_ascii=False)

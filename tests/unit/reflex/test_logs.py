@@ -109,6 +109,16 @@ def test_errors_say_what_they_are_and_tracebacks_may_be_left_out(logger: logging
     assert ("card 4111" in handler.lines[0]) is tracebacks
 
 
+def test_what_json_cannot_hold_becomes_text_and_the_record_stays(logger: logging.Logger) -> None:
+    handler = Kept(JsonFormatter())
+    logger.addHandler(handler)
+    ring: list[Any] = []
+    ring.append(ring)
+    logger.warning("billed", extra={"sums": {(1, "EUR"): 2}, "ring": ring})
+    line = json.loads(handler.lines[0])
+    assert (line["message"], line["sums"], line["ring"]) == ("billed", "{(1, 'EUR'): 2}", "[[...]]")
+
+
 def test_a_record_keeps_what_it_was_given(logger: logging.Logger) -> None:
     handler = Kept(JsonFormatter())
     logger.addHandler(handler)
