@@ -54,6 +54,7 @@ class Ledger:
         self._gone = 0
         self._handed: tuple[str, Any] = ("", None)
         self._floor: Any = None
+        self._swept: Any = None
         self._frontier: Any = None
         self._cursor = ""
         self._at_end = False
@@ -170,10 +171,24 @@ class Ledger:
         with self._changed:
             self._changed.notify_all()
 
+    def open_sweep(self, cursor: str) -> None:
+        """Note that a run of the sweep begins at *cursor*.
+
+        If that is below what was done for good, somebody moved it back, to get all that follows again: what the fast
+        lane is done with is forgotten.
+        """
+        key = self._order(cursor)
+        with self._changed:
+            if self._swept is not None and key < self._swept:
+                if self._frontier is not None and self._frontier > self._floor:
+                    self._forget_up_to(self._frontier)
+                self._swept = key
+
     def sweep(self, cursor: str) -> None:
         """Note that all up to *cursor* is done for good: the sweep's own cursor is there."""
         key = self._order(cursor)
         with self._changed:
+            self._swept = key
             if self._floor is not None and key > self._floor:
                 self._forget_up_to(key)
 

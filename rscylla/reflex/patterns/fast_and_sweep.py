@@ -319,7 +319,9 @@ class _SweepStore:
         self._ledger = ledger
 
     def get_cursor(self, consumer: str) -> str:
-        return self._store.get_cursor(consumer)
+        cursor = self._store.get_cursor(consumer)
+        self._ledger.open_sweep(cursor)
+        return cursor
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
         self._store.set_cursor(consumer, cursor)

@@ -320,6 +320,26 @@ def test_lanes_that_find_the_sweep_ahead_of_them_go_there() -> None:
     assert [event_id for event_id, _ in bench.got[1:]] == [last.id]
 
 
+def test_a_cursor_that_is_moved_back_while_the_process_lives_brings_all_since_then_again() -> None:
+    bench = Bench()
+    rows = [bench.log.write() for _ in range(3)]
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    rows.append(bench.log.write())
+    bench.clock.advance(2)
+    bench.fast()
+    assert bench.got == ids(rows)
+    bench.store.durable["billing"] = rows[0].id
+    bench.clock.advance(100)
+    bench.fast()
+    for _ in range(2):  # once, and not for ever
+        bench.sweep()
+        assert bench.got[4:] == [(row.id, True) for row in rows[1:]]
+    assert bench.value("rscylla_unproven_events_total") == 3
+    assert bench.value("rscylla_late_events_total") == 0
+
+
 def test_the_fast_lanes_cursor_is_saved_now_and_then_and_at_the_end() -> None:
     bench = Bench()
     for _ in range(10):
