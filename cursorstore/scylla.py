@@ -261,7 +261,7 @@ class ScyllaCursorStore:
 
     def _take_over(self, consumer: str, lease: Lease, fence: int) -> Row:
         """Return the epoch of this tenure of the lease, opened unless it is there. It goes on where the last one is."""
-        opened = f"lease {lease.name!r}, epoch {fence}, acquired by {lease.owner}"
+        opened = _tenure(lease.name, fence) + lease.owner
         for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
             if last and self._is_later(last, fence):
@@ -278,11 +278,22 @@ class ScyllaCursorStore:
         """Return *row* with what the holder before saved after it was read and before this epoch was opened."""
         if row.position:
             return row
-        position = max(self._table.position(row.consumer, row.epoch - 1), row.start or "")
+        position = max(self._saved_before(row), row.start or "")
         if position:
             assert row.stamp is not None
             self._table.advance(row.consumer, row.epoch, row.stamp, position, signature(self._clock.now_us()))
         return attrs.evolve(row, position=position)
+
+    def _saved_before(self, row: Row) -> str:
+        """Return what was saved in the epoch before *row*, or before that if its holder died before it caught up."""
+        position = self._table.position(row.consumer, row.epoch - 1)
+        if position:
+            return position
+        for last in self._table.history(row.consumer):
+            took_over = last.reason.startswith(_tenure(last.lease, last.fence))
+            if last.epoch < row.epoch and (last.position or not took_over):
+                return last.position  # what was before a reset does not count
+        return ""
 
     def _reset(self, consumer: str, start: str, reason: str) -> None:
         for _ in range(_ATTEMPTS):
@@ -342,6 +353,11 @@ class ScyllaCursorStore:
             _moment(written),
             row.reason,
         )
+
+
+def _tenure(lease: str, fence: int) -> str:
+    """Return how the reason of an epoch begins that was opened by a holder of *lease*."""
+    return f"lease {lease!r}, epoch {fence}, acquired by "
 
 
 def _not_held(consumer: str, lease: Lease | None) -> LeaseLost:

@@ -6,6 +6,7 @@ keeps old holders out is the epoch alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import cassandra
@@ -23,6 +24,7 @@ from cursorstore import (
     ReadThroughCursorStore,
     ScyllaCursorStore,
 )
+from cursorstore._cursortable import Row
 from rscylla.errors import CursorConflict, CursorRegression, LeaseLost, QueryTimeout
 from rscylla.testing import ManualClock
 
@@ -195,6 +197,47 @@ def test_what_the_old_holder_saved_while_it_was_read_counts(world: World) -> Non
     assert working.get_cursor("c") == "7"
     paused.set_cursor("c", "8")
     assert (world.cursor, working.get_cursor("c")) == ("7", "7")
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_what_was_saved_is_not_lost_though_the_next_holder_died_before_it_caught_up(world: World, deaths: int) -> None:
+    (first, old), (last, working) = world.process("first"), world.process("last")
+    world.acquire(first)
+    old.set_cursor("c", "90")
+    for number in range(deaths):
+        lease, store = world.process(f"dies-{number}")
+        world.acquire(lease)
+        open_epoch = store._table.open_epoch
+
+        def die(row: Row, open_epoch: Callable[[Row], bool] = open_epoch) -> bool:
+            old.set_cursor("c", "100")
+            open_epoch(row)
+            raise KeyboardInterrupt
+
+        store._table.open_epoch = die  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            store.get_cursor("c")
+    world.acquire(last)
+    assert working.get_cursor("c") == world.cursor == "100"
+
+
+def test_catching_up_does_not_look_behind_a_reset(world: World) -> None:
+    (first, old), (dying, store), (last, working) = world.process("a"), world.process("b"), world.process("c")
+    world.acquire(first)
+    old.set_cursor("c", "90")
+    old.reset_cursor("c", "10", reason="again")
+    world.acquire(dying)
+    open_epoch = store._table.open_epoch
+
+    def die(row: Row) -> bool:
+        open_epoch(row)
+        raise KeyboardInterrupt
+
+    store._table.open_epoch = die  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        store.get_cursor("c")
+    world.acquire(last)
+    assert working.get_cursor("c") == world.cursor == "10"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
