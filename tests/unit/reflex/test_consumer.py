@@ -202,13 +202,13 @@ def test_T_a_stop_during_consume_does_not_move_the_cursor() -> None:
     assert store.writes == []
 
 
-def test_late_events_are_counted() -> None:
+def test_a_late_event_is_counted_by_the_sweep_that_found_it_and_not_at_each_attempt() -> None:
     class Late(SimpleEvent):
         late = True
 
     bench = Bench()
     bench.consumer.consume(Late("e1"), NO_FATE)
-    bench.consumer.consume(EVENT, NO_FATE)
+    bench.consumer.series.found_late(7, unproven=False)
     assert bench.value("rscylla_late_events_total") == 1
 
 
