@@ -102,6 +102,8 @@ class Width:
 
     ``us`` follows what was found: towards ``target`` rows or ``target_bytes`` a window, whichever is less, at most four
     times wider a step, and four times narrower when a window held more than the limits allow or a query timed out.
+    ``slow_us``: a window this long took too long. Only half of that is asked from then on, and with each window a
+    sixteenth more: to wait for time-outs at every other window would be slower than the log is written.
     """
 
     us: int = 1_000_000
@@ -109,6 +111,7 @@ class Width:
     target_bytes: int = 12_000_000
     least_us: int = 1
     most_us: int = 86_400_000_000
+    slow_us: int | None = None
 
     def after(self, window: Window, rows: int, size: int = 0) -> Width:
         """Return the width to use after *window* was read whole and held *rows* rows of *size* bytes in all."""
@@ -117,11 +120,17 @@ class Width:
             fitting = min(fitting, window.span_us * self.target_bytes // size)
         if window.span_us < self.us and fitting >= self.us:
             return self  # cut short at a watermark or boundary: says nothing of wider ones
-        return self._bounded(min(fitting, 4 * self.us))
+        fitting = min(fitting, 4 * self.us)
+        if self.slow_us is None:
+            return self._bounded(fitting)
+        slow_us = self.slow_us + self.slow_us // 16 + 1
+        known = attrs.evolve(self, slow_us=slow_us if slow_us // 2 < self.most_us else None)
+        return known._bounded(min(fitting, slow_us // 2))  # noqa: SLF001 - one of ours
 
-    def narrower(self, window: Window) -> Width:
-        """Return the width to use after *window* turned out too much to read at once."""
-        return self._bounded(window.span_us // 4)
+    def narrower(self, window: Window, *, slow: bool = False) -> Width:
+        """Return the width to use after *window* turned out too much to read at once; *slow*: it took too long."""
+        known = attrs.evolve(self, slow_us=window.span_us) if slow else self
+        return known._bounded(window.span_us // 4)  # noqa: SLF001 - one of ours
 
     def can_narrow(self, window: Window) -> bool:
         """Whether *window* is still wide enough to be cut."""

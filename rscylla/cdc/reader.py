@@ -22,7 +22,7 @@ from .plan import ScanTask, Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
 from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events
 from .rows import Layout, LogRows
-from .scan import Limits, Scanner, TooMuch
+from .scan import Limits, Scanner, TooMuch, TooSlow
 from .shards import part_of
 from .source import OnExpired, Source
 from .topology import BaseColumn, Generation, generation_at
@@ -282,8 +282,8 @@ class Reader:
 
         try:
             self._ask(self._scan, tasks, collect, may_give_up=self._width.can_narrow(window))
-        except TooMuch:
-            self._width = self._width.narrower(window)
+        except TooMuch as e:
+            self._width = self._width.narrower(window, slow=isinstance(e, TooSlow))
             return None
         self._slow_down(len(rows))
         self._width = self._width.after(window, len(rows), size)

@@ -18,7 +18,7 @@ from .pages import Page
 from .plan import ScanTask
 from .query import scan_values
 
-__all__ = ["Limits", "Scanner", "TooMuch"]
+__all__ = ["Limits", "Scanner", "TooMuch", "TooSlow"]
 
 log = logging.getLogger("rscylla")
 
@@ -55,6 +55,10 @@ class Limits:
 
 class TooMuch(Exception):
     """A window held more than the limits allow, or its queries timed out; a narrower one may do."""
+
+
+class TooSlow(TooMuch):
+    """Queries of a window timed out."""
 
 
 @attrs.define
@@ -171,7 +175,7 @@ class Scanner:
         if not ours.resumable or failures >= self._limits.attempts:
             raise ours from error
         if may_give_up and took_too_long(error) and failures >= 3:
-            raise TooMuch from error
+            raise TooSlow from error
         self.retries += 1
         delay = self._limits.backoff.seconds(failures)
         log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)

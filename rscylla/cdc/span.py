@@ -19,7 +19,7 @@ from .pages import Column, Page
 from .plan import Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
 from .rows import Layout
-from .scan import Limits, Scanner, TooMuch
+from .scan import Limits, Scanner, TooMuch, TooSlow
 from .topology import Generation, TableInfo, generation_at
 
 __all__ = ["Span", "SpanReader", "windows_between"]
@@ -107,8 +107,8 @@ class SpanReader:
             pages: list[Page] = []
             try:
                 self._ask(self._scan, part, pages.append, may_give_up=width.can_narrow(part))
-            except TooMuch:
-                width = width.narrower(part)
+            except TooMuch as e:
+                width = width.narrower(part, slow=isinstance(e, TooSlow))
                 continue
             rows = sum(page.row_count for page in pages)
             width = width.after(part, rows, sum(page.size for page in pages))

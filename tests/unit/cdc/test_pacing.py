@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
+from cassandra import OperationTimedOut
 from fakelog import NOW_US, SECOND, Asked, FakeLog, stream_id
 
 from rscylla.cdc.client import Client
@@ -118,6 +119,22 @@ def test_a_window_without_rows_is_never_too_much(log: FakeLog) -> None:
     client = stream_of(log, streams_per_query=1, limits=Limits(window_bytes=10_000))("", LAG, StreamToHead())
     assert names(drain(client)) == wanted(log)
     assert len(log.asked) < 50 * 20
+
+
+def test_windows_that_take_too_long_are_not_asked_for_again_and_again(log: FakeLog) -> None:
+    """An hour of changes, of which the cluster can read ten seconds at once, is read in much less than an hour."""
+    backlog(log, 3600, apart_us=SECOND)
+
+    def answer(asked: Asked) -> BaseException | None:
+        if asked.is_probe or asked.end_us - asked.start_us <= 10 * SECOND:
+            return None
+        log.clock.advance(5)
+        return OperationTimedOut("late")
+
+    log.on_fetch = answer
+    began = log.clock.monotonic()
+    assert names(drain(stream_of(log)("", LAG, StreamToHead()))) == wanted(log)
+    assert log.clock.monotonic() - began < 1800
 
 
 # ---------------------------------------------------------------- a consumer that is slow

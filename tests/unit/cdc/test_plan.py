@@ -96,6 +96,23 @@ def test_a_width_grows_over_empty_time_and_shrinks_to_what_fits() -> None:
     assert full.us == width.us // 10
 
 
+def test_a_width_that_took_too_long_is_tried_again_later_and_forgotten_in_the_end() -> None:
+    width = Width(us=8_000_000).narrower(Window(0, 0, 8_000_000), slow=True)
+    assert width.us == 2_000_000
+    before = 0
+    while width.us < 8_000_000:
+        width = width.after(Window(0, 0, width.us), 1)
+        before += 1
+    assert 10 < before < 15
+    for _ in range(200):
+        width = width.after(Window(0, 0, width.us), 0)
+    assert width == Width(us=width.most_us)
+    tiny = Width(us=1).narrower(Window(0, 0, 1), slow=True)
+    for _ in range(500):
+        tiny = tiny.after(Window(0, 0, tiny.us), 0)
+    assert tiny.us == tiny.most_us, "nothing stays narrow for ever"
+
+
 def test_a_window_is_narrowed_until_a_microsecond() -> None:
     width, window = Width(), Window(0, 0, 86_400_000_000)
     steps = 0
