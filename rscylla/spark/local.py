@@ -43,13 +43,15 @@ def check_spark() -> None:
 def local_spark(name: str = "rscylla", *, threads: int = 2) -> Iterator[SparkSession]:
     """Start Spark in this process, without its web page and its messages, and stop it at the end.
 
-    It listens on loopback only. A session that is there already is used, and stopped, too.
+    It listens on loopback only, and knows the data source. A session that is there already is used, and stopped, too.
 
     Raises:
         ConfigError: a package of the ``spark`` extra or Java is missing.
     """
     check_spark()
     from pyspark.sql import SparkSession
+
+    from .source import register
 
     builder = SparkSession.builder.master(f"local[{threads}]").appName(name)
     for key, value in _SETTINGS.items():
@@ -59,6 +61,7 @@ def local_spark(name: str = "rscylla", *, threads: int = 2) -> Iterator[SparkSes
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
         try:
+            register(spark)  # of an editable install Spark would not find it
             yield spark
         finally:
             spark.stop()
