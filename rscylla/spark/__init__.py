@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .local import local_spark as local_spark
     from .pipeline.history import history as history
     from .pipeline.latest import latest as latest
+    from .pipeline.merging import MergeTable as MergeTable
     from .pipeline.sink import scylla_sink as scylla_sink
     from .pipeline.sink import write_changes as write_changes
     from .pipeline.snapshots import Snapshot as Snapshot
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .windowing import windows as windows
 
 __all__ = [
+    "MergeTable",
     "ParquetTable",
     "ScyllaCdcDataSource",
     "Snapshot",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "MergeTable": ".pipeline.merging",
     "ParquetTable": ".pipeline.tables",
     "ScyllaCdcDataSource": ".source",
     "Snapshot": ".pipeline.snapshots",

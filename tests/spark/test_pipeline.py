@@ -16,6 +16,10 @@ import spark_history as h
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import spark as rs
+from rscylla.spark.pipeline.cells import cells_of
+from rscylla.spark.pipeline.latest import second_of
+from rscylla.spark.pipeline.merging import merge_source, table_schema
+from rscylla.spark.shape import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -273,6 +277,65 @@ def test_a_snapshot_with_a_list_says_what_it_cannot_be(spark: SparkSession, sess
     assert rs.snapshot(spark, stream, NO_LAG, columns=["a", "s"]).rows.columns == ["pk", "c1", "c2", "a", "s"]
     with pytest.raises(rscylla.ConfigError, match="no column 'x'"):
         rs.snapshot(spark, stream, NO_LAG, columns=["x"])
+
+
+# ---------------------------------------------------------------- tables with MERGE
+
+
+def test_what_is_merged_into_a_table_keeps_it_the_base_table(spark: SparkSession, session: Any, vnodes: str) -> None:
+    """No format with MERGE is at hand here: what each would do with the rows is done to rows in memory."""
+    h.create(session, vnodes)
+    rng = random.Random(17)
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    store = MemoryCursorStore()
+    rows: dict[tuple[Any, ...], Any] = {}
+    dropped = 0
+    for number in range(2):
+        start = now_us()
+        for cql in h.writes(rng, vnodes, 90, itertools.count(start, 1)):
+            session.execute(cql)
+        passed(start + 1_000)
+        for _, changes in drain(spark, stream, store, {"parallelism": "1", "consistency": "ONE"}):
+            shape = Shape.of(changes)
+            schema = table_schema(shape)
+            for _ in range(1 + number):  # once more: the process died before it noted that the window is in
+                table = spark.createDataFrame(list(rows.values()), schema)
+                source = merge_source(table, cells_of(changes, shape), shape, second_of(None)).collect()
+                assert len({tuple(r[n] for n in shape.key_names) for r in source}) == len(source), "MERGE wants it so"
+                for row in source:
+                    key = tuple(row[n] for n in shape.key_names)
+                    if row["cdc_keep"]:
+                        rows[key] = [row[n] for n in schema.names]
+                    else:
+                        dropped += rows.pop(key, None) is not None
+        table = spark.createDataFrame(list(rows.values()), schema)
+        want = h.rows_of(session, vnodes, "t")
+        columns = [c.name for c in (*shape.keys, *shape.values)]
+        assert h.rows_in(table.where("cdc_live").select(*columns)) == want
+    assert dropped
+
+
+def test_a_table_that_cannot_merge_is_told(
+    spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
+) -> None:
+    h.create(session, vnodes)
+    session.execute(f"INSERT INTO {vnodes}.s (k1, k2, a) VALUES ('x', 0x00, 1)")
+    changes = frames(spark, options, vnodes)["s"]
+    window = rs.Window(0, 0, 1, str(rscylla.EventID(0, 0)))
+    spark.sql(f"CREATE DATABASE {vnodes}")
+    try:
+        with pytest.raises(rscylla.ConfigError, match=r"no table.*say in which format"):
+            rs.MergeTable(spark, f"{vnodes}.a").apply(changes, window)
+        with pytest.raises(rscylla.ConfigError, match=r"no format 'delta'.*start the session with its package"):
+            rs.MergeTable(spark, f"{vnodes}.a", using="delta").apply(changes, window)
+        with pytest.raises(rscylla.ConfigError, match=r"cannot MERGE: .*ParquetTable"):
+            rs.apply_changes(changes, rs.MergeTable(spark, f"{vnodes}.b", using="parquet"), window=window)
+        spark.sql(f"CREATE TABLE {vnodes}.c (x int) USING parquet")
+        with pytest.raises(rscylla.ConfigError, match="not made by rscylla"):
+            rs.MergeTable(spark, f"{vnodes}.c").apply(changes, window)
+        assert not spark.catalog.tableExists(f"{vnodes}.a")
+    finally:
+        spark.sql(f"DROP DATABASE {vnodes} CASCADE")
 
 
 # ---------------------------------------------------------------- the way back

@@ -165,6 +165,8 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
 # ---------------------------------------------------------------- kill -9
 
 KILLS = 10
+WINDOWS = 1_000
+"""Far more than pass before the kills, however late they come; what is left is read in one batch."""
 
 
 @pytest.mark.timeout(3600)
@@ -176,7 +178,7 @@ def test_a_query_that_is_killed_ten_times_writes_every_change_once(
     for i in range(2_000):
         session.execute(insert, (i % 50, i))
     events = events_of(rscylla.NewStream(session, vnodes, "t"))
-    given = spread(events, 60)
+    given = spread(events, WINDOWS)
     output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     point = f"{scylla_process.contact_points[0]}:{scylla_process.port}"
     positions = [given["startingPosition"], given["endingPosition"]]
@@ -185,7 +187,7 @@ def test_a_query_that_is_killed_ten_times_writes_every_change_once(
     log = tmp_path / "log"
     kills, starts = 0, 0
     while kills < KILLS:
-        with program(arguments, log) as running:
+        with program([*arguments, "1"], log) as running:
             # Sometimes right after a batch was committed, sometimes in the middle of one.
             watched = checkpoint / dice.choice(["commits", "offsets"])
             goal = numbered(watched) + dice.randint(1, 3)
@@ -194,7 +196,7 @@ def test_a_query_that_is_killed_ten_times_writes_every_change_once(
         starts += 1
         assert starts < KILLS + STARTS
     for _ in range(STARTS):
-        with program(arguments, log) as running:
+        with program([*arguments, str(WINDOWS)], log) as running:
             if check_started(running.wait(1500) == 0, log):
                 break
     assert ids_in(spark, output) == Counter(e.id for e in events)

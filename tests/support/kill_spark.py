@@ -1,6 +1,7 @@
 """A streaming query as a program of its own, for tests that kill it: copies a table's events to Parquet files.
 
-Arguments: contact point, keyspace, table, windowSpan, startingPosition, endingPosition, output, checkpoint.
+Arguments: contact point, keyspace, table, windowSpan, startingPosition, endingPosition, output, checkpoint, and
+maxWindowsPerTrigger.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from rscylla.spark import ensure_java
 
 
 def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
-    start, until, output, checkpoint = rest
+    start, until, output, checkpoint, windows = rest
     ensure_java()
     from pyspark.sql import SparkSession
 
@@ -27,7 +28,7 @@ def main(point: str, keyspace: str, table: str, span: str, *rest: str) -> None:
         "lag": "0s",
         "mode": "events",
         "windowSpan": span,
-        "maxWindowsPerTrigger": "1",
+        "maxWindowsPerTrigger": windows,
         "startingPosition": start,
         "endingPosition": until,
         "parallelism": "2",

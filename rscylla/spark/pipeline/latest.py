@@ -16,7 +16,7 @@ from ..shape import ColumnShape, Shape
 from .cells import cells_of, merge_cells, udt_fields, with_all_columns
 from .order import clustering_order
 
-__all__ = ["latest", "live_rows", "row_values", "with_partition"]
+__all__ = ["latest", "live_rows", "row_values", "with_liveness", "with_partition"]
 
 NEVER = -(2**63)
 
@@ -59,6 +59,12 @@ def second_of(at: datetime | None) -> Column:
 
 def live_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
     """Return the rows of merged *cells* that exist at *second*."""
+    rows = with_liveness(cells, shape, second)
+    return rows.where("cdc_live").select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
+
+
+def with_liveness(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
+    """Add the values of merged *cells* as of *second*, and ``cdc_live``: whether the row is one that a SELECT shows."""
     rows = row_values(with_partition(cells, shape), shape, second)
     exists = F.col("cdc_live")
     if shape.clustering and shape.statics:
@@ -66,7 +72,7 @@ def live_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
         rows = rows.withColumn("cdc_any_live", F.max("cdc_live").over(_of_partition(shape)))
         has_statics = reduce(lambda a, b: a | b, (F.col(quoted(c.name)).isNotNull() for c in shape.statics))
         exists = exists | (is_static(shape) & has_statics & ~F.col("cdc_any_live"))
-    return rows.where(exists).select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
+    return rows.withColumn("cdc_live", exists)
 
 
 def is_static(shape: Shape) -> Column:

@@ -35,20 +35,24 @@ from .latest import NEVER, cell_names, is_static, live_rows, quoted, second_of, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .merging import MergeTable
     from .snapshots import Snapshot
 
-__all__ = ["ParquetTable", "apply_changes"]
+__all__ = ["ParquetTable", "apply_changes", "changes_after", "check_same", "purged", "shape_json", "shape_of"]
 
 MANIFEST = "_rscylla.json"
 
 VERSION = 1
 
 
-def apply_changes(changes: DataFrame, target: str, *, window: Window, keep: int = 2) -> bool:
-    """Bring the Parquet table in the directory *target* up to the end of *window*; make it if it is not there.
+def apply_changes(changes: DataFrame, target: str | MergeTable, *, window: Window, keep: int = 2) -> bool:
+    """Bring the Parquet table in the directory *target*, or a ``MergeTable``, up to the end of *window*.
 
-    The same as ``ParquetTable(spark, target).apply(changes, window)``.
+    The same as ``ParquetTable(spark, target).apply(changes, window)`` or ``target.apply(changes, window)``. A table
+    that is not there is made.
     """
+    if not isinstance(target, str):
+        return target.apply(changes, window)
     return ParquetTable(changes.sparkSession, target, keep=keep).apply(changes, window)
 
 
@@ -56,7 +60,7 @@ class ParquetTable:
     """A table in a directory, for one writer at a time and any number of readers.
 
     Each window writes the table anew. That suits tables of up to some gigabytes and windows of minutes; larger ones
-    belong into a format with MERGE (see docs/spark.md).
+    belong into a format with MERGE: ``MergeTable``.
 
     Args:
         path: of the directory, on any file system that Spark knows.
@@ -104,21 +108,13 @@ class ParquetTable:
         if manifest is None:
             self._write(merge_cells(cells_of(changes, shape), shape), shape, window.end, 1)
             return True
-        at = EventID.parse(manifest["cursor"])
-        if cursor_key(window.end) <= at.key:
+        left = changes_after(changes, window, manifest["cursor"], self.path)
+        if left is None:
             return False
-        start = EventID.parse(window.start)
-        if start.key > at.key and not _is_next_generation(start, at):
-            raise ConfigError(
-                f"the table in {self.path} ends at {tu.format_time(at.exact_us)}, but the window begins at "
-                f"{tu.format_time(start.exact_us)}: apply the windows between, or make the table anew"
-            )
-        _check_same(manifest, shape, self.path)
-        if start.key < at.key:
-            changes = changes.where(F.unix_micros("cdc_timestamp") >= at.exact_us)
+        check_same(_shape_of(manifest), shape, self.path)
         version = int(manifest["version"])
         old = self._spark.read.schema(cells_schema(shape)).parquet(self._cells_path(version))
-        cells = cells_of(changes, shape).unionByName(old)
+        cells = cells_of(left, shape).unionByName(old)
         self._write(merge_cells(cells, shape), shape, window.end, version + 1)
         return True
 
@@ -158,7 +154,7 @@ class ParquetTable:
                 "v": VERSION,
                 "version": version,
                 "cursor": cursor,
-                "shape": _shape_json(shape),
+                "shape": shape_json(shape),
             },
         )
         for name in self._directory.names():
@@ -185,12 +181,30 @@ def _name(version: int) -> str:
     return f"v{version:08d}"
 
 
+def changes_after(changes: DataFrame, window: Window, cursor: str, name: str) -> DataFrame | None:
+    """Return those of the *changes* of *window* that the table *name* lacks, which ends at *cursor*; None for none.
+
+    Raises:
+        ConfigError: windows between are missing.
+    """
+    at, start = EventID.parse(cursor), EventID.parse(window.start)
+    if cursor_key(window.end) <= at.key:
+        return None
+    if start.key > at.key and not _is_next_generation(start, at):
+        raise ConfigError(
+            f"the table {name} ends at {tu.format_time(at.exact_us)}, but the window begins at "
+            f"{tu.format_time(start.exact_us)}: apply the windows between, or make the table anew"
+        )
+    return changes.where(F.unix_micros("cdc_timestamp") >= at.exact_us) if start.key < at.key else changes
+
+
 def _is_next_generation(start: EventID, at: EventID) -> bool:
     """Whether nothing lies between: a generation ends where the next one starts."""
     return start.exact_us == at.exact_us and not start.is_row
 
 
-def _shape_json(shape: Shape) -> list[dict[str, Any]]:
+def shape_json(shape: Shape) -> list[dict[str, Any]]:
+    """Return *shape* as what can be kept as JSON."""
     return [
         {
             "name": c.name,
@@ -204,6 +218,11 @@ def _shape_json(shape: Shape) -> list[dict[str, Any]]:
 
 
 def _shape_of(manifest: dict[str, Any]) -> Shape:
+    return shape_of(manifest["shape"])
+
+
+def shape_of(told: list[dict[str, Any]]) -> Shape:
+    """Return the shape that ``shape_json`` told."""
     columns = [
         ColumnShape(
             c["name"],
@@ -212,7 +231,7 @@ def _shape_of(manifest: dict[str, Any]) -> Shape:
             StructType.fromJson({"type": "struct", "fields": [_field_json(c)]}).fields[0].dataType,
             c["descending"],
         )
-        for c in manifest["shape"]
+        for c in told
     ]
     return Shape(
         tuple(c for c in columns if c.kind == "partition_key"),
@@ -225,18 +244,21 @@ def _field_json(column: dict[str, Any]) -> dict[str, Any]:
     return {"name": column["name"], "type": column["spark"], "nullable": True, "metadata": {}}
 
 
-def _check_same(manifest: dict[str, Any], shape: Shape, path: str) -> None:
-    here = [(c.name, c.kind, c.cql) for c in _shape_of(manifest).keys]
-    given = [(c.name, c.kind, c.cql) for c in shape.keys]
-    if here != given:
-        raise ConfigError(f"the table in {path} has another primary key than these changes; is it another table's?")
+def check_same(known: Shape, given: Shape, name: str) -> None:
+    """Raise ``ConfigError`` unless both are of one primary key; *name* is that of the table."""
+    keys = [[(c.name, c.kind, c.cql) for c in shape.keys] for shape in (known, given)]
+    if keys[0] != keys[1]:
+        raise ConfigError(f"the table {name} has another primary key than these changes; is it another table's?")
 
 
 # ---------------------------------------------------------------- what is worth keeping
 
 
-def purged(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Return merged *cells* without what deletes hide, what has expired by *second*, and the deletes themselves."""
+def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None = None) -> DataFrame:
+    """Return merged *cells* without what deletes hide, what has expired by *second*, and the deletes themselves.
+
+    Rows of which nothing is left are left out; or, with *flag*, stay, and this column tells if something is left.
+    """
     frame = with_partition(cells, shape)
     covered = F.col("cdc_covered")
 
@@ -266,8 +288,9 @@ def purged(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
             kept[name] = F.when(here & (F.size(elements) > 0), elements)
     # Not in one step: within a lambda, Spark takes a name for the column that the same step makes of it.
     found = frame.withColumns(kept).withColumns(done)
-    found = found.where(reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept)))
-    return found.select(*(F.col(quoted(n)) for n in cells.columns))
+    left = reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept))
+    names = [F.col(quoted(n)) for n in cells.columns]
+    return found.where(left).select(*names) if flag is None else found.select(*names, left.alias(flag))
 
 
 def _living(alive: Callable[[Column, Column], Column], floor: Column) -> Callable[[Column], Column]:
