@@ -73,6 +73,8 @@ class MergeTable:
         """
         if self.cursor:
             raise ConfigError(f"the table {self._name} is filled already; take another name, or drop this one")
+        if self._exists():  # what a run left that died here
+            self._spark.sql(f"DELETE FROM {self._name}")
         self._create(snapshot.shape)
         self._merge(with_all_columns(snapshot.cells, snapshot.shape), snapshot.shape)
         self._set_cursor(snapshot.cursor)
@@ -95,6 +97,7 @@ class MergeTable:
             if left is None:
                 return False
             changes = left
+        self._widen(shape)
         self._merge(cells_of(changes, shape), shape)
         self._set_cursor(window.end)
         return True
@@ -144,15 +147,30 @@ class MergeTable:
                 "package (spark.jars.packages)"
             ) from e
 
+    def _widen(self, shape: Shape) -> None:
+        """Add the columns that the table of Scylla got since; those that it lost stay, and become null."""
+        known = set(self._spark.table(self._name).columns)
+        fields = [f for f in table_schema(shape).fields if f.name not in known]
+        if fields:
+            added = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
+            self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({added})")
+        if self._shape() != shape:
+            self._set_property("rscylla.shape", json.dumps(shape_json(shape)))
+
     def _set_cursor(self, cursor: str) -> None:
-        text = cursor.replace("\\", "\\\\").replace("'", "\\'")
-        self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ('rscylla.cursor' = '{text}')")
+        self._set_property("rscylla.cursor", cursor)
+
+    def _set_property(self, name: str, value: str) -> None:
+        text = value.replace("\\", "\\\\").replace("'", "\\'")
+        self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{name}' = '{text}')")
 
     def _merge(self, cells: DataFrame, shape: Shape) -> None:
-        source = merge_source(self._spark.table(self._name), cells, shape, second_of(None)).alias("cdc_source")
+        table = self._spark.table(self._name)
+        source = merge_source(table, cells, shape, second_of(None)).alias("cdc_source")
         target = self._name.rpartition(".")[2]
         names = table_schema(shape).names
-        assigned = {quoted(n): F.col(f"cdc_source.{quoted(n)}") for n in names}
+        assigned = {quoted(n): F.lit(None) for n in table.columns}
+        assigned |= {quoted(n): F.col(f"cdc_source.{quoted(n)}") for n in names}
         merge = (
             source.mergeInto(self._name, same_key(shape, "cdc_source", target))
             .whenMatched(~F.col(f"cdc_source.{_KEEP}"))
