@@ -276,12 +276,12 @@ class ScyllaCursorStore:
 
     def _caught_up(self, row: Row) -> Row:
         """Return *row* with what the holder before saved after it was read and before this epoch was opened."""
-        if row.position:
+        if row.updated:
             return row
         position = max(self._saved_before(row), row.start or "")
-        if position:
-            assert row.stamp is not None
-            self._table.advance(row.consumer, row.epoch, row.stamp, position, signature(self._clock.now_us()))
+        assert row.stamp is not None
+        # Written also if it is "": from then on, what an old holder still saves counts for nobody.
+        self._table.advance(row.consumer, row.epoch, row.stamp, position, signature(self._clock.now_us()))
         return attrs.evolve(row, position=position)
 
     def _saved_before(self, row: Row) -> str:
@@ -291,7 +291,7 @@ class ScyllaCursorStore:
             return position
         for last in self._table.history(row.consumer):
             took_over = last.reason.startswith(_tenure(last.lease, last.fence))
-            if last.epoch < row.epoch and (last.position or not took_over):
+            if last.epoch < row.epoch and (last.updated or not took_over):
                 return last.position  # what was before a reset does not count
         return ""
 

@@ -221,6 +221,17 @@ def test_what_was_saved_is_not_lost_though_the_next_holder_died_before_it_caught
     assert working.get_cursor("c") == world.cursor == "100"
 
 
+def test_what_an_old_holder_saves_after_the_next_one_found_nothing_counts_for_nobody(world: World) -> None:
+    (first, old), (last, working) = world.process("first"), world.process("last")
+    world.acquire(first)
+    assert old.get_cursor("c") == ""
+    world.acquire(last)
+    assert working.get_cursor("c") == ""
+    old.set_cursor("c", "1")
+    world.acquire(first)
+    assert old.get_cursor("c") == ""
+
+
 def test_catching_up_does_not_look_behind_a_reset(world: World) -> None:
     (first, old), (dying, store), (last, working) = world.process("a"), world.process("b"), world.process("c")
     world.acquire(first)
