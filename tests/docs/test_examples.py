@@ -36,7 +36,8 @@ def test_the_service_of_two_lanes_waits_out_the_outage_and_puts_the_bad_order_as
     assert shown['reflex_consumer_dead_lettered_events_count{consumer_name="shipping"}'] == "0.0"
     assert float(shown['rscylla_circuit_breaker_changes_total{breaker="warehouse",to="open"}']) > 0
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    messages = [line["message"] for line in lines]
+    # Now and then the driver says at the end of the process that a thread of its event loop did not.
+    messages = [line["message"] for line in lines if not line["logger"].startswith("cassandra")]
     assert {f'parcel {{"id":{number}}} is on its way' for number in range(20)} <= set(messages)
     assert {f'order {{"id":{number}}} is billed' for number in range(20) if number != 13} <= set(messages)
     assert messages[-1] == "stopped with exit code 0"
