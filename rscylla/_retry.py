@@ -1,18 +1,24 @@
-"""The only door to ``tenacity``: how long to wait before trying again, and trying again for ever."""
+"""Trying again: how long to wait, a few times, and for ever; the only door to ``tenacity``."""
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 import attrs
 import tenacity
 
 from .clock import Clock, Stop
-from .errors import ConfigError
+from .errors import ConfigError, RscyllaError, Stopped
 
-__all__ = ["Backoff", "retry_forever"]
+__all__ = ["Backoff", "retry", "retry_forever"]
+
+log = logging.getLogger("rscylla")
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -54,6 +60,26 @@ class Backoff:
                 break
             wait *= self.factor
         return min(wait, longest) * (1 - self.jitter * chance)
+
+
+def retry(work: Callable[[], T], *, attempts: int, backoff: Backoff, clock: Clock, stop: Stop) -> T:
+    """Return what *work* gives, called up to *attempts* times where that may help. Waits in between with *clock*.
+
+    Raises:
+        RscyllaError: from *work*, one that is not resumable at once, any other at the last attempt.
+        Stopped: *stop* was set during a wait.
+    """
+    for attempt in range(1, attempts):
+        try:
+            return work()
+        except RscyllaError as error:
+            if not error.resumable or isinstance(error, Stopped):
+                raise
+            log.info("%s (attempt %d of %d)", error, attempt, attempts)
+            clock.wait(stop, backoff.seconds(attempt))
+            if stop.is_set():
+                raise Stopped from error
+    return work()
 
 
 def retry_forever(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import struct
 import threading
 from collections.abc import Callable, Mapping
@@ -12,9 +11,9 @@ from typing import Any
 
 import attrs
 
-from .._retry import Backoff
+from .._retry import Backoff, retry
 from ..clock import Clock, Stop
-from ..errors import ConfigError, IncompleteKey, QueryFailed, RscyllaError
+from ..errors import ConfigError, IncompleteKey, QueryFailed
 from ..event import Event
 from .driver import LogSession, LogStatement
 from .keys import Encoder, encoder_for
@@ -25,8 +24,6 @@ from .rows import Decoder, decoder_for
 from .topology import read_table
 
 __all__ = ["BaseRows"]
-
-log = logging.getLogger("rscylla")
 
 ATTEMPTS = 5
 
@@ -161,15 +158,7 @@ class BaseRows:
 
     def _patiently(self, read: Callable[[], Any]) -> Any:
         """Return what *read* gives, trying again where the cluster may be better soon."""
-        for attempt in range(1, ATTEMPTS):
-            try:
-                return read()
-            except RscyllaError as e:
-                if not e.resumable:
-                    raise
-                log.info("%s (attempt %d of %d)", e, attempt, ATTEMPTS)
-                self._clock.wait(Stop(), _BACKOFF.seconds(attempt))
-        return read()
+        return retry(read, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=Stop())
 
 
 def _or_empty(encode: Encoder, kind: str) -> Encoder:

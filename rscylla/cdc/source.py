@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
-from .._retry import Backoff
+from .._retry import Backoff, retry
 from .._timeuuid import datetime_of, us_of
 from ..clock import Clock, Stop
 from ..errors import (
@@ -16,9 +16,7 @@ from ..errors import (
     CursorExpired,
     InvalidCursor,
     NoStreams,
-    RscyllaError,
     SourceError,
-    Stopped,
     TableChanged,
 )
 from ..event import EventID
@@ -142,16 +140,7 @@ class Source:
 
     def _patiently(self, read: Callable[[], T]) -> T:
         """Return what *read* gives, with some patience for nodes that fail and for what has not reached them yet."""
-        for attempt in range(1, STREAMS_ATTEMPTS):
-            try:
-                return read()
-            except RscyllaError as e:
-                if not e.resumable or isinstance(e, Stopped):
-                    raise
-                log.info("%s (attempt %d of %d)", e, attempt, STREAMS_ATTEMPTS)
-                self.clock.wait(self._stop, self._backoff.seconds(attempt))
-                self._stop.check()
-        return read()
+        return retry(read, attempts=STREAMS_ATTEMPTS, backoff=self._backoff, clock=self.clock, stop=self._stop)
 
     # ------------------------------------------------------------ places
 

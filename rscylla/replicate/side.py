@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import groupby
 from queue import SimpleQueue
 
-from .._retry import Backoff
+from .._retry import Backoff, retry
 from ..cdc.driver import LogSession, LogStatement, translate
 from ..cdc.pages import Page
 from ..cdc.query import quote_name
@@ -18,8 +17,6 @@ from ..clock import Clock, Stop
 from .schema import Column, Table
 
 __all__ = ["Group", "Key", "Row", "Side"]
-
-log = logging.getLogger("rscylla")
 
 ATTEMPTS = 6
 
@@ -103,17 +100,8 @@ class Side:
         return got
 
     def _ask(self, read: Callable[[], Page]) -> Page:
-        for attempt in range(1, ATTEMPTS):
-            self.stop.check()
-            try:
-                return read()
-            except Exception as e:
-                ours = translate(e, self._doing)
-                if not ours.resumable:
-                    raise
-                log.info("%s (attempt %d of %d)", ours, attempt, ATTEMPTS)
-                self._clock.wait(self.stop, _BACKOFF.seconds(attempt))
-        return read()
+        self.stop.check()
+        return retry(read, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=self.stop)
 
     def wait(self, lag: timedelta) -> None:
         self._clock.wait(self.stop, lag.total_seconds())

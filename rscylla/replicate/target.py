@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from cassandra import Unauthorized
 from cassandra.policies import FallthroughRetryPolicy
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement
 
-from .._retry import Backoff
+from .._retry import Backoff, retry
 from ..cdc.driver import Session, consistency_named, translate
 from ..clock import Clock, Stop
-from ..errors import QueryFailed, RscyllaError, Stopped
+from ..errors import QueryFailed, RscyllaError
 from ..reflex import current_lane
 from .statements import UNSET, Write
 
 __all__ = ["Target"]
-
-log = logging.getLogger("rscylla")
-
-T = TypeVar("T")
 
 ATTEMPTS = 6
 
@@ -64,10 +60,19 @@ class Target:
             ConnectionFailed, QueryTimeout: it was not reached, or did not confirm them; they may have been written.
             Stopped: the run that we are in was stopped between two attempts.
         """
+        lane = current_lane()
+        stop = lane.stop if lane is not None else Stop()  # the cursor stays before the change, which comes again
         for some in _batches(writes):
-            self._patiently(lambda some=some: self._send(some), doing)  # type: ignore[misc]
+            send = partial(self._send, some, doing)
+            retry(send, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=stop)
 
-    def _send(self, writes: Sequence[Write]) -> None:
+    def _send(self, writes: Sequence[Write], doing: str) -> None:
+        try:
+            self._execute(writes)
+        except Exception as e:
+            raise _translate(e, doing) from e
+
+    def _execute(self, writes: Sequence[Write]) -> None:
         bound = [self._bound(write) for write in writes]
         statement: Any = bound[0]
         if len(bound) > 1:
@@ -94,22 +99,6 @@ class Target:
                     self._prepared.clear()
                 self._prepared[cql] = prepared
         return prepared
-
-    def _patiently(self, work: Callable[[], T], doing: str) -> T:
-        lane = current_lane()
-        stop = lane.stop if lane is not None else Stop()
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                return work()
-            except Exception as e:
-                ours = _translate(e, doing)
-                if not ours.resumable or attempt == ATTEMPTS:
-                    raise ours from e
-                log.info("%s (attempt %d of %d)", ours, attempt, ATTEMPTS)
-                if self._clock.wait(stop, _BACKOFF.seconds(attempt)):
-                    raise Stopped from ours  # the cursor stays before the change, which comes again
 
 
 def _translate(error: Exception, doing: str) -> RscyllaError:
