@@ -432,12 +432,12 @@ class LogSession:
         """
         self._send(statement, _LogRead(statement.prepared, **_NO_RETRY).bind(values), state, on_page, on_error)
 
-    def read(self, statement: LogStatement, raw: Sequence[bytes], *, doing: str) -> Page:
-        """Return the first page for values that are given as bytes. Blocks. Errors come in our terms."""
+    def read(self, statement: LogStatement, raw: Sequence[bytes], *, doing: str, state: bytes | None = None) -> Page:
+        """Return a page for values that are given as bytes, the first or that of *state*. Blocks. Errors are ours."""
         bound = _LogRead(statement.prepared, **_NO_RETRY)
         bound.values = list(raw)
         answers: SimpleQueue[Page | BaseException] = SimpleQueue()
-        self._send(statement, bound, None, answers.put, answers.put)
+        self._send(statement, bound, state, answers.put, answers.put)
         got = answers.get()
         if isinstance(got, BaseException):
             raise translate(got, doing) from got

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
-from queue import SimpleQueue
 
 from .._retry import Backoff, retry
-from ..cdc.driver import LogSession, LogStatement, translate
+from ..cdc.driver import LogSession, LogStatement
 from ..cdc.pages import Page
 from ..cdc.query import quote_name
 from ..cdc.rows import Cells
@@ -83,21 +83,14 @@ class Side:
         return tuple([b"" if i in self._ttls and cell is not None else cell for i, cell in enumerate(cells)])
 
     def _pages(self, statement: LogStatement, bounds: tuple[int, int]) -> Iterator[Page]:
+        raw = [_TOKEN.pack(bound) for bound in bounds]
         state: bytes | None = None
         while True:
-            page = self._ask(lambda state=state: self._page(statement, bounds, state))  # type: ignore[misc]
+            page = self._ask(partial(self._session.read, statement, raw, doing=self._doing, state=state))
             yield page
             state = page.state
             if state is None:
                 return
-
-    def _page(self, statement: LogStatement, bounds: tuple[int, int], state: bytes | None) -> Page:
-        answers: SimpleQueue[Page | BaseException] = SimpleQueue()
-        self._session.fetch(statement, bounds, state, on_page=answers.put, on_error=answers.put)
-        got = answers.get()
-        if isinstance(got, BaseException):
-            raise translate(got, self._doing) from got
-        return got
 
     def _ask(self, read: Callable[[], Page]) -> Page:
         self.stop.check()
