@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import math
 import os
@@ -36,6 +37,7 @@ __all__ = [
     "TlsKey",
     "Username",
     "close_stdout",
+    "connecting",
     "credentials",
     "naming",
     "parse_lag",
@@ -368,6 +370,39 @@ class Connection:
             yield session
         finally:
             session.cluster.shutdown()
+
+
+# By name, in the order of the fields of ``Connection``: type and default.
+_CONNECTING: dict[str, tuple[Any, Any]] = {
+    "host": (Hosts, DEFAULT_HOSTS),
+    "username": (Username, None),
+    "password": (Password, None),
+    "tls_ca": (TlsCa, None),
+    "tls_cert": (TlsCert, None),
+    "tls_key": (TlsKey, None),
+}
+
+
+def connecting(command: Callable[..., None]) -> Callable[..., None]:
+    """Give *command* the options that say how to connect; it gets them as its parameter ``connection``."""
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in _CONNECTING.items()
+    ]
+    signature = inspect.signature(command, eval_str=True)
+    shown = [
+        option
+        for parameter in signature.parameters.values()
+        for option in (options if parameter.name == "connection" else [parameter])
+    ]
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        command(connection=Connection(*[given.pop(name) for name in _CONNECTING]), **given)
+
+    wrapped.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {option.name: option.annotation for option in shown}
+    return wrapped
 
 
 def credentials(username: str | None, password: str | None) -> tuple[str | None, str | None]:

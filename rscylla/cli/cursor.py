@@ -21,15 +21,9 @@ from cursorstore import (
 )
 
 from .common import (
-    DEFAULT_HOSTS,
     Connection,
-    Hosts,
     JsonOutput,
-    Password,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    Username,
+    connecting,
     naming,
     parse_table,
     parse_time,
@@ -61,19 +55,16 @@ def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[
 
 @app.command("list")
 @told
+@connecting
 def list_(
     store: Keyspace,
     table_name: Table = DEFAULT_TABLE,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """List all cursors, by consumer."""
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, cursors):
+    with _opened(connection, store, table_name) as (_, cursors):
         records = cursors.list_cursors()
     if as_json:
         for record in records:
@@ -87,21 +78,18 @@ def list_(
 
 @app.command("get")
 @told
+@connecting
 def get(
     consumer: ConsumerName,
     store: Keyspace,
     table_name: Table = DEFAULT_TABLE,
     history: Annotated[bool, typer.Option("--history", help="Show each reset and the cursor before it.")] = False,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Print the cursor of a consumer; an empty line if it was reset to the oldest event."""
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, cursors):
+    with _opened(connection, store, table_name) as (_, cursors):
         records = cursors.cursor_history(consumer)
     if not records:
         raise rscylla.CursorError(
@@ -119,22 +107,19 @@ def get(
 
 @app.command("set")
 @told
+@connecting
 def set_(
     consumer: ConsumerName,
     cursor: Cursor,
     store: Keyspace,
     table_name: Table = DEFAULT_TABLE,
     of: Of = None,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Move a cursor forward. Going back is refused; `rscylla cursor reset` does that."""
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (
+    with _opened(connection, store, table_name) as (
         session,
         cursors,
     ):
@@ -147,6 +132,7 @@ def set_(
 
 @app.command("reset")
 @told
+@connecting
 def reset(
     consumer: ConsumerName,
     cursor: Cursor,
@@ -154,16 +140,12 @@ def reset(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursor.")],
     table_name: Table = DEFAULT_TABLE,
     of: Of = None,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Set a cursor whatever is saved, also backwards. A consumer at work notices, and goes on from the new cursor."""
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (
+    with _opened(connection, store, table_name) as (
         session,
         cursors,
     ):
@@ -173,6 +155,7 @@ def reset(
 
 @app.command("reshard")
 @told
+@connecting
 def reshard(
     consumer: ConsumerName,
     store: Keyspace,
@@ -181,19 +164,15 @@ def reshard(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursors.")] = "",
     rewind: Annotated[bool, typer.Option("--rewind", help="Also set cursors back that are ahead already.")] = False,
     table_name: Table = DEFAULT_TABLE,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Set the cursors for another number of slices, each at the lowest of the old slices it takes over.
 
     Stop all processes of the consumer first. Nothing is lost; changes that faster slices had done come again.
     """
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, cursors):
+    with _opened(connection, store, table_name) as (_, cursors):
         moved = reshard_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
     if as_json:
         for name, cursor in moved.items():
@@ -204,19 +183,16 @@ def reshard(
 
 @app.command("leases")
 @told
+@connecting
 def leases(
     store: Keyspace,
     table_name: LeaseTable = DEFAULT_LEASE_TABLE,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Show who holds which lease, since when, and for how long unless it is renewed."""
-    with Connection(host, username, password, tls_ca, tls_cert, tls_key).session() as session:
+    with connection.session() as session:
         records = list_leases(session, store, table_name)
     if as_json:
         for record in records:

@@ -16,16 +16,10 @@ import rscylla
 from cursorstore import DEFAULT_LETTER_TABLE, ScyllaDeadLetters, letter_schema_cql
 
 from .common import (
-    DEFAULT_HOSTS,
     Connection,
     Exit,
-    Hosts,
     JsonOutput,
-    Password,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    Username,
+    connecting,
     naming,
     parse_table,
     say,
@@ -59,24 +53,21 @@ def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[
 
 @app.command("list")
 @told
+@connecting
 def list_(
     store: Keyspace,
     consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="Only the letters of this one.")] = None,
     status: Annotated[str, typer.Option("--status", metavar="|".join(STATUSES), help="Which of them.")] = "dead",
     count: Annotated[bool, typer.Option("--count", help="Only how many are dead, by consumer.")] = False,
     table_name: Table = DEFAULT_LETTER_TABLE,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """List letters by consumer and time of the event, those that nothing was decided about unless told."""
     if status not in STATUSES:
         raise rscylla.ConfigError(f"--status {status}: give one of {', '.join(STATUSES)}")
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, letters):
+    with _opened(connection, store, table_name) as (_, letters):
         if count:
             _tell_counts(sorted(letters.count_letters(consumer).items()), as_json=as_json)
             return
@@ -91,21 +82,18 @@ def list_(
 
 @app.command("show")
 @told
+@connecting
 def show(
     consumer: ConsumerName,
     event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event; see `rscylla deadletter list`.")],
     store: Keyspace,
     table_name: Table = DEFAULT_LETTER_TABLE,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Show all of one letter: the event with its values, the last error with its traceback, and what was done."""
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, letters):
+    with _opened(connection, store, table_name) as (_, letters):
         letter = _find(letters, consumer, event_id)
     event = letter.event
     whole = {
@@ -129,6 +117,7 @@ def show(
 
 @app.command("replay")
 @told
+@connecting
 def replay(
     consumer: ConsumerName,
     store: Keyspace,
@@ -144,17 +133,13 @@ def replay(
         typer.Option("--of", metavar="KS.TABLE", help="Read the changes from this table's log again, with all types."),
     ] = None,
     table_name: Table = DEFAULT_LETTER_TABLE,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Hand events to a function once more. Those it handles become replayed; others stay dead, with the new error."""
     handle = _load(to)
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (
+    with _opened(connection, store, table_name) as (
         session,
         letters,
     ):
@@ -176,6 +161,7 @@ def replay(
 
 @app.command("discard")
 @told
+@connecting
 def discard(
     consumer: ConsumerName,
     store: Keyspace,
@@ -183,16 +169,12 @@ def discard(
     event_ids: EventIds = None,
     everything: All = False,
     table_name: Table = DEFAULT_LETTER_TABLE,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Decide that events are not to be handled. They stay, with the reason, and are no longer dead."""
-    with _opened(Connection(host, username, password, tls_ca, tls_cert, tls_key), store, table_name) as (_, letters):
+    with _opened(connection, store, table_name) as (_, letters):
         for letter in _chosen(letters, consumer, event_ids or [], everything=everything):
             letters.resolve_letter(letter, "discarded", reason=reason)
             if as_json:

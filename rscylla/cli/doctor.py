@@ -12,16 +12,10 @@ from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
 from rscylla.abc import CursorRecord
 
 from .common import (
-    DEFAULT_HOSTS,
     Connection,
     Exit,
-    Hosts,
     JsonOutput,
-    Password,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    Username,
+    connecting,
     naming,
     parse_lag,
     parse_table,
@@ -33,6 +27,7 @@ __all__ = ["doctor"]
 
 
 @told
+@connecting
 def doctor(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
     lag: Annotated[
@@ -51,12 +46,8 @@ def doctor(
     store_table: Annotated[
         str, typer.Option("--store-table", metavar="NAME", help="Name of the cursor table.")
     ] = DEFAULT_TABLE,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Examine a table, its CDC log and the cluster; say what is wrong and what to do. Changes nothing.
@@ -67,7 +58,7 @@ def doctor(
     if consumer is not None and store is None:
         raise rscylla.ConfigError("--consumer NAME needs --store KEYSPACE, where its cursor is")
     span = None if lag is None else parse_lag(lag, command="doctor")
-    with Connection(host, username, password, tls_ca, tls_cert, tls_key).session() as session, naming(parsed):
+    with connection.session() as session, naming(parsed):
         cursors: dict[str, str | None] = {}
         failed: dict[str, str] = {}
         if store is not None:

@@ -17,17 +17,11 @@ from cursorstore import DEFAULT_TABLE, BufferedCursorStore, ScyllaCursorStore
 from rscylla.replicate import Difference, Replicator, verify
 
 from .common import (
-    DEFAULT_HOSTS,
     Connection,
     Exit,
-    Hosts,
     JsonOutput,
-    Password,
     TableName,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    Username,
+    connecting,
     naming,
     parse_lag,
     parse_table,
@@ -79,6 +73,7 @@ class _Job:
 
 
 @told
+@connecting
 def replicate(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The table whose changes are copied.")],
     to: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The table that they are made in.")],
@@ -123,12 +118,8 @@ def replicate(
     ] = Ttl.ORIGINAL,
     verify_: Annotated[bool, typer.Option("--verify", help="Copy nothing, compare the two tables.")] = False,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Differing rows that --verify shows.")] = 20,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Make the changes of a table again in another, in this cluster or another one, until Ctrl-C.
@@ -152,7 +143,6 @@ def replicate(
         workers=workers,
         ttl="remaining" if ttl is Ttl.REMAINING else "original",
     )
-    connection = Connection(host, username, password, tls_ca, tls_cert, tls_key)
     with (
         connection.session() as here,
         _other(connection, here, to_host, to_username, to_password, to_tls_ca) as there,

@@ -20,17 +20,11 @@ import rscylla
 from cursorstore import DEFAULT_TABLE, BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
 
 from .common import (
-    DEFAULT_HOSTS,
     Connection,
-    Hosts,
     JsonOutput,
-    Password,
     TableName,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    Username,
     close_stdout,
+    connecting,
     naming,
     parse_lag,
     parse_table,
@@ -96,6 +90,7 @@ class _Wanted:
 
 
 @told
+@connecting
 def tail(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
     lag: Annotated[
@@ -130,12 +125,8 @@ def tail(
         OnExpired, typer.Option(help="With a cursor older than the log: raise an error, or go on at the oldest.")
     ] = OnExpired.RAISE,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not tell the cursor at the end.")] = False,
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Show the changes of a table as they come, until Ctrl-C.
@@ -156,7 +147,7 @@ def tail(
     if (consumer is None) != (store is None):
         raise rscylla.ConfigError("--consumer NAME and --store KEYSPACE go together; give both or neither")
     with (
-        Connection(host, username, password, tls_ca, tls_cert, tls_key).session() as session,
+        connection.session() as session,
         naming(wanted.name),
         stopping() as stop,
     ):

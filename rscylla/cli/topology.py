@@ -9,15 +9,9 @@ import typer
 import rscylla
 
 from .common import (
-    DEFAULT_HOSTS,
     Connection,
-    Hosts,
     JsonOutput,
-    Password,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    Username,
+    connecting,
     naming,
     parse_table,
     time_of,
@@ -29,14 +23,11 @@ __all__ = ["topology"]
 
 
 @told
+@connecting
 def topology(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
-    host: Hosts = DEFAULT_HOSTS,
-    username: Username = None,
-    password: Password = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
+    *,
+    connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """Show a table's CDC options, streams and clocks.
@@ -44,7 +35,7 @@ def topology(
     A generation is expired when all its rows have outlived the log's TTL, and upcoming when it has not started yet.
     """
     parsed = parse_table(name)
-    with Connection(host, username, password, tls_ca, tls_cert, tls_key).session() as session, naming(parsed):
+    with connection.session() as session, naming(parsed):
         found = _describe(rscylla.NewStream(session, parsed.keyspace, parsed.table))
     typer.echo(json_line(found)) if as_json else _show(found)
 
