@@ -155,6 +155,9 @@ class _Lease:
                 return False
             self._epoch, self._since = row.epoch + 1, since
             self._hold_from(began)
+            if not self.held():
+                _log.warning("lease %r: the answer to acquiring it came after its time was over", self._name)
+                return False
             _log.info("lease %r was acquired by %s with epoch %d", self._name, self._owner, self._epoch)
             return True
 
@@ -186,6 +189,8 @@ class _Lease:
                 self._until = _NEVER, 0
                 raise self._lost("it expired, or its row was changed by hand")
             self._hold_from(began)
+            if not self.held():
+                raise self._lost("the answer to its renewal came after its time was over")
 
     def release(self) -> None:
         """Let others have the lease at once."""

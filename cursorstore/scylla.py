@@ -36,6 +36,7 @@ from rscylla.errors import (
     CursorError,
     LeaseLost,
     QueryTimeout,
+    SourceError,
 )
 
 from ._cursortable import CursorTable, Row
@@ -210,6 +211,9 @@ class ScyllaCursorStore:
         row = self._table.read(consumer)
         if self._lease is not None and not (known.fence == fence and row and self._is_of(row, fence)):
             row = self._take_over(consumer, self._lease, fence)
+        # Reading may have taken longer than the lease lasts, and later holders have passed this cursor by then.
+        if self._fence(consumer) != fence:
+            raise _not_held(consumer, self._lease)
         self._adopt(known, row)
         known.fence = fence
 
@@ -262,6 +266,7 @@ class ScyllaCursorStore:
     def _take_over(self, consumer: str, lease: Lease, fence: int) -> Row:
         """Return the epoch of this tenure of the lease, opened unless it is there. It goes on where the last one is."""
         opened = _tenure(lease.name, fence) + lease.owner
+        failed: SourceError | None = None
         for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
             if last and self._is_later(last, fence):
@@ -269,10 +274,16 @@ class ScyllaCursorStore:
             if last and self._is_of(last, fence):
                 # Opened by an attempt that seemed to fail; or by a reset in this tenure, and then for good.
                 return self._caught_up(last) if last.reason == opened else last
-            row = self._next(consumer, last, last.saved if last else None, opened, lease.name, fence)
-            if self._open_epoch(row):
+            now_us = self._clock.now_us()
+            row = self._next(consumer, last, now_us, last.saved if last else None, opened, lease.name, fence)
+            try:
+                done = self._table.open_epoch(row)
+            except (QueryTimeout, ConnectionFailed) as e:
+                failed = e
+                continue  # the next round reads what came of it, and whether others opened epochs meanwhile
+            if done:
                 return self._caught_up(row)
-        raise self._busy(consumer)
+        raise self._busy(consumer) from failed
 
     def _caught_up(self, row: Row) -> Row:
         """Return *row* with what the holder before saved after it was read and before this epoch was opened."""
@@ -296,16 +307,31 @@ class ScyllaCursorStore:
         return ""
 
     def _reset(self, consumer: str, start: str, reason: str) -> None:
+        now_us = self._clock.now_us()
+        tried: list[Row] = []
+        failed: SourceError | None = None
         for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
-            lease, fence = (last.lease, last.fence) if last else ("", 0)
-            if self._open_epoch(self._next(consumer, last, start, reason, lease, fence)):
+            # After a time-out, or where the driver sent a statement again by itself, an attempt may have been done
+            # all the same. A second one would reset the cursor twice.
+            if tried and self._has_one_of(tried):
                 return
-        raise self._busy(consumer)
+            if isinstance(failed, ConnectionFailed):
+                raise failed
+            lease, fence = (last.lease, last.fence) if last else ("", 0)
+            row = self._next(consumer, last, now_us, start, reason, lease, fence)
+            tried.append(row)
+            try:
+                if self._table.open_epoch(row):
+                    return
+            except (QueryTimeout, ConnectionFailed) as e:
+                failed = e
+        raise self._busy(consumer) from failed
 
-    def _next(self, consumer: str, last: Row | None, start: str | None, reason: str, lease: str, fence: int) -> Row:
-        """Return the row of the epoch after *last*."""
-        now_us = self._clock.now_us()
+    def _next(
+        self, consumer: str, last: Row | None, now_us: int, start: str | None, reason: str, lease: str, fence: int
+    ) -> Row:
+        """Return the row of the epoch after *last*. Its stamp is higher than that of *last* whatever the clock says."""
         return Row(
             consumer,
             epoch=last.epoch + 1 if last else 1,
@@ -319,30 +345,16 @@ class ScyllaCursorStore:
             fence=fence,
         )
 
-    def _open_epoch(self, row: Row) -> bool:
-        """Insert *row*; return whether that was done, False mostly because another process was first."""
-        try:
-            return self._table.open_epoch(row)
-        except (QueryTimeout, ConnectionFailed) as e:
-            # It may have been done all the same, and then a second one would be a second entry of the audit.
-            if self._was_opened(row):
-                return True
-            # Cassandra lets conditional writes that meet end in a time-out. Now that it is known to be undone, it can
-            # be repeated.
-            if isinstance(e, QueryTimeout):
-                return False
-            raise
-
     def _busy(self, consumer: str) -> QueryTimeout:
         return QueryTimeout(
             f"opening an epoch of the cursor of consumer {consumer!r} did not succeed in {_ATTEMPTS} attempts: others "
             "do the same at the same moment, or the cluster is slow; try again"
         )
 
-    def _was_opened(self, row: Row) -> bool:
-        self._table.read(row.consumer, serial=True)  # completes a conditional insert that was left half done
-        found = [attrs.evolve(r, position="", updated="") for r in self._table.history(row.consumer)]
-        return row in found
+    def _has_one_of(self, rows: list[Row]) -> bool:
+        """Return whether one of *rows* is in the table, whatever was saved in it since."""
+        found = [attrs.evolve(row, position="", updated="") for row in self._table.history(rows[0].consumer)]
+        return any(row in found for row in rows)
 
     def _record(self, row: Row) -> CursorRecord:
         written = (row.updated or row.opened)[:_WIDTH]

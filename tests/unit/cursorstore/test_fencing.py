@@ -283,6 +283,49 @@ def test_opening_that_was_interrupted_is_finished_by_the_next_read(world: World)
     assert working.get_cursor("c") == "7"
 
 
+@pytest.mark.parametrize("step", ["SELECT consumer", "INSERT", "SELECT position", "UPDATE"])
+def test_read_that_outlasts_the_lease_is_refused(world: World, step: str) -> None:
+    """Whichever statement is slow, the cursor is no longer the holder's to work from."""
+    lease, store = world.process()
+    world.acquire(lease)
+    lease.blind = False
+
+    def dawdle(text: str) -> None:
+        if text.startswith(step):
+            world.clock.advance(31)
+
+    world.scylla.before = dawdle
+    with pytest.raises(LeaseLost, match="acquire the lease"):
+        store.get_cursor("c")
+    with pytest.raises(LeaseLost):
+        store.set_cursor("c", "1")
+
+
+def test_read_that_outlasts_the_lease_does_not_return_what_later_holders_have_passed(world: World) -> None:
+    """Its epoch is opened, the answer is lost, and six others have worked by the time it asks what came of it."""
+    (first, before), (slow, late), (quick, working) = world.process("a"), world.process("b"), world.process("c")
+    world.acquire(first)
+    before.set_cursor("c", "5")
+    world.acquire(slow)
+
+    def lose_the_answer(text: str) -> None:
+        if text.startswith("INSERT"):
+            world.scylla.before = overtake
+
+    def overtake(text: str) -> None:
+        world.scylla.before = lambda text: None
+        for number in range(6, 12):
+            world.acquire(quick)
+            assert int(working.get_cursor("c")) == number - 1
+            working.set_cursor("c", str(number))
+
+    world.scylla.fail("INSERT", cassandra.WriteTimeout("t", write_type=0), when="after")
+    world.scylla.before = lose_the_answer
+    with pytest.raises(LeaseLost, match="later holder of lease 'orders', epoch 8"):
+        late.get_cursor("c")
+    assert world.cursor == "11"
+
+
 def test_race_of_old_and_new_holder_for_the_next_epoch_is_won_by_the_new_one(world: World) -> None:
     """The old one wakes up as it is about to open an epoch for a cursor that it had not read before."""
     (old, paused), (new, working) = world.process("old"), world.process("new")
@@ -298,6 +341,30 @@ def test_race_of_old_and_new_holder_for_the_next_epoch_is_won_by_the_new_one(wor
     with pytest.raises(LeaseLost, match="later holder"):
         paused.get_cursor("c")
     assert world.cursor == "3"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_reset_of_which_nobody_can_tell_counts_once(world: World, when: str) -> None:
+    """The first attempt may be done by the time that the second one is refused."""
+    _, store = world.process()
+    world.scylla.fail("INSERT", cassandra.WriteTimeout("t", write_type=0), when=when)
+    store.reset_cursor("c", "5", reason="replay")
+    assert [(r.epoch, r.cursor) for r in store.cursor_history("c")] == [(1, "5")]
+
+
+def test_reset_that_the_driver_sent_twice_counts_once(world: World) -> None:
+    """The driver repeats a statement on another node when a connection breaks, and only tells what the second did."""
+    _, store = world.process()
+    open_epoch = store._table.open_epoch
+
+    def send_twice(row: Row) -> bool:
+        store._table.open_epoch = open_epoch  # type: ignore[method-assign]
+        open_epoch(row)
+        return open_epoch(row)
+
+    store._table.open_epoch = send_twice  # type: ignore[method-assign]
+    store.reset_cursor("c", "5", reason="replay")
+    assert [(r.epoch, r.cursor) for r in store.cursor_history("c")] == [(1, "5")]
 
 
 def test_lease_of_another_name_takes_the_cursor_over(world: World) -> None:

@@ -177,6 +177,51 @@ def test_renewal_is_counted_from_before_it_was_asked_for(table: FaultyTable, clo
     assert not lease.held()
 
 
+class SlowTable(MemoryLeaseTable):
+    """A table whose answer to *step* comes after *seconds*, by the clock of all."""
+
+    def __init__(self, clock: ManualClock, step: str, seconds: float) -> None:
+        super().__init__(clock)
+        self.step, self.seconds = step, seconds
+
+    def take(self, last: LeaseRow, claim: Claim) -> bool:
+        return self._late("take", super().take(last, claim))
+
+    def keep(self, name: str, epoch: int, claim: Claim) -> bool:
+        return self._late("keep", super().keep(name, epoch, claim))
+
+    def _late(self, step: str, done: bool) -> bool:
+        assert isinstance(self.clock, ManualClock)
+        if step == self.step:
+            self.step = ""
+            self.clock.advance(self.seconds)
+        return done
+
+
+@pytest.mark.parametrize("seconds", [15, 20, 60])
+def test_acquisition_whose_answer_comes_after_its_time_is_none(clock: ManualClock, seconds: float) -> None:
+    lease = lease_of(SlowTable(clock, "take", seconds))
+    assert not lease.try_acquire()
+    assert not lease.held()
+
+
+def test_standby_goes_on_until_it_has_an_epoch_that_is_not_over(clock: ManualClock) -> None:
+    lease = lease_of(SlowTable(clock, "take", 60))
+    assert lease.acquire() == 2
+    assert lease.held()
+
+
+@pytest.mark.parametrize("seconds", [15, 20, 60])
+def test_renewal_whose_answer_comes_after_its_time_says_that_the_lease_is_lost(
+    clock: ManualClock, seconds: float
+) -> None:
+    lease = lease_of(SlowTable(clock, "keep", seconds))
+    lease.acquire()
+    with pytest.raises(LeaseLost, match="answer"):
+        lease.renew()
+    assert not lease.held()
+
+
 def test_release_that_failed_still_ends_it_here(table: FaultyTable) -> None:
     lease = lease_of(table)
     lease.acquire()
