@@ -12,22 +12,16 @@ from .casts import cast_function
 from .errors import InvalidRequest
 from .functions import Context, find_function
 from .jsontext import from_json, read_json, to_json
-from .murmur3 import murmur3_token
 from .mutation import Key
 from .result import UNSET
 from .rows import RowView
 from .schema import Table
-from .storage import key_bytes, log_token
 from .terms import is_compatible
 from .timeuuid import TimeUuids
+from .tokens import table_token
 from .types import BIGINT, TEXT, CqlType
 
-__all__ = ["Calls", "table_token"]
-
-
-def table_token(table: Table) -> Callable[[Key], int]:
-    """Return the partitioner of a table: the CDC one for logs, else Murmur3 of the whole key."""
-    return log_token if table.is_cdc_log else lambda key: murmur3_token(key_bytes(key))
+__all__ = ["Calls"]
 
 
 class Calls:

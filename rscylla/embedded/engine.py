@@ -16,7 +16,7 @@ import attrs
 
 from . import ast, lwt
 from .binding import Request, Scope
-from .calls import Calls, table_token
+from .calls import Calls
 from .cdclog import log_rows
 from .clock import Clock
 from .ddl import DdlStatement, SchemaEditor
@@ -43,6 +43,7 @@ from .schema import LOG_SUFFIX, Keyspace, Schema, Table
 from .select import SelectPlan, compile_select
 from .storage import PackedPartition, Stamp, TableStore
 from .system import SystemTables
+from .tokens import table_token
 from .topology import Cluster
 from .types import DURATION
 from .write import Mutations, WritePlan, compile_write

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import EmbeddedScyllaError
 from .faultboard import FaultBoard
-from .server import Server
 from .topology import Cluster, Node
+
+if TYPE_CHECKING:
+    # The server consults the board; the control is handed the server.
+    from .server import Server
 
 __all__ = ["FaultControl"]
 

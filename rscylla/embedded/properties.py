@@ -6,9 +6,11 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from .errors import ConfigError, InvalidRequest, SyntaxException
-from .tablets import MOST_TABLETS
 
-__all__ = ["DEFAULTS", "keyspace_options", "table_options", "tablets_option"]
+__all__ = ["DEFAULTS", "MOST_TABLETS", "keyspace_options", "table_options", "tablets_option"]
+
+# Scylla has no such bound; here it keeps one mistyped number from filling the memory.
+MOST_TABLETS: Final = 1 << 16
 
 DEFAULTS: Final[dict[str, Any]] = {
     "bloom_filter_fp_chance": 0.01,

@@ -10,7 +10,8 @@ import attrs
 from .mutation import Key, RowMutation
 from .reconcile import is_live_cell
 from .rows import RowView
-from .storage import AnyPartition, PackedPartition, Partition, TableStore, key_bytes
+from .storage import AnyPartition, PackedPartition, Partition, TableStore
+from .tokens import key_bytes
 from .where import Range
 
 __all__ = ["Reader"]

@@ -19,13 +19,12 @@ from .mutation import Cell, CollectionCells, Key, PartitionMutation, RowMutation
 from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
 from .reconcile import NEVER, drop_covered, is_live_cell, merge_row
 from .schema import Table
+from .tokens import key_bytes
 
-__all__ = ["PackedPartition", "Partition", "Stamp", "TableStore", "cut_row", "join_row", "key_bytes", "log_token"]
+__all__ = ["PackedPartition", "Partition", "Stamp", "TableStore", "cut_row", "join_row"]
 
 _INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
 _NULL = _INT.pack(-1)
-_MIN_TOKEN = -(1 << 63)
 
 # What all log rows of one record share: (write timestamp us, ttl s, expiry s or None).
 Stamp = tuple[int, int, int | None]
@@ -56,18 +55,6 @@ def cut_row(wire: bytes) -> list[bytes | None]:
             out.append(wire[at : at + size])
             at += size
     return out
-
-
-def key_bytes(parts: Key) -> bytes:
-    """Return the partition key as one byte string: the part itself, or Cassandra's composite of several parts."""
-    if len(parts) == 1:
-        return parts[0]
-    return b"".join(len(p).to_bytes(2, "big") + p + b"\x00" for p in parts)
-
-
-def log_token(parts: Key) -> int:
-    """Return the CDC partitioner's token: the first 8 bytes of a 16-byte stream id, else the minimum token."""
-    return int(_LONG.unpack_from(parts[0])[0]) if len(parts[0]) == 16 else _MIN_TOKEN
 
 
 class Partition:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from .calls import table_token
 from .cdclog import extension_bytes
 from .descriptions import LEGACY_TABLE, V2_TABLES
 from .generation import Generation
 from .mutation import Cell, Key, Marker, PartitionMutation, RowMutation
 from .positions import position_maker
 from .schema import Keyspace, Schema, Table
-from .storage import PackedPartition, Partition, TableStore, join_row, key_bytes
+from .storage import PackedPartition, Partition, TableStore, join_row
 from .systemtables import KEYSPACES, TABLET_TABLES, system_tables
+from .tokens import key_bytes, table_token
 from .topology import Cluster, Node
 from .types import UdtType
 

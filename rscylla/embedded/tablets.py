@@ -14,22 +14,20 @@ import attrs
 
 from .errors import InvalidRequest, ServerError
 from .generation import stream_id
+from .properties import MOST_TABLETS
 from .schema import Keyspace, Table
 from .timewindow import LEEWAY_US, window_message
+from .tokens import MIN_TOKEN
 
-__all__ = ["MOST_TABLETS", "StreamSet", "TableStreams", "TabletStreams", "last_tokens", "tablets_for"]
-
-MOST_TABLETS: Final = 1 << 16
-"""Scylla has no such bound; here it keeps one mistyped number from filling the memory."""
+__all__ = ["StreamSet", "TableStreams", "TabletStreams", "last_tokens", "tablets_for"]
 
 _COLLECT_EVERY_US: Final = 60_000_000
 _TOKENS: Final = 1 << 64
-_MIN_TOKEN: Final = -(1 << 63)
 
 
 def last_tokens(tablets: int) -> tuple[int, ...]:
     """Return the last token of each of ``tablets`` (a power of two) equal parts of the ring, ascending."""
-    return tuple(_MIN_TOKEN + (at + 1) * (_TOKENS // tablets) - 1 for at in range(tablets))
+    return tuple(MIN_TOKEN + (at + 1) * (_TOKENS // tablets) - 1 for at in range(tablets))
 
 
 def tablets_for(initial: int, shards: int) -> int:

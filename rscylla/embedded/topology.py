@@ -16,10 +16,10 @@ from .clock import Clock, NodeClock, SystemClock
 from .descriptions import Descriptions, Rewriting, Version
 from .errors import InvalidRequest, ServerError
 from .generation import Generation, StreamRange, make_generation
-from .murmur3 import MIN_TOKEN
 from .schema import Table
 from .tablets import TabletStreams
 from .timewindow import LEEWAY_US, moment, window_message
+from .tokens import MIN_TOKEN
 
 __all__ = ["Cluster", "Node"]
 

@@ -22,11 +22,11 @@ from .positions import Position, bound_end, bound_start, position_maker
 from .result import UNSET
 from .rows import RowView, column_value
 from .schema import Column
+from .tokens import MIN_TOKEN
 from .types import BIGINT, CqlType, ListType, TupleType
 
 __all__ = ["Range", "Restrictions"]
 
-_MIN_TOKEN = -(1 << 63)
 _MAX_TOKEN = (1 << 63) - 1
 _SLICES = ("<", "<=", ">", ">=")
 _MOST_KEYS = 100  # keys that IN lists may name, Scylla's default for partition and for clustering keys
@@ -278,7 +278,7 @@ class Restrictions:
 
     def token_range(self, request: Request) -> tuple[int, int] | None:
         """Return the inclusive token range, or None when it is empty."""
-        low, high = _MIN_TOKEN, _MAX_TOKEN
+        low, high = MIN_TOKEN, _MAX_TOKEN
         for op, getter in self._token:
             raw = _set(getter(request), "partition key token")
             if raw is None:

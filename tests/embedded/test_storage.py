@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.embedded.calls import table_token
 from rscylla.embedded.mutation import (
     Bound,
     Cell,
@@ -23,7 +22,8 @@ from rscylla.embedded.mutation import (
 from rscylla.embedded.positions import HIGH, Descending, RangeTombstones, position_maker
 from rscylla.embedded.reconcile import merge_cell, merge_marker
 from rscylla.embedded.schema import Column, Table
-from rscylla.embedded.storage import PackedPartition, Partition, Stamp, TableStore, cut_row, join_row, key_bytes
+from rscylla.embedded.storage import PackedPartition, Partition, Stamp, TableStore, cut_row, join_row
+from rscylla.embedded.tokens import key_bytes, table_token
 from rscylla.embedded.types import BLOB, INT, TEXT, TIMEUUID
 
 NOW_S = 1000

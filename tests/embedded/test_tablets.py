@@ -14,9 +14,10 @@ from enginebox import START_US, EngineBox, Row, decoded
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, ManualClock
 from rscylla.embedded.errors import ConfigError, InvalidRequest, ServerError, SyntaxException, Unauthorized
 from rscylla.embedded.generation import shard_of
-from rscylla.embedded.murmur3 import murmur3_token
+from rscylla.embedded.properties import MOST_TABLETS
 from rscylla.embedded.result import QueryParams, RowsResult
-from rscylla.embedded.tablets import MOST_TABLETS, StreamSet, TableStreams, last_tokens, tablets_for
+from rscylla.embedded.tablets import StreamSet, TableStreams, last_tokens, tablets_for
+from rscylla.embedded.tokens import murmur3_token
 
 REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 SECOND = 1_000_000

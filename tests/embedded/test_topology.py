@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rscylla.embedded.clock import ManualClock, NodeClock
 from rscylla.embedded.errors import CqlError, InvalidRequest, ServerError
 from rscylla.embedded.generation import Generation, first_token_of_shard, shard_of, stream_id
-from rscylla.embedded.murmur3 import MIN_TOKEN, murmur3_token
+from rscylla.embedded.tokens import MIN_TOKEN, murmur3_token
 from rscylla.embedded.topology import Cluster
 
 START_US = 1_800_000_000_000_000

@@ -20,7 +20,7 @@ from rscylla.cdc.scan import Limits
 from rscylla.cdc.shards import part_of, routing_key
 from rscylla.cdc.stream import NewStream, Stream
 from rscylla.embedded.generation import Generation, make_generation
-from rscylla.embedded.murmur3 import murmur3_token
+from rscylla.embedded.tokens import murmur3_token
 from rscylla.errors import ConfigError, HeadReached
 from rscylla.event import Event, EventID, Progress
 from rscylla.options import StreamLag, StreamToHead

@@ -1,12 +1,16 @@
-"""Tokens of base tables: Murmur3 as Cassandra computes it."""
+"""Tokens of partition keys: Murmur3 as Cassandra computes it, and the CDC partitioner of log tables."""
 
 from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Callable
 from typing import Final
 
-__all__ = ["MIN_TOKEN", "murmur3_token"]
+from .mutation import Key
+from .schema import Table
+
+__all__ = ["MIN_TOKEN", "key_bytes", "log_token", "murmur3_token", "table_token"]
 
 MIN_TOKEN: Final = -(1 << 63)
 _MAX_TOKEN: Final = (1 << 63) - 1
@@ -15,6 +19,7 @@ _MASK: Final = (1 << 64) - 1
 _C1: Final = 0x87C37B91114253D5
 _C2: Final = 0x4CF5AD432745937F
 _BLOCK: Final = struct.Struct("<QQ")
+_LONG: Final = struct.Struct(">q")
 
 
 def _mix(k: int) -> int:
@@ -77,3 +82,20 @@ def murmur3_token(key: bytes) -> int:
     h1 = (_mix(h1) + _mix(h2)) & _MASK
     token = h1 - (1 << 64) if h1 >> 63 else h1
     return _MAX_TOKEN if token == MIN_TOKEN else token
+
+
+def key_bytes(parts: Key) -> bytes:
+    """Return the partition key as one byte string: the part itself, or Cassandra's composite of several parts."""
+    if len(parts) == 1:
+        return parts[0]
+    return b"".join(len(p).to_bytes(2, "big") + p + b"\x00" for p in parts)
+
+
+def log_token(parts: Key) -> int:
+    """Return the CDC partitioner's token: the first 8 bytes of a 16-byte stream id, else the minimum token."""
+    return int(_LONG.unpack_from(parts[0])[0]) if len(parts[0]) == 16 else MIN_TOKEN
+
+
+def table_token(table: Table) -> Callable[[Key], int]:
+    """Return the partitioner of a table: the CDC one for logs, else Murmur3 of the whole key."""
+    return log_token if table.is_cdc_log else lambda key: murmur3_token(key_bytes(key))
