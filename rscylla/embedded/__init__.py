@@ -15,10 +15,10 @@ except ModuleNotFoundError as error:
     ) from error
 from .clock import Clock, ManualClock, SystemClock
 from .errors import CqlError, EmbeddedScyllaError
-from .faults import Faults, Rule, Statements
+from .faults.rules import Faults, Rule, Statements
 from .process import EmbeddedScyllaProcess
 from .result import UNSET
-from .tls import Tls
+from .wire.tls import Tls
 
 __all__ = [
     "UNSET",

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from .durable import COMPACT_BYTES
+from .durability.durable import COMPACT_BYTES
 from .errors import EmbeddedScyllaError
 from .facade import EmbeddedScylla
 from .process import USERS_VARIABLE
-from .tls import Tls
+from .wire.tls import Tls
 
 __all__ = ["main"]
 

@@ -15,18 +15,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from .clock import Clock, SystemClock
-from .descriptions import Rewriting, Version
-from .durable import COMPACT_BYTES, Durable
-from .engine import Engine
+from .cluster.descriptions import Rewriting, Version
+from .cluster.topology import Cluster, Node
+from .durability.durable import COMPACT_BYTES, Durable
+from .engine.engine import Engine
 from .errors import EmbeddedScyllaError
-from .faultboard import FaultBoard
-from .faultcontrol import FaultControl
-from .faults import Faults
+from .faults.board import FaultBoard
+from .faults.control import FaultControl
+from .faults.rules import Faults
 from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
-from .server import Server, ServerOptions
 from .sessions import Sessions
-from .tls import Tls
-from .topology import Cluster, Node
+from .wire.server import Server, ServerOptions
+from .wire.tls import Tls
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session

@@ -19,11 +19,11 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from .descriptions import Rewriting, Version
+from .cluster.descriptions import Rewriting, Version
 from .errors import EmbeddedScyllaError
-from .faults import Faults
+from .faults.rules import Faults
 from .sessions import Sessions
-from .tls import Tls
+from .wire.tls import Tls
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session

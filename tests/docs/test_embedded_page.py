@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from enginebox import EngineBox
 
+from rscylla.embedded.cql.parser import _UNSUPPORTED
 from rscylla.embedded.errors import InvalidRequest
-from rscylla.embedded.parser import _UNSUPPORTED
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "embedded.md").read_text()
 SECTION = PAGE[PAGE.index("## What it refuses") : PAGE.index("What Scylla refuses is refused")]

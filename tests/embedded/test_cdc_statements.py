@@ -10,10 +10,10 @@ import attrs
 import pytest
 
 from rscylla.embedded.clock import ManualClock
-from rscylla.embedded.engine import Engine
+from rscylla.embedded.cluster.topology import Cluster
+from rscylla.embedded.engine.engine import Engine
 from rscylla.embedded.errors import ConfigError, CqlError, InvalidRequest, ServerError, Unauthorized
 from rscylla.embedded.result import QueryParams, RowsResult
-from rscylla.embedded.topology import Cluster
 
 START_US = 1_800_000_000_000_000
 UNIX_TICKS = 0x01B21DD213814000

@@ -8,8 +8,8 @@ import attrs
 import pytest
 from cdc_mutations import T, Write, cks, encoded_key, i, logged, single, table, wide
 
-from rscylla.embedded.mutation import Bound, Key
-from rscylla.embedded.schema import Table
+from rscylla.embedded.schema.tables import Table
+from rscylla.embedded.storage.mutation import Bound, Key
 from rscylla.embedded.types import INT, ListType, MapType, SetType, UdtType
 
 

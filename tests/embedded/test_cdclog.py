@@ -11,11 +11,11 @@ from cdc_mutations import UDT, T, Write, cks, compound, log_of, logged, single, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.embedded import cdclog
-from rscylla.embedded.cdclog import altered_cdc_options, cdc_options, extension_bytes, log_columns, log_options
+from rscylla.embedded.cdclog import log as cdclog
+from rscylla.embedded.cdclog.log import altered_cdc_options, cdc_options, extension_bytes, log_columns, log_options
 from rscylla.embedded.errors import ConfigError, CqlError, InvalidRequest, ServerError
-from rscylla.embedded.mutation import Bound, Cell, PartitionMutation
-from rscylla.embedded.schema import CdcOptions, Column
+from rscylla.embedded.schema.tables import CdcOptions, Column
+from rscylla.embedded.storage.mutation import Bound, Cell, PartitionMutation
 from rscylla.embedded.types import DURATION, INT, TEXT, ListType, SetType, parse_type
 
 WIDE = wide()

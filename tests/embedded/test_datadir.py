@@ -12,10 +12,11 @@ import attrs
 import pytest
 from keptbox import Kept, last_log
 
-from rscylla.embedded import CqlError, records
-from rscylla.embedded.datadir import DataDir
-from rscylla.embedded.records import DataDirError
-from rscylla.embedded.statecodec import pack, unpack
+from rscylla.embedded import CqlError
+from rscylla.embedded.durability import records
+from rscylla.embedded.durability.datadir import DataDir
+from rscylla.embedded.durability.records import DataDirError
+from rscylla.embedded.durability.statecodec import pack, unpack
 
 # ---------------------------------------------------------------- damage
 
@@ -298,7 +299,7 @@ def test_a_snapshot_that_cannot_be_made_is_given_up(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rscylla.embedded.datadir.Snapshot", full)
+        patch.setattr("rscylla.embedded.durability.datadir.Snapshot", full)
         for i in range(80):
             kept.run(f"INSERT INTO t (k, v) VALUES ({i}, 'abc')")
     assert "no snapshot could be made" in caplog.text

@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from keptbox import REPLICATION, Kept, last_log
 
 import rscylla
-from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, records
-from rscylla.embedded.durable import COMPACT_BYTES
-from rscylla.embedded.storage import cut_row
+from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess
+from rscylla.embedded.durability import records
+from rscylla.embedded.durability.durable import COMPACT_BYTES
+from rscylla.embedded.storage.partitions import cut_row
 
 TABLETS = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1} AND tablets = {'enabled': true}"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rscylla.embedded.errors import InvalidRequest, ProtocolError, ServerError
 from rscylla.embedded.result import UNSET, QueryParams, RowsResult
-from rscylla.embedded.tokens import murmur3_token
+from rscylla.embedded.storage.tokens import murmur3_token
 
 ROWS = [(pk, c1, c2) for pk in range(5) for c1 in range(3) for c2 in range(3)]
 

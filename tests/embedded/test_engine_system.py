@@ -8,7 +8,7 @@ import pytest
 from enginebox import EngineBox
 
 from rscylla.embedded.errors import InvalidRequest
-from rscylla.embedded.systemtables import KEYSPACES
+from rscylla.embedded.system.definitions import KEYSPACES
 
 
 @pytest.fixture(scope="module")

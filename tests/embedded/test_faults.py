@@ -25,7 +25,7 @@ from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessa
 from cassandra.query import SimpleStatement
 
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, Statements
-from rscylla.embedded.frame import HEADER, Opcode
+from rscylla.embedded.wire.frame import HEADER, Opcode
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 NODES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")

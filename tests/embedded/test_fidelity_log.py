@@ -10,7 +10,7 @@ from enginebox import EngineBox
 
 from rscylla.embedded.errors import ConfigError, CqlError, InvalidRequest, ServerError, SyntaxException, Unauthorized
 from rscylla.embedded.result import RowsResult, VoidResult
-from rscylla.embedded.schema import Table
+from rscylla.embedded.schema.tables import Table
 
 CDC = "WITH cdc = {'enabled': true}"
 LOG = "t_scylla_cdc_log"

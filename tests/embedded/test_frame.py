@@ -14,9 +14,7 @@ from cassandra.query import BatchType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.embedded import answer
 from rscylla.embedded.errors import AlreadyExists, CqlError, InvalidRequest, ProtocolError, Unprepared
-from rscylla.embedded.frame import HEADER, Reader, read_batch, read_execute, read_query
 from rscylla.embedded.result import (
     UNSET,
     ColumnSpec,
@@ -28,6 +26,8 @@ from rscylla.embedded.result import (
     VoidResult,
 )
 from rscylla.embedded.types import INT, TEXT
+from rscylla.embedded.wire import answer
+from rscylla.embedded.wire.frame import HEADER, Reader, read_batch, read_execute, read_query
 
 COLUMNS = (ColumnSpec("ks", "t", "pk", INT), ColumnSpec("ks", "t", "v", TEXT))
 ROW = b"\0\0\0\4\0\0\0\7" + b"\0\0\0\2ab"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rscylla.embedded import ast, timeuuid
+from rscylla.embedded.cql import ast
+from rscylla.embedded.cql.parser import parse
+from rscylla.embedded.engine.functions import FUNCTIONS, Context, cast_function, find_function
 from rscylla.embedded.errors import InvalidRequest, ServerError
-from rscylla.embedded.functions import FUNCTIONS, Context, cast_function, find_function
-from rscylla.embedded.parser import parse
 from rscylla.embedded.types import (
     ASCII,
     BIGINT,
@@ -39,6 +39,7 @@ from rscylla.embedded.types import (
     VARINT,
     ListType,
     term_bytes,
+    timeuuid,
 )
 
 NOW_US = 1_795_255_205_123_456  # 2026-11-21 10:00:05.123456 UTC

@@ -19,10 +19,10 @@ from enginebox import EngineBox
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rscylla.embedded.connection import Connection
-from rscylla.embedded.engine import Engine
-from rscylla.embedded.frame import HEADER, HEADER_SIZE, Opcode
-from rscylla.embedded.server import Listener, Server, ServerOptions
+from rscylla.embedded.engine.engine import Engine
+from rscylla.embedded.wire.connection import Connection
+from rscylla.embedded.wire.frame import HEADER, HEADER_SIZE, Opcode
+from rscylla.embedded.wire.server import Listener, Server, ServerOptions
 
 EXAMPLES = int(os.environ.get("RSCYLLA_FUZZ_EXAMPLES", "400"))
 MAX_FRAME = 1 << 20

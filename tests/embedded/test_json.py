@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.embedded.errors import CqlError, InvalidRequest
-from rscylla.embedded.jsontext import from_json, read_json, to_json
 from rscylla.embedded.types import BLOB, INT, NATIVE_TYPES, TEXT, ListType, MapType, SetType, TupleType, UdtType
+from rscylla.embedded.types.jsontext import from_json, read_json, to_json
 
 WIDE = """CREATE TABLE t (
     pk int, ck int, v int, w text, s int STATIC, m map<int, text>, l list<int>, u pair, f frozen<set<int>>,

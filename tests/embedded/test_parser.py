@@ -10,11 +10,11 @@ from cassandra import cluster, metadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rscylla.embedded import ast, parser
+from rscylla.embedded.cql import ast, parser
+from rscylla.embedded.cql.lexer import CqlLexer
+from rscylla.embedded.cql.names import RESERVED_WORDS, quote_name
+from rscylla.embedded.cql.parser import parse
 from rscylla.embedded.errors import InvalidRequest, SyntaxException
-from rscylla.embedded.lexer import CqlLexer
-from rscylla.embedded.names import RESERVED_WORDS, quote_name
-from rscylla.embedded.parser import parse
 
 INT = {n: ast.Constant("integer", str(n)) for n in range(-10, 100)}
 NULL = ast.Constant("null", "")

@@ -18,7 +18,6 @@ import attrs
 import pytest
 
 from rscylla.embedded.errors import InvalidRequest, Unprepared
-from rscylla.embedded.frame import HEADER, Flag, Opcode, Values
 from rscylla.embedded.result import (
     BindValue,
     ColumnSpec,
@@ -30,8 +29,9 @@ from rscylla.embedded.result import (
     SetKeyspaceResult,
     VoidResult,
 )
-from rscylla.embedded.server import Server, ServerOptions
 from rscylla.embedded.types import INT, TEXT
+from rscylla.embedded.wire.frame import HEADER, Flag, Opcode, Values
+from rscylla.embedded.wire.server import Server, ServerOptions
 
 COLUMNS = (ColumnSpec("ks", "t", "pk", INT), ColumnSpec("ks", "t", "v", TEXT))
 LARGE = b"\0\0\0\4\0\0\0\7" + struct.pack(">i", 1000) + b"x" * 1000

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.embedded.mutation import (
+from rscylla.embedded.schema.tables import Column, Table
+from rscylla.embedded.storage.mutation import (
     Bound,
     Cell,
     CollectionCells,
@@ -19,11 +20,10 @@ from rscylla.embedded.mutation import (
     RangeTombstone,
     RowMutation,
 )
-from rscylla.embedded.positions import HIGH, Descending, RangeTombstones, position_maker
-from rscylla.embedded.reconcile import merge_cell, merge_marker
-from rscylla.embedded.schema import Column, Table
-from rscylla.embedded.storage import PackedPartition, Partition, Stamp, TableStore, cut_row, join_row
-from rscylla.embedded.tokens import key_bytes, table_token
+from rscylla.embedded.storage.partitions import PackedPartition, Partition, Stamp, TableStore, cut_row, join_row
+from rscylla.embedded.storage.positions import HIGH, Descending, RangeTombstones, position_maker
+from rscylla.embedded.storage.reconcile import merge_cell, merge_marker
+from rscylla.embedded.storage.tokens import key_bytes, table_token
 from rscylla.embedded.types import BLOB, INT, TEXT, TIMEUUID
 
 NOW_S = 1000

@@ -12,12 +12,12 @@ import pytest
 from enginebox import START_US, EngineBox, Row, decoded
 
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, ManualClock
+from rscylla.embedded.cluster.generation import shard_of
+from rscylla.embedded.cluster.tablets import StreamSet, TableStreams, last_tokens, tablets_for
 from rscylla.embedded.errors import ConfigError, InvalidRequest, ServerError, SyntaxException, Unauthorized
-from rscylla.embedded.generation import shard_of
-from rscylla.embedded.properties import MOST_TABLETS
 from rscylla.embedded.result import QueryParams, RowsResult
-from rscylla.embedded.tablets import StreamSet, TableStreams, last_tokens, tablets_for
-from rscylla.embedded.tokens import murmur3_token
+from rscylla.embedded.schema.properties import MOST_TABLETS
+from rscylla.embedded.storage.tokens import murmur3_token
 
 REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 SECOND = 1_000_000

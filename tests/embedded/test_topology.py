@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.embedded.clock import ManualClock, NodeClock
+from rscylla.embedded.cluster.generation import Generation, first_token_of_shard, shard_of, stream_id
+from rscylla.embedded.cluster.topology import Cluster
 from rscylla.embedded.errors import CqlError, InvalidRequest, ServerError
-from rscylla.embedded.generation import Generation, first_token_of_shard, shard_of, stream_id
-from rscylla.embedded.tokens import MIN_TOKEN, murmur3_token
-from rscylla.embedded.topology import Cluster
+from rscylla.embedded.storage.tokens import MIN_TOKEN, murmur3_token
 
 START_US = 1_800_000_000_000_000
 SECOND = 1_000_000

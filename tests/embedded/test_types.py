@@ -18,10 +18,9 @@ from cassandra.util import Duration as DriverDuration
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rscylla.embedded import ast
+from rscylla.embedded.cql import ast
+from rscylla.embedded.cql.parser import parse
 from rscylla.embedded.errors import InvalidRequest
-from rscylla.embedded.natives import NATIVE_TYPES
-from rscylla.embedded.parser import parse
 from rscylla.embedded.types import (
     ASCII,
     BIGINT,
@@ -57,6 +56,7 @@ from rscylla.embedded.types import (
     resolve,
     term_bytes,
 )
+from rscylla.embedded.types.natives import NATIVE_TYPES
 
 PROTOCOL = 4
 ADDRESS = UdtType("ks", "addr", ("street", "zip"), (TEXT, INT))

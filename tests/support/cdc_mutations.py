@@ -12,8 +12,9 @@ from typing import Any
 
 import attrs
 
-from rscylla.embedded import cdclog
-from rscylla.embedded.mutation import (
+from rscylla.embedded.cdclog import log as cdclog
+from rscylla.embedded.schema.tables import CdcOptions, Column, Table
+from rscylla.embedded.storage.mutation import (
     Bound,
     Cell,
     CollectionCells,
@@ -23,7 +24,6 @@ from rscylla.embedded.mutation import (
     RangeTombstone,
     RowMutation,
 )
-from rscylla.embedded.schema import CdcOptions, Column, Table
 from rscylla.embedded.types import INT, SMALLINT, TEXT, TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 
 T = 1_800_000_000_000_000

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rscylla.embedded.clock import ManualClock
-from rscylla.embedded.engine import Engine
+from rscylla.embedded.cluster.topology import Cluster
+from rscylla.embedded.engine.engine import Engine
 from rscylla.embedded.result import UNSET, QueryParams, Result, RowsResult, SchemaChange
-from rscylla.embedded.storage import cut_row
-from rscylla.embedded.topology import Cluster
+from rscylla.embedded.storage.partitions import cut_row
 
 START_US = 1_795_000_000_000_000
 

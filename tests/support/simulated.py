@@ -29,7 +29,7 @@ from wire import WiredScylla
 import rscylla
 from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore, reshard_cursors
 from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError
-from rscylla.embedded.tokens import murmur3_token
+from rscylla.embedded.storage.tokens import murmur3_token
 
 __all__ = ["FULL_RUN", "KINDS", "Simulation", "Write", "never_happened", "slice_of"]
 

@@ -19,8 +19,8 @@ from rscylla.cdc.driver import token_of_key
 from rscylla.cdc.scan import Limits
 from rscylla.cdc.shards import part_of, routing_key
 from rscylla.cdc.stream import NewStream, Stream
-from rscylla.embedded.generation import Generation, make_generation
-from rscylla.embedded.tokens import murmur3_token
+from rscylla.embedded.cluster.generation import Generation, make_generation
+from rscylla.embedded.storage.tokens import murmur3_token
 from rscylla.errors import ConfigError, HeadReached
 from rscylla.event import Event, EventID, Progress
 from rscylla.options import StreamLag, StreamToHead

@@ -1,0 +1,214 @@
+"""How one partition's mutation becomes CDC records: one for each timestamp, each an ordered list of changes.
+
+A mutation that has one timestamp, one TTL and no mix that a record cannot express is one record in the order it is
+walked. Any other is taken apart by timestamp, then kind, then TTL. Source: Scylla ``cdc/split.cc`` and
+``cdc/change_visitor.hh``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from ..storage.mutation import Cell, CollectionCells, Key, Marker, PartitionMutation, RangeTombstone, RowMutation
+from ..storage.positions import RangeTombstones, position_maker
+
+__all__ = ["Change", "Record", "records_of"]
+
+ChangeKind = Literal["static", "upsert", "row_delete", "range_delete", "partition_delete"]
+
+_PLACES: dict[str, int] = {"static": 0, "insert": 1, "upsert": 2, "row_delete": 3, "range_delete": 4}
+_LAST_PLACE = 5
+
+_Stamp = tuple[int, int]  # (timestamp in us, TTL in s)
+
+
+@attrs.define
+class Change:
+    """One delta row in the making; a range delete makes two.
+
+    ``row`` is set for static and upsert changes: its cells share one TTL, and a marker makes it an insert. ``key`` is
+    the clustering key of upserts and row deletes. ``range`` is set for range deletes.
+    """
+
+    kind: ChangeKind
+    timestamp: int
+    key: Key = ()
+    row: RowMutation | None = None
+    range: RangeTombstone | None = None
+
+
+@attrs.define
+class Record:
+    """Changes of one timestamp in the order in which they are logged."""
+
+    timestamp: int
+    changes: list[Change]
+
+
+def records_of(mutation: PartitionMutation) -> list[Record]:
+    """Return the records of a mutation by ascending timestamp; none if it changes nothing."""
+    changes = _walk(mutation)
+    timestamp = _only_timestamp(changes)
+    if timestamp is not None:
+        return [Record(timestamp, changes)]
+    return _split(changes)
+
+
+def has_content(row: RowMutation) -> bool:
+    """Tell whether a row is written at all: ``SET m = m + {}`` leaves one that is not."""
+    if row.marker is not None:
+        return True
+    return any(
+        isinstance(cell, Cell) or cell.tombstone is not None or len(cell.cells) > 0 for cell in row.cells.values()
+    )
+
+
+def _walk(mutation: PartitionMutation) -> list[Change]:
+    """Return everything the mutation does, in Scylla's order: static row, rows, ranges, partition.
+
+    Timestamps of upserts are filled in later; those here are of deletes.
+    """
+    out: list[Change] = []
+    if mutation.static_row is not None and has_content(mutation.static_row):
+        out.append(Change("static", 0, row=mutation.static_row))
+    rows = mutation.rows
+    position = position_maker(mutation.table)
+    for key in sorted(rows, key=position) if len(rows) > 1 else rows:
+        row = rows[key]
+        if has_content(row):
+            out.append(Change("upsert", 0, key, row))
+        if row.tombstone is not None:
+            out.append(Change("row_delete", row.tombstone, key))
+    if mutation.range_tombstones:
+        ranges = RangeTombstones(position)
+        for tombstone in mutation.range_tombstones:
+            ranges.add(tombstone)
+        out += [Change("range_delete", r.timestamp, range=r) for r in ranges.as_list()]
+    if mutation.partition_tombstone is not None:
+        out.append(Change("partition_delete", mutation.partition_tombstone))
+    return out
+
+
+def _only_timestamp(changes: list[Change]) -> int | None:
+    """Return the timestamp of a mutation that is logged unsplit, None for one that must be split.
+
+    A partition delete always splits: alone it is a record of its own, and it may follow nothing.
+    """
+    stamps: set[_Stamp] = set()
+    seen: set[ChangeKind] = set()
+    had_marker = False
+    for change in changes:
+        kind = change.kind
+        if kind == "partition_delete":
+            return None
+        if "static" in seen or (kind == "row_delete" and "upsert" in seen):
+            return None
+        if kind == "range_delete" and ("upsert" in seen or "row_delete" in seen):
+            return None
+        if change.row is None:
+            stamps.add((change.timestamp, 0))
+        else:
+            had_marker = had_marker or change.row.marker is not None
+            if had_marker and _adds_elements(change.row):
+                return None
+            _collect_stamps(change.row, stamps)
+        if len(stamps) > 1:
+            return None
+        seen.add(kind)
+    return next(iter(stamps))[0] if stamps else None
+
+
+def _adds_elements(row: RowMutation) -> bool:
+    """Tell whether live elements of a non-frozen collection are written; an insert alone cannot express that."""
+    return any(
+        isinstance(cell, CollectionCells) and any(c.value is not None for c in cell.cells.values())
+        for cell in row.cells.values()
+    )
+
+
+def _collect_stamps(row: RowMutation, stamps: set[_Stamp]) -> None:
+    if row.marker is not None:
+        stamps.add((row.marker.timestamp, row.marker.ttl))
+    for cell in row.cells.values():
+        if isinstance(cell, Cell):
+            stamps.add(_stamp(cell))
+        else:
+            if cell.tombstone is not None:
+                stamps.add((cell.tombstone + 1, 0))
+            stamps.update(_stamp(element) for element in cell.cells.values())
+
+
+def _stamp(cell: Cell) -> _Stamp:
+    return (cell.timestamp, 0 if cell.value is None else cell.ttl)
+
+
+def _split(changes: list[Change]) -> list[Record]:
+    """Return one record for each timestamp, its changes by kind, then clustering order, then TTL."""
+    records: dict[int, list[list[Change]]] = {}
+
+    def put(place: int, change: Change) -> None:
+        places = records.get(change.timestamp)
+        if places is None:
+            places = records[change.timestamp] = [[] for _ in range(_LAST_PLACE + 1)]
+        places[place].append(change)
+
+    for change in changes:
+        row = change.row
+        if row is None:
+            put(_PLACES.get(change.kind, _LAST_PLACE), change)
+            continue
+        for piece in _pieces(change, row):
+            inserts = piece.row is not None and piece.row.marker is not None
+            put(_PLACES["insert" if inserts else change.kind], piece)
+    return [Record(ts, [c for place in places for c in place]) for ts, places in sorted(records.items())]
+
+
+def _pieces(change: Change, row: RowMutation) -> list[Change]:
+    """Return a row's changes by timestamp and TTL, ascending. No TTL counts as 0, so tombstones come first.
+
+    The order matters to images: a collection is cleared before its new elements are added.
+    """
+    buckets: dict[_Stamp, dict[str, Cell | CollectionCells]] = {}
+    marker = row.marker
+    inserted: _Stamp | None = None
+    if marker is not None:
+        inserted = (marker.timestamp, marker.ttl)
+        buckets[inserted] = {}
+    for name, cell in row.cells.items():
+        if isinstance(cell, Cell):
+            buckets.setdefault(_stamp(cell), {})[name] = cell
+            continue
+        # A collection that is assigned is cleared at T-1 and filled at T; one more shows both at T. A tombstone of
+        # DELETE carries T itself, and so is logged at T+1.
+        if cell.tombstone is not None:
+            _entry(buckets.setdefault((cell.tombstone + 1, 0), {}), name).tombstone = cell.tombstone
+        for key, element in cell.cells.items():
+            _entry(buckets.setdefault(_stamp(element), {}), name).cells[key] = element
+    out: list[Change] = []
+    for stamp, cells in sorted(buckets.items(), key=lambda item: item[0]):
+        if stamp == inserted:
+            out += _insert_pieces(change, stamp, marker, cells)
+        else:
+            out.append(Change(change.kind, stamp[0], change.key, RowMutation(cells=cells)))
+    return out
+
+
+def _insert_pieces(
+    change: Change, stamp: _Stamp, marker: Marker | None, cells: dict[str, Cell | CollectionCells]
+) -> list[Change]:
+    """Return the insert, and an update with the collections that only gain elements, which no INSERT can say."""
+    added = {name: cell for name, cell in cells.items() if isinstance(cell, CollectionCells) and cell.tombstone is None}
+    kept = {name: cell for name, cell in cells.items() if name not in added}
+    out = [Change(change.kind, stamp[0], change.key, RowMutation(marker=marker, cells=kept))]
+    if added:
+        out.append(Change(change.kind, stamp[0], change.key, RowMutation(cells=dict(added))))
+    return out
+
+
+def _entry(cells: dict[str, Cell | CollectionCells], name: str) -> CollectionCells:
+    entry = cells.get(name)
+    if not isinstance(entry, CollectionCells):
+        entry = cells[name] = CollectionCells()
+    return entry

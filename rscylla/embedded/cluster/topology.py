@@ -1,0 +1,292 @@
+"""Nodes, their tokens, and the CDC generations that follow when nodes come.
+
+Owned by the server's loop thread; nothing here locks.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from ..clock import Clock, NodeClock, SystemClock
+from ..errors import InvalidRequest, ServerError
+from ..schema.tables import Table
+from ..storage.tokens import MIN_TOKEN
+from .descriptions import Descriptions, Rewriting, Version
+from .generation import Generation, StreamRange, make_generation
+from .tablets import TabletStreams
+from .timewindow import LEEWAY_US, moment, window_message
+
+__all__ = ["Cluster", "Node"]
+
+_DEFAULT_IGNORE_MSB: Final = 12
+_MAX_NODES: Final = 254  # addresses 127.0.0.1 to 127.0.0.254
+
+
+@attrs.frozen(eq=False)
+class Node:
+    """A member of the cluster. ``index`` counts from 0 in order of joining and is never used again."""
+
+    index: int
+    host_id: uuid.UUID
+    address: str
+    dc: str
+    rack: str
+    tokens: tuple[int, ...]
+    shards: int
+    clock: NodeClock
+    ignore_msb: int = _DEFAULT_IGNORE_MSB
+
+
+class Cluster:
+    """The ring and its generations.
+
+    Args:
+        nodes: How many nodes it starts with, 1 or more.
+        shards: Shards (and so CDC streams for each vnode) of a node.
+        vnodes: Tokens of a node.
+        seed: Makes host ids, tokens and stream ids repeatable; None draws them fresh.
+        clock: What nodes tell the time from.
+        ring_delay_ms: A new generation starts twice this and five seconds after it is made.
+        tablets: Whether new keyspaces use tablets unless they say otherwise.
+        version: "4.3" or "4.4" for an old Scylla, which has no tablets; None for the present one.
+
+    ``nodes`` are the present members in order of joining; ``generations`` ascend by time. ``tablets`` has the stream
+    sets of tables in tablets keyspaces, ``descriptions`` tells which tables list the generations.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        shards: int = 2,
+        vnodes: int = 8,
+        seed: int | None = None,
+        clock: Clock | None = None,
+        ring_delay_ms: int = 30_000,
+        dc: str = "datacenter1",
+        rack: str = "rack1",
+        name: str = "embedded",
+        tablets: bool = False,
+        version: Version | None = None,
+    ) -> None:
+        for what, value in (("nodes", nodes), ("shards", shards), ("vnodes", vnodes)):
+            if value < 1:
+                raise ValueError(f"{what} must be 1 or more, not {value}")
+        if ring_delay_ms < 0:
+            raise ValueError(f"ring_delay_ms must not be negative, but is {ring_delay_ms}")
+        self.name = name
+        self.clock: Clock = clock or SystemClock()
+        self.shards = shards
+        self.vnodes = vnodes
+        self.ring_delay_ms = ring_delay_ms
+        self.dc = dc
+        self.rack = rack
+        self.nodes: list[Node] = []
+        self.generations: list[Generation] = []
+        self.listeners: list[Callable[[], None]] = []  # called after each change
+        self._random = random.Random(seed)
+        self._joined = 0
+        self._tokens: set[int] = set()
+        self.descriptions = Descriptions(version)
+        if tablets and version is not None:
+            raise ValueError(f"Scylla {version} has no tablets; leave out one of the two")
+        self.tablets_by_default = tablets
+        self.tablets = TabletStreams(
+            ring_delay_ms=ring_delay_ms,
+            shards=lambda: sum(node.shards for node in self.nodes),
+            random_bits=lambda: self._random.getrandbits(64),
+            changed=self._tell,
+        )
+        for _ in range(nodes):
+            self._join(shards)
+        self._publish(self.clock.now_us() // 1000)
+
+    def node(self, index: int) -> Node:
+        """Return the member with this index. KeyError when it never was or has left."""
+        for node in self.nodes:
+            if node.index == index:
+                return node
+        raise KeyError(f"there is no node {index} in the cluster")
+
+    def add_node(self, delay_ms: int | None = None, *, shards: int | None = None) -> Node:
+        """Let a node join now, and make the generation that contains it; return the node.
+
+        Args:
+            delay_ms: When the generation starts, from now; None is Scylla's ``2 * ring_delay + 5 s``. With less than
+                5000, writes that were stamped ahead of the server's clock may already lie behind the new start.
+            shards: Shards of this node; None is the cluster's number.
+
+        Raises:
+            ValueError: The generation would not start after all others. The cluster is then unchanged.
+        """
+        time_ms = self._start_of_next(delay_ms)
+        node = self._join(self.shards if shards is None else shards)
+        self._publish(time_ms)
+        return node
+
+    def remove_node(self, index: int) -> Node:
+        """Let a node leave now; return it. As in Scylla, its streams stay in use: no generation is made.
+
+        Raises KeyError for an unknown node and ValueError for the last one.
+        """
+        node = self.node(index)
+        if len(self.nodes) == 1:
+            raise ValueError("the last node of a cluster cannot be removed")
+        self.nodes.remove(node)
+        self._tokens.difference_update(node.tokens)
+        self._tell()
+        return node
+
+    def new_generation(self, delay_ms: int | None = None) -> Generation:
+        """Make a generation for the present ring, as ``nodetool checkAndRepairCdcStreams`` does; see ``add_node``."""
+        return self._publish(self._start_of_next(delay_ms))
+
+    def upgrade(self, rewriting: Rewriting = "done") -> None:
+        """Go from 4.3 to 4.4. Raises ValueError when this is not 4.3."""
+        self.descriptions.upgrade([generation.time_ms for generation in self.generations], rewriting)
+        self._tell()
+
+    def finish_rewriting(self) -> None:
+        """Copy the generations that an upgrade has held back. Raises ValueError when there are none."""
+        self.descriptions.rewrite([generation.time_ms for generation in self.generations])
+        self._tell()
+
+    def stream_for(self, table: Table | None, token: int, timestamp_us: int, now_us: int) -> bytes:
+        """Return the stream id for a write to a base partition.
+
+        Args:
+            table: The base table. All tables of vnode keyspaces share their streams; None stands for any of them.
+            token: Token of the base partition key.
+            timestamp_us: The record's timestamp.
+            now_us: The coordinating node's clock.
+
+        Raises:
+            InvalidRequest: The timestamp is more than 5 s ahead, or in a past that CDC does not accept any more.
+            ServerError: No generation covers the timestamp.
+
+        Source: Scylla ``cdc/metadata.cc`` get_vnode_stream, get_tablet_stream.
+        """
+        own = None if table is None else self.tablets.of(table.keyspace, table.name)
+        if own is not None:
+            self.tablets.collect(self.clock.now_us())
+            return own.stream_for(token, timestamp_us, now_us)
+        if timestamp_us > now_us + LEEWAY_US:
+            raise InvalidRequest(window_message("future", timestamp_us, now_us))
+        settled_us = now_us - LEEWAY_US
+        generations = self.generations
+        settled = self._index_at(settled_us)
+        if timestamp_us <= settled_us:
+            if settled < 0 or timestamp_us < generations[settled].time_us:
+                raise InvalidRequest(window_message("past", timestamp_us, now_us))
+            if settled + 1 < len(generations) and generations[settled + 1].time_us <= now_us:
+                raise InvalidRequest(window_message("past", timestamp_us, now_us))
+            return generations[settled].stream_of(token)
+        used = self._index_at(timestamp_us)
+        if used < 0:
+            raise ServerError(
+                "cdc::metadata::get_stream: could not find any CDC stream for timestamp "
+                f"{moment(timestamp_us)}. Are we in the middle of a cluster upgrade?"
+            )
+        return generations[used].stream_of(token)
+
+    def _index_at(self, timestamp_us: int) -> int:
+        """Return the position of the generation in use at ``timestamp_us``, -1 before the first."""
+        at = len(self.generations) - 1
+        # From the end: nearly every write belongs to the newest generation or the one before.
+        while at >= 0 and self.generations[at].time_us > timestamp_us:
+            at -= 1
+        return at
+
+    def _start_of_next(self, delay_ms: int | None) -> int:
+        now_ms = self.clock.now_us() // 1000
+        last_ms = self.generations[-1].time_ms
+        if delay_ms is None:
+            return max(now_ms + 2 * self.ring_delay_ms + LEEWAY_US // 1000, last_ms + 1)
+        if delay_ms < 0:
+            raise ValueError(f"a generation cannot start in the past; the delay is {delay_ms} ms")
+        # At least the next millisecond: records of the present one are already in the old streams.
+        start_ms = max(now_ms + delay_ms, now_ms + 1)
+        if start_ms <= last_ms:
+            raise ValueError(
+                f"a generation that starts in {delay_ms} ms would come before the one that starts in "
+                f"{last_ms - now_ms} ms; give a longer delay"
+            )
+        return start_ms
+
+    def _publish(self, time_ms: int) -> Generation:
+        ring = [(token, node) for node in self.nodes for token in node.tokens]
+        generation = make_generation(time_ms, ring, lambda: self._random.getrandbits(64))
+        self.generations.append(generation)
+        self.descriptions.publish(time_ms)
+        self._tell()
+        return generation
+
+    def _tell(self) -> None:
+        for listener in self.listeners:
+            listener()
+
+    def state(self) -> dict[str, Any]:
+        """Return the ring and its generations as plain values, for ``restore``; clocks are not part of it."""
+        return {
+            "shards": self.shards,
+            "vnodes": self.vnodes,
+            "random": self._random.getstate(),
+            "joined": self._joined,
+            "nodes": [
+                (n.index, n.host_id.bytes, n.address, n.dc, n.rack, n.tokens, n.shards, n.ignore_msb)
+                for n in self.nodes
+            ],
+            "generations": [
+                (g.time_ms, [(e.range_end, e.streams, e.ignore_msb) for e in g.entries]) for g in self.generations
+            ],
+            "tablets": self.tablets.state(),
+            "descriptions": self.descriptions.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the cluster that ``state`` was taken of. Listeners are not called."""
+        self.shards, self.vnodes = state["shards"], state["vnodes"]
+        self._random.setstate(state["random"])
+        self._joined = state["joined"]
+        self.nodes[:] = [
+            Node(index, uuid.UUID(bytes=host), address, dc, rack, tokens, shards, NodeClock(self.clock), ignore_msb)
+            for index, host, address, dc, rack, tokens, shards, ignore_msb in state["nodes"]
+        ]
+        self.generations[:] = [
+            Generation(time_ms, tuple(StreamRange(*entry) for entry in entries))
+            for time_ms, entries in state["generations"]
+        ]
+        self._tokens = {token for node in self.nodes for token in node.tokens}
+        self.tablets.restore(state["tablets"])
+        self.descriptions.restore(state["descriptions"])
+
+    def _join(self, shards: int) -> Node:
+        if shards < 1:
+            raise ValueError(f"shards must be 1 or more, not {shards}")
+        if self._joined >= _MAX_NODES:
+            raise ValueError(f"an embedded cluster has at most {_MAX_NODES} nodes over its life")
+        node = Node(
+            index=self._joined,
+            host_id=uuid.UUID(int=self._random.getrandbits(128), version=4),
+            address=f"127.0.0.{self._joined + 1}",
+            dc=self.dc,
+            rack=self.rack,
+            tokens=tuple(sorted(self._new_token() for _ in range(self.vnodes))),
+            shards=shards,
+            clock=NodeClock(self.clock),
+        )
+        self._joined += 1
+        self.nodes.append(node)
+        return node
+
+    def _new_token(self) -> int:
+        while True:
+            token = self._random.getrandbits(64) + MIN_TOKEN
+            if token != MIN_TOKEN and token not in self._tokens:
+                self._tokens.add(token)
+                return token

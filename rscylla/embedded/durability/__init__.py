@@ -1,0 +1,1 @@
+"""How data outlives the process: a log of all changes, snapshots, and the lock of a data directory."""

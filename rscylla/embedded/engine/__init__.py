@@ -1,0 +1,1 @@
+"""Statements carried out: names bound, plans compiled, rows read and written."""

@@ -1,0 +1,187 @@
+"""From terms in a statement to functions that give their bytes for one request, and the bind variables they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import attrs
+
+from ..cql import ast
+from ..errors import InvalidRequest
+from ..result import UNSET, BindValue, ColumnSpec, QueryParams
+from ..schema.tables import Schema, Table
+from ..storage.mutation import Key
+from ..types import (
+    CqlType,
+    ListType,
+    MapType,
+    SetType,
+    TupleType,
+    UdtType,
+    VectorType,
+    is_compatible,
+    parse_type,
+    resolve,
+    term_bytes,
+)
+from .rows import RowView
+
+__all__ = ["Functions", "Getter", "Request", "Scope", "find_udt", "has_parts_to_bind"]
+
+
+@attrs.define
+class Request:
+    """One execution of a statement. Times are the coordinating node's; ``timestamp`` stamps writes without their own.
+
+    ``now_us`` microseconds, ``now_s`` whole seconds.
+    """
+
+    values: Sequence[BindValue]
+    params: QueryParams
+    now_us: int
+    timestamp: int
+
+    @property
+    def now_s(self) -> int:
+        return self.now_us // 1_000_000
+
+
+Getter = Callable[[Request], BindValue]
+
+
+class Functions(Protocol):
+    """The engine's door to CQL functions: compiles a call where a value of a type is wanted."""
+
+    def getter(self, scope: Scope, call: ast.Call, cql_type: CqlType) -> Getter: ...
+
+    def select(
+        self, scope: Scope, name: str, arguments: list[Any]
+    ) -> tuple[CqlType, Callable[[Request], Callable[[RowView], bytes | None]]]: ...
+
+    def token(self, table: Table) -> Callable[[Key], int]: ...
+
+    def cast(self, source: CqlType, target: CqlType) -> Callable[[bytes], bytes | None]: ...
+
+
+def has_parts_to_bind(term: Any) -> bool:
+    """Tell whether a term holds a bind marker or a function call."""
+    if isinstance(term, ast.Constant):
+        return False
+    if isinstance(term, ast.Marker | ast.Call):
+        return True
+    if isinstance(term, ast.Cast):
+        return has_parts_to_bind(term.term)
+    if isinstance(term, ast.ListTerm | ast.SetTerm | ast.TupleTerm):
+        return any(has_parts_to_bind(item) for item in term.items)
+    if isinstance(term, ast.MapTerm):
+        return any(has_parts_to_bind(key) or has_parts_to_bind(value) for key, value in term.items)
+    if isinstance(term, ast.UdtTerm):
+        return any(has_parts_to_bind(value) for _, value in term.fields)
+    return False
+
+
+class Scope:
+    """What a statement is compiled against: the schema, its table, and the bind variables found on the way."""
+
+    def __init__(self, schema: Schema, table: Table, functions: Functions) -> None:
+        self.schema = schema
+        self.table = table
+        self.functions = functions
+        self.variables: dict[int, ColumnSpec] = {}
+        self.key_markers: dict[int, int] = {}  # position in the partition key -> marker
+
+    def marker(self, marker: ast.Marker, cql_type: CqlType, name: str) -> None:
+        spec = ColumnSpec(self.table.keyspace, self.table.name, marker.name or name, cql_type)
+        known = self.variables.setdefault(marker.index, spec)
+        if known.type != cql_type:
+            raise InvalidRequest(
+                f"variable {spec.name} has type {known.type.name} in one place and {cql_type.name} in another; name"
+                " them apart"
+            )
+
+    def lookup_udt(self, name: str) -> UdtType:
+        """Return the user-defined type of that name in the table's keyspace. Raises InvalidRequest."""
+        return find_udt(self.schema, self.table.keyspace, name)
+
+    def getter(self, term: Any, cql_type: CqlType, name: str) -> Getter:
+        """Return the function that gives the term's bytes (None for null, UNSET) for a request.
+
+        Literals are turned into bytes and checked now; bound values are checked when the function is called.
+        """
+        if isinstance(term, ast.Marker):
+            self.marker(term, cql_type, name)
+            return _bound(term.index, cql_type)
+        if not has_parts_to_bind(term):
+            constant = term_bytes(cql_type, term, receiver=name)
+            return lambda request: constant
+        if isinstance(term, ast.Call):
+            return self.functions.getter(self, term, cql_type)
+        if isinstance(term, ast.Cast):
+            hinted = parse_type(term.type_text, self.lookup_udt)
+            if not is_compatible(hinted, cql_type):
+                raise InvalidRequest(f'Cannot assign a value of type {hinted.name} to "{name}" of type {cql_type.name}')
+            return self.getter(term.term, hinted, name)
+        return self._composed(term, cql_type, name)
+
+    def _composed(self, term: Any, cql_type: CqlType, name: str) -> Getter:
+        """A collection, tuple or UDT literal with markers or calls inside."""
+        parts: dict[int, Getter] = {}
+        self._inner(term, cql_type, name, parts)
+
+        def get(request: Request) -> BindValue:
+            return resolve(
+                term,
+                cql_type,
+                lambda marker, _: parts[id(marker)](request),
+                lambda call, _: _not_unset(parts[id(call)](request)),
+            )
+
+        return get
+
+    def _inner(self, term: Any, cql_type: CqlType, name: str, out: dict[int, Getter]) -> None:
+        if isinstance(term, ast.Marker | ast.Call):
+            out[id(term)] = self.getter(term, cql_type, name)
+        elif isinstance(term, ast.Cast):
+            self._inner(term.term, parse_type(term.type_text, self.lookup_udt), name, out)
+        elif isinstance(term, ast.MapTerm) and isinstance(cql_type, MapType):
+            for key, value in term.items:
+                self._inner(key, cql_type.key, f"key({name})", out)
+                self._inner(value, cql_type.value, f"value({name})", out)
+        elif isinstance(term, ast.UdtTerm) and isinstance(cql_type, UdtType):
+            types = dict(zip(cql_type.field_names, cql_type.field_types, strict=True))
+            for field, value in term.fields:
+                if field in types:
+                    self._inner(value, types[field], f"{name}.{field}", out)
+        elif isinstance(term, ast.TupleTerm) and isinstance(cql_type, TupleType):
+            for item, inner in zip(term.items, cql_type.items, strict=False):
+                self._inner(item, inner, f"{name}[{len(out)}]", out)
+        elif isinstance(term, ast.ListTerm | ast.SetTerm) and isinstance(cql_type, ListType | SetType | VectorType):
+            for item in term.items:
+                self._inner(item, cql_type.element, f"value({name})", out)
+
+
+def find_udt(schema: Schema, keyspace: str, name: str) -> UdtType:
+    """Return a user-defined type; ``name`` may carry its keyspace. Raises InvalidRequest when it is not there."""
+    place, _, bare = name.rpartition(".")
+    found = schema.keyspaces.get(place or keyspace)
+    udt = found.types.get(bare) if found else None
+    if not isinstance(udt, UdtType):
+        raise InvalidRequest(f"Unknown type {place or keyspace}.{bare}")
+    return udt
+
+
+def _bound(index: int, cql_type: CqlType) -> Getter:
+    normalize = cql_type.normalize
+
+    def get(request: Request) -> BindValue:
+        value = request.values[index]
+        return normalize(value) if isinstance(value, bytes) else value
+
+    return get
+
+
+def _not_unset(value: BindValue) -> bytes | None:
+    if value is UNSET:
+        raise InvalidRequest("Invalid unset value for an argument to a function call")
+    return value  # type: ignore[return-value]  # UNSET is the only other possibility

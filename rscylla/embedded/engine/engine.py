@@ -1,0 +1,577 @@
+"""The engine: prepared statements, and the execution of every statement against the schema and the stores.
+
+Single-threaded: everything here is called from the server's loop thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+
+from ..cdclog.log import log_rows
+from ..cdclog.reads import PartitionImages
+from ..clock import Clock
+from ..cluster.descriptions import Rewriting
+from ..cluster.topology import Cluster
+from ..cql import ast
+from ..cql.parser import parse
+from ..errors import InvalidRequest, ServerError, Unauthorized, Unprepared
+from ..result import (
+    BindValue,
+    ColumnSpec,
+    Prepared,
+    QueryParams,
+    Result,
+    SchemaChange,
+    SetKeyspaceResult,
+    VoidResult,
+)
+from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, Table
+from ..storage.mutation import Key, PartitionMutation, RowMutation
+from ..storage.partitions import PackedPartition, Stamp, TableStore
+from ..storage.reconcile import delete_row
+from ..storage.rowttl import expired_rows
+from ..storage.tokens import table_token
+from ..system.contents import SystemTables
+from ..system.describe import describe
+from ..types import DURATION
+from . import lwt
+from .binding import Request, Scope
+from .calls import Calls
+from .ddl import DdlStatement, SchemaEditor
+from .operations import ListKeys
+from .select import SelectPlan, compile_select
+from .write import Mutations, WritePlan, compile_write
+
+__all__ = ["Engine", "Journal", "LoggedRow", "WriteFaults"]
+
+_PREPARED_MOST: Final = 10_000
+_PLANS_MOST: Final = 2_000
+_LONG_TEXT: Final = 8_192  # characters; plans of longer statements, which hardly come twice, are not kept
+_PREPARED_CHARACTERS: Final = 32_000_000  # of all long statements that are prepared; the oldest of all go then
+_BALLOTS_MOST: Final = 10_000
+_WRITES_BETWEEN_SWEEPS: Final = 50_000
+
+Plan = SelectPlan | WritePlan
+
+# A CDC log row on its way: where it goes, its partition and clustering key, its wire bytes, and how it is written.
+LoggedRow = tuple[TableStore, Key, Key, bytes, Stamp]
+Values = Sequence[BindValue] | Mapping[str, BindValue]
+
+
+@attrs.frozen
+class _Compiled:
+    """A statement compiled against the schema of ``version``."""
+
+    version: Any
+    plan: Any
+    variables: tuple[ColumnSpec, ...]
+    pk_indexes: tuple[int, ...]
+
+
+class Journal(Protocol):
+    """Who writes down what changes, so that it outlives the process. Each raises ServerError when it cannot."""
+
+    def wrote(self, mutations: Iterable[PartitionMutation], rows: Sequence[LoggedRow]) -> None:
+        """Write down one request's edits, before they are applied."""
+        ...
+
+    def truncated(self, table: Table) -> None:
+        """Write down that a table is about to lose all rows."""
+        ...
+
+    def schema_changing(self) -> None:
+        """Hear that a schema statement begins."""
+        ...
+
+    def schema_changed(self, changes: Sequence[SchemaChange]) -> None:
+        """Write down what the schema now holds in the places that have changed: none after a failure."""
+        ...
+
+
+class WriteFaults(Protocol):
+    """What may go wrong with a write on purpose; see ``faults/rules.py``."""
+
+    def copies(self, table: Table) -> int:
+        """Return how many times the log rows of a write to *table* are made: 1, or more for a repeated Paxos learn."""
+
+    def hold(self, mutations: Iterable[PartitionMutation], apply: Callable[[], None]) -> bool:
+        """Return whether the write is kept back; *apply* then carries it out at a later time."""
+
+
+class Engine:
+    """Executes CQL. All errors are ``CqlError``.
+
+    ``schema_listeners`` are called with every schema change, those of CDC logs included; the change of the base is
+    also the result of the request.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self.schema = Schema()
+        self.schema_listeners: list[Callable[[SchemaChange], None]] = []
+        self.journal: Journal | None = None
+        self.write_faults: WriteFaults | None = None
+        self._stores: dict[tuple[str, str], TableStore] = {}
+        self._system = SystemTables(self.schema, cluster)
+        self._system.install(self.table_changed)
+        self._editor = SchemaEditor(
+            self.schema,
+            self,
+            clock.now_us,
+            self._system.protected,
+            lambda: frozenset(node.dc for node in cluster.nodes),
+            lambda: None if cluster.descriptions.version else cluster.tablets_by_default,
+        )
+        self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
+        self._plans: OrderedDict[tuple[str | None, str], _Compiled] = OrderedDict()
+        self._last_timestamp: dict[int, int] = {}
+        self._ballots: OrderedDict[Any, int] = OrderedDict()  # the last times of conditional writes, by partition
+        self._random = random.Random()
+        self._list_node = self._random.randbytes(6)
+        self._calls = Calls()
+        self._writes = 0
+
+    # ------------------------------------------------------------ prepared statements
+
+    def prepare(self, text: str, keyspace: str | None) -> Prepared:
+        """Return the statement with its bind variables, and keep it for ``get``."""
+        statement = parse(text)
+        compiled = self._compiled(text, statement, keyspace)
+        columns = compiled.plan.columns if isinstance(compiled.plan, SelectPlan) else None
+        if isinstance(compiled.plan, WritePlan) and compiled.plan.is_conditional:
+            columns = lwt.cas_specs(compiled.plan.table, lwt.cas_columns([compiled.plan], is_batch=False))
+        identity = hashlib.md5(f"{keyspace or ''}{text}".encode(), usedforsecurity=False).digest()
+        prepared = Prepared(identity, text, keyspace, statement, compiled.variables, compiled.pk_indexes, columns)
+        self._prepared[identity] = prepared
+        self._prepared.move_to_end(identity)
+        if len(self._prepared) > _PREPARED_MOST:
+            self._prepared.popitem(last=False)
+        if len(text) > _LONG_TEXT:
+            self._bound_prepared()
+        return prepared
+
+    def _bound_prepared(self) -> None:
+        """Let go of prepared statements, the oldest first, until the texts of the rest are not too long together."""
+        length = sum(len(prepared.text) for prepared in self._prepared.values())
+        while length > _PREPARED_CHARACTERS and len(self._prepared) > 1:
+            _, oldest = self._prepared.popitem(last=False)
+            length -= len(oldest.text)
+
+    def get(self, statement_id: bytes) -> Prepared:
+        """Return a prepared statement. Raises Unprepared when it is not known, or not any more."""
+        prepared = self._prepared.get(statement_id)
+        if prepared is None:
+            raise Unprepared(statement_id)
+        return prepared
+
+    def execute(self, prepared: Prepared, values: Values, params: QueryParams) -> Result:
+        return self._run(prepared.text, prepared.statement, prepared.keyspace, values, params)
+
+    def query(self, text: str, values: Values, params: QueryParams) -> Result:
+        return self._run(text, parse(text), params.keyspace, values, params)
+
+    def _compiled(self, text: str, statement: Any, keyspace: str | None) -> _Compiled:
+        place = (keyspace, text)
+        known = self._plans.get(place)
+        if known is not None and known.version == self.schema.version:
+            return known
+        compiled = self._compile(statement, keyspace)
+        if len(text) <= _LONG_TEXT:
+            self._plans[place] = compiled
+        if len(self._plans) > _PLANS_MOST:
+            self._plans.popitem(last=False)
+        return compiled
+
+    def _compile(self, statement: Any, keyspace: str | None) -> _Compiled:
+        if isinstance(statement, ast.Batch):
+            return self._compile_batch(statement, keyspace)
+        if not isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete):
+            return _Compiled(self.schema.version, None, (), ())
+        table = self._table(statement.table, keyspace)
+        scope = Scope(self.schema, table, self._calls)
+        plan: Plan
+        if isinstance(statement, ast.Select):
+            plan = compile_select(scope, statement)
+        else:
+            self._check_writable(table)
+            plan = compile_write(scope, statement)
+            self._check_conditional(plan)
+        _bind_timeout(scope, statement)
+        variables = tuple(scope.variables[at] for at in range(len(scope.variables)))
+        keys = [scope.key_markers.get(at) for at in range(len(table.partition_key))]
+        pk_indexes = () if None in keys else tuple(at for at in keys if at is not None)
+        return _Compiled(self.schema.version, plan, variables, pk_indexes)
+
+    def _compile_batch(self, statement: ast.Batch, keyspace: str | None) -> _Compiled:
+        if statement.kind == "counter":
+            raise InvalidRequest("counter batches are not supported by the embedded server")
+        plans: list[WritePlan] = []
+        variables: dict[int, ColumnSpec] = {}
+        first: Scope | None = None
+        for inner in statement.statements:
+            scope = Scope(self.schema, self._table(inner.table, keyspace), self._calls)
+            self._check_writable(scope.table)
+            plans.append(compile_write(scope, inner))
+            self._check_conditional(plans[-1])
+            _bind_timeout(scope, inner)
+            variables |= scope.variables
+            first = first or scope
+        using: Any = None
+        if statement.using.ttl is not None:
+            raise InvalidRequest("Global TTL on the BATCH statement is not supported.")
+        if statement.using.timestamp is not None and any(plan.sets_timestamp for plan in plans):
+            raise InvalidRequest("Timestamp must be set either on BATCH or individual statements")
+        if first is not None:
+            outer = Scope(self.schema, first.table, self._calls)
+            _bind_timeout(outer, statement)
+            if statement.using.timestamp is not None:
+                using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
+            variables |= outer.variables
+        return _Compiled(self.schema.version, (plans, using), tuple(variables[at] for at in range(len(variables))), ())
+
+    # ------------------------------------------------------------ execution
+
+    def _run(self, text: str, statement: Any, keyspace: str | None, values: Values, params: QueryParams) -> Result:
+        if isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete | ast.Batch):
+            compiled = self._compiled(text, statement, keyspace)
+            plan = compiled.plan
+            is_write = not isinstance(plan, SelectPlan)
+            request = self._request(_positional(compiled.variables, values), params, is_write=is_write)
+            if isinstance(plan, SelectPlan):
+                return plan.execute(request, self._store(plan.table, request))
+            if isinstance(plan, WritePlan):
+                return self._write([(plan, request)], None, is_batch=False)
+            plans, using = plan
+            shared = using.timestamp(request) if using is not None else None
+            return self._write([(inner, request) for inner in plans], shared, is_batch=True)
+        return self._other(statement, keyspace, params)
+
+    def batch(self, kind: str, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
+        """Execute a protocol BATCH: all statements of a partition make one mutation."""
+        if kind == "counter":
+            raise InvalidRequest("counter batches are not supported by the embedded server")
+        base = self._request((), params, is_write=True)
+        plans: list[tuple[WritePlan, Request]] = []
+        for item, values in items:
+            text, keyspace = (item, params.keyspace) if isinstance(item, str) else (item.text, item.keyspace)
+            statement = parse(item) if isinstance(item, str) else item.statement
+            if not isinstance(statement, ast.Insert | ast.Update | ast.Delete):
+                raise InvalidRequest(
+                    "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed."
+                )
+            compiled = self._compiled(text, statement, keyspace)
+            plans.append((compiled.plan, attrs.evolve(base, values=_positional(compiled.variables, values))))
+        return self._write(plans, None, is_batch=True)
+
+    def _request(self, values: Sequence[BindValue], params: QueryParams, *, is_write: bool) -> Request:
+        try:
+            now_us = self.cluster.node(params.node).clock.now_us()
+        except KeyError:
+            raise ServerError(f"node {params.node} has left the cluster; connect to another one") from None
+        timestamp = params.default_timestamp
+        if timestamp is None:
+            timestamp = self._server_timestamp(params.node, now_us) if is_write else now_us
+        return Request(values, params, now_us, timestamp)
+
+    def _server_timestamp(self, node: int, now_us: int) -> int:
+        """Return the node's clock, moved on so that no two writes it stamps are equal."""
+        last = self._last_timestamp.get(node, 0)
+        self._last_timestamp[node] = now_us = max(now_us, last + 1)
+        return now_us
+
+    def _write(self, plans: list[tuple[WritePlan, Request]], shared: int | None, *, is_batch: bool) -> Result:
+        if not plans:
+            return VoidResult()
+        mutations = Mutations(ListKeys(self._list_node), self._prior)
+        request = plans[0][1]
+        conditional = [(plan, r) for plan, r in plans if plan.is_conditional]
+        if not conditional:
+            for plan, r in plans:
+                plan.add_to(mutations, r, shared)
+            self._commit(mutations, request)
+            return VoidResult()
+        if is_batch:
+            lwt.check_one_partition(plans)
+            if shared is not None or any(plan.sets_timestamp for plan, _ in plans):
+                raise InvalidRequest("Cannot provide custom timestamp for conditional BATCH")
+        timestamp = self._ballot(conditional[0][0], conditional[0][1])
+        checks = [lwt.Conditional(plan, r, self._prior) for plan, r in conditional]
+        applied = all(check.holds() for check in checks)
+        answer = lwt.result([plan for plan, _ in conditional], checks, applied, is_batch=is_batch)
+        if applied:
+            for plan, r in plans:
+                plan.add_to(mutations, r, timestamp)
+            self._commit(mutations, request)
+        return answer
+
+    def _ballot(self, plan: WritePlan, request: Request) -> int:
+        """Return the time of a conditional write: the server's, whatever the client sends, for Paxos chooses it.
+
+        It grows from one conditional write of a partition to the next, whichever nodes and clocks they go through.
+        """
+        place = (plan.table.id, plan.keys(request)[0])
+        timestamp = self._server_timestamp(request.params.node, request.now_us)
+        timestamp = max(timestamp, self._ballots.pop(place, 0) + 1)
+        self._ballots[place] = timestamp
+        if len(self._ballots) > _BALLOTS_MOST:
+            self._ballots.popitem(last=False)
+        return timestamp
+
+    def _commit(self, mutations: Mutations, request: Request) -> None:
+        """Make the log rows of all partitions, then apply: an error leaves nothing half done."""
+        now_s = request.now_s
+        logged: list[LoggedRow] = []
+        key: Key
+        clustering: Key
+        for mutation in mutations:
+            table = mutation.table
+            if table.cdc is not None and table.cdc.enabled:
+                store = self._stores[table.keyspace, table.name + LOG_SUFFIX]
+                for _ in range(1 if self.write_faults is None else self.write_faults.copies(table)):
+                    for row in self._log_rows(mutation, store, request):
+                        key, clustering = (row.stream_id,), (row.time, row.seq.to_bytes(4, "big"))
+                        stamp = (row.timestamp, row.ttl, now_s + row.ttl if row.ttl else None)
+                        logged.append((store, key, clustering, store.log_wire(key, clustering, row.values), stamp))
+        if self.write_faults is not None and self.write_faults.hold(mutations, lambda: self._apply(mutations, logged)):
+            return
+        self._apply(mutations, logged)
+
+    def _apply(self, mutations: Mutations, logged: list[LoggedRow]) -> None:
+        if self.journal is not None:
+            self.journal.wrote(mutations, logged)
+        for mutation in mutations:
+            self._stores[mutation.table.keyspace, mutation.table.name].apply(mutation)
+        for store, key, clustering, wire, stamp in logged:
+            store.append_log(key, clustering, wire, stamp)
+        self._writes += len(mutations)
+        if self._writes >= _WRITES_BETWEEN_SWEEPS:
+            self._writes = 0
+            self.sweep()
+
+    def _log_rows(self, mutation: PartitionMutation, log: TableStore, request: Request) -> Any:
+        table = mutation.table
+        token = self._stores[table.keyspace, table.name].token(mutation.key)
+
+        def stream_for(timestamp: int) -> bytes:
+            return self.cluster.stream_for(table, token, timestamp, request.now_us)
+
+        images = PartitionImages(self._prior, table, mutation.key, request.now_s)
+        return log_rows(mutation, log.table, stream_for, lambda: self._random.getrandbits(64), images)
+
+    def _prior(self, table: Table, key: Key, ck: Key | None) -> RowMutation | None:
+        """Return a stored row, or the static row for ``ck`` None; dead and expired cells included."""
+        store = self._stores[table.keyspace, table.name]
+        if table.keyspace in self._system.protected:
+            store = self._system.store(table, self.cluster.nodes[0].index, store) or store
+        partition = store.get(key)
+        if partition is None:
+            return None
+        if isinstance(partition, PackedPartition):
+            partition = partition.unpacked(store.position)
+        return partition.static if ck is None else partition.row_at(store.position(ck))
+
+    def expire_rows(self) -> int:
+        """Delete the rows whose TTL column says they have expired, and return how many there were.
+
+        Scylla's expiration service does this now and then. Each delete is a write of its own, in the log as well.
+        """
+        node = self.cluster.nodes[0].index
+        now_s = self.clock.now_us() // 1_000_000
+        stores = [store for store in self._stores.values() if store.table.ttl_column is not None]
+        found = [(store.table, key, ck) for store in stores for key, ck in list(expired_rows(store, now_s))]
+        for table, key, ck in found:
+            request = self._request((), QueryParams(node=node), is_write=True)
+            mutations = Mutations(ListKeys(self._list_node), self._prior)
+            builder = mutations.of(table, key)
+            builder.mutation.is_service = True
+            if table.clustering_key:
+                delete_row(builder.row(ck), request.timestamp)
+            else:
+                builder.delete_partition(request.timestamp)
+            self._commit(mutations, request)
+        return len(found)
+
+    def sweep(self) -> None:
+        """Let go of rows that have expired or were deleted long ago. Runs now and then by itself."""
+        now_s = self.clock.now_us() // 1_000_000
+        for (keyspace, _), store in self._stores.items():
+            if keyspace not in self._system.protected:
+                store.forget(now_s)
+
+    # ------------------------------------------------------------ everything else
+
+    def _other(self, statement: Any, keyspace: str | None, params: QueryParams) -> Result:
+        if isinstance(statement, ast.Use):
+            if statement.keyspace not in self.schema.keyspaces:
+                raise InvalidRequest(f"Keyspace '{statement.keyspace}' does not exist")
+            return SetKeyspaceResult(statement.keyspace)
+        if isinstance(statement, DdlStatement):
+            return self._change_schema(statement, keyspace)
+        if isinstance(statement, ast.Truncate):
+            table = self._table(statement.table, keyspace)
+            if table.keyspace in self._system.protected:
+                raise Unauthorized(f"Cannot TRUNCATE {table.keyspace}.{table.name}")
+            if self.journal is not None:
+                self.journal.truncated(table)
+            self._stores[table.keyspace, table.name].truncate()
+            return VoidResult()
+        if isinstance(statement, ast.Describe):
+            return describe(self.schema, self.cluster, statement, keyspace, self._system.protected)
+        if isinstance(statement, ast.Unsupported):
+            self._check_view(statement, keyspace)
+            raise InvalidRequest(f"{statement.what} is not supported by the embedded server")
+        raise InvalidRequest(f"{type(statement).__name__} is not supported by the embedded server")
+
+    def _change_schema(self, statement: DdlStatement, keyspace: str | None) -> Result:
+        change, all_changes = self._edit_schema(statement, keyspace)
+        for each in all_changes:
+            self._forget_statements(each)
+            for listener in list(self.schema_listeners):
+                listener(each)
+        return VoidResult() if change is None else change
+
+    def upgrade(self, rewriting: Rewriting) -> None:
+        """Go from 4.3 to 4.4: the new description tables appear. Raises ValueError when this is not 4.3."""
+        self.cluster.upgrade(rewriting)
+        for table in self._system.install(self.table_changed):
+            self.schema.version = uuid.uuid4()
+            for listener in list(self.schema_listeners):
+                listener(SchemaChange("CREATED", "TABLE", table.keyspace, table.name))
+
+    def _edit_schema(
+        self, statement: DdlStatement, keyspace: str | None
+    ) -> tuple[SchemaChange | None, list[SchemaChange]]:
+        if self.journal is None:
+            return self._editor.apply(statement, keyspace)
+        self.journal.schema_changing()
+        changes: list[SchemaChange] = []
+        try:
+            change, changes = self._editor.apply(statement, keyspace)
+        finally:
+            self.journal.schema_changed(changes)
+        return change, changes
+
+    def _forget_statements(self, change: SchemaChange) -> None:
+        """Drop prepared statements of what changed, so that clients prepare them again and learn the new columns."""
+        if change.change == "CREATED":
+            return
+        for identity, prepared in list(self._prepared.items()):
+            names = getattr(prepared.statement, "table", None)
+            inner = getattr(prepared.statement, "statements", ())
+            touched = [names] if isinstance(names, ast.TableName) else [s.table for s in inner]
+            for name in touched:
+                if (name.keyspace or prepared.keyspace) == change.keyspace and (
+                    change.target != "TABLE" or name.name == change.name
+                ):
+                    self._prepared.pop(identity, None)
+
+    # ------------------------------------------------------------ tables
+
+    @property
+    def stores(self) -> Mapping[tuple[str, str], TableStore]:
+        """The data of all tables by keyspace and name, for who keeps it. Change it only by the stores' own methods."""
+        return self._stores
+
+    @property
+    def protected(self) -> frozenset[str]:
+        """The names of the system keyspaces."""
+        return self._system.protected
+
+    def clear(self) -> None:
+        """Forget all keyspaces, data and statements; the system tables are as at the start."""
+        self._prepared.clear()
+        self._plans.clear()
+        self._stores.clear()
+        self._last_timestamp.clear()
+        self._ballots.clear()
+        self.schema.keyspaces.clear()
+        self.install_system_tables()
+
+    def install_system_tables(self) -> None:
+        """Put the system tables of the cluster's version in their places; those that are there stay."""
+        self._system.install(self.table_changed)
+
+    def is_current(self, table: Table) -> bool:
+        """Return whether *table* is in use as it is: not dropped and not altered."""
+        keyspace = self.schema.keyspaces.get(table.keyspace)
+        return keyspace is not None and keyspace.tables.get(table.name) is table
+
+    def _table(self, name: ast.TableName, current: str | None) -> Table:
+        keyspace_name = name.keyspace or current
+        if keyspace_name is None:
+            raise InvalidRequest(
+                "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename"
+            )
+        keyspace: Keyspace | None = self.schema.keyspaces.get(keyspace_name)
+        if keyspace is None:
+            raise InvalidRequest(f"Keyspace {keyspace_name} does not exist")
+        table = keyspace.tables.get(name.name)
+        if table is None:
+            raise InvalidRequest(f"unconfigured table {name.name}")
+        return table
+
+    def _check_writable(self, table: Table) -> None:
+        if table.keyspace in self._system.protected and not self._system.is_writable(table):
+            raise Unauthorized(f"Cannot modify {table.keyspace}.{table.name}: system tables are read-only here")
+
+    def _check_view(self, statement: ast.Unsupported, keyspace: str | None) -> None:
+        """Refuse a view of a log, and one with a log, as Scylla does: no others are refused there."""
+        if statement.cdc:
+            raise InvalidRequest("Cannot enable CDC for a materialized view")
+        if statement.table is not None:
+            table = self._table(statement.table, keyspace)
+            base = self.schema.keyspaces[table.keyspace].tables.get(table.cdc_base or "")
+            if table.is_cdc_log and base is not None and base.cdc is not None and base.cdc.enabled:
+                raise InvalidRequest("Materialized views cannot be created on CDC Log tables")
+
+    def _check_conditional(self, plan: WritePlan) -> None:
+        table = plan.table
+        if plan.is_conditional and table.is_cdc_log and self.schema.keyspaces[table.keyspace].tablets is not None:
+            raise InvalidRequest(f"LWT is not supported on CDC log tables: {table.keyspace}.{table.name}")
+
+    def _store(self, table: Table, request: Request) -> TableStore:
+        written = self._stores[table.keyspace, table.name]
+        return self._system.store(table, request.params.node, written) or written
+
+    def table_changed(self, table: Table) -> None:
+        place = (table.keyspace, table.name)
+        store = self._stores.get(place)
+        if store is None or store.table.id != table.id:
+            self._stores[place] = TableStore(table, table_token(table))
+        else:
+            store.set_table(table)
+        self.cluster.tablets.table_changed(self.schema.keyspaces[table.keyspace], table, self.clock.now_us())
+
+    def table_dropped(self, table: Table) -> None:
+        self._stores.pop((table.keyspace, table.name), None)
+        self.cluster.tablets.table_dropped(table)
+
+
+def _bind_timeout(scope: Scope, statement: Any) -> None:
+    """Check USING TIMEOUT and take its bind marker into account. The time itself does not matter here."""
+    using = getattr(statement, "using", None)
+    term = statement.timeout if using is None else using.timeout
+    if term is not None:
+        scope.getter(term, DURATION, "[timeout]")
+
+
+def _positional(variables: tuple[ColumnSpec, ...], values: Values) -> Sequence[BindValue]:
+    """Return one value for each variable. Raises InvalidRequest when the numbers differ or a name is missing."""
+    if isinstance(values, Mapping):
+        missing = [spec.name for spec in variables if spec.name not in values]
+        if missing:
+            raise InvalidRequest(f"Missing value for bind variable {missing[0]}")
+        return [values[spec.name] for spec in variables]
+    if len(values) != len(variables):
+        raise InvalidRequest(
+            f"Invalid amount of bind variables: expected {len(variables)} but got {len(values)} bind variables"
+        )
+    return values

@@ -1,0 +1,332 @@
+"""What INSERT, UPDATE and DELETE do to one column of a row: set it, clear it, or edit a collection's elements."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from ..cql import ast
+from ..errors import InvalidRequest
+from ..result import UNSET
+from ..schema.tables import Column
+from ..storage.mutation import Cell, CollectionCells, RowMutation
+from ..storage.reconcile import live_value, put_cell, put_collection
+from ..types import INT, TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
+from .binding import Getter, Request, Scope
+from .rows import list_order
+
+__all__ = ["ListKeys", "Operation", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
+
+_UUID_EPOCH_TICKS = 0x01B21DD213814000  # 100 ns ticks from 1582-10-15 to 1970-01-01
+_MIRROR_US = 1262304000000000  # 2010-01-01; prepended list keys run backwards from here
+_PREPEND_START = 1 << 17
+
+
+class ListKeys:
+    """Makes the time UUIDs that are the keys of list elements. One for each request: its counters keep the order.
+
+    Source: Scylla ``utils/UUID_gen.hh`` get_time_UUID_bytes_from_micros_and_submicros.
+    """
+
+    def __init__(self, node: bytes) -> None:
+        self._node = node
+        self._up = 0
+        self._down = _PREPEND_START
+
+    def append(self, timestamp_us: int) -> bytes:
+        key = self._key(timestamp_us, self._up)
+        self._up += 1
+        return key
+
+    def prepend(self, timestamp_us: int, count: int) -> list[bytes]:
+        """Return ``count`` keys in ascending order, all before any key that append gives."""
+        if timestamp_us <= _MIRROR_US:
+            raise InvalidRequest("List prepend custom timestamp must be greater than Jan 1 2010 00:00:00")
+        self._down -= count
+        if self._down < 0:
+            raise InvalidRequest(f"A statement or batch can prepend at most {_PREPEND_START} list elements")
+        return [self._key(2 * _MIRROR_US - timestamp_us, self._down + at) for at in range(count)]
+
+    def _key(self, time_us: int, counter: int) -> bytes:
+        if counter >= _PREPEND_START:
+            raise InvalidRequest(f"A statement or batch can add at most {_PREPEND_START} list elements")
+        ticks = time_us * 10 + _UUID_EPOCH_TICKS + (counter >> 14)
+        sequence = counter & 0x3FFF
+        head = struct.pack(">IHH", ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF | 0x1000)
+        # The low half is compared as signed bytes, so the low byte of the counter has its top bit flipped.
+        return head + bytes([0x80 | sequence >> 8, sequence & 0xFF ^ 0x80]) + self._node
+
+
+@attrs.define
+class WriteContext:
+    """What a statement writes with. ``timestamp`` us, ``ttl`` s (0 none), ``expiry`` s of the server's clock or None.
+
+    ``prior`` gives the row before the request, for list operations by index or value.
+    """
+
+    request: Request
+    timestamp: int
+    ttl: int
+    expiry: int | None
+    list_keys: ListKeys
+    prior: Callable[[], RowMutation | None]
+
+    def cell(self, value: bytes | None) -> Cell:
+        if value is None:
+            return Cell(None, self.timestamp)
+        return Cell(value, self.timestamp, self.ttl, self.expiry)
+
+    def list_cells(self, name: str) -> list[tuple[bytes, bytes]]:
+        """Return the live (key, value) pairs of a list before the request, in list order."""
+        row = self.prior()
+        stored = None if row is None else row.cells.get(name)
+        if not isinstance(stored, CollectionCells):
+            return []
+        now_s = self.request.now_s
+        live = [(key, value) for key, c in stored.cells.items() if (value := live_value(c, now_s)) is not None]
+        return sorted(live, key=lambda pair: list_order(pair[0]))
+
+
+Apply = Callable[[WriteContext, RowMutation], None]
+
+
+@attrs.frozen
+class Operation:
+    """One edit of a column; ``needs_read`` when it looks at the row before the write."""
+
+    column: Column
+    apply: Apply
+    needs_read: bool = False
+
+
+def setter(scope: Scope, column: Column, term: Any) -> Operation:
+    """Return ``column = term``, as INSERT and UPDATE SET write it."""
+    return setter_of(column, scope.getter(term, column.type, column.name))
+
+
+def setter_of(column: Column, get: Getter) -> Operation:
+    """Return ``column = value`` for a value that a function gives: bytes, None for null, or UNSET."""
+    name, cql_type = column.name, column.type
+    if not cql_type.is_multicell:
+
+        def set_cell(ctx: WriteContext, row: RowMutation) -> None:
+            value = get(ctx.request)
+            if value is not UNSET:
+                put_cell(row, name, ctx.cell(value))  # type: ignore[arg-type]  # UNSET is excluded above
+
+        return Operation(column, set_cell)
+
+    def overwrite(ctx: WriteContext, row: RowMutation) -> None:
+        value = get(ctx.request)
+        if value is UNSET:
+            return
+        # Just before the new elements, so that the tombstone does not cover them.
+        edit = CollectionCells(tombstone=ctx.timestamp - 1)
+        if isinstance(value, bytes):
+            edit.cells = _elements(ctx, cql_type, value)
+        put_collection(row, name, edit)
+
+    return Operation(column, overwrite)
+
+
+def _elements(ctx: WriteContext, cql_type: CqlType, value: bytes) -> dict[bytes, Cell]:
+    """Return element cells of a whole collection or UDT value."""
+    if isinstance(cql_type, MapType):
+        return {key: ctx.cell(item) for key, item in cql_type.split(value)}
+    if isinstance(cql_type, SetType):
+        return {key: ctx.cell(b"") for key in cql_type.split(value)}
+    if isinstance(cql_type, ListType):
+        return {ctx.list_keys.append(ctx.timestamp): ctx.cell(item) for item in cql_type.split(value)}
+    if isinstance(cql_type, UdtType):
+        parts = enumerate(cql_type.split(value))
+        return {at.to_bytes(2, "big"): ctx.cell(item) for at, item in parts if item is not None}
+    raise TypeError(f"{cql_type.name} has no elements")
+
+
+def assignment(scope: Scope, column: Column, item: ast.Assignment) -> Operation:
+    """Return one SET item of an UPDATE. Raises InvalidRequest when the type has no such operation."""
+    if item.kind == "set":
+        return setter(scope, column, item.value)
+    if item.kind in ("add", "subtract", "prepend"):
+        if not column.type.is_multicell or isinstance(column.type, UdtType):
+            what = (
+                "frozen collection or user type"
+                if column.type.is_frozen and _is_composed(column.type)
+                else "non counter"
+            )
+            raise InvalidRequest(
+                f"Invalid operation ({column.name} = {column.name} {_SIGNS[item.kind]} ...)"
+                f" for {what} column {column.name}"
+            )
+        return _arithmetic(scope, column, item)
+    if item.kind == "element":
+        return _set_element(scope, column, item.key, item.value)
+    return _set_field(scope, column, str(item.key), item.value)
+
+
+_SIGNS = {"add": "+", "subtract": "-", "prepend": "+"}
+
+
+def _is_composed(cql_type: CqlType) -> bool:
+    return isinstance(cql_type, ListType | SetType | MapType | UdtType)
+
+
+def _arithmetic(scope: Scope, column: Column, item: ast.Assignment) -> Operation:
+    name, cql_type = column.name, column.type
+    if item.kind == "subtract":
+        return _subtract(scope, column, item.value)
+    if item.kind == "prepend" and not isinstance(cql_type, ListType):
+        raise InvalidRequest(f"Invalid operation (... + {name}) for {cql_type.name} column {name}: only lists prepend")
+    get = scope.getter(item.value, cql_type, name)
+    prepend = item.kind == "prepend"
+
+    def add(ctx: WriteContext, row: RowMutation) -> None:
+        value = get(ctx.request)
+        if not isinstance(value, bytes):
+            return
+        if prepend and isinstance(cql_type, ListType):
+            items = cql_type.split(value)
+            keys = ctx.list_keys.prepend(ctx.timestamp, len(items))
+            cells = {key: ctx.cell(part) for key, part in zip(keys, items, strict=True)}
+        else:
+            cells = _elements(ctx, cql_type, value)
+        if cells:
+            put_collection(row, name, CollectionCells(cells=cells))
+
+    return Operation(column, add)
+
+
+def _subtract(scope: Scope, column: Column, term: Any) -> Operation:
+    name, cql_type = column.name, column.type
+    if isinstance(cql_type, ListType):
+        get_list = scope.getter(term, cql_type, name)
+
+        def discard(ctx: WriteContext, row: RowMutation) -> None:
+            value = get_list(ctx.request)
+            gone = set(cql_type.split(value)) if isinstance(value, bytes) else set()
+            cells = {key: ctx.cell(None) for key, item in ctx.list_cells(name) if item in gone}
+            if cells:
+                put_collection(row, name, CollectionCells(cells=cells))
+
+        return Operation(column, discard, needs_read=True)
+    keys_type = SetType(cql_type.key if isinstance(cql_type, MapType) else cql_type.element, frozen=True)  # type: ignore[attr-defined]
+    get = scope.getter(term, keys_type, name)
+
+    def remove(ctx: WriteContext, row: RowMutation) -> None:
+        value = get(ctx.request)
+        if isinstance(value, bytes) and (keys := keys_type.split(value)):
+            put_collection(row, name, CollectionCells(cells={key: ctx.cell(None) for key in keys}))
+
+    return Operation(column, remove)
+
+
+def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) -> Operation:
+    """Return ``column[key] = term``; ``term`` None deletes the element."""
+    name, cql_type = column.name, column.type
+    if not cql_type.is_multicell:
+        raise InvalidRequest(f"Invalid operation ({name}[...] = ...) for frozen collection column {name}")
+    if isinstance(cql_type, ListType):
+        return _list_element(scope, column, cql_type, key_term, term)
+    if isinstance(cql_type, MapType):
+        get_key = scope.getter(key_term, cql_type.key, f"key({name})")
+        get_value = None if term is None else scope.getter(term, cql_type.value, f"value({name})")
+    elif isinstance(cql_type, SetType) and term is None:
+        get_key, get_value = scope.getter(key_term, cql_type.element, f"element({name})"), None
+    else:
+        raise InvalidRequest(f"Invalid operation ({name}[...] = ...) for {cql_type.name} column {name}")
+
+    def put(ctx: WriteContext, row: RowMutation) -> None:
+        key = get_key(ctx.request)
+        if not isinstance(key, bytes):
+            raise InvalidRequest(
+                f"Invalid null {'map key' if isinstance(cql_type, MapType) else 'set element'} for column {name}"
+            )
+        value = None if get_value is None else get_value(ctx.request)
+        if value is not UNSET:
+            put_collection(row, name, CollectionCells(cells={key: ctx.cell(value)}))  # type: ignore[arg-type]
+
+    return Operation(column, put)
+
+
+def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any | None) -> Operation:
+    name = column.name
+    if isinstance(key_term, ast.Call) and key_term.name == "scylla_timeuuid_list_index":
+        return _list_cell(scope, column, cql_type, key_term.args[0], term)
+    get_index = scope.getter(key_term, INT, f"idx({name})")
+    get_value: Getter | None = None if term is None else scope.getter(term, cql_type.element, f"value({name})")
+
+    def put(ctx: WriteContext, row: RowMutation) -> None:
+        raw = get_index(ctx.request)
+        if not isinstance(raw, bytes):
+            raise InvalidRequest(f"Invalid null value for list index of column {name}")
+        value = None if get_value is None else get_value(ctx.request)
+        if value is UNSET:
+            return
+        known = ctx.list_cells(name)
+        if not known:
+            raise InvalidRequest(f"Attempted to {'set' if get_value else 'delete'} an element on a list which is null")
+        at = int.from_bytes(raw, "big", signed=True)
+        if not 0 <= at < len(known):
+            raise InvalidRequest(f"List index {at} out of bound, list has size {len(known)}")
+        put_collection(row, name, CollectionCells(cells={known[at][0]: ctx.cell(value)}))  # type: ignore[arg-type]
+
+    return Operation(column, put, needs_read=True)
+
+
+def _list_cell(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any) -> Operation:
+    """Return ``l[SCYLLA_TIMEUUID_LIST_INDEX(uuid)] = term``: a list element by its own key, with which logs replay."""
+    name = column.name
+    get_key = scope.getter(key_term, TIMEUUID, f"timeuuid({name})")
+    get_value = scope.getter(term, cql_type.element, f"value({name})")
+
+    def put(ctx: WriteContext, row: RowMutation) -> None:
+        key, value = get_key(ctx.request), get_value(ctx.request)
+        if not isinstance(key, bytes) or len(key) != 16:
+            raise InvalidRequest(f"Invalid null or unset key of an element of the list {name}; give a timeuuid")
+        if value is not UNSET:
+            put_collection(row, name, CollectionCells(cells={key: ctx.cell(value)}))  # type: ignore[arg-type]
+
+    return Operation(column, put)
+
+
+def _set_field(scope: Scope, column: Column, field: str, term: Any | None) -> Operation:
+    name, cql_type = column.name, column.type
+    if not isinstance(cql_type, UdtType):
+        raise InvalidRequest(f"Invalid operation ({name}.{field} = ...) for non-UDT column {name}")
+    if not cql_type.is_multicell:
+        raise InvalidRequest(f"Invalid operation ({name}.{field} = ...) for frozen UDT column {name}")
+    if field not in cql_type.field_names:
+        raise InvalidRequest(f"UDT column {name} does not have a field named {field}")
+    at = cql_type.field_names.index(field)
+    get = None if term is None else scope.getter(term, cql_type.field_types[at], f"{name}.{field}")
+
+    def put(ctx: WriteContext, row: RowMutation) -> None:
+        value = None if get is None else get(ctx.request)
+        if value is not UNSET:
+            cells = {at.to_bytes(2, "big"): ctx.cell(value)}  # type: ignore[arg-type]  # UNSET is excluded above
+            put_collection(row, name, CollectionCells(cells=cells))
+
+    return Operation(column, put)
+
+
+def deletion(scope: Scope, column: Column, item: ast.Deletion) -> Operation:
+    """Return one thing that DELETE names: a column, an element or a field."""
+    if item.key is not None:
+        return _set_element(scope, column, item.key, None)
+    if item.field is not None:
+        return _set_field(scope, column, item.field, None)
+    name = column.name
+    if column.type.is_multicell:
+
+        def clear(ctx: WriteContext, row: RowMutation) -> None:
+            put_collection(row, name, CollectionCells(tombstone=ctx.timestamp))
+
+        return Operation(column, clear)
+
+    def kill(ctx: WriteContext, row: RowMutation) -> None:
+        put_cell(row, name, ctx.cell(None))
+
+    return Operation(column, kill)

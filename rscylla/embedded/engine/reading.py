@@ -1,0 +1,138 @@
+"""Reads of stored partitions: which rows, in what order, from where to continue. Knows no select list."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from ..storage.mutation import Key, RowMutation
+from ..storage.partitions import AnyPartition, PackedPartition, Partition, TableStore
+from ..storage.reconcile import is_live_cell
+from ..storage.tokens import key_bytes
+from .rows import RowView
+from .where import Range
+
+__all__ = ["Reader"]
+
+
+@attrs.define
+class Reader:
+    """One read of a table: partitions by key or token range, clustering ranges, direction, and where to resume.
+
+    ``keys`` None reads ``tokens`` (inclusive) instead. ``resume`` is the (key, clustering key) of the last row given
+    before; clustering key None when its partition is done. ``statics`` lets a partition that has only static columns
+    give one row. ``now_s`` decides what has expired.
+    """
+
+    store: TableStore
+    now_s: int
+    ranges: Sequence[Range]
+    keys: list[Key] | None = None
+    tokens: tuple[int, int] | None = None
+    reverse: bool = False
+    statics: bool = True
+    resume: tuple[Key, Key | None] | None = None
+
+    def partitions(self) -> Iterator[AnyPartition]:
+        """Yield the partitions in token order, from the resumed one on."""
+        first: tuple[int, bytes] | None = None
+        include = True
+        if self.resume is not None:
+            key, ck = self.resume
+            first, include = (self.store.token(key), key_bytes(key)), ck is not None
+        if self.keys is not None:
+            get = self.store.get
+            found = [p for p in map(get, self.keys) if p is not None]
+            if len(found) > 1:
+                found.sort(key=lambda p: p.place)
+            for partition in found:
+                if first is None or partition.place > first or (include and partition.place == first):
+                    yield partition
+        elif self.tokens is not None:
+            low, high = self.tokens
+            if first is None or first[0] < low:
+                first, include = (low, b""), True
+            for partition in self.store.scan(first, inclusive=include):
+                if partition.place[0] > high:
+                    return
+                yield partition
+
+    def slices(self, partition: AnyPartition) -> list[tuple[int, int]]:
+        """Return the index ranges of the rows to read, in reading order."""
+        positions = partition.positions
+        out = [(bisect_left(positions, r.low), bisect_left(positions, r.high)) for r in self.ranges]
+        resume = self.resume
+        if resume is not None and resume[1] is not None and resume[0] == partition.key:
+            place = self.store.position(resume[1])
+            if self.reverse:
+                stop = bisect_left(positions, place)
+                out = [(low, min(high, stop)) for low, high in out]
+            else:
+                start = bisect_right(positions, place)
+                out = [(max(low, start), high) for low, high in out]
+        out = [(low, high) for low, high in out if low < high]
+        return out[::-1] if self.reverse else out
+
+    def views(self, partition: AnyPartition) -> Iterator[RowView]:
+        """Yield the live rows of a partition."""
+        if isinstance(partition, PackedPartition):
+            yield from self._packed(partition)
+            return
+        now_s = self.now_s
+        static = self.live_static(partition)
+        found = False
+        for low, high in self.slices(partition):
+            indexes = range(high - 1, low - 1, -1) if self.reverse else range(low, high)
+            for at in indexes:
+                row = partition.rows[at]
+                if Partition.is_live(row, now_s):
+                    found = True
+                    yield RowView(partition.key, partition.keys[at], row, static, now_s)
+        resumed = self.resume is not None and self.resume[0] == partition.key
+        if static is not None and not found and self.statics and not resumed:
+            yield RowView(partition.key, None, None, static, now_s)
+
+    def live_static(self, partition: Partition) -> RowMutation | None:
+        """Return the static row if any of its cells is live."""
+        row = partition.static
+        if row is not None and any(is_live_cell(cell, self.now_s) for cell in row.cells.values()):
+            return row
+        return None
+
+    def _packed(self, partition: PackedPartition) -> Iterator[RowView]:
+        now_s = self.now_s
+        stamps = partition.stamps
+        for low, high in self.slices(partition):
+            indexes = range(high - 1, low - 1, -1) if self.reverse else range(low, high)
+            for at in indexes:
+                expiry = stamps[at][2]
+                if expiry is None or expiry > now_s:
+                    yield RowView(partition.key, partition.clustering_key(at), partition.row(at), None, now_s)
+
+    def wires(self, partition: PackedPartition, most: int) -> tuple[list[bytes], int | None]:
+        """Return up to ``most`` finished rows, and the index of the last one if more follow (else None)."""
+        out: list[bytes] = []
+        expired = partition.has_expired(self.now_s)
+        last = -1
+        for low, high in self.slices(partition):
+            if not expired:
+                room = most - len(out)
+                if room <= 0:
+                    return out, last
+                if high - low > room:
+                    low, high = (high - room, high) if self.reverse else (low, low + room)
+                    out.extend(partition.wires[low:high][:: -1 if self.reverse else 1])
+                    return out, low if self.reverse else high - 1
+                out.extend(partition.wires[low:high][:: -1 if self.reverse else 1])
+                last = low if self.reverse else high - 1
+                continue
+            for at in range(high - 1, low - 1, -1) if self.reverse else range(low, high):
+                expiry = partition.stamps[at][2]
+                if expiry is None or expiry > self.now_s:
+                    if len(out) >= most:
+                        return out, last
+                    out.append(partition.wires[at])
+                    last = at
+        return out, None

@@ -1,0 +1,91 @@
+"""One row as a query sees it, and the functions that read a column of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..schema.tables import Column
+from ..storage.mutation import Cell, CollectionCells, Key, RowMutation
+from ..storage.reconcile import live_value
+from ..types import CqlType, ListType, MapType, SetType, UdtType
+
+__all__ = ["RowView", "assemble", "column_cell", "column_value", "list_order"]
+
+
+class RowView:
+    """A live row: encoded keys, its cells and the partition's static cells, as of ``now_s``.
+
+    ``ck`` is None for a row made of static columns only (no clustering row was there).
+    """
+
+    __slots__ = ("ck", "key", "now_s", "row", "static")
+
+    def __init__(
+        self, key: Key, ck: Key | None, row: RowMutation | None, static: RowMutation | None, now_s: int
+    ) -> None:
+        self.key = key
+        self.ck = ck
+        self.row = row
+        self.static = static
+        self.now_s = now_s
+
+
+Reader = Callable[[RowView], bytes | None]
+
+
+def column_value(column: Column) -> Reader:
+    """Return the function that gives the column's encoded value in a row, None for null."""
+    name, at, kind = column.name, column.position, column.type
+    if column.kind == "partition_key":
+        return lambda view: view.key[at]
+    if column.kind == "clustering":
+        return lambda view: None if view.ck is None else view.ck[at]
+    static = column.kind == "static"
+
+    def read(view: RowView) -> bytes | None:
+        row = view.static if static else view.row
+        cell = None if row is None else row.cells.get(name)
+        if cell is None:
+            return None
+        if isinstance(cell, Cell):
+            return cell.value if cell.expiry is None or cell.expiry > view.now_s else None
+        return assemble(kind, cell, view.now_s)
+
+    return read
+
+
+def column_cell(column: Column) -> Callable[[RowView], Cell | None]:
+    """Return the function that gives an atomic column's live cell (for WRITETIME and TTL)."""
+    name, static = column.name, column.kind == "static"
+
+    def read(view: RowView) -> Cell | None:
+        row = view.static if static else view.row
+        cell = None if row is None else row.cells.get(name)
+        return cell if isinstance(cell, Cell) and live_value(cell, view.now_s) is not None else None
+
+    return read
+
+
+def assemble(cql_type: CqlType, edit: CollectionCells, now_s: int) -> bytes | None:
+    """Return the encoded value of a non-frozen collection or UDT, None when no element is live.
+
+    Lists come in the order of their element times; sets and maps in element order.
+    """
+    live = {key: value for key, cell in edit.cells.items() if (value := live_value(cell, now_s)) is not None}
+    if not live:
+        return None
+    if isinstance(cql_type, MapType):
+        return cql_type.join(live.items())
+    if isinstance(cql_type, SetType):
+        return cql_type.join(live)
+    if isinstance(cql_type, ListType):
+        return cql_type.join([live[key] for key in sorted(live, key=list_order)])
+    if isinstance(cql_type, UdtType):
+        return cql_type.join([live.get(at.to_bytes(2, "big")) for at in range(len(cql_type.field_types))])
+    raise TypeError(f"{cql_type.name} has no element cells")
+
+
+def list_order(key: bytes) -> tuple[int, bytes]:
+    """Order list keys (time UUIDs): by their 60-bit time, then by the low bytes as signed bytes."""
+    time = int.from_bytes(key[6:8], "big") % 4096 << 48 | int.from_bytes(key[4:6], "big") << 32
+    return time | int.from_bytes(key[:4], "big"), bytes(b ^ 0x80 for b in key[8:])

@@ -1,0 +1,412 @@
+"""SELECT: checks, the pages of a read, aggregates, order and limits.
+
+A log page takes the short way: finished rows are sliced, never looked at. Everything else goes row by row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from ..cql import ast
+from ..errors import InvalidRequest
+from ..result import UNSET, ColumnSpec, RowsResult
+from ..schema.tables import Column
+from ..storage.mutation import Key
+from ..storage.partitions import PackedPartition, Partition, TableStore, cut_row, join_row
+from ..storage.positions import Descending, position_maker
+from ..types import INT, TEXT
+from ..types.jsontext import json_row
+from .binding import Getter, Request, Scope
+from .filtering import Check
+from .paging import PageMark
+from .projection import Evaluate, Projection, compile_projection
+from .reading import Reader
+from .rows import RowView, column_value
+from .where import Restrictions
+
+__all__ = ["SelectPlan", "compile_select"]
+
+_PAGE_BYTES = 1 << 20  # a page ends after the row that fills it to this many bytes
+_NO_LIMIT = 1 << 62
+_FILTERING = (
+    "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance."
+    " If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING"
+)
+
+
+class SelectPlan:
+    """A compiled SELECT. ``columns`` is the result's metadata."""
+
+    def __init__(self, scope: Scope, statement: ast.Select, projection: Projection, restrictions: Restrictions) -> None:
+        self.table = scope.table
+        self.projection = projection
+        self.restrictions = restrictions
+        self.distinct = statement.distinct
+        self.limit = _limit_getter(scope, statement.limit, "[limit]")
+        self.partition_limit = _limit_getter(scope, statement.per_partition_limit, "[per_partition_limit]")
+        self.reverse = False
+        self.sort_columns: tuple[Column, ...] = ()
+        self.group: tuple[Column, ...] = ()
+        self.columns: tuple[ColumnSpec, ...] = projection.specs
+        if statement.json:
+            self.columns = (ColumnSpec(scope.table.keyspace, scope.table.name, "[json]", TEXT),)
+        self._is_json = statement.json
+        self.filters: list[Callable[[Request], Check]] = []
+        # Rows of a log in the shape in which they are stored need no work at all.
+        self.is_whole_row = projection.plain == scope.table.columns
+        self._readers = [column_value(column) for column in projection.plain or ()]
+
+    # ------------------------------------------------------------ for a request
+
+    def execute(self, request: Request, store: TableStore) -> RowsResult:
+        """Return a page of the result."""
+        result = self._read(request, store)
+        if not self._is_json:
+            return result
+        names = [spec.name for spec in self.projection.specs]
+        types = [spec.type for spec in self.projection.specs]
+        return attrs.evolve(result, rows=[join_row([json_row(names, types, cut_row(row))]) for row in result.rows])
+
+    def _read(self, request: Request, store: TableStore) -> RowsResult:
+        params = request.params
+        page_size = params.page_size if params.page_size is not None and params.page_size > 0 else None
+        if self.sort_columns and page_size is not None:
+            raise InvalidRequest(
+                "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either"
+                " remove the ORDER BY or the IN and sort client side, or disable paging for this query"
+            )
+        reader, mark = self._reader(request, store)
+        if reader is None:
+            return RowsResult(self.columns, self._grouped(request, iter(())) if self._is_grouped else ())
+        limit = _limit(self.limit, request, "LIMIT")
+        if mark is not None and mark.left is not None:
+            limit = mark.left
+        if self._is_grouped:
+            return RowsResult(self.columns, self._grouped(request, self._views(request, reader, None))[:limit])
+        if self.sort_columns:
+            views = sorted(self._views(request, reader, None), key=self._sort_key())
+            evaluate = self._evaluators(request)
+            return RowsResult(self.columns, [join_row([e(v) for e in evaluate]) for v in views[:limit]])
+        if (
+            self.projection.plain is not None
+            and not self.filters
+            and not self.distinct
+            and self.partition_limit is None
+        ):
+            return self._plain_page(request, reader, page_size, limit)
+        return self._page(request, reader, page_size, limit, mark)
+
+    @property
+    def _is_grouped(self) -> bool:
+        return self.projection.is_aggregate or bool(self.group)
+
+    def _reader(self, request: Request, store: TableStore) -> tuple[Reader | None, PageMark | None]:
+        """Return what to read, None when nothing can match."""
+        restrictions = self.restrictions
+        mark = None
+        if request.params.paging_state is not None and not self._is_grouped:
+            mark = PageMark.unpack(request.params.paging_state, self.table.id)
+        keys = restrictions.keys(request, null_error=False) if restrictions.full_key else None
+        if keys is not None and self.table.is_cdc_log:
+            # Any other key has the smallest token, of which no row can be.
+            keys = [key for key in keys if len(key[0]) == 16]
+        tokens = None if restrictions.full_key else restrictions.token_range(request)
+        ranges = restrictions.ranges(request)
+        if (keys is None and tokens is None) or not ranges:
+            return None, mark
+        return (
+            Reader(
+                store,
+                request.now_s,
+                ranges,
+                keys,
+                tokens,
+                self.reverse,
+                statics=not restrictions.restricts_clustering,
+                resume=None if mark is None else (mark.key, mark.ck),
+            ),
+            mark,
+        )
+
+    def _views(self, request: Request, reader: Reader, mark: PageMark | None) -> Iterator[RowView]:
+        """Yield the rows that match, with PER PARTITION LIMIT applied."""
+        most = _limit(self.partition_limit, request, "PER PARTITION LIMIT")
+        checks = [make(request) for make in self.filters]
+        for partition in reader.partitions():
+            views = reader.views(partition)
+            if checks:
+                views = (view for view in views if all(check(view) for check in checks))
+            if self.distinct:
+                views = itertools.islice(views, 1)
+            elif self.partition_limit is not None:
+                before = mark.in_partition if mark is not None and mark.key == partition.key else 0
+                views = itertools.islice(views, max(most - before, 0))
+            yield from views
+
+    def _evaluators(self, request: Request) -> list[Evaluate]:
+        return [expression.for_request(request) for expression in self.projection.expressions]
+
+    def _page(
+        self, request: Request, reader: Reader, page_size: int | None, limit: int, mark: PageMark | None
+    ) -> RowsResult:
+        """Return a page of evaluated rows."""
+        evaluate = self._evaluators(request)
+        most = min(limit, page_size or _NO_LIMIT)
+        views = self._views(request, reader, mark)
+        rows: list[bytes] = []
+        size, in_partition = 0, 0
+        last: RowView | None = None
+        for view in itertools.islice(views, most):
+            row = join_row([e(view) for e in evaluate])
+            rows.append(row)
+            size += len(row)
+            if last is None:
+                in_partition = mark.in_partition if mark is not None and mark.key == view.key else 0
+            elif last.key is not view.key and last.key != view.key:
+                in_partition = 0
+            in_partition += 1
+            last = view
+            if page_size is not None and size >= _PAGE_BYTES:
+                break
+        if last is None or page_size is None or len(rows) >= limit or next(views, None) is None:
+            return RowsResult(self.columns, rows)
+        ck = None if self.distinct else last.ck
+        left = None if limit >= _NO_LIMIT else limit - len(rows)
+        return RowsResult(self.columns, rows, PageMark(self.table.id, last.key, ck, left, in_partition).pack())
+
+    def _plain_page(self, request: Request, reader: Reader, page_size: int | None, limit: int) -> RowsResult:
+        """Return a page of bare columns: log rows by slices, others cell by cell."""
+        page = _PlainPage(min(limit, page_size or _NO_LIMIT), _NO_LIMIT if page_size is None else _PAGE_BYTES)
+        more = False
+        for partition in reader.partitions():
+            if page.is_full:
+                more = next(reader.views(partition), None) is not None
+            elif isinstance(partition, PackedPartition):
+                more = page.take_packed(reader, partition, None if self.is_whole_row else self._narrowed)
+            else:
+                more = page.take(reader, partition, self._readers)
+            if more:
+                break
+        if not more or page_size is None or page.stop is None or len(page.rows) >= limit:
+            return RowsResult(self.columns, page.rows)
+        key, ck = page.stop
+        left = None if limit >= _NO_LIMIT else limit - len(page.rows)
+        return RowsResult(self.columns, page.rows, PageMark(self.table.id, key, ck, left, 0).pack())
+
+    def _narrowed(self, wires: list[bytes]) -> list[bytes]:
+        """Return log rows with only the selected columns."""
+        places = {column.name: at for at, column in enumerate(self.table.columns)}
+        wanted = [places[column.name] for column in self.projection.plain or ()]
+        return [join_row([cells[at] for at in wanted]) for cells in map(cut_row, wires)]
+
+    def _grouped(self, request: Request, views: Iterator[RowView]) -> list[bytes]:
+        """Return one row a group; without GROUP BY one row in all, also of nothing."""
+        expressions = self.projection.expressions
+        inputs = [(e.aggregate.inputs if e.aggregate else e.for_request)(request) for e in expressions]
+        keys = [column_value(column) for column in self.group]
+        rows: list[bytes] = []
+        groups: Iterator[tuple[Any, Iterator[RowView]]] = itertools.groupby(
+            views, key=lambda view: tuple([key(view) for key in keys])
+        )
+        for _, members in groups:
+            collected = [[read(view) for read in inputs] for view in members]
+            rows.append(self._group_row(collected))
+        if not rows and not self.group:
+            rows.append(self._group_row([]))
+        return rows
+
+    def _group_row(self, collected: list[list[bytes | None]]) -> bytes:
+        cells: list[bytes | None] = []
+        for at, expression in enumerate(self.projection.expressions):
+            values = [row[at] for row in collected]
+            if expression.aggregate is not None:
+                cells.append(expression.aggregate.finish(values))
+            else:
+                cells.append(values[0] if values else None)
+        return join_row(cells)
+
+    def _sort_key(self) -> Callable[[RowView], Any]:
+        """Order rows of several partitions by clustering position, in the direction asked for."""
+        position = position_maker(self.table)
+        depth = len(self.sort_columns)
+        if not self.reverse:
+            return lambda view: position(view.ck or ())[:depth]
+        return lambda view: tuple(Descending(part) for part in position(view.ck or ())[:depth])
+
+
+class _PlainPage:
+    """A page in the making. ``stop`` is the last row, by key; its clustering key is None when its partition is done."""
+
+    def __init__(self, most: int, byte_room: int) -> None:
+        self.rows: list[bytes] = []
+        self.stop: tuple[Key, Key | None] | None = None
+        self._most = most
+        self._byte_room = byte_room
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) >= self._most or self._byte_room <= 0
+
+    def take_packed(
+        self, reader: Reader, partition: PackedPartition, narrow: Callable[[list[bytes]], list[bytes]] | None
+    ) -> bool:
+        """Add finished rows of a log partition; return whether it has more than the page takes."""
+        found, last = reader.wires(partition, self._most - len(self.rows))
+        if not found:
+            return False
+        size = len(found) * partition.longest
+        if size > self._byte_room:
+            # Only now the lengths matter: rows are at most as long as the longest.
+            sizes = list(itertools.accumulate(map(len, found)))
+            fit = bisect_left(sizes, self._byte_room) + 1
+            if fit < len(found):
+                found, last = reader.wires(partition, fit)
+            size = sizes[len(found) - 1]
+        self.rows.extend(found if narrow is None else narrow(found))
+        self._byte_room -= size
+        self.stop = (partition.key, None if last is None else partition.clustering_key(last))
+        return last is not None
+
+    def take(self, reader: Reader, partition: Partition, readers: list[Evaluate]) -> bool:
+        """Add rows of a general partition; return whether it has more than the page takes."""
+        for view in reader.views(partition):
+            if self.is_full:
+                return True
+            row = join_row([read(view) for read in readers])
+            self.rows.append(row)
+            self._byte_room -= len(row)
+            self.stop = (partition.key, view.ck)
+        if self.stop is not None and self.stop[0] is partition.key:
+            self.stop = (partition.key, None)
+        return False
+
+
+def _limit_getter(scope: Scope, term: Any, name: str) -> Getter | None:
+    return None if term is None else scope.getter(term, INT, name)
+
+
+def _limit(getter: Getter | None, request: Request, what: str) -> int:
+    if getter is None:
+        return _NO_LIMIT
+    raw = getter(request)
+    if raw is UNSET:
+        return _NO_LIMIT
+    if not isinstance(raw, bytes):
+        raise InvalidRequest(f"Invalid null value of {what.lower()}")
+    limit = int.from_bytes(raw, "big", signed=True)
+    if limit <= 0:
+        raise InvalidRequest(f"{what} must be strictly positive")
+    return limit
+
+
+# ---------------------------------------------------------------- checks
+
+
+def compile_select(scope: Scope, statement: ast.Select) -> SelectPlan:
+    """Return the plan of a SELECT. Raises InvalidRequest for what the table or Scylla does not allow."""
+    projection = compile_projection(scope, statement.selectors)
+    restrictions = Restrictions(scope, statement.where)
+    plan = SelectPlan(scope, statement, projection, restrictions)
+    if statement.distinct:
+        _check_distinct(plan, statement)
+    if plan.partition_limit is not None and projection.is_aggregate:
+        raise InvalidRequest("PER PARTITION LIMIT is not allowed with aggregate queries.")
+    _check_filtering(plan, statement.allow_filtering)
+    _check_order(plan, statement.order_by)
+    _check_group(plan, statement.group_by)
+    plan.filters = [*restrictions.key_predicates(), *[p.check for p in restrictions.filters]]
+    return plan
+
+
+def _check_distinct(plan: SelectPlan, statement: ast.Select) -> None:
+    selected = [e.column for e in plan.projection.expressions if e.column is not None]
+    for column in selected:
+        if column.kind not in ("partition_key", "static"):
+            raise InvalidRequest(
+                "SELECT DISTINCT queries must only request partition key columns and/or static columns"
+                f" (not {column.name})"
+            )
+    for column in plan.table.partition_key:
+        if column not in selected and not plan.restrictions.full_key:
+            raise InvalidRequest(
+                f"SELECT DISTINCT queries must request all the partition key columns (missing {column.name})"
+            )
+    if plan.restrictions.restricts_clustering:
+        raise InvalidRequest("Cannot restrict clustering columns when selecting only static or partition key columns")
+
+
+def _check_filtering(plan: SelectPlan, allowed: bool) -> None:
+    restrictions = plan.restrictions
+    if allowed:
+        return
+    if restrictions.sliced_key:
+        raise InvalidRequest(
+            "Only EQ and IN relation are supported on the partition key (unless you use the token() function or allow"
+            " filtering)"
+        )
+    if restrictions.filters or restrictions.partial_key:
+        raise InvalidRequest(_FILTERING)
+    if restrictions.broken_after is not None:
+        before, after = restrictions.broken_after
+        if restrictions.names(before):
+            raise InvalidRequest(
+                f'Clustering column "{after.name}" cannot be restricted (preceding column "{before.name}" is restricted'
+                " by a non-EQ relation)"
+            )
+        raise InvalidRequest(
+            f'PRIMARY KEY column "{after.name}" cannot be restricted as preceding column "{before.name}" is not'
+            " restricted"
+        )
+    if restrictions.restricts_clustering and not restrictions.full_key:
+        raise InvalidRequest(_FILTERING)
+
+
+def _check_order(plan: SelectPlan, order_by: tuple[tuple[str, str], ...]) -> None:
+    if not order_by:
+        return
+    if plan.distinct:
+        raise InvalidRequest("ORDER BY is not supported with SELECT DISTINCT")
+    if not plan.restrictions.full_key:
+        raise InvalidRequest("ORDER BY is only supported when the partition key is restricted by an EQ or an IN.")
+    directions: list[bool] = []
+    for at, (name, direction) in enumerate(order_by):
+        column = plan.table.by_name.get(name)
+        if column is None:
+            raise InvalidRequest(f"Order by on unknown column {name}")
+        if column.kind != "clustering":
+            raise InvalidRequest(
+                "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got " + name
+            )
+        if column.position != at:
+            raise InvalidRequest(
+                "Order by currently only support the ordering of columns following their declared order in the PRIMARY"
+                " KEY"
+            )
+        directions.append((direction == "desc") != column.descending)
+    if len(set(directions)) > 1:
+        raise InvalidRequest("Unsupported order by relation")
+    plan.reverse = directions[0]
+    if plan.restrictions.key_is_in:
+        plan.sort_columns = plan.table.clustering_key[: len(order_by)]
+
+
+def _check_group(plan: SelectPlan, group_by: tuple[str, ...]) -> None:
+    keys = (*plan.table.partition_key, *plan.table.clustering_key)
+    columns: list[Column] = []
+    for name in group_by:
+        column = plan.table.by_name.get(name)
+        if column is None:
+            raise InvalidRequest(f"Group by unknown column {name}")
+        if column not in keys:
+            raise InvalidRequest(f"Group by is currently only supported on the columns of the PRIMARY KEY, got {name}")
+        columns.append(column)
+    if columns and tuple(columns) != keys[: len(columns)] and not plan.restrictions.full_key:
+        raise InvalidRequest(
+            "Group by currently only support groups of columns following their declared order in the PRIMARY KEY"
+        )
+    plan.group = tuple(columns)

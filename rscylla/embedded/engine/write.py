@@ -1,0 +1,435 @@
+"""INSERT, UPDATE and DELETE: from a statement to the mutations that it makes of the partitions it names."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from ..cql import ast
+from ..errors import InvalidRequest
+from ..result import UNSET, BindValue
+from ..schema.tables import Column, Table
+from ..storage.mutation import Key, Marker, PartitionMutation, RangeTombstone, RowMutation
+from ..storage.reconcile import MutationBuilder, delete_row, put_marker
+from ..types import BIGINT, INT, TEXT
+from ..types.jsontext import decode_document, from_json
+from .binding import Getter, Request, Scope
+from .filtering import Predicate, condition
+from .operations import ListKeys, Operation, WriteContext, assignment, deletion, setter, setter_of
+from .where import Range, Restrictions
+
+__all__ = ["Mutations", "WritePlan", "compile_write"]
+
+_MAX_TTL = 20 * 365 * 24 * 60 * 60  # seconds; Scylla refuses more
+_MAX_KEY = 0xFFFF
+
+PriorRow = Callable[[Table, Key, Key | None], RowMutation | None]
+
+
+class Mutations:
+    """The mutations of one request, one for each partition, in the order the partitions were first named.
+
+    ``prior(table, key, ck)`` gives a stored row (ck None: the static row) as it was before the request.
+    """
+
+    def __init__(self, list_keys: ListKeys, prior: PriorRow) -> None:
+        self.list_keys = list_keys
+        self.prior = prior
+        self._builders: dict[tuple[str, str, Key], MutationBuilder] = {}
+
+    def of(self, table: Table, key: Key) -> MutationBuilder:
+        place = (table.keyspace, table.name, key)
+        builder = self._builders.get(place)
+        if builder is None:
+            builder = self._builders[place] = MutationBuilder(PartitionMutation(table, key))
+        return builder
+
+    def __iter__(self) -> Iterator[PartitionMutation]:
+        return iter([builder.mutation for builder in self._builders.values()])
+
+    def __len__(self) -> int:
+        return len(self._builders)
+
+
+class WritePlan:
+    """One compiled INSERT, UPDATE or DELETE. ``existence`` and ``conditions`` are its IF clause."""
+
+    def __init__(self, scope: Scope, kind: Literal["INSERT", "UPDATE", "DELETE"], using: ast.Using) -> None:
+        self.table = scope.table
+        self.kind = kind
+        self.operations: list[Operation] = []
+        self.existence: Literal["exists", "not exists"] | None = None
+        self.conditions: list[Predicate] = []
+        self.sets_timestamp = using.timestamp is not None
+        self._timestamp = _option(scope, using.timestamp, BIGINT, "[timestamp]")
+        self._ttl = _option(scope, using.ttl, INT, "[ttl]")
+        self.restrictions: Restrictions
+        # INSERT with only static columns and no clustering key touches no row.
+        self.static_only = False
+        self._static: list[Operation] = []
+        self._regular: list[Operation] = []
+        self._default_ttl = int(scope.table.options.get("default_time_to_live", 0))
+
+    @property
+    def is_conditional(self) -> bool:
+        return self.existence is not None or bool(self.conditions)
+
+    def sort_operations(self) -> None:
+        """Tell static from regular operations, once all are known."""
+        self._static = [op for op in self.operations if op.column.kind == "static"]
+        self._regular = [op for op in self.operations if op.column.kind != "static"]
+
+    # ------------------------------------------------------------ for a request
+
+    def keys(self, request: Request) -> list[Key]:
+        keys = self.restrictions.keys(request, null_error=True)
+        for key in keys:
+            _check_key(self.table, key)
+        return keys
+
+    def clustering_keys(self, request: Request) -> list[Key]:
+        """Return the full clustering keys named; ``[()]`` in a table without clustering columns."""
+        return [r.start.prefix for r in self.ranges(request)]
+
+    def ranges(self, request: Request) -> list[Range]:
+        found = self.restrictions.ranges(request)
+        if not found and self.restrictions.full_clustering and not self.restrictions.clustering_is_in:
+            name = self.table.clustering_key[0].name
+            raise InvalidRequest(f"Invalid null value in condition for column {name}")
+        for r in found:
+            for part in (*r.start.prefix, *r.end.prefix):
+                if len(part) > _MAX_KEY:
+                    raise InvalidRequest(f"Key length of {len(part)} is longer than maximum of {_MAX_KEY}")
+        return found
+
+    def timestamp(self, request: Request) -> int:
+        """Return the write timestamp in microseconds: USING TIMESTAMP, else the request's."""
+        if self._timestamp is None:
+            return request.timestamp
+        raw = self._timestamp(request)
+        if raw is UNSET:
+            return request.timestamp
+        if not isinstance(raw, bytes):
+            raise InvalidRequest("Invalid null value of timestamp")
+        return int.from_bytes(raw, "big", signed=True)
+
+    def ttl(self, request: Request) -> int:
+        """Return the TTL in seconds, 0 for none: USING TTL, else the table's default."""
+        raw = None if self._ttl is None else self._ttl(request)
+        if raw is UNSET or self._ttl is None:
+            return self._default_ttl
+        if not isinstance(raw, bytes):
+            raise InvalidRequest("Invalid null value of TTL")
+        ttl = int.from_bytes(raw, "big", signed=True)
+        if ttl < 0:
+            raise InvalidRequest("A TTL must be greater or equal to 0")
+        if ttl > _MAX_TTL:
+            raise InvalidRequest(f"ttl is too large. requested ({ttl}) maximum ({_MAX_TTL})")
+        return ttl
+
+    def add_to(self, mutations: Mutations, request: Request, timestamp: int | None = None) -> None:
+        """Put what the statement does into ``mutations``. ``timestamp`` overrides the statement's own (LWT)."""
+        if timestamp is None:
+            timestamp = self.timestamp(request)
+        ttl = self.ttl(request)
+        expiry = request.now_s + ttl if ttl else None
+        for key in self.keys(request):
+            builder = mutations.of(self.table, key)
+            if self.kind == "DELETE" and not self.operations:
+                self._delete(builder, request, timestamp)
+                continue
+
+            def context(ck: Key | None, key: Key = key) -> WriteContext:
+                prior = functools.partial(mutations.prior, self.table, key, ck)
+                return WriteContext(request, timestamp, ttl, expiry, mutations.list_keys, prior)
+
+            self._edit(builder, request, context)
+
+    def _edit(self, builder: MutationBuilder, request: Request, context: Callable[[Key | None], WriteContext]) -> None:
+        if self._static:
+            ctx, edits = context(None), RowMutation()
+            for operation in self._static:
+                operation.apply(ctx, edits if builder.mutation.static_row is None else builder.static_row())
+            if edits.cells:
+                builder.static_row().cells.update(edits.cells)
+        if self.static_only:
+            return
+        if not self._regular and self.kind != "INSERT":
+            return
+        for ck in self.clustering_keys(request):
+            ctx = context(ck)
+            known = builder.mutation.rows.get(ck)
+            row = RowMutation() if known is None else known
+            if self.kind == "INSERT":
+                put_marker(row, Marker(ctx.timestamp, ctx.ttl, ctx.expiry))
+            for operation in self._regular:
+                operation.apply(ctx, row)
+            if known is None and (row.marker is not None or row.cells):
+                builder.mutation.rows[ck] = row
+
+    def _delete(self, builder: MutationBuilder, request: Request, timestamp: int) -> None:
+        if not self.table.clustering_key or not self.restrictions.restricts_clustering:
+            builder.delete_partition(timestamp)
+            return
+        full = len(self.table.clustering_key)
+        for r in self.ranges(request):
+            start, end = r.start, r.end
+            if len(start.prefix) == full and start == end and start.inclusive:
+                delete_row(builder.row(start.prefix), timestamp)
+            else:
+                builder.delete_range(RangeTombstone(start, end, timestamp))
+
+
+class JsonPlan(WritePlan):
+    """INSERT JSON. The document comes with the request, so keys and values are found then.
+
+    As in Scylla, static columns in the document are taken and not written, and a regular column that is not in it is
+    written as null unless the statement says DEFAULT UNSET. Source: Scylla ``cql3/statements/update_statement.cc``.
+    """
+
+    def __init__(self, scope: Scope, statement: ast.Insert) -> None:
+        super().__init__(scope, "INSERT", statement.using)
+        self.restrictions = Restrictions(scope, ())
+        self._text = scope.getter(statement.json, TEXT, "[json]")
+        self._default: Any = UNSET if statement.json_default_unset else None
+        self._known: tuple[Request, dict[str, bytes | None]] | None = None
+        if statement.if_not_exists:
+            self.existence = "not exists"
+        for column in self.table.regular_columns:
+            self.operations.append(setter_of(column, functools.partial(self._value, column.name)))
+
+    def _document(self, request: Request) -> dict[str, bytes | None]:
+        if self._known is None or self._known[0] is not request:
+            raw = self._text(request)
+            if not isinstance(raw, bytes):
+                raise InvalidRequest("INSERT JSON needs a document, not null")
+            given = decode_document(raw.decode())
+            columns = {name: self.table.by_name.get(name) for name in given}
+            unknown = [name for name, column in columns.items() if column is None]
+            if unknown:
+                raise InvalidRequest(f"JSON values map contains unrecognized column: {unknown[0]}")
+            encoded = {n: from_json(c.type, given[n]) for n, c in columns.items() if c is not None}
+            self._known = (request, encoded)
+        return self._known[1]
+
+    def _value(self, name: str, request: Request) -> BindValue:
+        value: BindValue = self._document(request).get(name, self._default)
+        return value
+
+    def _key(self, columns: tuple[Column, ...], request: Request) -> Key:
+        document = self._document(request)
+        parts: list[bytes] = []
+        for column in columns:
+            part = document.get(column.name)
+            if part is None:
+                raise InvalidRequest(f"Missing mandatory PRIMARY KEY part {column.name}")
+            parts.append(part)
+        return tuple(parts)
+
+    def keys(self, request: Request) -> list[Key]:
+        key = self._key(self.table.partition_key, request)
+        _check_key(self.table, key)
+        return [key]
+
+    def ranges(self, request: Request) -> list[Range]:
+        return [self.restrictions.row(self._key(self.table.clustering_key, request))]
+
+
+def compile_write(scope: Scope, statement: ast.Insert | ast.Update | ast.Delete) -> WritePlan:
+    """Return the plan of a statement against ``scope.table``. Raises InvalidRequest for what does not fit it."""
+    if isinstance(statement, ast.Insert):
+        plan = _insert(scope, statement)
+    elif isinstance(statement, ast.Update):
+        plan = _update(scope, statement)
+    else:
+        plan = _delete(scope, statement)
+    plan.sort_operations()
+    if plan.is_conditional:
+        _check_conditional(plan)
+    return plan
+
+
+def _insert(scope: Scope, statement: ast.Insert) -> WritePlan:
+    if statement.json is not None:
+        return JsonPlan(scope, statement)
+    if len(statement.columns) != len(statement.values):
+        raise InvalidRequest("Unmatched column names/values")
+    table = scope.table
+    plan = WritePlan(scope, "INSERT", statement.using)
+    relations: list[ast.Relation] = []
+    seen: set[str] = set()
+    for name, term in zip(statement.columns, statement.values, strict=True):
+        column = _column(table, name)
+        if name in seen:
+            raise InvalidRequest(f"Multiple definitions found for column {name}")
+        seen.add(name)
+        if column.kind in ("partition_key", "clustering"):
+            relations.append(ast.Relation(("column", name), "=", term))
+        else:
+            plan.operations.append(setter(scope, column, term))
+    plan.restrictions = Restrictions(scope, relations)
+    if statement.if_not_exists:
+        plan.existence = "not exists"
+    _require_partition_key(plan)
+    only_static = bool(plan.operations) and all(op.column.kind == "static" for op in plan.operations)
+    plan.static_only = only_static and bool(table.clustering_key) and not plan.restrictions.restricts_clustering
+    if not plan.static_only:
+        _require_clustering_key(plan)
+    return plan
+
+
+def _update(scope: Scope, statement: ast.Update) -> WritePlan:
+    table = scope.table
+    plan = WritePlan(scope, "UPDATE", statement.using)
+    for item in statement.assignments:
+        column = _column(table, item.column)
+        if column.kind in ("partition_key", "clustering"):
+            raise InvalidRequest(f"PRIMARY KEY part {column.name} found in SET part")
+        if item.kind == "set" and any(op.column is column for op in plan.operations):
+            raise InvalidRequest(f"Multiple incompatible setting of column {column.name}")
+        plan.operations.append(assignment(scope, column, item))
+    plan.restrictions = Restrictions(scope, statement.where)
+    _conditions(scope, plan, statement)
+    _require_only_keys(plan)
+    _require_partition_key(plan)
+    touched = [op.column for op in plan.operations] + [c.column for c in plan.conditions]
+    if all(column.kind == "static" for column in touched):
+        _forbid_clustering(plan)
+        plan.static_only = bool(table.clustering_key)
+    else:
+        _require_clustering_key(plan)
+    return plan
+
+
+def _delete(scope: Scope, statement: ast.Delete) -> WritePlan:
+    table = scope.table
+    if statement.using.ttl is not None:
+        raise InvalidRequest("TTL attribute is not allowed for deletes")
+    plan = WritePlan(scope, "DELETE", statement.using)
+    for item in statement.deletions:
+        column = _column(table, item.column)
+        if column.kind in ("partition_key", "clustering"):
+            raise InvalidRequest(f"Invalid identifier {column.name} for deletion (should not be a PRIMARY KEY part)")
+        plan.operations.append(deletion(scope, column, item))
+    plan.restrictions = Restrictions(scope, statement.where)
+    _conditions(scope, plan, statement)
+    _require_only_keys(plan)
+    _require_partition_key(plan)
+    touched = [op.column for op in plan.operations] + [c.column for c in plan.conditions]
+    if touched and all(column.kind == "static" for column in touched):
+        if plan.operations:
+            _forbid_clustering(plan)
+            plan.static_only = bool(table.clustering_key)
+        return plan
+    if plan.operations and table.clustering_key:
+        if plan.restrictions.has_slice:
+            raise InvalidRequest("Range deletions are not supported for specific columns")
+        missing = _missing_clustering(plan)
+        if missing is not None:
+            first = next(op.column for op in plan.operations if op.column.kind != "static")
+            raise InvalidRequest(
+                f"Primary key column '{missing.name}' must be specified in order to modify column '{first.name}'"
+            )
+    if plan.restrictions.broken_after is not None:
+        before, after = plan.restrictions.broken_after
+        raise InvalidRequest(
+            f'PRIMARY KEY column "{after.name}" cannot be restricted as preceding column "{before.name}" is not'
+            " restricted"
+        )
+    return plan
+
+
+def _conditions(scope: Scope, plan: WritePlan, statement: ast.Update | ast.Delete) -> None:
+    if statement.if_exists:
+        plan.existence = "exists"
+    plan.conditions = [condition(scope, relation) for relation in statement.conditions]
+
+
+def _check_conditional(plan: WritePlan) -> None:
+    what = "deletions" if plan.kind == "DELETE" else "updates"
+    if plan.sets_timestamp:
+        raise InvalidRequest("Cannot provide custom timestamp for conditional updates")
+    if plan.restrictions.key_is_in:
+        raise InvalidRequest(f"IN on the partition key is not supported with conditional {what}")
+    if plan.restrictions.clustering_is_in:
+        raise InvalidRequest(f"IN on the clustering key columns is not supported with conditional {what}")
+    if plan.kind != "DELETE" or not plan.table.clustering_key:
+        return
+    only_static = bool(plan.conditions) and all(c.column.kind == "static" for c in plan.conditions)
+    if plan.operations and all(op.column.kind == "static" for op in plan.operations):
+        return
+    if not plan.restrictions.full_clustering and not (only_static and not plan.operations):
+        raise InvalidRequest(
+            "DELETE statements must restrict all PRIMARY KEY columns with equality relations"
+            " in order to use IF conditions"
+            if plan.existence is not None
+            else "DELETE statements must restrict all PRIMARY KEY columns with equality relations"
+            " in order to use IF condition on non static columns"
+        )
+
+
+def _column(table: Table, name: str) -> Column:
+    column = table.by_name.get(name)
+    if column is None:
+        raise InvalidRequest(f"Unknown identifier {name}")
+    return column
+
+
+def _option(scope: Scope, term: Any, cql_type: Any, name: str) -> Getter | None:
+    return None if term is None else scope.getter(term, cql_type, name)
+
+
+def _require_only_keys(plan: WritePlan) -> None:
+    restrictions = plan.restrictions
+    if restrictions.has_token:
+        raise InvalidRequest("The token function cannot be used in WHERE clauses for UPDATE and DELETE statements")
+    keys = {c.name for c in (*plan.table.partition_key, *plan.table.clustering_key)}
+    others = [name for name in restrictions.filtered_names if name not in keys]
+    if others:
+        raise InvalidRequest(f"Invalid where clause contains non PRIMARY KEY columns: {', '.join(others)}")
+    if restrictions.filters:
+        raise InvalidRequest("Invalid operator in where clause")
+
+
+def _require_partition_key(plan: WritePlan) -> None:
+    restrictions = plan.restrictions
+    if restrictions.full_key:
+        return
+    for column in plan.table.partition_key:
+        if restrictions.sliced(column):
+            raise InvalidRequest(
+                "Only EQ and IN relation are supported on the partition key (unless you use the token() function)"
+            )
+        if not restrictions.names(column):
+            raise InvalidRequest(f"Missing mandatory PRIMARY KEY part {column.name}")
+
+
+def _missing_clustering(plan: WritePlan) -> Column | None:
+    if plan.restrictions.full_clustering:
+        return None
+    at = plan.restrictions.restricted_prefix()
+    return plan.table.clustering_key[min(at, len(plan.table.clustering_key) - 1)]
+
+
+def _require_clustering_key(plan: WritePlan) -> None:
+    if plan.restrictions.has_slice:
+        raise InvalidRequest("Invalid operator in where clause: clustering columns need = or IN to be updated")
+    missing = _missing_clustering(plan)
+    if missing is not None:
+        raise InvalidRequest(f"Missing mandatory PRIMARY KEY part {missing.name}")
+
+
+def _forbid_clustering(plan: WritePlan) -> None:
+    if plan.restrictions.restricts_clustering:
+        raise InvalidRequest(
+            f"Invalid restrictions on clustering columns since the {plan.kind} statement modifies only static columns"
+        )
+
+
+def _check_key(table: Table, key: Key) -> None:
+    if len(key) == 1 and not key[0]:
+        raise InvalidRequest("Key may not be empty")
+    size = sum(map(len, key))
+    if size > _MAX_KEY:
+        raise InvalidRequest(f"Key length of {size} is longer than maximum of {_MAX_KEY}")

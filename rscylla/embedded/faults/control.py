@@ -1,0 +1,90 @@
+"""Carries out what `Faults` asks for, on the loop's thread: rules go to the board, nodes stop or stall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.topology import Cluster, Node
+from ..errors import EmbeddedScyllaError
+from .board import FaultBoard
+
+if TYPE_CHECKING:
+    # The server consults the board; the control is handed the server.
+    from ..wire.server import Server
+
+__all__ = ["FaultControl"]
+
+
+class FaultControl:
+    """The faults of one cluster. ``port`` tells where its nodes listen. Everything runs on the loop's thread."""
+
+    def __init__(self, cluster: Cluster, server: Server, board: FaultBoard, port: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._server = server
+        self._board = board
+        self._port = port
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Do what the method *name* of `Faults` sends. Raises what `Faults` says."""
+        match name:
+            case "add":
+                if arguments["on"]["node"] is not None:
+                    self._node(arguments["on"]["node"])
+                return self._board.add(**arguments)
+            case "hits":
+                return self._board.hits(arguments["number"])
+            case "remove":
+                return self._board.remove(arguments["number"])
+            case "deliver_held":
+                return self._board.deliver_held()
+            case "clear":
+                return await self._clear()
+        node = self._node(arguments["address"])
+        match name:
+            case "stop_node":
+                await self._stop(node)
+            case "start_node":
+                await self._start(node)
+            case "stall_node":
+                self._server.pace(node.index, held=True)
+            case "slow_node":
+                self._server.pace(node.index, held=False, delay_s=arguments["delay_s"])
+            case "resume_node":
+                self._server.pace(node.index, held=False)
+            case "skew_clock":
+                node.clock.skew_us = arguments["skew_us"]
+            case _:
+                raise ValueError(f"no fault is called {name!r}")
+        return None
+
+    def _node(self, address: str) -> Node:
+        for node in self._cluster.nodes:
+            if node.address == address:
+                return node
+        raise EmbeddedScyllaError(f"no node has the address {address}; contact_points lists them")
+
+    async def _stop(self, node: Node) -> None:
+        if self._server.listens(node.index):
+            await self._server.stop_accepting(node.index)
+            self._server.hang_up(node.index)
+            self._server.announce_status("DOWN", node, self._port())
+
+    async def _start(self, node: Node) -> None:
+        if self._server.listens(node.index):
+            return
+        try:
+            await self._server.listen(node, self._port())
+        except OSError as error:
+            raise EmbeddedScyllaError(
+                f"node {node.address} cannot listen on port {self._port()} again: {error.strerror}; free that port"
+            ) from error
+        self._server.announce_status("UP", node, self._port())
+
+    async def _clear(self) -> None:
+        self._board.clear()
+        for node in list(self._cluster.nodes):
+            node.clock.skew_us = 0
+            self._server.pace(node.index, held=False)
+            await self._start(node)
+        self._board.deliver_held()

@@ -1,0 +1,1 @@
+"""What keyspaces, tables, columns and types are: their values, their properties, and how a type changes."""

@@ -1,0 +1,98 @@
+"""Keyspaces, tables, columns and user-defined types as values; ``engine/ddl.py`` makes and changes them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Literal
+
+import attrs
+
+from ..types import CqlType
+
+__all__ = ["LOG_SUFFIX", "CdcOptions", "Column", "Keyspace", "Schema", "Table"]
+
+LOG_SUFFIX = "_scylla_cdc_log"
+
+ColumnKind = Literal["partition_key", "clustering", "static", "regular"]
+
+
+@attrs.frozen
+class Column:
+    """``position`` counts from 0 inside partition_key and clustering, -1 otherwise. ``descending``: clustering only.
+
+    ``by_token``: a clustering blob of stream ids, whose first byte counts as signed.
+    """
+
+    name: str
+    type: CqlType
+    kind: ColumnKind
+    position: int = -1
+    descending: bool = False
+    by_token: bool = False
+
+
+@attrs.frozen
+class CdcOptions:
+    """The stored ``cdc`` option map of a base table. ``ttl`` in seconds, 0 for none."""
+
+    enabled: bool = False
+    preimage: Literal["false", "true", "full"] = "false"
+    postimage: bool = False
+    delta: Literal["full", "keys"] = "full"
+    ttl: int = 86400
+
+
+@attrs.frozen
+class Table:
+    """An immutable snapshot; every ALTER makes a new one (same ``id``, new ``version``).
+
+    ``columns`` in ``SELECT *`` order: partition key, clustering key, then static and regular columns by name.
+    ``cdc`` is None if the option was never given. ``is_cdc_log`` marks a real log (CDC partitioner); ``cdc_base`` is
+    then the base table's name. ``options`` are the other table properties. ``ttl_column`` says when a row expires.
+    """
+
+    keyspace: str
+    name: str
+    id: uuid.UUID
+    version: uuid.UUID
+    columns: tuple[Column, ...]
+    options: dict[str, Any] = attrs.field(factory=dict)
+    cdc: CdcOptions | None = None
+    is_cdc_log: bool = False
+    cdc_base: str | None = None
+    dropped: dict[str, Any] = attrs.field(factory=dict)
+    ttl_column: str | None = None
+    by_name: dict[str, Column] = attrs.field(init=False, repr=False, eq=False)
+    partition_key: tuple[Column, ...] = attrs.field(init=False, repr=False, eq=False)
+    clustering_key: tuple[Column, ...] = attrs.field(init=False, repr=False, eq=False)
+    static_columns: tuple[Column, ...] = attrs.field(init=False, repr=False, eq=False)
+    regular_columns: tuple[Column, ...] = attrs.field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        def of(kind: str) -> tuple[Column, ...]:
+            return tuple(c for c in self.columns if c.kind == kind)
+
+        object.__setattr__(self, "by_name", {c.name: c for c in self.columns})
+        object.__setattr__(self, "partition_key", of("partition_key"))
+        object.__setattr__(self, "clustering_key", of("clustering"))
+        object.__setattr__(self, "static_columns", of("static"))
+        object.__setattr__(self, "regular_columns", of("regular"))
+
+
+@attrs.define
+class Keyspace:
+    """``options`` as written (replication map and durable_writes); ``tablets`` None for a vnode keyspace."""
+
+    name: str
+    options: dict[str, Any]
+    tablets: int | None = None
+    tables: dict[str, Table] = attrs.field(factory=dict)
+    types: dict[str, CqlType] = attrs.field(factory=dict)
+
+
+@attrs.define
+class Schema:
+    """All keyspaces and the schema version, a fresh UUID after each change."""
+
+    keyspaces: dict[str, Keyspace] = attrs.field(factory=dict)
+    version: uuid.UUID = attrs.field(factory=uuid.uuid4)

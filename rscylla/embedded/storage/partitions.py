@@ -1,0 +1,424 @@
+"""Where rows live: partitions in token order, rows in clustering order, log rows kept as their final wire bytes.
+
+A table's partitions are of two sorts. ``Partition`` keeps cells and reconciles writes. ``PackedPartition`` is what the
+CDC log uses: a log row is written once and never edited, so its ``SELECT *`` bytes are made at write time and a page is
+a slice of a list. A write to a log that is not an append turns the partition into the general sort. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import compress
+from typing import Any
+
+from sortedcontainers import SortedDict  # type: ignore[import-untyped]
+
+from ..schema.tables import Table
+from .mutation import Cell, CollectionCells, Key, PartitionMutation, RowMutation
+from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
+from .reconcile import NEVER, drop_covered, is_live_cell, merge_row
+from .tokens import key_bytes
+
+__all__ = ["PackedPartition", "Partition", "Stamp", "TableStore", "cut_row", "join_row"]
+
+_INT = struct.Struct(">i")
+_NULL = _INT.pack(-1)
+
+# What all log rows of one record share: (write timestamp us, ttl s, expiry s or None).
+Stamp = tuple[int, int, int | None]
+
+
+def join_row(values: Iterable[bytes | None]) -> bytes:
+    """Return cells in result order as one wire row: each an int32 length (-1 for null) and its bytes."""
+    parts: list[bytes] = []
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        else:
+            parts.append(_INT.pack(len(value)))
+            parts.append(value)
+    return b"".join(parts)
+
+
+def cut_row(wire: bytes) -> list[bytes | None]:
+    """Return the cells of a wire row; the inverse of ``join_row``."""
+    out: list[bytes | None] = []
+    at, end = 0, len(wire)
+    while at < end:
+        size = _INT.unpack_from(wire, at)[0]
+        at += 4
+        if size < 0:
+            out.append(None)
+        else:
+            out.append(wire[at : at + size])
+            at += size
+    return out
+
+
+class Partition:
+    """Rows with cells, in clustering order. ``positions`` and ``rows`` run in step, ``keys`` holds the encoded keys.
+
+    Deletions are applied to what is there when they arrive, and remembered for older writes that arrive later; so a
+    stored cell is either current, dead or expired, and reading never looks at tombstones.
+    """
+
+    __slots__ = ("_may_have_garbage", "key", "keys", "place", "positions", "ranges", "rows", "static", "tombstone")
+
+    def __init__(self, key: Key, place: tuple[int, bytes], position: Callable[[Key], Position]) -> None:
+        self.key = key
+        self.place = place
+        self.tombstone = NEVER
+        self._may_have_garbage = False  # something here was deleted or has a TTL
+        self.static: RowMutation | None = None
+        self.ranges = RangeTombstones(position)
+        self.positions: list[Position] = []
+        self.keys: list[Key] = []
+        self.rows: list[RowMutation] = []
+
+    def apply(self, mutation: PartitionMutation) -> None:
+        position = self.ranges.position
+        if mutation.partition_tombstone is not None and mutation.partition_tombstone > self.tombstone:
+            self.tombstone = mutation.partition_tombstone
+            self._cover(0, len(self.rows), self.tombstone)
+            if self.static is not None:
+                drop_covered(self.static, self.tombstone)
+        for tombstone in mutation.range_tombstones:
+            self.ranges.add(tombstone)
+            low = bisect_left(self.positions, bound_start(tombstone.start, position))
+            high = bisect_left(self.positions, bound_end(tombstone.end, position))
+            self._cover(low, high, tombstone.timestamp)
+        if mutation.static_row is not None:
+            if self.static is None:
+                self.static = RowMutation()
+            merge_row(self.static, mutation.static_row, self.tombstone)
+        for key, edit in mutation.rows.items():
+            self._apply_row(key, position(key), edit)
+
+    def _apply_row(self, key: Key, place: Position, edit: RowMutation) -> None:
+        positions = self.positions
+        if not self._may_have_garbage:
+            self._may_have_garbage = _is_mortal(edit)
+        if not positions or positions[-1] < place:
+            at = len(positions)
+        else:
+            at = bisect_left(positions, place)
+        floor = self.tombstone
+        if self.ranges.spans:
+            floor = max(floor, self.ranges.covering(place) or NEVER)
+        if at < len(positions) and positions[at] == place:
+            merge_row(self.rows[at], edit, floor)
+            return
+        row = RowMutation()
+        merge_row(row, edit, floor)
+        if row.marker is not None or row.cells or row.tombstone is not None:
+            positions.insert(at, place)
+            self.keys.insert(at, key)
+            self.rows.insert(at, row)
+
+    def _cover(self, low: int, high: int, timestamp: int) -> None:
+        for row in self.rows[low:high]:
+            drop_covered(row, timestamp)
+        keep = [row.marker is not None or bool(row.cells) or row.tombstone is not None for row in self.rows[low:high]]
+        if not all(keep):
+            self.positions[low:high] = compress(self.positions[low:high], keep)
+            self.keys[low:high] = compress(self.keys[low:high], keep)
+            self.rows[low:high] = compress(self.rows[low:high], keep)
+
+    def row_at(self, place: Position) -> RowMutation | None:
+        at = bisect_left(self.positions, place)
+        return self.rows[at] if at < len(self.positions) and self.positions[at] == place else None
+
+    def as_mutation(self, table: Table) -> PartitionMutation:
+        """Return the write that makes this partition out of nothing. It shares rows with it: do not change them."""
+        tombstone = None if self.tombstone == NEVER else self.tombstone
+        rows = dict(zip(self.keys, self.rows, strict=True))
+        return PartitionMutation(table, self.key, tombstone, self.static, rows, self.ranges.as_list())
+
+    def expect_garbage(self) -> None:
+        """Let ``forget`` look at the rows, which were put in as they are."""
+        self._may_have_garbage = True
+
+    def drop_column(self, name: str, timestamp: int) -> None:
+        """Forget what was written to a column up to ``timestamp``, as ALTER TABLE DROP does."""
+        rows = self.rows if self.static is None else [*self.rows, self.static]
+        for row in rows:
+            cell = row.cells.get(name)
+            if isinstance(cell, Cell) and cell.timestamp <= timestamp:
+                del row.cells[name]
+            elif isinstance(cell, CollectionCells):
+                kept = {k: c for k, c in cell.cells.items() if c.timestamp > timestamp}
+                row.cells[name] = CollectionCells(cell.tombstone, kept)
+
+    def forget(self, now_s: int, gc_grace_s: int) -> None:
+        """Drop rows of which nothing is left but deletions and expired cells older than ``gc_grace_s``."""
+        if not self._may_have_garbage:
+            return
+        oldest = (now_s - gc_grace_s) * 1_000_000
+        keep = [not _is_garbage(row, now_s - gc_grace_s, oldest) for row in self.rows]
+        if not all(keep):
+            self.positions = list(compress(self.positions, keep))
+            self.keys = list(compress(self.keys, keep))
+            self.rows = list(compress(self.rows, keep))
+
+    @staticmethod
+    def is_live(row: RowMutation, now_s: int) -> bool:
+        """Tell whether the row exists: a live marker or any live cell."""
+        if row.marker is not None and (row.marker.expiry is None or row.marker.expiry > now_s):
+            return True
+        return any(is_live_cell(cell, now_s) for cell in row.cells.values())
+
+
+def _is_mortal(edit: RowMutation) -> bool:
+    """Tell whether an edit deletes something or writes something that expires."""
+    if edit.tombstone is not None or (edit.marker is not None and edit.marker.expiry is not None):
+        return True
+    for cell in edit.cells.values():
+        if isinstance(cell, CollectionCells) or cell.value is None or cell.expiry is not None:
+            return True
+    return False
+
+
+def _is_garbage(row: RowMutation, before_s: int, before_us: int) -> bool:
+    if row.tombstone is not None and row.tombstone >= before_us:
+        return False
+    marker = row.marker
+    if marker is not None and (marker.expiry is None or marker.expiry > before_s):
+        return False
+    for cell in row.cells.values():
+        if isinstance(cell, CollectionCells):
+            if cell.tombstone is not None and cell.tombstone >= before_us:
+                return False
+            if any(not _is_old(c, before_s, before_us) for c in cell.cells.values()):
+                return False
+        elif not _is_old(cell, before_s, before_us):
+            return False
+    return True
+
+
+def _is_old(cell: Cell, before_s: int, before_us: int) -> bool:
+    if cell.value is None:
+        return cell.timestamp < before_us
+    return cell.expiry is not None and cell.expiry <= before_s
+
+
+class PackedPartition:
+    """Log rows of one stream as finished bytes. ``positions``, ``wires`` and ``stamps`` run in step."""
+
+    __slots__ = ("key", "layout", "longest", "next_expiry", "place", "positions", "stamps", "wires")
+
+    def __init__(self, key: Key, place: tuple[int, bytes], layout: Table) -> None:
+        self.key = key
+        self.place = place
+        self.layout = layout
+        self.positions: list[Position] = []
+        self.wires: list[bytes] = []
+        self.stamps: list[Stamp] = []
+        self.next_expiry: int | None = None  # the earliest expiry of any row here, seconds
+        self.longest = 0  # bytes of the longest row
+
+    def append(self, position: Position, wire: bytes, stamp: Stamp) -> bool:
+        """Add a row at its place. Returns False, with nothing changed, when a row is there already."""
+        positions = self.positions
+        if not positions or positions[-1] < position:
+            positions.append(position)
+            self.wires.append(wire)
+            self.stamps.append(stamp)
+        else:
+            at = bisect_left(positions, position)
+            if positions[at] == position:
+                return False
+            positions.insert(at, position)
+            self.wires.insert(at, wire)
+            self.stamps.insert(at, stamp)
+        expiry = stamp[2]
+        if expiry is not None and (self.next_expiry is None or expiry < self.next_expiry):
+            self.next_expiry = expiry
+        if len(wire) > self.longest:
+            self.longest = len(wire)
+        return True
+
+    def holds(self, position: Position, wire: bytes, stamp: Stamp) -> bool:
+        """Tell whether exactly this row is here."""
+        at = bisect_left(self.positions, position)
+        found = at < len(self.positions) and self.positions[at] == position
+        return found and self.wires[at] == wire and self.stamps[at] == stamp
+
+    def has_expired(self, now_s: int) -> bool:
+        return self.next_expiry is not None and self.next_expiry <= now_s
+
+    def forget(self, now_s: int) -> None:
+        """Drop expired rows. Log rows have gc_grace 0 and no marker, so nothing of them stays."""
+        if not self.has_expired(now_s):
+            return
+        keep = [stamp[2] is None or stamp[2] > now_s for stamp in self.stamps]
+        self.positions = list(compress(self.positions, keep))
+        self.wires = list(compress(self.wires, keep))
+        self.stamps = list(compress(self.stamps, keep))
+        self.next_expiry = min((s[2] for s in self.stamps if s[2] is not None), default=None)
+
+    def clustering_key(self, at: int) -> Key:
+        """Return the encoded clustering key of row ``at``."""
+        cells = cut_row(self.wires[at])
+        first = len(self.layout.partition_key)
+        return tuple(cell or b"" for cell in cells[first : first + len(self.layout.clustering_key)])
+
+    def adopt(self, table: Table) -> None:
+        """Re-write rows after the log's columns changed, so that they have ``table``'s layout."""
+        before = {column.name: at for at, column in enumerate(self.layout.columns)}
+        moves: list[tuple[int | None, int]] = []
+        for column in table.columns:
+            dropped = table.dropped.get(column.name)
+            moves.append((before.get(column.name), dropped[1] if dropped else NEVER))
+        wires: list[bytes] = []
+        for wire, stamp in zip(self.wires, self.stamps, strict=True):
+            cells = cut_row(wire)
+            wires.append(join_row([None if at is None or stamp[0] <= lost else cells[at] for at, lost in moves]))
+        self.wires = wires
+        self.longest = max(map(len, wires), default=0)
+        self.layout = table
+
+    def row(self, at: int) -> RowMutation:
+        """Return row ``at`` as cells, for reads that look inside (functions, filters, writetime)."""
+        timestamp, ttl, expiry = self.stamps[at]
+        columns = self.layout.columns
+        first = len(self.layout.partition_key) + len(self.layout.clustering_key)
+        cells = cut_row(self.wires[at])
+        return RowMutation(
+            cells={
+                columns[i].name: Cell(value, timestamp, ttl, expiry)
+                for i, value in enumerate(cells)
+                if i >= first and value is not None
+            }
+        )
+
+    def unpacked(self, position: Callable[[Key], Position]) -> Partition:
+        """Return the same rows as a general partition."""
+        out = Partition(self.key, self.place, position)
+        out.positions = list(self.positions)
+        out.keys = [self.clustering_key(at) for at in range(len(self.wires))]
+        out.rows = [self.row(at) for at in range(len(self.wires))]
+        out.expect_garbage()
+        return out
+
+
+AnyPartition = Partition | PackedPartition
+
+
+class TableStore:
+    """The data of one table. ``token`` gives the partitioner's token of a partition key."""
+
+    def __init__(self, table: Table, token: Callable[[Key], int]) -> None:
+        self.token = token
+        self.partitions: dict[Key, AnyPartition] = {}
+        self.order: Any = SortedDict()  # (token, key bytes) -> partition
+        self.set_table(table)
+
+    def set_table(self, table: Table) -> None:
+        """Follow a schema change. Cells of columns dropped since are forgotten."""
+        previous: Table | None = getattr(self, "table", None)
+        self.table = table
+        self.position = position_maker(table)
+        dropped = table.dropped if previous is None else table.dropped.items() - previous.dropped.items()
+        for name, (_, timestamp) in dict(dropped).items():
+            for partition in self.partitions.values():
+                if isinstance(partition, Partition):
+                    partition.drop_column(name, timestamp)
+
+    def apply(self, mutation: PartitionMutation) -> None:
+        """Apply one partition's edits. An empty mutation makes no partition."""
+        if not (
+            mutation.rows
+            or mutation.static_row is not None
+            or mutation.range_tombstones
+            or mutation.partition_tombstone is not None
+        ):
+            return
+        if self.table.dropped:
+            self._leave_out_dropped(mutation)
+        partition = self.partitions.get(mutation.key)
+        if partition is None:
+            partition = Partition(mutation.key, (self.token(mutation.key), key_bytes(mutation.key)), self.position)
+            self.add(partition)
+        elif isinstance(partition, PackedPartition):
+            partition = self._current(partition).unpacked(self.position)
+            self.add(partition)
+        partition.apply(mutation)
+
+    def log_wire(self, key: Key, clustering: Key, values: dict[str, bytes]) -> bytes:
+        """Return a CDC log row as it is kept and sent; ``values`` are its non-null regular cells by column name."""
+        return join_row([*key, *clustering, *[values.get(c.name) for c in self.table.regular_columns]])
+
+    def append_log(self, key: Key, clustering: Key, wire: bytes, stamp: Stamp) -> None:
+        """Add one CDC log row, as ``log_wire`` made it for the present columns; the same row again changes nothing."""
+        table = self.table
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = PackedPartition(key, (self.token(key), key_bytes(key)), table)
+            self.add(partition)
+        if isinstance(partition, PackedPartition):
+            if partition.layout is not table:
+                partition.adopt(table)
+            position = self.position(clustering)
+            if partition.append(position, wire, stamp) or partition.holds(position, wire, stamp):
+                return
+        cells = cut_row(wire)[len(key) + len(clustering) :]
+        row = RowMutation(
+            cells={
+                column.name: Cell(value, *stamp)
+                for column, value in zip(table.regular_columns, cells, strict=True)
+                if value is not None
+            }
+        )
+        self.apply(PartitionMutation(table, key, rows={clustering: row}))
+
+    def get(self, key: Key) -> AnyPartition | None:
+        partition = self.partitions.get(key)
+        return self._current(partition) if isinstance(partition, PackedPartition) else partition
+
+    def scan(self, start: tuple[int, bytes] | None = None, *, inclusive: bool = True) -> Iterator[AnyPartition]:
+        """Yield partitions in (token, key bytes) order from ``start`` on. Do not write while iterating."""
+        for partition in self.order.irange(start, None, (inclusive, True)):
+            found = self.order[partition]
+            yield self._current(found) if isinstance(found, PackedPartition) else found
+
+    def truncate(self) -> None:
+        self.partitions.clear()
+        self.order.clear()
+
+    def forget(self, now_s: int) -> None:
+        """Drop what has expired or was deleted longer than gc_grace ago, and partitions left empty."""
+        gc_grace = int(self.table.options.get("gc_grace_seconds", 864000))
+        empty: list[AnyPartition] = []
+        for partition in self.partitions.values():
+            if isinstance(partition, PackedPartition):
+                partition.forget(now_s)
+                if not partition.wires:
+                    empty.append(partition)
+            else:
+                partition.forget(now_s, gc_grace)
+        for partition in empty:
+            del self.partitions[partition.key]
+            del self.order[partition.place]
+
+    def add(self, partition: AnyPartition) -> None:
+        """Put a partition at its place, instead of one of the same key."""
+        self.partitions[partition.key] = partition
+        self.order[partition.place] = partition
+
+    def _current(self, partition: PackedPartition) -> PackedPartition:
+        if partition.layout is not self.table:
+            partition.adopt(self.table)
+        return partition
+
+    def _leave_out_dropped(self, mutation: PartitionMutation) -> None:
+        """Take out cells of a re-added column that are older than its drop."""
+        rows = [*mutation.rows.values()]
+        if mutation.static_row is not None:
+            rows.append(mutation.static_row)
+        for row in rows:
+            for name, (_, timestamp) in self.table.dropped.items():
+                cell = row.cells.get(name)
+                if isinstance(cell, Cell) and cell.timestamp <= timestamp:
+                    row.cells = {n: c for n, c in row.cells.items() if n != name}

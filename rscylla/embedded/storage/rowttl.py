@@ -1,0 +1,68 @@
+"""Per-row TTL: the column that tells when a row expires, and which rows have.
+
+Scylla's expiration service looks for such rows now and then and deletes them, which the CDC log shows as deletes of the
+server's own. Here it runs when it is told to. Source: Scylla ``docs/cql/cql-extensions.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..errors import InvalidRequest
+from ..schema.tables import Column, Table
+from ..types import BIGINT, INT, TIMESTAMP
+from .mutation import Cell, Key
+from .partitions import Partition, TableStore
+from .reconcile import live_value
+
+__all__ = ["altered_ttl_column", "created_ttl_column", "expired_rows"]
+
+_TYPES = (TIMESTAMP, BIGINT, INT)
+
+
+def created_ttl_column(columns: Iterable[Column], named: list[str]) -> str | None:
+    """Return the TTL column of a new table, None for none. Raises InvalidRequest for one that cannot be it."""
+    if len(named) > 1:
+        raise InvalidRequest(f"only one column can be the table's TTL column, not {', '.join(named)}")
+    by_name = {column.name: column for column in columns}
+    return _checked(by_name[named[0]]) if named else None
+
+
+def altered_ttl_column(table: Table, name: str | None) -> str | None:
+    """Return the TTL column after ``ALTER TABLE ... TTL name`` (None: ``TTL NULL``). Raises InvalidRequest."""
+    if name is None:
+        if table.ttl_column is None:
+            raise InvalidRequest(f"per-row TTL is not enabled on table {table.keyspace}.{table.name}")
+        return None
+    if table.ttl_column is not None:
+        raise InvalidRequest(
+            f"per-row TTL is enabled on table {table.keyspace}.{table.name} already, with column {table.ttl_column};"
+            " disable it first with TTL NULL"
+        )
+    if name not in table.by_name:
+        raise InvalidRequest(f"Column {name} was not found in table {table.name}")
+    return _checked(table.by_name[name])
+
+
+def _checked(column: Column) -> str:
+    if column.kind != "regular":
+        raise InvalidRequest(f"the TTL column {column.name} must be a regular column, not a key or static one")
+    if column.type not in _TYPES:
+        raise InvalidRequest(
+            f"the TTL column {column.name} must be of type timestamp, bigint or int, not {column.type.name}"
+        )
+    return column.name
+
+
+def expired_rows(store: TableStore, now_s: int) -> Iterator[tuple[Key, Key]]:
+    """Yield (partition key, clustering key) of the live rows that have expired. Do not write while iterating."""
+    column = store.table.by_name[store.table.ttl_column or ""]
+    per_second = 1000 if column.type is TIMESTAMP else 1
+    for partition in store.scan():
+        if not isinstance(partition, Partition):
+            continue
+        for key, row in zip(partition.keys, partition.rows, strict=True):
+            cell = row.cells.get(column.name)
+            value = live_value(cell, now_s) if isinstance(cell, Cell) else None
+            if value and int.from_bytes(value, "big", signed=True) <= now_s * per_second:
+                yield partition.key, key

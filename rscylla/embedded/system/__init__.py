@@ -1,0 +1,1 @@
+"""What the server tells of itself: the system tables and DESCRIBE."""

@@ -1,0 +1,313 @@
+"""The system tables' rows, made when they are read: nodes, schema, CDC generations. They are read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from ..cdclog.log import extension_bytes
+from ..cluster.descriptions import LEGACY_TABLE, V2_TABLES
+from ..cluster.generation import Generation
+from ..cluster.topology import Cluster, Node
+from ..schema.tables import Keyspace, Schema, Table
+from ..storage.mutation import Cell, Key, Marker, PartitionMutation, RowMutation
+from ..storage.partitions import PackedPartition, Partition, TableStore, join_row
+from ..storage.positions import position_maker
+from ..storage.tokens import key_bytes, table_token
+from ..types import UdtType
+from .definitions import KEYSPACES, TABLET_TABLES, system_tables
+
+__all__ = ["CDC_PARTITIONER", "MURMUR3_PARTITIONER", "SystemTables"]
+
+MURMUR3_PARTITIONER: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
+CDC_PARTITIONER: Final = "com.scylladb.dht.CDCPartitioner"
+
+_RELEASE: Final = "3.0.8"  # what Scylla says; it makes drivers read system_schema as Cassandra 3 has it
+_CQL_VERSION: Final = "3.3.1"
+_VERSION: Final = "2026.3.0"
+
+Row = dict[str, Any]
+
+
+class SystemTables:
+    """The system keyspaces. Rows are natural Python values, encoded when a store is made of them.
+
+    A store is kept as long as what it shows has not changed.
+    """
+
+    def __init__(self, schema: Schema, cluster: Cluster) -> None:
+        self._schema = schema
+        self._cluster = cluster
+        self._kept: dict[tuple[str, str, int], tuple[Any, TableStore]] = {}
+        self.protected = frozenset(KEYSPACES)
+        self._rows: dict[tuple[str, str], Callable[[Node], Iterable[Row]]] = {
+            ("system", "local"): self._local,
+            ("system", "peers"): self._peers,
+            ("system", "versions"): self._versions,
+            ("system", "scylla_local"): self._scylla_local,
+            ("system_schema", "keyspaces"): self._keyspaces,
+            ("system_schema", "tables"): self._tables,
+            ("system_schema", "columns"): self._columns,
+            ("system_schema", "types"): self._types,
+            ("system_schema", "dropped_columns"): self._dropped_columns,
+            ("system_schema", "scylla_tables"): self._scylla_tables,
+            ("system_schema", "scylla_keyspaces"): self._scylla_keyspaces,
+            ("system", "cdc_local"): self._cdc_local,
+            ("system", "cdc_timestamps"): self._tablet_timestamps,
+            ("system", "cdc_streams"): self._tablet_streams,
+            ("system_distributed", "cdc_streams_descriptions"): self._legacy_streams,
+            ("system_distributed", "cdc_generation_timestamps"): self._generation_timestamps,
+            ("system_distributed", "cdc_streams_descriptions_v2"): self._streams,
+        }
+
+    def install(self, table_changed: Callable[[Table], None]) -> list[Table]:
+        """Put what the cluster's version has and the schema lacks into the schema; return those tables."""
+        added: list[Table] = []
+        for name, replication in KEYSPACES.items():
+            if name not in self._schema.keyspaces:
+                self._schema.keyspaces[name] = Keyspace(name, {"replication": replication, "durable_writes": True})
+        for table in system_tables():
+            tables = self._schema.keyspaces[table.keyspace].tables
+            if table.name not in tables and self._exists(table.keyspace, table.name):
+                tables[table.name] = table
+                table_changed(table)
+                added.append(table)
+        return added
+
+    def _exists(self, keyspace: str, name: str) -> bool:
+        """Tell whether the cluster's version has this table."""
+        descriptions = self._cluster.descriptions
+        if (keyspace, name) in TABLET_TABLES:
+            return descriptions.version is None
+        if (keyspace, name) == ("system_distributed", LEGACY_TABLE):
+            return descriptions.legacy is not None
+        if keyspace == "system_distributed" and name in V2_TABLES:
+            return descriptions.v2 is not None
+        return True
+
+    @staticmethod
+    def is_writable(table: Table) -> bool:
+        """Tell whether clients may INSERT, UPDATE and DELETE: the tables that describe generations are open to them."""
+        return table.keyspace == "system_distributed" and table.name in (LEGACY_TABLE, *V2_TABLES)
+
+    def store(self, table: Table, node: int, written: TableStore) -> TableStore | None:
+        """Return the rows as ``node`` shows them, or None for a table that is stored like any other.
+
+        ``written`` is what clients have put into the table.
+        """
+        made = self._made(table, node)
+        if made is None or not written.partitions:
+            return made
+        # Rare enough to be worked out at each read.
+        store = TableStore(table, table_token(table))
+        for key, clustering, cells in _encoded(table, self._rows[table.keyspace, table.name](self._cluster.node(node))):
+            values = zip(table.regular_columns, cells, strict=True)
+            made_of = {column.name: Cell(value, 0) for column, value in values if value is not None}
+            store.apply(PartitionMutation(table, key, rows={clustering: RowMutation(Marker(0), {**made_of})}))
+        for partition in written.scan():
+            assert isinstance(partition, Partition)
+            store.apply(partition.as_mutation(table))
+        return store
+
+    def _made(self, table: Table, node: int) -> TableStore | None:
+        make = self._rows.get((table.keyspace, table.name))
+        if make is None:
+            return None
+        place = (table.keyspace, table.name, node)
+        state = self._state(table.keyspace)
+        known = self._kept.get(place)
+        if known is not None and known[0] == state:
+            return known[1]
+        store = _store(table, make(self._cluster.node(node)))
+        self._kept[place] = (state, store)
+        return store
+
+    def _state(self, keyspace: str) -> Any:
+        if keyspace == "system_schema":
+            return self._schema.version
+        if keyspace == "system_distributed":
+            return (len(self._cluster.generations), self._cluster.descriptions.content)
+        self._cluster.tablets.collect(self._cluster.clock.now_us())
+        nodes = tuple(node.index for node in self._cluster.nodes)
+        return (self._schema.version, nodes, self._cluster.tablets.version, self._cluster.descriptions.rewritten)
+
+    # ------------------------------------------------------------ system
+
+    def _node(self, node: Node) -> Row:
+        return {
+            "data_center": node.dc,
+            "host_id": node.host_id,
+            "rack": node.rack,
+            "release_version": _RELEASE,
+            "rpc_address": node.address,
+            "schema_version": self._schema.version,
+            "supported_features": "",
+            "tokens": {str(token) for token in node.tokens},
+        }
+
+    def _local(self, node: Node) -> Iterator[Row]:
+        yield self._node(node) | {
+            "key": "local",
+            "bootstrapped": "COMPLETED",
+            "broadcast_address": node.address,
+            "cluster_name": self._cluster.name,
+            "cql_version": _CQL_VERSION,
+            "gossip_generation": self._cluster.generations[0].time_ms // 1000,
+            "listen_address": node.address,
+            "native_protocol_version": "4",
+            "partitioner": MURMUR3_PARTITIONER,
+        }
+
+    def _peers(self, node: Node) -> Iterator[Row]:
+        for other in self._cluster.nodes:
+            if other.index != node.index:
+                yield self._node(other) | {"peer": other.address, "preferred_ip": other.address}
+
+    def _versions(self, node: Node) -> Iterator[Row]:
+        yield {"key": "local", "version": self._version, "build_mode": "embedded", "build_id": ""}
+
+    def _scylla_local(self, node: Node) -> Iterator[Row]:
+        yield {"key": "scylla_cpu_sharding_algorithm", "value": "biased-token-round-robin"}
+
+    @property
+    def _version(self) -> str:
+        old = self._cluster.descriptions.version
+        return f"{_VERSION if old is None else old + '.0'}-embedded"
+
+    # ------------------------------------------------------------ system_schema
+
+    def _all_tables(self) -> Iterator[Table]:
+        for keyspace in self._schema.keyspaces.values():
+            yield from keyspace.tables.values()
+
+    def _keyspaces(self, node: Node) -> Iterator[Row]:
+        for keyspace in self._schema.keyspaces.values():
+            yield {"keyspace_name": keyspace.name, **keyspace.options}
+
+    def _tables(self, node: Node) -> Iterator[Row]:
+        for table in self._all_tables():
+            extensions = {} if table.cdc is None else {"cdc": extension_bytes(table.cdc)}
+            yield {
+                "dclocal_read_repair_chance": 0.0,
+                "read_repair_chance": 0.0,
+                **{name: value for name, value in table.options.items() if name != "tombstone_gc"},
+                "keyspace_name": table.keyspace,
+                "table_name": table.name,
+                "extensions": extensions,
+                "flags": {"compound"},
+                "id": table.id,
+            }
+
+    def _columns(self, node: Node) -> Iterator[Row]:
+        for table in self._all_tables():
+            for column in table.columns:
+                order = "none" if column.kind != "clustering" else "desc" if column.descending else "asc"
+                yield {
+                    "keyspace_name": table.keyspace,
+                    "table_name": table.name,
+                    "column_name": column.name,
+                    "clustering_order": order,
+                    "column_name_bytes": column.name.encode(),
+                    "kind": column.kind,
+                    "position": column.position,
+                    "type": column.type.name,
+                }
+
+    def _types(self, node: Node) -> Iterator[Row]:
+        for keyspace in self._schema.keyspaces.values():
+            for udt in keyspace.types.values():
+                if isinstance(udt, UdtType):
+                    yield {
+                        "keyspace_name": keyspace.name,
+                        "type_name": udt.type_name,
+                        "field_names": udt.field_names,
+                        "field_types": [kind.name for kind in udt.field_types],
+                    }
+
+    def _dropped_columns(self, node: Node) -> Iterator[Row]:
+        for table in self._all_tables():
+            for name, (kind, timestamp) in table.dropped.items():
+                yield {
+                    "keyspace_name": table.keyspace,
+                    "table_name": table.name,
+                    "column_name": name,
+                    "dropped_time": timestamp // 1000,
+                    "type": kind.name,
+                }
+
+    def _scylla_tables(self, node: Node) -> Iterator[Row]:
+        for table in self._all_tables():
+            yield {
+                "keyspace_name": table.keyspace,
+                "table_name": table.name,
+                "partitioner": CDC_PARTITIONER if table.is_cdc_log else None,
+                "version": table.version,
+            }
+
+    def _scylla_keyspaces(self, node: Node) -> Iterator[Row]:
+        for keyspace in self._schema.keyspaces.values():
+            if keyspace.tablets is not None:
+                yield {"keyspace_name": keyspace.name, "initial_tablets": keyspace.tablets}
+
+    # ------------------------------------------------------------ CDC generations and stream sets
+
+    def _listed(self, times: list[int] | None) -> list[Generation]:
+        """Return the generations that a description table lists."""
+        return [generation for generation in self._cluster.generations if generation.time_ms in (times or ())]
+
+    def _generation_timestamps(self, node: Node) -> Iterator[Row]:
+        for generation in self._listed(self._cluster.descriptions.v2):
+            yield {"key": "timestamps", "time": generation.time_ms}
+
+    def _streams(self, node: Node) -> Iterator[Row]:
+        for generation in self._listed(self._cluster.descriptions.v2):
+            for entry in generation.entries:
+                yield {"time": generation.time_ms, "range_end": entry.range_end, "streams": set(entry.streams)}
+
+    def _legacy_streams(self, node: Node) -> Iterator[Row]:
+        for generation in self._listed(self._cluster.descriptions.legacy):
+            yield {"time": generation.time_ms, "streams": set(generation.streams)}
+
+    def _cdc_local(self, node: Node) -> Iterator[Row]:
+        if self._cluster.descriptions.rewritten:
+            yield {"key": "rewritten"}
+
+    def _tablet_timestamps(self, node: Node) -> Iterator[Row]:
+        for streams in self._cluster.tablets:
+            for each in streams.sets:
+                yield {"keyspace_name": streams.keyspace, "table_name": streams.table, "timestamp": each.time_ms}
+
+    def _tablet_streams(self, node: Node) -> Iterator[Row]:
+        for table in self._cluster.tablets:
+            for each, state, streams in table.changes():
+                for stream in streams:
+                    yield {
+                        "keyspace_name": table.keyspace,
+                        "table_name": table.table,
+                        "timestamp": each.time_ms,
+                        "stream_state": state,
+                        "stream_id": stream,
+                    }
+
+
+def _store(table: Table, rows: Iterable[Row]) -> TableStore:
+    """Return a store that holds these rows; columns not named are null."""
+    store = TableStore(table, table_token(table))
+    position = position_maker(table)
+    for key, clustering, cells in _encoded(table, rows):
+        partition = store.partitions.get(key)
+        if partition is None:
+            partition = PackedPartition(key, (store.token(key), key_bytes(key)), table)
+            store.add(partition)
+        assert isinstance(partition, PackedPartition)
+        partition.append(position(clustering), join_row([*key, *clustering, *cells]), (0, 0, None))
+    return store
+
+
+def _encoded(table: Table, rows: Iterable[Row]) -> Iterator[tuple[Key, Key, list[bytes | None]]]:
+    """Yield each row as encoded partition key, clustering key and other columns."""
+    partition_depth, key_depth = len(table.partition_key), len(table.partition_key) + len(table.clustering_key)
+    for row in rows:
+        cells = [None if (v := row.get(c.name)) is None else c.type.encode(v) for c in table.columns]
+        keys = [cell or b"" for cell in cells[:key_depth]]
+        yield tuple(keys[:partition_depth]), tuple(keys[partition_depth:]), cells[key_depth:]

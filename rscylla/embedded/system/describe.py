@@ -1,0 +1,235 @@
+"""DESCRIBE: the schema as CQL text. Layout follows Scylla's ``cql3/statements/describe_statement.cc``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from ..cdclog.options import option_map
+from ..cluster.topology import Cluster
+from ..cql import ast
+from ..errors import InvalidRequest
+from ..result import ColumnSpec, RowsResult
+from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, Table
+from ..storage.partitions import join_row
+from ..types import TEXT, ListType, MapType, UdtType, quote_name
+
+__all__ = ["create_table_text", "describe"]
+
+_SNITCH: Final = "org.apache.cassandra.locator.SimpleSnitch"
+_PARTITIONER: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
+_LOG_HEAD: Final = (
+    "/* Do NOT execute this statement! It's only for informational purposes.\n"
+    "   A CDC log table is created automatically with its base table.\n\n"
+)
+_LOG_TAIL: Final = "\n\n*/"
+
+# (keyspace, type, name, statement); the last is left out of lists
+Item = tuple[str, str, str, str]
+
+
+def describe(
+    schema: Schema, cluster: Cluster, statement: ast.Describe, current: str | None, system: frozenset[str]
+) -> RowsResult:
+    """Return the rows of a DESCRIBE statement. Raises InvalidRequest for a name that is not there."""
+    if statement.what == "cluster":
+        return _cluster(cluster, current)
+    describing = _Describing(schema, statement, current, system)
+    listed = statement.what in ("keyspaces", "tables", "types", "functions", "aggregates")
+    names = ["keyspace_name", "type", "name"] + ([] if listed else ["create_statement"])
+    specs = tuple(ColumnSpec("system", "describe", name, TEXT) for name in names)
+    rows = [join_row([text.encode() for text in item[: len(names)]]) for item in describing.items()]
+    return RowsResult(specs, rows)
+
+
+def _cluster(cluster: Cluster, current: str | None) -> RowsResult:
+    values = {"cluster": cluster.name, "partitioner": _PARTITIONER, "snitch": _SNITCH}
+    specs = [ColumnSpec("system", "describe", name, TEXT) for name in values]
+    cells = [value.encode() for value in values.values()]
+    if current is not None:
+        ownership = MapType(TEXT, ListType(TEXT, frozen=True), frozen=True)
+        specs.append(ColumnSpec("system", "describe", "range_ownership", ownership))
+        cells.append(ownership.encode({str(token): [node.address] for node in cluster.nodes for token in node.tokens}))
+    return RowsResult(tuple(specs), [join_row(cells)])
+
+
+class _Describing:
+    def __init__(self, schema: Schema, statement: ast.Describe, current: str | None, system: frozenset[str]) -> None:
+        self._schema = schema
+        self._statement = statement
+        self._current = current
+        self._system = system
+
+    def items(self) -> Iterable[Item]:
+        what = self._statement.what
+        if what == "keyspaces":
+            return [(name, "keyspace", name, "") for name in sorted(self._schema.keyspaces)]
+        if what in ("tables", "types", "functions", "aggregates"):
+            return list(self._list(what))
+        if what in ("schema", "full schema"):
+            names = [n for n in sorted(self._schema.keyspaces) if what == "full schema" or n not in self._system]
+            return [item for name in names for item in self._keyspace(self._schema.keyspaces[name])]
+        return self._one(what)
+
+    def _list(self, what: str) -> Iterator[Item]:
+        for keyspace in self._places():
+            if what == "tables":
+                for name in sorted(keyspace.tables):
+                    if not self._is_attached_log(keyspace, keyspace.tables[name]):
+                        yield (keyspace.name, "table", name, "")
+            elif what == "types":
+                for name in sorted(keyspace.types):
+                    yield (keyspace.name, "type", name, "")
+
+    def _places(self) -> list[Keyspace]:
+        """The keyspace in use, or all of them."""
+        if self._current is not None:
+            return [self._find_keyspace(self._current)]
+        return [self._schema.keyspaces[name] for name in sorted(self._schema.keyspaces)]
+
+    def _find_keyspace(self, name: str) -> Keyspace:
+        found = self._schema.keyspaces.get(name)
+        if found is None:
+            raise InvalidRequest(f"'{name}' not found in keyspaces")
+        return found
+
+    def _one(self, what: str) -> list[Item]:
+        name, place = self._statement.name, self._statement.keyspace
+        if what in ("keyspace", "only keyspace"):
+            wanted = place or name or self._current
+            if wanted is None:
+                raise InvalidRequest("Not in any keyspace. Name one, or USE it")
+            items = self._keyspace(self._find_keyspace(wanted))
+            return list(items) if what == "keyspace" else [next(items)]
+        if what == "" and place is None and name in self._schema.keyspaces:
+            return list(self._keyspace(self._schema.keyspaces[name]))
+        wanted = place or self._current
+        if wanted is None or name is None:
+            raise InvalidRequest(
+                f"'{name}' not found in keyspaces" if what == "" else "No keyspace specified and no current keyspace"
+            )
+        keyspace = self._find_keyspace(wanted)
+        if what in ("", "table") and name in keyspace.tables:
+            return self._table(keyspace, keyspace.tables[name])
+        if what in ("", "type") and name in keyspace.types:
+            return [_type_item(keyspace.types[name])]
+        label = what.capitalize() if what else "Element"
+        raise InvalidRequest(f"{label} '{name}' not found in keyspace '{wanted}'")
+
+    def _keyspace(self, keyspace: Keyspace) -> Iterator[Item]:
+        options = keyspace.options
+        text = (
+            f"CREATE KEYSPACE {quote_name(keyspace.name)} WITH replication = {_map(options['replication'])}"
+            f" AND durable_writes = {str(options['durable_writes']).lower()}{self._tablets(keyspace)};"
+        )
+        yield (keyspace.name, "keyspace", keyspace.name, text)
+        for udt in _by_use(keyspace):
+            yield _type_item(udt)
+        for name in sorted(keyspace.tables):
+            if not self._is_attached_log(keyspace, keyspace.tables[name]):
+                yield from self._table(keyspace, keyspace.tables[name])
+
+    def _tablets(self, keyspace: Keyspace) -> str:
+        if "scylla_keyspaces" not in self._schema.keyspaces["system_schema"].tables or keyspace.name in self._system:
+            return ""  # a Scylla without tablets would not take the property
+        if keyspace.tablets is None:
+            return " AND tablets = {'enabled': false}"
+        if not keyspace.tablets:
+            return " AND tablets = {'enabled': true}"
+        return f" AND tablets = {{'initial': {keyspace.tablets}}}"
+
+    @staticmethod
+    def _is_attached_log(keyspace: Keyspace, table: Table) -> bool:
+        base = keyspace.tables.get(table.cdc_base or "")
+        return table.is_cdc_log and base is not None and base.cdc is not None and base.cdc.enabled
+
+    def _table(self, keyspace: Keyspace, table: Table) -> list[Item]:
+        internals = self._statement.internals
+        text = create_table_text(table, internals=internals)
+        if self._is_attached_log(keyspace, table):
+            return [(keyspace.name, "table", table.name, _LOG_HEAD + text + _LOG_TAIL)]
+        items = [(keyspace.name, "table", table.name, text)]
+        log = keyspace.tables.get(table.name + LOG_SUFFIX)
+        if log is not None and self._is_attached_log(keyspace, log):
+            full = f"{quote_name(keyspace.name)}.{quote_name(log.name)}"
+            alter = f"ALTER TABLE {full} WITH " + "\n    AND ".join(_properties(log)) + ";"
+            items.append((keyspace.name, "table", log.name, alter))
+        return items
+
+
+def _type_item(udt: Any) -> Item:
+    assert isinstance(udt, UdtType)
+    fields = zip(udt.field_names, udt.field_types, strict=True)
+    body = ",\n".join(f"    {quote_name(name)} {kind.name}" for name, kind in fields)
+    text = f"CREATE TYPE {quote_name(udt.keyspace)}.{quote_name(udt.type_name)} (\n{body}\n);"
+    return (udt.keyspace, "type", udt.type_name, text)
+
+
+def _by_use(keyspace: Keyspace) -> list[Any]:
+    """Return types so that each comes after those it is made of."""
+    out: list[Any] = []
+    left = [keyspace.types[name] for name in sorted(keyspace.types)]
+    while left:
+        ready = [t for t in left if not any(o is not t and t.references(keyspace.name, _name(o)) for o in left)]
+        out.extend(ready)
+        left = [t for t in left if t not in ready]
+    return out
+
+
+def _name(udt: Any) -> str:
+    return str(udt.type_name)
+
+
+def create_table_text(table: Table, *, internals: bool) -> str:
+    """Return the CREATE TABLE statement; with ``internals`` also the id and the columns dropped since."""
+    full = f"{quote_name(table.keyspace)}.{quote_name(table.name)}"
+    lone_key = len(table.partition_key) == 1 and not table.clustering_key
+    lines: list[str] = []
+    for column in table.columns:
+        suffix = " static" if column.kind == "static" else ""
+        if lone_key and column.kind == "partition_key":
+            suffix = " PRIMARY KEY"
+        if column.name == table.ttl_column:
+            suffix = " TTL"
+        lines.append(f"    {quote_name(column.name)} {column.type.name}{suffix}")
+    dropped = {n: d for n, d in table.dropped.items() if n not in table.by_name} if internals else {}
+    lines += [f"    {quote_name(name)} {kind.name}" for name, (kind, _) in dropped.items()]
+    if not lone_key:
+        partition = ", ".join(quote_name(column.name) for column in table.partition_key)
+        if len(table.partition_key) > 1:
+            partition = f"({partition})"
+        keys = ", ".join([partition, *(quote_name(column.name) for column in table.clustering_key)])
+        lines.append(f"    PRIMARY KEY ({keys})")
+    options = _properties(table)
+    if table.clustering_key:
+        order = ", ".join(f"{quote_name(c.name)} {'DESC' if c.descending else 'ASC'}" for c in table.clustering_key)
+        options.insert(0, f"CLUSTERING ORDER BY ({order})")
+    if internals:
+        options.insert(0, f"ID = {table.id}")
+    text = f"CREATE TABLE {full} (\n" + ",\n".join(lines) + "\n) WITH " + "\n    AND ".join(options) + ";"
+    for name, (_, timestamp) in dropped.items():
+        text += f"\nALTER TABLE {full} DROP {quote_name(name)} USING TIMESTAMP {timestamp};"
+    return text
+
+
+def _properties(table: Table) -> list[str]:
+    out = [f"{name} = {_literal(table.options[name])}" for name in sorted(table.options)]
+    if table.cdc is not None:
+        out.append(f"cdc = {_map(option_map(table.cdc))}")
+    return out
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, dict):
+        return _map(value)
+    if isinstance(value, str):
+        return _text(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _map(value: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{_text(k)}: {_text(value[k])}" for k in sorted(value)) + "}"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,587 @@
+"""What every CQL type can do, and the types that are made of others: list, set, map, tuple, UDT, vector."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from ..cql.names import quote_name
+from ..errors import InvalidRequest
+from .vint import pack_vint, read_vint
+
+__all__ = ["CqlType", "ListType", "MapType", "SetType", "TupleType", "UdtType", "VectorType"]
+
+_INT32: Final = struct.Struct(">i")
+_MARSHAL: Final = "org.apache.cassandra.db.marshal."
+_pack_length = _INT32.pack
+
+
+def short_string(text: str) -> bytes:
+    """Return the [string] of the native protocol: uint16 length and UTF-8."""
+    raw = text.encode()
+    return struct.pack(">H", len(raw)) + raw
+
+
+class CqlType:
+    """A CQL type: its name, its place in the protocol, and its values.
+
+    Immutable, hashable and safe to share between threads. An encoded value is the content of a protocol [bytes], never
+    null. ``encode`` takes natural Python values and raises InvalidRequest for others; ``decode`` gives them back:
+
+    - timestamp: int milliseconds since the epoch; date: int days since the epoch; time: int nanoseconds since midnight
+      (these ranges exceed Python's own classes; ``encode`` takes ``datetime``, ``date`` and ``time`` too, naive = UTC);
+    - inet: ``ipaddress`` objects (``encode`` takes str too); duration: :class:`~.natives.Duration`;
+    - list and vector: list; tuple: tuple; UDT: dict; set: frozenset and map: dict, or a list of elements or pairs when
+      the element type holds a list, map, UDT or vector (Python cannot hash those).
+
+    An empty content, which CQL allows for every native type, decodes to None except for text, ascii and blob.
+    """
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """CQL text of the type, as ``system_schema`` shows it."""
+        raise NotImplementedError
+
+    @property
+    def wire(self) -> bytes:
+        """The [option] of the native protocol v4."""
+        raise NotImplementedError
+
+    @property
+    def marshal_name(self) -> str:
+        """The class name that Cassandra's storage uses, which stands in custom types and old schema tables."""
+        raise NotImplementedError
+
+    @property
+    def is_frozen(self) -> bool:
+        """True when a value is written and read as one cell."""
+        return True
+
+    @property
+    def is_multicell(self) -> bool:
+        """True for a collection or UDT whose elements are cells of their own."""
+        return not self.is_frozen
+
+    @property
+    def fixed_size(self) -> int | None:
+        """Bytes of every value inside a vector, None if values there carry their length."""
+        return None
+
+    @property
+    def is_hashable(self) -> bool:
+        """Whether decoded values can be dict keys."""
+        return True
+
+    def freeze(self) -> CqlType:
+        """Return the type with one cell a value, inner types included."""
+        return self
+
+    def encode(self, value: Any) -> bytes:
+        raise NotImplementedError
+
+    def decode(self, data: bytes) -> Any:
+        raise NotImplementedError
+
+    def sort_key(self, data: bytes) -> Any:
+        """Return a key that Python orders as CQL orders values of this type (ascending)."""
+        raise NotImplementedError
+
+    def validate(self, data: bytes) -> None:
+        """Raise InvalidRequest if *data* is not a value of this type."""
+        self.normalize(data)
+
+    def normalize(self, data: bytes) -> bytes:
+        """Return *data* validated, in the form that is stored: sets and maps in element order without repeats."""
+        raise NotImplementedError
+
+    def references(self, keyspace: str, type_name: str) -> bool:
+        """Whether the UDT ``keyspace.type_name`` occurs in this type."""
+        return False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def bad_value(cql_type: CqlType, reason: str) -> InvalidRequest:
+    """Return the error for bytes or a value that is not of *cql_type*; the text carries no value."""
+    return InvalidRequest(f"marshaling error: Validation failed for type {cql_type.name}: {reason}")
+
+
+def _read_count(cql_type: CqlType, data: bytes) -> int:
+    if len(data) < 4:
+        raise bad_value(cql_type, f"got {len(data)} bytes, needed 4 for the number of elements")
+    (count,) = _INT32.unpack_from(data)
+    # Each element has at least its length, which bounds what a hostile count can make us allocate.
+    if count < 0 or count * 4 > len(data):
+        raise bad_value(cql_type, f"impossible number of elements {count} in {len(data)} bytes")
+    return int(count)
+
+
+def _read_parts(cql_type: CqlType, data: bytes, start: int, limit: int) -> list[bytes | None]:
+    """Return up to *limit* length-prefixed parts from *start*; the data must end with the last one read."""
+    parts: list[bytes | None] = []
+    end = len(data)
+    while start < end and len(parts) < limit:
+        if start + 4 > end:
+            raise bad_value(cql_type, "data ends inside an element length")
+        (size,) = _INT32.unpack_from(data, start)
+        start += 4
+        if size < 0:
+            parts.append(None)
+        elif start + size > end:
+            raise bad_value(cql_type, "data ends inside an element")
+        else:
+            parts.append(data[start : start + size])
+            start += size
+    if start != end:
+        raise bad_value(cql_type, f"{end - start} unexpected extraneous bytes after the value")
+    return parts
+
+
+def _no_nulls(cql_type: CqlType, parts: list[bytes | None]) -> list[bytes]:
+    if None in parts:
+        raise InvalidRequest(f"null is not supported inside collections, in a value of type {cql_type.name}")
+    return parts  # type: ignore[return-value]  # proved by the line above
+
+
+def _join(parts: Iterable[bytes | None]) -> bytes:
+    """Return the parts, each behind its int32 length; None becomes length -1."""
+    return b"".join(b"\xff\xff\xff\xff" if p is None else _pack_length(len(p)) + p for p in parts)
+
+
+def _null_first(cql_type: CqlType, part: bytes | None) -> tuple[Any, ...]:
+    return () if part is None else (cql_type.sort_key(part),)
+
+
+def _frozen_name(text: str, frozen: bool) -> str:
+    return f"frozen<{text}>" if frozen else text
+
+
+def _marshal(cls: str, *parts: str) -> str:
+    return f"{_MARSHAL}{cls}({','.join(parts)})"
+
+
+@attrs.frozen
+class _Collection(CqlType):
+    """What list, set and map share. The frozen flag comes last so that ``ListType(INT)`` is the non-frozen one."""
+
+    @property
+    def is_hashable(self) -> bool:
+        return False
+
+
+@attrs.frozen
+class ListType(_Collection):
+    """``list<element>``; elements are always frozen."""
+
+    element: CqlType
+    frozen: bool = False
+
+    @property
+    def name(self) -> str:
+        return _frozen_name(f"list<{self.element.name}>", self.frozen)
+
+    @property
+    def wire(self) -> bytes:
+        return b"\x00\x20" + self.element.wire
+
+    @property
+    def marshal_name(self) -> str:
+        inner = _marshal("ListType", self.element.marshal_name)
+        return _marshal("FrozenType", inner) if self.frozen else inner
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.frozen
+
+    def freeze(self) -> ListType:
+        return ListType(self.element.freeze(), frozen=True)
+
+    def split(self, data: bytes) -> list[bytes]:
+        """Return the encoded elements."""
+        count = _read_count(self, data)
+        parts = _read_parts(self, data, 4, count)
+        if len(parts) != count:
+            raise bad_value(self, f"announced {count} elements, found {len(parts)}")
+        return _no_nulls(self, parts)
+
+    def join(self, items: Iterable[bytes]) -> bytes:
+        """Return the encoded value of these encoded elements."""
+        parts = list(items)
+        return _pack_length(len(parts)) + _join(parts)
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+            raise bad_value(self, f"cannot encode {type(value).__name__}")
+        return self.join([self.element.encode(item) for item in value])
+
+    def decode(self, data: bytes) -> Any:
+        return [self.element.decode(item) for item in self.split(data)]
+
+    def sort_key(self, data: bytes) -> Any:
+        return [self.element.sort_key(item) for item in self.split(data)]
+
+    def normalize(self, data: bytes) -> bytes:
+        return self.join([self.element.normalize(item) for item in self.split(data)])
+
+    def references(self, keyspace: str, type_name: str) -> bool:
+        return self.element.references(keyspace, type_name)
+
+
+@attrs.frozen
+class SetType(_Collection):
+    """``set<element>``; stored in element order."""
+
+    element: CqlType
+    frozen: bool = False
+
+    @property
+    def name(self) -> str:
+        return _frozen_name(f"set<{self.element.name}>", self.frozen)
+
+    @property
+    def wire(self) -> bytes:
+        return b"\x00\x22" + self.element.wire
+
+    @property
+    def marshal_name(self) -> str:
+        inner = _marshal("SetType", self.element.marshal_name)
+        return _marshal("FrozenType", inner) if self.frozen else inner
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.frozen
+
+    @property
+    def is_hashable(self) -> bool:
+        return self.element.is_hashable
+
+    def freeze(self) -> SetType:
+        return SetType(self.element.freeze(), frozen=True)
+
+    def split(self, data: bytes) -> list[bytes]:
+        """Return the encoded elements in the order of *data*."""
+        count = _read_count(self, data)
+        parts = _read_parts(self, data, 4, count)
+        if len(parts) != count:
+            raise bad_value(self, f"announced {count} elements, found {len(parts)}")
+        return _no_nulls(self, parts)
+
+    def join(self, items: Iterable[bytes]) -> bytes:
+        """Return the encoded value of these encoded elements, sorted, repeats dropped."""
+        parts = sorted(set(items), key=self.element.sort_key)
+        return _pack_length(len(parts)) + _join(parts)
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+            raise bad_value(self, f"cannot encode {type(value).__name__}")
+        return self.join([self.element.encode(item) for item in value])
+
+    def decode(self, data: bytes) -> Any:
+        items = [self.element.decode(item) for item in self.split(data)]
+        return frozenset(items) if self.element.is_hashable else items
+
+    def sort_key(self, data: bytes) -> Any:
+        return [self.element.sort_key(item) for item in self.split(data)]
+
+    def normalize(self, data: bytes) -> bytes:
+        return self.join([self.element.normalize(item) for item in self.split(data)])
+
+    def references(self, keyspace: str, type_name: str) -> bool:
+        return self.element.references(keyspace, type_name)
+
+
+@attrs.frozen
+class MapType(_Collection):
+    """``map<key, value>``; stored in key order."""
+
+    key: CqlType
+    value: CqlType
+    frozen: bool = False
+
+    @property
+    def name(self) -> str:
+        return _frozen_name(f"map<{self.key.name}, {self.value.name}>", self.frozen)
+
+    @property
+    def wire(self) -> bytes:
+        return b"\x00\x21" + self.key.wire + self.value.wire
+
+    @property
+    def marshal_name(self) -> str:
+        inner = _marshal("MapType", self.key.marshal_name, self.value.marshal_name)
+        return _marshal("FrozenType", inner) if self.frozen else inner
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.frozen
+
+    def freeze(self) -> MapType:
+        return MapType(self.key.freeze(), self.value.freeze(), frozen=True)
+
+    def split(self, data: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the encoded (key, value) pairs in the order of *data*."""
+        count = _read_count(self, data)
+        parts = _no_nulls(self, _read_parts(self, data, 4, 2 * count))
+        if len(parts) != 2 * count:
+            raise bad_value(self, f"announced {count} entries, found {len(parts) // 2}")
+        return list(zip(parts[::2], parts[1::2], strict=True))
+
+    def join(self, pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """Return the encoded value of these encoded pairs, sorted by key; of equal keys the last one wins."""
+        entries = sorted(dict(pairs).items(), key=lambda pair: self.key.sort_key(pair[0]))
+        return _pack_length(len(entries)) + _join(part for pair in entries for part in pair)
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, Mapping):
+            value = value.items()
+        elif isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise bad_value(self, f"cannot encode {type(value).__name__}")
+        return self.join([(self.key.encode(key), self.value.encode(item)) for key, item in value])
+
+    def decode(self, data: bytes) -> Any:
+        pairs = [(self.key.decode(key), self.value.decode(value)) for key, value in self.split(data)]
+        return dict(pairs) if self.key.is_hashable else pairs
+
+    def sort_key(self, data: bytes) -> Any:
+        return [(self.key.sort_key(key), self.value.sort_key(value)) for key, value in self.split(data)]
+
+    def normalize(self, data: bytes) -> bytes:
+        return self.join([(self.key.normalize(key), self.value.normalize(value)) for key, value in self.split(data)])
+
+    def references(self, keyspace: str, type_name: str) -> bool:
+        return self.key.references(keyspace, type_name) or self.value.references(keyspace, type_name)
+
+
+@attrs.frozen
+class TupleType(CqlType):
+    """``tuple<...>``: always frozen; components may be null, and missing ones at the end read as null."""
+
+    items: tuple[CqlType, ...]
+
+    @property
+    def name(self) -> str:
+        return f"frozen<tuple<{', '.join(item.name for item in self.items)}>>"
+
+    @property
+    def wire(self) -> bytes:
+        return struct.pack(">HH", 0x31, len(self.items)) + b"".join(item.wire for item in self.items)
+
+    @property
+    def marshal_name(self) -> str:
+        return _marshal("TupleType", *(item.marshal_name for item in self.items))
+
+    @property
+    def is_hashable(self) -> bool:
+        return all(item.is_hashable for item in self.items)
+
+    def freeze(self) -> TupleType:
+        return TupleType(tuple(item.freeze() for item in self.items))
+
+    def split(self, data: bytes) -> list[bytes | None]:
+        """Return the encoded components, one for each item type."""
+        return _split_tuple(self, data, len(self.items))
+
+    def join(self, parts: Iterable[bytes | None]) -> bytes:
+        """Return the encoded value of these encoded components; trailing ones may be left out."""
+        return _join(parts)
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+            raise bad_value(self, f"cannot encode {type(value).__name__}")
+        return _encode_parts(self, self.items, list(value))
+
+    def decode(self, data: bytes) -> Any:
+        return tuple(_decode_parts(self.items, self.split(data)))
+
+    def sort_key(self, data: bytes) -> Any:
+        return tuple(map(_null_first, self.items, self.split(data)))
+
+    def normalize(self, data: bytes) -> bytes:
+        return _normalize_parts(self, self.items, data)
+
+    def references(self, keyspace: str, type_name: str) -> bool:
+        return any(item.references(keyspace, type_name) for item in self.items)
+
+
+@attrs.frozen
+class UdtType(CqlType):
+    """A user-defined type. Fields may be null; values written before a field was added read as null there."""
+
+    keyspace: str
+    type_name: str
+    field_names: tuple[str, ...]
+    field_types: tuple[CqlType, ...]
+    frozen: bool = False
+
+    @property
+    def items(self) -> tuple[CqlType, ...]:
+        """The field types, under the name that tuples use."""
+        return self.field_types
+
+    @property
+    def name(self) -> str:
+        return _frozen_name(quote_name(self.type_name), self.frozen)
+
+    @property
+    def wire(self) -> bytes:
+        head = struct.pack(">H", 0x30) + short_string(self.keyspace) + short_string(self.type_name)
+        fields = zip(self.field_names, self.field_types, strict=True)
+        return head + struct.pack(">H", len(self.field_names)) + b"".join(short_string(n) + t.wire for n, t in fields)
+
+    @property
+    def marshal_name(self) -> str:
+        fields = zip(self.field_names, self.field_types, strict=True)
+        parts = [f"{name.encode().hex()}:{cql_type.marshal_name}" for name, cql_type in fields]
+        inner = _marshal("UserType", self.keyspace, self.type_name.encode().hex(), *parts)
+        return _marshal("FrozenType", inner) if self.frozen else inner
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.frozen
+
+    @property
+    def is_hashable(self) -> bool:
+        return False
+
+    def freeze(self) -> UdtType:
+        types = tuple(item.freeze() for item in self.field_types)
+        return UdtType(self.keyspace, self.type_name, self.field_names, types, frozen=True)
+
+    def split(self, data: bytes) -> list[bytes | None]:
+        """Return the encoded fields, one for each declared field."""
+        return _split_tuple(self, data, len(self.field_types))
+
+    def join(self, parts: Iterable[bytes | None]) -> bytes:
+        """Return the encoded value of these encoded fields in declared order."""
+        return _join(parts)
+
+    def encode(self, value: Any) -> bytes:
+        """Encode a mapping of field names (missing ones are null) or a sequence in declared order."""
+        if isinstance(value, Mapping):
+            unknown = set(value) - set(self.field_names)
+            if unknown:
+                raise bad_value(self, f"no field {quote_name(min(unknown))}")
+            value = [value.get(field) for field in self.field_names]
+        elif isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise bad_value(self, f"cannot encode {type(value).__name__}")
+        return _encode_parts(self, self.field_types, list(value))
+
+    def decode(self, data: bytes) -> Any:
+        return dict(zip(self.field_names, _decode_parts(self.field_types, self.split(data)), strict=True))
+
+    def sort_key(self, data: bytes) -> Any:
+        return tuple(map(_null_first, self.field_types, self.split(data)))
+
+    def normalize(self, data: bytes) -> bytes:
+        return _normalize_parts(self, self.field_types, data)
+
+    def references(self, keyspace: str, type_name: str) -> bool:
+        if (self.keyspace, self.type_name) == (keyspace, type_name):
+            return True
+        return any(item.references(keyspace, type_name) for item in self.field_types)
+
+
+def _split_tuple(cql_type: CqlType, data: bytes, size: int) -> list[bytes | None]:
+    parts = _read_parts(cql_type, data, 0, size)
+    return parts + [None] * (size - len(parts))
+
+
+def _encode_parts(cql_type: CqlType, types: tuple[CqlType, ...], values: list[Any]) -> bytes:
+    if len(values) > len(types):
+        raise bad_value(cql_type, f"expected {len(types)} components, got {len(values)}")
+    return _join([None if v is None else t.encode(v) for t, v in zip(types, values, strict=False)])
+
+
+def _decode_parts(types: tuple[CqlType, ...], parts: list[bytes | None]) -> list[Any]:
+    return [None if p is None else t.decode(p) for t, p in zip(types, parts, strict=True)]
+
+
+def _normalize_parts(cql_type: CqlType, types: tuple[CqlType, ...], data: bytes) -> bytes:
+    # The number of components is kept: a short tuple is stored short.
+    parts = _read_parts(cql_type, data, 0, len(types))
+    return _join([None if p is None else t.normalize(p) for t, p in zip(types, parts, strict=False)])
+
+
+@attrs.frozen
+class VectorType(CqlType):
+    """``vector<element, dimension>``: elements side by side, each behind a vint length if its size is not fixed."""
+
+    element: CqlType
+    dimension: int
+
+    @property
+    def name(self) -> str:
+        return f"vector<{self.element.name}, {self.dimension}>"
+
+    @property
+    def wire(self) -> bytes:
+        return b"\x00\x00" + short_string(self.marshal_name)
+
+    @property
+    def marshal_name(self) -> str:
+        return f"{_MARSHAL}VectorType({self.element.marshal_name}, {self.dimension})"
+
+    @property
+    def fixed_size(self) -> int | None:
+        size = self.element.fixed_size
+        return None if size is None else size * self.dimension
+
+    @property
+    def is_hashable(self) -> bool:
+        return False
+
+    def freeze(self) -> VectorType:
+        return VectorType(self.element.freeze(), self.dimension)
+
+    def split(self, data: bytes) -> list[bytes]:
+        """Return the encoded elements."""
+        size = self.element.fixed_size
+        if size is not None:
+            if len(data) != size * self.dimension:
+                raise bad_value(self, f"expected {size * self.dimension} bytes, got {len(data)}")
+            return [data[at : at + size] for at in range(0, len(data), size)]
+        parts, at = [], 0
+        for _ in range(self.dimension):
+            try:
+                length, at = read_vint(data, at)
+            except ValueError as error:
+                raise bad_value(self, str(error)) from None
+            if at + length > len(data):
+                raise bad_value(self, "data ends inside an element")
+            parts.append(data[at : at + length])
+            at += length
+        if at != len(data):
+            raise bad_value(self, f"{len(data) - at} unexpected extraneous bytes after the value")
+        return parts
+
+    def join(self, items: Iterable[bytes]) -> bytes:
+        """Return the encoded value of these encoded elements."""
+        parts = list(items)
+        if len(parts) != self.dimension:
+            raise bad_value(self, f"expected {self.dimension} elements, got {len(parts)}")
+        if self.element.fixed_size is not None:
+            return b"".join(parts)
+        return b"".join(pack_vint(len(part)) + part for part in parts)
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+            raise bad_value(self, f"cannot encode {type(value).__name__}")
+        return self.join([self.element.encode(item) for item in value])
+
+    def decode(self, data: bytes) -> Any:
+        return [self.element.decode(item) for item in self.split(data)]
+
+    def sort_key(self, data: bytes) -> Any:
+        return [self.element.sort_key(item) for item in self.split(data)]
+
+    def normalize(self, data: bytes) -> bytes:
+        return self.join([self.element.normalize(item) for item in self.split(data)])
+
+    def references(self, keyspace: str, type_name: str) -> bool:
+        return self.element.references(keyspace, type_name)

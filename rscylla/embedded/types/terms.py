@@ -1,0 +1,329 @@
+"""Terms of a statement turned into the encoded values of a known type."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from ..cql import ast
+from ..cql.names import quote_name
+from ..errors import InvalidRequest
+from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .literals import parse_date, parse_duration, parse_time, parse_timestamp
+from .natives import (
+    ASCII,
+    BIGINT,
+    BLOB,
+    BOOLEAN,
+    COUNTER,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    DURATION,
+    FLOAT,
+    INET,
+    INT,
+    SMALLINT,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMEUUID,
+    TINYINT,
+    UUID,
+    VARINT,
+    NativeType,
+)
+from .typetext import parse_type
+
+__all__ = ["UNSET", "Unset", "default_type", "is_assignable", "is_compatible", "resolve", "term_bytes"]
+
+
+class Unset:
+    """A bind value that was sent as "not set" (length -2)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+
+_MAX_FLOAT: Final = float.fromhex("0x1.fffffep127")
+
+BindFn = Callable[[ast.Marker, CqlType], "bytes | Unset | None"]
+CallFn = Callable[[ast.Call, CqlType], "bytes | None"]
+
+# Which constants a type takes. Source: Scylla ``cql3/expr/prepare_expr.cc``, untyped_constant_test_assignment.
+_ACCEPTED: Final[dict[str, frozenset[NativeType]]] = {
+    "string": frozenset((ASCII, TEXT, INET, TIMESTAMP, DATE, TIME)),
+    "integer": frozenset(
+        (BIGINT, COUNTER, DECIMAL, DOUBLE, FLOAT, INT, SMALLINT, TIMESTAMP, DATE, TINYINT, VARINT),
+    ),
+    "uuid": frozenset((UUID, TIMEUUID)),
+    "float": frozenset((DECIMAL, DOUBLE, FLOAT)),
+    "boolean": frozenset((BOOLEAN,)),
+    "blob": frozenset((BLOB,)),
+    "duration": frozenset((DURATION,)),
+}
+_WIDER: Final[dict[CqlType, tuple[CqlType, ...]]] = {
+    TINYINT: (SMALLINT, INT, BIGINT, VARINT, FLOAT, DOUBLE, DECIMAL),
+    SMALLINT: (INT, BIGINT, VARINT, FLOAT, DOUBLE, DECIMAL),
+    INT: (BIGINT, VARINT, DOUBLE, DECIMAL),
+    BIGINT: (VARINT, DECIMAL),
+    VARINT: (DECIMAL,),
+    FLOAT: (DOUBLE,),
+}
+
+
+def _read_float(text: str, largest: float) -> float:
+    value = float(text)
+    # Only a written infinity is one: a number too large is refused rather than changed.
+    if not text.lstrip("-").startswith("i") and abs(value) > largest:
+        raise ValueError
+    return value
+
+
+_READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
+    **dict.fromkeys((BIGINT, COUNTER, INT, SMALLINT, TINYINT, VARINT), int),
+    DOUBLE: lambda text: _read_float(text, sys.float_info.max),
+    FLOAT: lambda text: _read_float(text, _MAX_FLOAT),
+    **dict.fromkeys((TEXT, ASCII, INET), str),
+    DECIMAL: Decimal,
+    BOOLEAN: lambda text: text.lower() == "true",
+    BLOB: bytes.fromhex,
+    TIMESTAMP: parse_timestamp,
+    DATE: parse_date,
+    TIME: parse_time,
+    DURATION: parse_duration,
+}
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def default_type(term: Any) -> CqlType | None:
+    """Return the type of a term whose place does not tell it, as for function arguments; None if it has none.
+
+    Integers are int, bigint or varint by their size. Source: Scylla ``cql3/expr/prepare_expr.cc``.
+    """
+    if isinstance(term, ast.Cast):
+        return _hint(term.type_text, None)
+    if not isinstance(term, ast.Constant):
+        return None
+    if term.kind == "integer":
+        digits = term.text.lstrip("-0") or "0"
+        value = int(digits) if len(digits) < 20 else 1 << 64
+        value = -value if term.text.startswith("-") else value
+        return INT if -(1 << 31) <= value < 1 << 31 else BIGINT if -(1 << 63) <= value < 1 << 63 else VARINT
+    kinds: dict[str, CqlType] = {
+        "string": TEXT,
+        "float": DOUBLE,
+        "boolean": BOOLEAN,
+        "uuid": UUID,
+        "blob": BLOB,
+        "duration": DURATION,
+    }
+    return kinds.get(term.kind)
+
+
+def is_compatible(source: CqlType, target: CqlType) -> bool:
+    """Tell whether an encoded value of *source* is a value of *target* as it stands."""
+    if source.freeze() == target.freeze() or target is BLOB:
+        return True
+    return (source, target) in ((ASCII, TEXT), (TIMEUUID, UUID), (TIMESTAMP, BIGINT))
+
+
+def is_assignable(term: Any, cql_type: CqlType) -> bool:
+    """Tell whether a term may stand where a value of *cql_type* is wanted, going by its outer form only."""
+    match term:
+        case ast.Constant():
+            if term.kind == "null":
+                return cql_type is not COUNTER
+            return isinstance(cql_type, NativeType) and cql_type in _ACCEPTED[term.kind]
+        case ast.Cast():
+            hinted = _hint(term.type_text, cql_type)
+            return is_compatible(hinted, cql_type) or cql_type in _WIDER.get(hinted, ())
+        case ast.Marker() | ast.Call():
+            return True
+    fitting: dict[type, tuple[type, ...]] = {
+        ast.ListTerm: (ListType, VectorType),
+        ast.SetTerm: (SetType,) if getattr(term, "items", ()) else (SetType, MapType),
+        ast.MapTerm: (MapType,),
+        ast.TupleTerm: (TupleType,),
+        ast.UdtTerm: (UdtType,),
+    }
+    return isinstance(cql_type, fitting.get(type(term), ()))
+
+
+def term_bytes(cql_type: CqlType, term: Any, *, receiver: str = "") -> bytes | None:
+    """Return the encoded value of a term without markers and calls, None for null.
+
+    Args:
+        cql_type: The type of the place the term stands in.
+        term: A term of :mod:`.ast`.
+        receiver: Name of the column or variable, for error messages.
+
+    Raises:
+        InvalidRequest: The term is not of the type, or it holds a marker or a call.
+    """
+
+    def bind(marker: ast.Marker, _: CqlType) -> bytes | None:
+        raise InvalidRequest("bind variables cannot be used here, write a constant")
+
+    def call(function: ast.Call, _: CqlType) -> bytes | None:
+        raise InvalidRequest(f"the function {function.name} cannot be called here, write a constant")
+
+    result = resolve(term, cql_type, bind, call, receiver=receiver)
+    return None if isinstance(result, Unset) else result
+
+
+def resolve(term: Any, cql_type: CqlType, bind: BindFn, call: CallFn, *, receiver: str = "") -> bytes | Unset | None:
+    """Return the encoded value of any term, None for null, UNSET for a marker that is bound to "not set".
+
+    Args:
+        term: A term of :mod:`.ast`.
+        cql_type: The type of the place the term stands in.
+        bind: Gives the value bound to a marker. It is validated and put into stored form here.
+        call: Gives the value of a function call, already of the wanted type.
+        receiver: Name of the column or variable, for error messages.
+
+    Raises:
+        InvalidRequest: A part of the term is not of its type; null or UNSET inside a collection.
+    """
+    return _Resolver(bind, call, receiver).value(term, cql_type)
+
+
+class _Resolver:
+    def __init__(self, bind: BindFn, call: CallFn, receiver: str) -> None:
+        self._bind = bind
+        self._call = call
+        self._receiver = receiver
+
+    def _mismatch(self, what: str, cql_type: CqlType) -> InvalidRequest:
+        place = f' for "{self._receiver}"' if self._receiver else ""
+        return InvalidRequest(f"Invalid {what}{place} of type {cql_type.name}")
+
+    def value(self, term: Any, cql_type: CqlType) -> bytes | Unset | None:
+        match term:
+            case ast.Constant():
+                return self._constant(term, cql_type)
+            case ast.Marker():
+                bound = self._bind(term, cql_type)
+                return cql_type.normalize(bound) if isinstance(bound, bytes) else bound
+            case ast.Call():
+                return self._call(term, cql_type)
+            case ast.Cast():
+                return self._cast(term, cql_type)
+        return self._compound(term, cql_type)
+
+    def _constant(self, term: ast.Constant, cql_type: CqlType) -> bytes | None:
+        if term.kind == "null":
+            if cql_type is COUNTER:
+                raise InvalidRequest("Invalid null value for counter increment/decrement")
+            return None
+        if not isinstance(cql_type, NativeType) or cql_type not in _ACCEPTED[term.kind]:
+            raise self._mismatch(f"{_KIND_NAMES[term.kind]} constant", cql_type)
+        if term.kind == "uuid":
+            return self._uuid(term.text, cql_type)
+        try:
+            return cql_type.encode(_READERS[cql_type](term.text))
+        except (ValueError, InvalidOperation) as error:
+            reason = f": {error}" if cql_type in (TIMESTAMP, DATE, TIME, DURATION) else ""
+            raise InvalidRequest(
+                self._mismatch(f"{_KIND_NAMES[term.kind]} constant", cql_type).message + reason
+            ) from None
+
+    def _uuid(self, text: str, cql_type: CqlType) -> bytes:
+        if not _UUID.fullmatch(text):
+            raise self._mismatch("UUID constant", cql_type)
+        data = bytes.fromhex(text.replace("-", ""))
+        cql_type.validate(data)
+        return data
+
+    def _cast(self, term: ast.Cast, cql_type: CqlType) -> bytes | Unset | None:
+        hinted = _hint(term.type_text, cql_type)
+        value = self.value(term.term, hinted)
+        if not isinstance(value, bytes) or is_compatible(hinted, cql_type):
+            return value
+        if cql_type in _WIDER.get(hinted, ()):
+            return cql_type.encode(hinted.decode(value))
+        raise self._mismatch(f"value of type {hinted.name}", cql_type)
+
+    def _compound(self, term: Any, cql_type: CqlType) -> bytes | None:
+        # Collections, tuples and UDTs: each kind of literal fits one or two kinds of type.
+        match term, cql_type:
+            case ast.ListTerm(), ListType() | VectorType():
+                return cql_type.join([self._element(item, cql_type.element) for item in term.items])
+            case ast.SetTerm(), SetType():
+                return cql_type.join([self._element(item, cql_type.element) for item in term.items])
+            case ast.SetTerm(), MapType() if not term.items:
+                return cql_type.join([])
+            case ast.MapTerm(), MapType():
+                pairs = [(self._element(k, cql_type.key), self._element(v, cql_type.value)) for k, v in term.items]
+                return cql_type.join(pairs)
+            case ast.TupleTerm(), TupleType():
+                return self._tuple(term, cql_type)
+            case ast.UdtTerm(), UdtType():
+                return self._udt(term, cql_type)
+        raise self._mismatch(f"{_TERM_NAMES.get(type(term), 'term')} literal", cql_type)
+
+    def _element(self, term: Any, cql_type: CqlType) -> bytes:
+        value = self.value(term, cql_type)
+        if value is None:
+            raise InvalidRequest("null is not supported inside collections")
+        if isinstance(value, Unset):
+            raise InvalidRequest("unset value is not supported inside collections")
+        return value
+
+    def _component(self, term: Any, cql_type: CqlType, what: str) -> bytes | None:
+        value = self.value(term, cql_type)
+        if isinstance(value, Unset):
+            raise InvalidRequest(f"Invalid unset value for {what}")
+        return value
+
+    def _tuple(self, term: ast.TupleTerm, cql_type: TupleType) -> bytes:
+        if len(term.items) > len(cql_type.items):
+            raise self._mismatch(f"tuple literal: {len(term.items)} components are too many", cql_type)
+        parts = zip(term.items, cql_type.items, strict=False)
+        return cql_type.join([self._component(t, c, f"tuple component {at}") for at, (t, c) in enumerate(parts)])
+
+    def _udt(self, term: ast.UdtTerm, cql_type: UdtType) -> bytes:
+        given = dict(term.fields)
+        unknown = [name for name in given if name not in cql_type.field_names]
+        if unknown:
+            raise self._mismatch(f"user type literal: there is no field {quote_name(unknown[0])}", cql_type)
+        parts: list[bytes | None] = []
+        for name, field_type in zip(cql_type.field_names, cql_type.field_types, strict=True):
+            parts.append(self._component(given[name], field_type, f"field {name}") if name in given else None)
+        return cql_type.join(parts)
+
+
+_KIND_NAMES: Final = {
+    "string": "STRING",
+    "integer": "INTEGER",
+    "float": "FLOAT",
+    "boolean": "BOOLEAN",
+    "uuid": "UUID",
+    "blob": "HEX",
+    "duration": "DURATION",
+}
+_TERM_NAMES: Final[dict[type, str]] = {
+    ast.ListTerm: "list",
+    ast.SetTerm: "set",
+    ast.MapTerm: "map",
+    ast.TupleTerm: "tuple",
+    ast.UdtTerm: "user type",
+}
+
+
+def _hint(type_text: str, receiver: CqlType | None) -> CqlType:
+    """Return the type of a hint; a UDT can be named only where a value of that very type is expected."""
+
+    def lookup(name: str) -> UdtType:
+        if isinstance(receiver, UdtType) and name.rpartition(".")[2] == receiver.type_name:
+            return receiver
+        raise InvalidRequest(f"Unknown type {name} in a type hint")
+
+    return parse_type(type_text, lookup)

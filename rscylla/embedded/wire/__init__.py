@@ -1,0 +1,1 @@
+"""The native protocol: frames, connections and sockets, with TLS and compression."""

@@ -1,0 +1,252 @@
+"""Answers and events of the native protocol as bytes: results, errors, SUPPORTED, pushed events.
+
+A page of rows leaves as two pieces, a small head and the joined rows, so that a large page is copied once only.
+Source: CQL binary protocol v4 (sections 4.2 and 9), Scylla `docs/dev/protocol-extensions.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from ..errors import CqlError
+from ..result import (
+    ColumnSpec,
+    Prepared,
+    Result,
+    RowsResult,
+    SchemaChange,
+    SetKeyspaceResult,
+    VoidResult,
+)
+from .frame import HEADER, Opcode
+
+__all__ = [
+    "ColumnsMetadata",
+    "MetadataCache",
+    "error_frame",
+    "frame",
+    "prepared_frame",
+    "result_pieces",
+    "schema_event",
+    "status_event",
+    "supported_frame",
+    "topology_event",
+]
+
+_INT: Final = struct.Struct(">i")
+_TWO_INTS: Final = struct.Struct(">ii")
+_THREE_INTS: Final = struct.Struct(">iii")
+
+_VOID, _ROWS, _SET_KEYSPACE, _PREPARED, _SCHEMA_CHANGE = range(1, 6)
+
+_GLOBAL_SPEC: Final = 0x01
+_MORE_PAGES: Final = 0x02
+_NO_METADATA: Final = 0x04
+_METADATA_CHANGED: Final = 0x08
+
+_EVENT_STREAM: Final = -1
+_KNOWN_METADATA: Final = 512  # column lists kept; more than the statements of any test suite prepare at a time
+
+
+def frame(version: int, stream: int, opcode: int, body: bytes = b"", flags: int = 0) -> bytes:
+    """Return a whole answer frame."""
+    return HEADER.pack(0x80 | version, flags, stream, opcode, len(body)) + body
+
+
+def string(text: str) -> bytes:
+    """Return a protocol [string]: 16-bit length and UTF-8."""
+    data = text.encode()
+    return struct.pack(">H", len(data)) + data
+
+
+def short_bytes(data: bytes) -> bytes:
+    return struct.pack(">H", len(data)) + data
+
+
+def string_list(items: Sequence[str]) -> bytes:
+    return struct.pack(">H", len(items)) + b"".join(map(string, items))
+
+
+# ---------------------------------------------------------------- result metadata
+
+
+@attrs.frozen
+class ColumnsMetadata:
+    """The column part of a result's metadata. ``id`` changes whenever a name, type or table in it changes."""
+
+    count: int
+    flags: int
+    body: bytes
+    id: bytes
+
+
+class MetadataCache:
+    """Encoded metadata by column tuple. Keyed by identity: a prepared statement hands out the same tuple each time.
+
+    Bounded; the oldest entry leaves first. For the loop thread only.
+    """
+
+    def __init__(self) -> None:
+        # The tuple is kept with its entry: an id is only unique as long as its object lives.
+        self._entries: dict[int, tuple[tuple[ColumnSpec, ...], ColumnsMetadata]] = {}
+
+    def get(self, columns: tuple[ColumnSpec, ...]) -> ColumnsMetadata:
+        entry = self._entries.get(id(columns))
+        if entry is not None:
+            return entry[1]
+        metadata = _encode_columns(columns)
+        if len(self._entries) >= _KNOWN_METADATA:
+            del self._entries[next(iter(self._entries))]
+        self._entries[id(columns)] = (columns, metadata)
+        return metadata
+
+
+def _encode_columns(columns: tuple[ColumnSpec, ...]) -> ColumnsMetadata:
+    tables = {(column.keyspace, column.table) for column in columns}
+    flags = 0
+    parts: list[bytes] = []
+    if len(tables) == 1:
+        flags = _GLOBAL_SPEC
+        keyspace, table = next(iter(tables))
+        parts += (string(keyspace), string(table))
+    for column in columns:
+        if not flags:
+            parts += (string(column.keyspace), string(column.table))
+        parts += (string(column.name), column.type.wire)
+    body = b"".join(parts)
+    digest = hashlib.md5(_INT.pack(len(columns)) + body, usedforsecurity=False).digest()
+    return ColumnsMetadata(len(columns), flags, body, digest)
+
+
+# ---------------------------------------------------------------- results
+
+
+def result_pieces(
+    result: Result,
+    version: int,
+    stream: int,
+    cache: MetadataCache,
+    *,
+    skip_metadata: bool = False,
+    metadata_id: bytes | None = None,
+) -> tuple[bytes, bytes]:
+    """Return a RESULT frame as (head, rows); the second piece is empty for all but rows.
+
+    Args:
+        skip_metadata: The client says it knows the columns.
+        metadata_id: Which columns it knows, when SCYLLA_USE_METADATA_ID was negotiated: metadata is then left out only
+            if that is still right, and sent along with its new id otherwise.
+    """
+    if isinstance(result, RowsResult):
+        return _rows_pieces(result, version, stream, cache, skip_metadata, metadata_id)
+    if isinstance(result, VoidResult):
+        body = _INT.pack(_VOID)
+    elif isinstance(result, SetKeyspaceResult):
+        body = _INT.pack(_SET_KEYSPACE) + string(result.keyspace)
+    else:
+        body = _INT.pack(_SCHEMA_CHANGE) + _schema_change(result)
+    return frame(version, stream, Opcode.RESULT, body), b""
+
+
+def _rows_pieces(
+    result: RowsResult, version: int, stream: int, cache: MetadataCache, skip: bool, known_id: bytes | None
+) -> tuple[bytes, bytes]:
+    rows = b"".join(result.rows)
+    head = _metadata(cache.get(result.columns), result.paging_state, skip, known_id) + _INT.pack(len(result.rows))
+    size = 4 + len(head) + len(rows)
+    return HEADER.pack(0x80 | version, 0, stream, Opcode.RESULT, size) + _INT.pack(_ROWS) + head, rows
+
+
+def _metadata(columns: ColumnsMetadata, paging_state: bytes | None, skip: bool, known_id: bytes | None) -> bytes:
+    changed = known_id is not None and known_id != columns.id
+    flags = columns.flags
+    body = columns.body
+    if skip and not changed:
+        flags, body = _NO_METADATA, b""
+    elif changed:
+        flags |= _METADATA_CHANGED
+        body = short_bytes(columns.id) + body
+    if paging_state is not None:
+        flags |= _MORE_PAGES
+        body = _INT.pack(len(paging_state)) + paging_state + body
+    return _TWO_INTS.pack(flags, columns.count) + body
+
+
+def prepared_frame(
+    prepared: Prepared, version: int, stream: int, cache: MetadataCache, *, with_metadata_id: bool
+) -> bytes:
+    """Return the answer to PREPARE: id, bind variables with the partition key's places among them, result columns."""
+    columns = cache.get(prepared.columns or ())
+    variables = cache.get(prepared.variables)
+    parts = [_INT.pack(_PREPARED), short_bytes(prepared.id)]
+    if with_metadata_id:
+        parts.append(short_bytes(columns.id))
+    if version >= 4:
+        parts.append(_THREE_INTS.pack(variables.flags, variables.count, len(prepared.pk_indexes)))
+        parts += [struct.pack(">H", index) for index in prepared.pk_indexes]
+    else:
+        parts.append(_TWO_INTS.pack(variables.flags, variables.count))
+    parts.append(variables.body)
+    if prepared.columns is None:
+        parts.append(_TWO_INTS.pack(_NO_METADATA, 0))
+    else:
+        parts.append(_TWO_INTS.pack(columns.flags, columns.count) + columns.body)
+    return frame(version, stream, Opcode.RESULT, b"".join(parts))
+
+
+def supported_frame(version: int, stream: int, options: Mapping[str, Sequence[str]]) -> bytes:
+    """Return SUPPORTED, a string multimap."""
+    parts = [struct.pack(">H", len(options))]
+    parts += [string(key) + string_list(values) for key, values in options.items()]
+    return frame(version, stream, Opcode.SUPPORTED, b"".join(parts))
+
+
+def error_frame(version: int, stream: int, error: CqlError) -> bytes:
+    """Return ERROR with the extra fields that some codes carry."""
+    body = _INT.pack(error.code) + string(_fit(error.message)) + error.extra
+    return frame(version, stream, Opcode.ERROR, body)
+
+
+def _fit(message: str) -> str:
+    """Return the message cut to what a [string] can carry."""
+    data = message.encode()
+    return message if len(data) <= 0xFFFF else data[:0xFFFF].decode(errors="ignore")
+
+
+# ---------------------------------------------------------------- events
+
+
+def schema_event(version: int, change: SchemaChange) -> bytes:
+    return _event(version, string("SCHEMA_CHANGE") + _schema_change(change))
+
+
+def topology_event(version: int, change: str, address: str, port: int) -> bytes:
+    """Return TOPOLOGY_CHANGE; ``change`` is NEW_NODE or REMOVED_NODE."""
+    return _event(version, string("TOPOLOGY_CHANGE") + string(change) + _inet(address, port))
+
+
+def status_event(version: int, change: str, address: str, port: int) -> bytes:
+    """Return STATUS_CHANGE; ``change`` is UP or DOWN."""
+    return _event(version, string("STATUS_CHANGE") + string(change) + _inet(address, port))
+
+
+def _event(version: int, body: bytes) -> bytes:
+    return frame(version, _EVENT_STREAM, Opcode.EVENT, body)
+
+
+def _schema_change(change: SchemaChange) -> bytes:
+    names: Iterable[str] = (change.change, change.target, change.keyspace)
+    if change.target != "KEYSPACE":
+        names = (*names, change.name)
+    return b"".join(map(string, names))
+
+
+def _inet(address: str, port: int) -> bytes:
+    packed = ipaddress.ip_address(address).packed
+    return bytes((len(packed),)) + packed + _INT.pack(port)

@@ -1,0 +1,226 @@
+"""The server on its sockets: one asyncio loop, one listener per node, one `Connection` per client socket.
+
+Everything here runs on the loop's thread, and so does the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import attrs
+
+from ..faults.board import FaultBoard
+from ..result import BindValue, Prepared, QueryParams, Result, SchemaChange
+from . import answer
+from .answer import MetadataCache
+from .compression import Compressor
+from .connection import Connection
+from .frame import SUPPORTED_VERSIONS, Values
+
+__all__ = ["EngineLike", "Listener", "NodeLike", "Server", "ServerOptions"]
+
+_HANDSHAKE_S: Final = 10.0  # how long TLS may take to begin
+_GOODBYE_S: Final = 2.0  # and to end
+_TURNS: Final = 5
+
+
+class EngineLike(Protocol):
+    """What the wire asks of the engine. Called on the loop's thread only; errors are `CqlError`."""
+
+    schema_listeners: list[Callable[[SchemaChange], None]]
+
+    def prepare(self, text: str, keyspace: str | None) -> Prepared: ...
+
+    def get(self, statement_id: bytes) -> Prepared: ...
+
+    def execute(self, prepared: Prepared, values: Values, params: QueryParams) -> Result: ...
+
+    def query(self, text: str, values: Values, params: QueryParams) -> Result: ...
+
+    def batch(
+        self, kind: str, items: list[tuple[Prepared | str, Sequence[BindValue]]], params: QueryParams
+    ) -> Result: ...
+
+
+class NodeLike(Protocol):
+    """What the wire shows of a node."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def host_id(self) -> uuid.UUID: ...
+
+    @property
+    def shards(self) -> int: ...
+
+    @property
+    def ignore_msb(self) -> int: ...
+
+
+@attrs.frozen
+class ServerOptions:
+    """How the wire behaves.
+
+    ``users``: name to password; None lets everyone in. ``max_frame``: bytes of a request body. ``shard_aware``: tell
+    clients about shards, as Scylla does. ``metadata_id``: offer SCYLLA_USE_METADATA_ID. ``compression``: compress
+    answers to clients that agreed on it. Their requests may be compressed either way, where lz4 is installed: drivers
+    complain about a server that offers nothing. ``tls``: speak TLS only. ``max_waiting``: bytes of all large requests
+    that are on their way in at a time.
+    """
+
+    users: Mapping[str, str] | None = attrs.field(default=None, repr=False)
+    max_frame: int = 256 * 1024 * 1024
+    max_connections: int = 8192
+    shard_aware: bool = True
+    metadata_id: bool = True
+    compression: bool = False
+    tls: ssl.SSLContext | None = None
+    max_waiting: int = 1024 * 1024 * 1024
+
+
+@attrs.define(eq=False)
+class Listener:
+    """A node's listening socket, its clients, and how many of them each shard has.
+
+    ``held``: requests are taken and not answered. ``delay_s``: each takes so much longer. ``closed``: clients that were
+    accepted before the socket was closed, and come to be known only now, are cut.
+    """
+
+    node: NodeLike
+    socket: asyncio.Server | None = None
+    port: int = 0
+    connections: set[Connection] = attrs.field(factory=set)
+    shard_loads: list[int] = attrs.field(factory=list)
+    held: bool = False
+    closed: bool = False
+    delay_s: float = 0.0
+
+
+class Server:
+    """All nodes of one cluster on one event loop. Every method must be called on that loop's thread."""
+
+    def __init__(self, engine: EngineLike, options: ServerOptions, faults: FaultBoard | None = None) -> None:
+        self.engine = engine
+        self.options = options
+        self.faults = faults or FaultBoard(lambda _table: True)
+        self.waiting = 0
+        """Bytes that large requests, of which a part has come, will need."""
+        frames = options.max_frame
+        self.compressor = Compressor(frames) if options.compression else Compressor.if_installed(frames)
+        self.metadata = MetadataCache()
+        self._listeners: dict[int, Listener] = {}
+        engine.schema_listeners.append(self._on_schema_change)
+
+    @property
+    def connection_count(self) -> int:
+        return sum(len(listener.connections) for listener in self._listeners.values())
+
+    async def listen(self, node: NodeLike, port: int) -> int:
+        """Open a node's socket and return its port; 0 lets the system choose. Raises OSError if it is taken."""
+        listener = Listener(node, shard_loads=[0] * node.shards)
+        loop = asyncio.get_running_loop()
+        tls = self.options.tls
+        listener.socket = await loop.create_server(
+            lambda: Connection(self, listener),
+            node.address,
+            port,
+            backlog=512,
+            ssl=tls,
+            ssl_handshake_timeout=_HANDSHAKE_S if tls else None,
+            ssl_shutdown_timeout=_GOODBYE_S if tls else None,
+        )
+        listener.port = listener.socket.sockets[0].getsockname()[1]
+        self._listeners[node.index] = listener
+        return listener.port
+
+    def hang_up(self, node_index: int) -> None:
+        """Close a node's socket and cut its clients. A node that is not listening is left as it is."""
+        listener = self._listeners.pop(node_index, None)
+        if listener is None:
+            return
+        listener.closed = True
+        if listener.socket is not None:
+            listener.socket.close()
+        for connection in list(listener.connections):
+            connection.abort()
+
+    def listens(self, node_index: int) -> bool:
+        """Return whether a node's socket is open."""
+        return node_index in self._listeners
+
+    def pace(self, node_index: int, *, held: bool, delay_s: float = 0.0) -> None:
+        """Let a node answer nothing for now, or late, or as usual. A node that is not listening is left as it is."""
+        listener = self._listeners.get(node_index)
+        if listener is None:
+            return
+        listener.held, listener.delay_s = held, delay_s
+        if not held:
+            for connection in list(listener.connections):
+                connection.go_on()
+
+    async def stop_accepting(self, node_index: int) -> None:
+        """Let no more clients in, and those that were just being let in become connections.
+
+        asyncio loses the sockets of clients whose server is closed while it accepts them.
+        """
+        listener = self._listeners.get(node_index)
+        if listener is None or listener.socket is None:
+            return
+        for accepting in listener.socket.sockets:
+            asyncio.get_running_loop().remove_reader(accepting.fileno())
+        await _turns()
+
+    async def close_all(self) -> None:
+        """Hang up all nodes; no socket is left open when this returns."""
+        for index in list(self._listeners):
+            await self.stop_accepting(index)
+        self.close()
+        await _turns()
+
+    def close(self) -> None:
+        """Hang up all nodes."""
+        for index in list(self._listeners):
+            self.hang_up(index)
+
+    def announce_topology(self, change: str, node: NodeLike, port: int) -> None:
+        """Push TOPOLOGY_CHANGE to every client that asked for it; ``change`` is NEW_NODE or REMOVED_NODE."""
+        self._push("TOPOLOGY_CHANGE", lambda version: answer.topology_event(version, change, node.address, port))
+
+    def announce_status(self, change: str, node: NodeLike, port: int) -> None:
+        """Push STATUS_CHANGE to every client that asked for it; ``change`` is UP or DOWN."""
+        self._push("STATUS_CHANGE", lambda version: answer.status_event(version, change, node.address, port))
+
+    def _on_schema_change(self, change: SchemaChange) -> None:
+        self._push("SCHEMA_CHANGE", lambda version: answer.schema_event(version, change))
+
+    def _push(self, kind: str, encode: Callable[[int], bytes]) -> None:
+        clients = [
+            connection
+            for listener in self._listeners.values()
+            for connection in listener.connections
+            if kind in connection.event_kinds
+        ]
+        if not clients:
+            return
+        frames = {version: encode(version) for version in SUPPORTED_VERSIONS}
+        # Later, not now: the request that caused the event is answered first.
+        asyncio.get_running_loop().call_soon(_deliver, clients, frames)
+
+
+async def _turns() -> None:
+    """Give the loop the turns that it takes to accept a client, or to cut one and close its socket."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
+def _deliver(clients: Sequence[Connection], frames: Mapping[int, bytes]) -> None:
+    for client in clients:
+        client.push(frames[client.version])
