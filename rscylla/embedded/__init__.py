@@ -1,6 +1,21 @@
 """An embedded Scylla for development and tests: CQL over the native protocol on loopback, with CDC.
 
-It imports nothing else of rscylla, so that it cannot share the client's mistakes.
+It imports nothing else of rscylla, so that it cannot share the client's mistakes. Its rooms, each of which imports only
+rooms below it::
+
+    facade, process, __main__   what owners start, use, change and stop
+    durability                  what outlives the process: a log of all changes, snapshots, the data directory
+    wire                        the native protocol: frames, connections, sockets
+    engine                      statements compiled and carried out
+    faults                      what is broken on purpose
+    system                      system tables and DESCRIBE
+    cdclog, cluster             rows of CDC logs; nodes, generations, stream sets
+    storage                     partitions, mutations, and how two writes become one
+    schema                      keyspaces, tables, their properties
+    result                      what the engine hands the wire
+    types                       CQL types and values
+    cql                         CQL text to a tree: grammar, lexer, parser
+    errors, clock               the ground
 """
 
 from __future__ import annotations

@@ -19,6 +19,9 @@ GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event",
 GROUND += ("rscylla._streamid", "rscylla._json", "rscylla._retry", "rscylla._shards", "rscylla._letters")
 GROUND += ("rscylla.abc",)
 
+EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
+EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
+
 ALLOWED: dict[str, tuple[str, ...]] = {
     # room: the modules of ours that it may import, by prefix; its own are always allowed
     "rscylla.errors": (),
@@ -58,6 +61,38 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.spark": (*GROUND, "rscylla.cdc"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
     "cursorstore": GROUND,
+    "rscylla.embedded.errors": (),
+    "rscylla.embedded.clock": (),
+    "rscylla.embedded.cql": EMBEDDED_GROUND,
+    "rscylla.embedded.types": (*EMBEDDED_GROUND, "rscylla.embedded.cql"),
+    "rscylla.embedded.result": ("rscylla.embedded.types",),
+    "rscylla.embedded.schema": (*EMBEDDED_GROUND, "rscylla.embedded.types"),
+    "rscylla.embedded.storage": (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema"),
+    "rscylla.embedded.cdclog": EMBEDDED_TABLES,
+    "rscylla.embedded.cluster": EMBEDDED_TABLES,
+    "rscylla.embedded.system": (
+        *EMBEDDED_TABLES,
+        "rscylla.embedded.cql",
+        "rscylla.embedded.cdclog",
+        "rscylla.embedded.cluster",
+        "rscylla.embedded.result",
+    ),
+    "rscylla.embedded.engine": (
+        *EMBEDDED_TABLES,
+        "rscylla.embedded.cql",
+        "rscylla.embedded.cdclog",
+        "rscylla.embedded.cluster",
+        "rscylla.embedded.system",
+        "rscylla.embedded.result",
+    ),
+    "rscylla.embedded.durability": (*EMBEDDED_TABLES, "rscylla.embedded.engine", "rscylla.embedded.result"),
+    "rscylla.embedded.faults": (
+        *EMBEDDED_TABLES,
+        "rscylla.embedded.cql",
+        "rscylla.embedded.cluster",
+        "rscylla.embedded.result",
+    ),
+    "rscylla.embedded.wire": (*EMBEDDED_GROUND, "rscylla.embedded.result", "rscylla.embedded.faults"),
     "rscylla.embedded": (),
     "rscylla.testing": (*GROUND, "cursorstore"),
     "rscylla.testing.plugin": ("rscylla.testing", "rscylla.embedded"),
