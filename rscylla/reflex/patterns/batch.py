@@ -184,7 +184,7 @@ class _Batch(Finishing[_Batches]):
     def _deliver(self, events: list[Event], fate: Fate) -> None:
         series = self.series
         try:
-            self._fn(events, fate)
+            self._fn(list(events), fate)  # a list of its own, which it may consume
         except Exception as error:
             if is_expected(error):
                 raise
