@@ -269,7 +269,10 @@ class Committing(Protocol):
     """
 
     def begin(self, scope: RunScope) -> None:
-        """Called at the start of each run, before the consumer is reset and the cursor read."""
+        """Called at the start of each run, before the consumer is reset and the cursor read.
+
+        If it raises, the run ends and the consumer is not stopped: it may be at work in another run.
+        """
 
     def progress(self, cursor: str) -> None:
         """Commit *cursor* once all events before it are done. Called by the thread of the run."""

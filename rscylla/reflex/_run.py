@@ -121,7 +121,7 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
         except BaseException as error:
             spec.series.activity.end()
             try:
-                left = _put_away(spec, at.client)
+                left = _put_away(spec, at)
             finally:  # also after an interrupt
                 scope.end()
             failure = _ended(spec, scope, at, error, left)
@@ -137,6 +137,8 @@ class _Place:
     stage: str = "reset"
     event: Event | None = None
     client: StreamClient | None = None
+    refused: bool = False
+    """The consumer did not begin this run; what it has under way belongs to another one, and is not stopped."""
 
 
 def _drive(spec: Spec, scope: Scope, lane: Lane, at: _Place) -> NoReturn:
@@ -144,7 +146,11 @@ def _drive(spec: Spec, scope: Scope, lane: Lane, at: _Place) -> NoReturn:
     consumer, fate, series, clock, stop = spec.consumer, spec.fate, spec.series, spec.clock, scope.stop
     committing = consumer if isinstance(consumer, Committing) else None
     if committing is not None:
-        committing.begin(scope)
+        try:
+            committing.begin(scope)
+        except Exception:
+            at.refused = True
+            raise
     if isinstance(consumer, Resetter):
         consumer.reset()
     at.stage = "get_cursor"
@@ -257,7 +263,7 @@ def _in_short(error: BaseException) -> str:
     return str(error) if isinstance(error, RscyllaError) else type(error).__name__
 
 
-def _put_away(spec: Spec, client: StreamClient | None) -> list[tuple[str, Exception]]:
+def _put_away(spec: Spec, at: _Place) -> list[tuple[str, Exception]]:
     """Stop the consumer, close the stream, flush the store, each whatever the others do; return what failed."""
     failed: list[tuple[str, Exception]] = []
 
@@ -271,10 +277,11 @@ def _put_away(spec: Spec, client: StreamClient | None) -> list[tuple[str, Except
 
     with ExitStack() as last_first:  # so that an interrupt in one step does not keep the others from running either
         last_first.callback(attempt, "flush", partial(_flush, spec))
-        if client is not None:
-            last_first.callback(attempt, "close", client.close)
+        if at.client is not None:
+            last_first.callback(attempt, "close", at.client.close)
             last_first.callback(spec.series.closed)
-        last_first.callback(attempt, "stop", spec.stop)
+        if not at.refused:
+            last_first.callback(attempt, "stop", spec.stop)
     return failed
 
 

@@ -531,6 +531,31 @@ def test_poison_in_a_batch_becomes_a_letter_by_the_fallback_and_the_rest_is_cons
     assert bench.cursor == "e4"
 
 
+@pytest.mark.parametrize("consume", [list.clear, list.pop, list.reverse])
+def test_a_function_may_consume_its_list_and_the_fallback_still_gets_all(consume: Callable[[list[Event]], Any]) -> None:
+    bench, single = Bench(events(3)), RecordingConsumer()
+
+    def work(batch: Sequence[Event], fate: Any) -> None:
+        assert isinstance(batch, list)
+        consume(batch)
+        raise ValueError("halfway")
+
+    assert isinstance(bench.run(batch(NAME, work, size=3, fallback=single, registry=bench.registry)), HeadReached)
+    assert (single.ids, bench.cursor) == (["e1", "e2", "e3"], "e3")
+    assert bench.sample("reflex_consumer_error_count") == 3
+
+
+def test_a_function_that_consumes_its_list_is_counted_and_named_by_what_it_was_given() -> None:
+    bench = Bench(events(3))
+
+    def work(batch: Sequence[Event], fate: Any) -> None:
+        assert isinstance(batch, list)
+        batch.clear()
+
+    assert isinstance(bench.run(batch(NAME, work, size=3, registry=bench.registry)), HeadReached)
+    assert (bench.cursor, bench.sample("rscylla_consumed_events_total")) == ("e3", 3)
+
+
 def test_a_failing_fallback_names_its_event() -> None:
     bench, batches = Bench(events(4)), Batches("e3")
     cause = ValueError()
@@ -844,6 +869,19 @@ def test_two_runs_at_once_are_refused_and_nothing_unfinished_is_passed(kind: str
     assert second.cursor == ""
     first.stop.set()
     first.end()
+
+
+@ALL
+def test_a_second_run_that_is_refused_leaves_the_first_at_work(kind: str) -> None:
+    first, second = Bench(events(2), to_head=False), Bench(events(2))
+    consumer = batch(NAME, lambda events, fate: None, size=1) if kind == "batch" else later(kind, first)
+    first.start(consumer)
+    soon(lambda: first.cursor == "e2")
+    assert isinstance(failure(second.run(consumer))[2], ConfigError)
+    first.stream.append(*events(4)[2:])
+    soon(lambda: first.cursor == "e4")
+    first.stop.set()
+    assert isinstance(first.end(), Stopped)
 
 
 @ALL
