@@ -21,7 +21,7 @@ class _Listener:
 
     def __init__(self, wanted: Callable[[Event], bool], stop: Stop) -> None:
         self.found: Event | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.ended = Stop()
         self._wanted = wanted
         self._stop = stop
@@ -33,17 +33,17 @@ class _Listener:
         """Open the stream at its head, and go on in a thread; an error is kept."""
         try:
             self._client = stream("", *options, StreamFromHead(), stop=self._stop)
+            self._thread.start()
         except Exception as error:  # noqa: BLE001 - raised if polling fails too
             self.error = error
             self.ended.set()
-        else:
-            self._thread.start()
 
     def close(self) -> None:
         """End the thread and close the stream."""
         self._stop.set()
-        if self._client is not None:
+        if self._thread.ident is not None:
             self._thread.join()
+        if self._client is not None:
             self._client.close()
 
     def _listen(self) -> None:
@@ -53,7 +53,7 @@ class _Listener:
                 item = self._client.recv()
                 if isinstance(item, Event) and self._wanted(item):
                     self.found = item
-        except Exception as error:  # noqa: BLE001 - raised if polling fails too
+        except BaseException as error:  # noqa: BLE001 - raised if polling fails too, an interrupt at once
             self.error = error
         finally:
             self.ended.set()
@@ -91,6 +91,7 @@ def await_event(
         TimeoutError: neither happened in time; a note tells which of them had failed.
         Stopped: *stop* was set.
         Exception: what *poll* raised, with what the stream raised as its cause.
+        BaseException: an interrupt, such as SystemExit, that *poll* or *event_filter* raised; at once.
         ConfigError: *timeout* or *every* is not more than zero.
     """
     if timeout <= timedelta() or every <= timedelta():
@@ -125,6 +126,8 @@ def _first(
     while True:
         if listener.found is not None:
             return listener.found
+        if listener.error is not None and not isinstance(listener.error, Exception):
+            raise listener.error
         stop.check()
         if failed is None:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -274,6 +275,31 @@ def test_an_interrupt_of_the_poll_closes_the_stream() -> None:
     wait = Wait(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         wait()
+    assert wait.stream.closed == 1
+
+
+@pytest.mark.parametrize("interrupt", [SystemExit(3), KeyboardInterrupt()])
+def test_an_interrupt_of_the_filter_is_raised_by_the_wait(interrupt: BaseException) -> None:
+    wait = Wait()
+    listening(wait)
+    wait.polls = [appearing(wait, event(1)), *[False] * 10, GeneratorExit("it polls without a pause")]
+
+    def exit_(_: Any) -> bool:
+        raise interrupt
+
+    with pytest.raises(type(interrupt)) as caught:
+        wait(event_filter=exit_)
+    assert caught.value is interrupt
+    assert wait.stream.closed == 1
+
+
+def test_a_listener_without_a_thread_to_be_had_closes_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    wait = Wait(False, True)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert wait() is None
     assert wait.stream.closed == 1
 
 
