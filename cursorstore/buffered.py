@@ -45,8 +45,9 @@ class BufferedCursorStore:
     error is kept and raised once, by the consumer's next ``set_cursor`` (which has buffered by then) or by ``flush``,
     and other consumers' cursors are written all the same. After ``CursorConflict`` and ``CursorRegression``, which no
     retry mends, the buffered cursor is dropped and the consumer must read its cursor again. ``set_cursor`` waits for
-    no write (only its first call reads), ``get_cursor`` counts what is buffered, and a cursor that is too low is
-    refused at once.
+    no write (only its first call reads), and a cursor that is too low is refused at once. ``get_cursor`` writes what is
+    buffered for its consumer before it reads, and raises what keeps that from being written: a cursor that was buffered
+    before a reset, or in an earlier tenure of a lease, counts no more.
 
     Args:
         inner: Where cursors go. It is closed together with this store.
@@ -82,10 +83,12 @@ class BufferedCursorStore:
 
     def get_cursor(self, consumer: str) -> str:
         slot = self._slot(consumer)
-        with self._lock:
-            if slot.pending is not None and slot.known is not None:
-                return self._codec.decode(slot.known)
         with slot.writing:
+            # What is buffered may be from before a reset, or from an earlier tenure of a lease. Only the inner store
+            # knows, so it decides whether that counts before it is asked where the consumer is.
+            if error := self._write(consumer, slot):
+                slot.error = None  # told by this
+                raise error
             known = self._load(consumer, slot)
         return self._codec.decode(known)
 
@@ -198,12 +201,15 @@ class BufferedCursorStore:
             with slot.writing:
                 self._write(consumer, slot)
 
-    def _write(self, consumer: str, slot: _Slot) -> None:
-        """Write what is pending; keep the error if that fails. Called with ``slot.writing`` held."""
+    def _write(self, consumer: str, slot: _Slot) -> Exception | None:
+        """Write what is pending. Called with ``slot.writing`` held.
+
+        An error is kept for the consumer, and returned if what was to be written is still pending.
+        """
         with self._lock:
             cursor = slot.pending
         if cursor is None:
-            return
+            return None
         try:
             self._inner.set_cursor(consumer, cursor)
         except CursorError as e:
@@ -214,11 +220,13 @@ class BufferedCursorStore:
             _log.warning("the cursor of consumer %r was not saved and stays buffered: %s", consumer, type(e).__name__)
             with self._lock:
                 slot.error = e
+            return e
         else:
             with self._lock:
                 slot.error = None
                 if slot.pending == cursor:  # else a later one came meanwhile
                     slot.pending = None
+        return None
 
     def _overlaid(self, consumer: str, slot: _Slot | None, record: CursorRecord | None) -> CursorRecord | None:
         if slot is None or slot.pending is None or slot.known is None:

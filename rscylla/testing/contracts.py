@@ -428,6 +428,18 @@ class SharedCursorStoreContract(EventCursorStoreContract, CursorAdminContract):
         other.flush()
         assert self.saved(consumer) == self.cursors[1]
 
+    def test_reset_counts_at_the_next_read_whatever_was_not_flushed(
+        self, store: CursorStore, other: CursorStore, consumer: str
+    ) -> None:
+        other.set_cursor(consumer, self.cursors[1])
+        other.flush()
+        other.set_cursor(consumer, self.cursors[2])
+        self.admin(store).reset_cursor(consumer, self.cursors[0], reason="replay")
+        assert other.get_cursor(consumer) == self.cursors[0]
+        other.set_cursor(consumer, self.cursors[1])
+        other.flush()
+        assert self.saved(consumer) == self.cursors[1]
+
     def test_two_resets_count_as_two(self, store: CursorStore, other: CursorStore, consumer: str) -> None:
         self.admin(store).reset_cursor(consumer, self.cursors[3], reason="one")
         self.admin(other).reset_cursor(consumer, self.cursors[1], reason="two")

@@ -432,6 +432,36 @@ def test_buffered_cursors_of_an_old_holder_are_dropped(world: World) -> None:
     assert world.cursor == "7"
 
 
+def test_what_was_buffered_in_an_earlier_tenure_is_not_read_in_the_next_one(world: World) -> None:
+    """Nothing wrote the buffer, or noticed that it cannot be written, while another holder was at work."""
+    (old, store), (new, working) = world.process("old"), world.process("new")
+    buffered = BufferedCursorStore(store, codec=CODEC, background=False, clock=ManualClock())
+    world.acquire(old)
+    buffered.set_cursor("c", "4")
+    buffered.flush()
+    buffered.set_cursor("c", "5")
+    old.blind = False
+    world.acquire(new)
+    assert working.get_cursor("c") == "4"
+    working.set_cursor("c", "90")
+    world.acquire(old)
+    assert buffered.get_cursor("c") == "90"
+    buffered.set_cursor("c", "91")
+    buffered.flush()
+    assert world.cursor == "91"
+
+
+def test_what_was_buffered_is_not_read_by_who_has_lost_the_lease(world: World) -> None:
+    lease, store = world.process()
+    buffered = BufferedCursorStore(store, codec=CODEC, background=False, clock=ManualClock())
+    world.acquire(lease)
+    buffered.set_cursor("c", "4")
+    lease.blind = False
+    lease.release()
+    with pytest.raises(LeaseLost):
+        buffered.get_cursor("c")
+
+
 def test_holder_that_comes_back_hears_no_more_of_what_its_last_tenure_could_not_save(world: World) -> None:
     (old, store), (new, working) = world.process("old"), world.process("new")
     buffered = BufferedCursorStore(store, codec=CODEC, background=False, clock=world.clock)
