@@ -7,14 +7,15 @@ from concurrent.futures import Future
 from typing import Literal
 
 from ..abc import Fate
+from ..base.statements import Replay
+from ..base.tables import Table, read_columns
 from ..cdc.driver import LogSession, Session, consistency_named
 from ..cdc.records import ChangeEvent
 from ..cdc.rows import Layout
 from ..clock import Clock, SystemClock
 from ..errors import CannotReplicate, ConfigError, TableNotFound
 from ..event import Event
-from .schema import Table, check_target, create_target, read_columns
-from .statements import Replay
+from .schema import check_target, create_target
 from .target import Target
 
 __all__ = ["Replicator", "Ttl"]

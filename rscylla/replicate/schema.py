@@ -1,83 +1,19 @@
-"""What the two tables look like, whether one can take the changes of the other, and how to make it."""
+"""Whether one table can take the changes of another, and how to make a table that can."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-import attrs
-
+from ..base.tables import Column, Table
 from ..cdc.driver import LogSession
 from ..cdc.pages import Type
 from ..cdc.query import quote_name
 from ..errors import CannotReplicate, TableNotFound
 
-__all__ = ["Column", "Table", "check_target", "create_target", "read_columns"]
+__all__ = ["check_target", "create_target"]
 
 _WORD = re.compile(r'"(?:[^"]|"")+"|\w+')
-
-
-@attrs.frozen
-class Column:
-    """A column of a base table. ``type`` is what the driver tells of it, ``type_text`` what the schema does."""
-
-    name: str
-    kind: str
-    position: int
-    type_text: str
-    descending: bool
-    type: Type = attrs.field(repr=False)
-
-    @property
-    def multicell(self) -> bool:
-        """Whether its parts are written one by one, so that there is no one time and TTL of the whole."""
-        return self.type.kind in ("list", "set", "map", "udt") and not self.type_text.startswith("frozen<")
-
-
-@attrs.frozen
-class Table:
-    """The columns of a table, key columns first and in their order."""
-
-    keyspace: str
-    name: str
-    columns: tuple[Column, ...]
-
-    @property
-    def full_name(self) -> str:
-        return f"{quote_name(self.keyspace)}.{quote_name(self.name)}"
-
-    def of_kind(self, *kinds: str) -> tuple[Column, ...]:
-        return tuple(c for c in self.columns if c.kind in kinds)
-
-    @property
-    def key(self) -> tuple[Column, ...]:
-        return self.of_kind("partition_key", "clustering")
-
-
-_KINDS = ("partition_key", "clustering", "static", "regular")
-
-
-def read_columns(session: LogSession, keyspace: str, table: str) -> Table | None:
-    """Return the table, None if there is none. Blocks.
-
-    Raises:
-        ConnectionFailed, QueryTimeout, QueryFailed: the cluster did not tell.
-    """
-    full_name = f"{quote_name(keyspace)}.{quote_name(table)}"
-    found = session.rows(
-        "SELECT column_name, kind, position, type, clustering_order FROM system_schema.columns "
-        "WHERE keyspace_name = %s AND table_name = %s",
-        (keyspace, table),
-        doing=f"looking up table {full_name}",
-    )
-    if not found:
-        return None
-    found.sort(key=lambda row: (_KINDS.index(row[1]) if row[1] in _KINDS else len(_KINDS), row[2], row[0]))
-    names = ", ".join(quote_name(row[0]) for row in found)
-    statement = session.prepare(f"SELECT {names} FROM {full_name}", page_size=1, doing=f"looking up {full_name}")
-    types = {column.name: column.type for column in statement.columns}
-    columns = (Column(name, kind, at, text, order == "desc", types[name]) for name, kind, at, text, order in found)
-    return Table(keyspace, table, tuple(columns))
 
 
 def check_target(source: Table, target: Table | None, *, names: tuple[str, str]) -> Table:

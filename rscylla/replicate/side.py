@@ -9,12 +9,12 @@ from functools import partial
 from itertools import groupby
 
 from .._retry import Backoff, retry
+from ..base.tables import Column, Table
 from ..cdc.driver import LogSession, LogStatement
 from ..cdc.pages import Page
 from ..cdc.query import quote_name
 from ..cdc.rows import Cells
 from ..clock import Clock, Stop
-from .schema import Column, Table
 
 __all__ = ["Group", "Key", "Row", "Side"]
 

@@ -13,11 +13,11 @@ from cassandra.policies import FallthroughRetryPolicy
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement
 
 from .._retry import Backoff, retry
+from ..base.statements import UNSET, Write
 from ..cdc.driver import Session, consistency_named, translate
 from ..clock import Clock, Stop
 from ..errors import QueryFailed, RscyllaError
 from ..reflex import current_lane
-from .statements import UNSET, Write
 
 __all__ = ["Target"]
 

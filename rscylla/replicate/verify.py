@@ -11,12 +11,13 @@ from typing import Any
 
 import attrs
 
+from ..base.tables import read_columns
 from ..cdc.driver import LogSession, Session, consistency_named
 from ..cdc.query import quote_name
 from ..cdc.rows import Cells, decoder_for
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, TableNotFound
-from .schema import check_target, read_columns
+from .schema import check_target
 from .side import Group, Key, Row, Side
 
 __all__ = ["Difference", "Verdict", "verify"]

@@ -57,8 +57,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "rscylla.cdc": GROUND,
     "rscylla.reflex": GROUND,
-    "rscylla.replicate": (*GROUND, "rscylla.cdc", "rscylla.reflex"),
-    "rscylla.spark": (*GROUND, "rscylla.cdc"),
+    "rscylla.base": (*GROUND, "rscylla.cdc"),
+    "rscylla.replicate": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex"),
+    "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
     "cursorstore": GROUND,
     "rscylla.embedded.errors": (),
@@ -132,7 +133,7 @@ PURE += (
     "rscylla.cdc.records",
     "rscylla.cdc.shards",
     "rscylla.cdc.doctor",
-    "rscylla.replicate.statements",
+    "rscylla.base.statements",
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")

@@ -8,11 +8,11 @@ import pytest
 from fakelog import columns_of
 
 import rscylla
+from rscylla.base.tables import Table
 from rscylla.cdc.rows import Layout
 from rscylla.cdc.topology import BaseColumn, TableInfo
 from rscylla.replicate import Replicator
 from rscylla.replicate.replicator import _MOST_LAYOUTS
-from rscylla.replicate.schema import Table
 
 BASE = (("pk", "partition_key", "int"),)
 TABLE = TableInfo(

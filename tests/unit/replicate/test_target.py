@@ -9,9 +9,9 @@ from cassandra import OperationTimedOut, Unauthorized
 from prometheus_client import CollectorRegistry
 
 import rscylla
+from rscylla.base.statements import Write
 from rscylla.reflex._lane import Lane, entered
 from rscylla.reflex.metrics import metrics_for
-from rscylla.replicate.statements import Write
 from rscylla.replicate.target import ATTEMPTS, Target
 
 WRITES = [Write("DELETE FROM shop.copy WHERE pk = ?", (b"key",))]

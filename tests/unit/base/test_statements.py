@@ -7,9 +7,9 @@ import pytest
 from fakelog import columns_of, integer
 
 from rscylla import CannotReplicate, Operation
+from rscylla.base.statements import UNSET, Replay
 from rscylla.cdc.rows import Cells, Layout
 from rscylla.cdc.topology import BaseColumn, TableInfo
-from rscylla.replicate.statements import UNSET, Replay
 
 BASE = (
     ("pk", "partition_key", "int"),
