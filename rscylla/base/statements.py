@@ -31,7 +31,7 @@ from ..cdc.rows import Cells, Layout, ValueColumn, collection_cells, sized_cells
 from ..errors import CannotReplicate
 from ..event import Operation
 
-__all__ = ["UNSET", "Replay", "Unset", "Value", "Write", "some_value"]
+__all__ = ["UNSET", "Replay", "Unset", "Value", "Write", "remaining_ttl", "some_value"]
 
 
 class Unset(enum.Enum):
@@ -51,6 +51,16 @@ class Write:
 
     cql: str
     values: tuple[Value, ...] = attrs.field(repr=lambda values: f"<{len(values)}>")
+
+
+def remaining_ttl(ttl_s: int, timestamp_us: int, now_us: int) -> int:
+    """Return what is left at *now_us* of a TTL that began at *timestamp_us*, in seconds; 0 stays 0, which is no TTL.
+
+    At least one second is left, because what has expired still hides what it replaced; and no more than the whole,
+    because timestamps may be ahead of the clock.
+    """
+    age_s = max(0, (now_us - timestamp_us) // 1_000_000)
+    return ttl_s and max(1, ttl_s - age_s)
 
 
 _BIGINT = struct.Struct(">q")

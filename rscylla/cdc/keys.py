@@ -21,7 +21,7 @@ from .._timeuuid import parse_time
 from ..errors import ConfigError
 from .pages import Type
 
-__all__ = ["Encoder", "encoder_for"]
+__all__ = ["NATIVES", "Encoder", "encoder_for", "integer_encoder", "unsigned_vint"]
 
 Encoder = Callable[[Any], bytes]
 """Makes the bytes of a value in terms of JSON. Raises ValueError or TypeError for what is no such value."""
@@ -35,25 +35,35 @@ _DATE = re.compile(r"(\d{1,4})-(\d\d)-(\d\d)", re.ASCII)
 _TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{9})", re.ASCII)
 
 
-def encoder_for(type_: Type) -> Encoder:
+def encoder_for(
+    type_: Type, natives: Mapping[str, Encoder] | None = None, *, parts_of: Callable[[Any], list[Any]] | None = None
+) -> Encoder:
     """Return the function that makes the bytes of a value of *type_*, null being None to its callers.
+
+    Args:
+        natives: encoders by the name of a native type, where values do not come in terms of JSON.
+        parts_of: what gives the fields of a tuple, which are an array in JSON.
 
     Raises:
         ConfigError: values of the type have no order, so they can be in no key.
     """
-    parts = [encoder_for(t) for t in type_.args]
+    natives = NATIVES if natives is None else natives
+    parts_of = parts_of or _array
+    parts = [encoder_for(t, natives, parts_of=parts_of) for t in type_.args]
     match type_.kind:
         case "list" | "set":
             return lambda value: _collection([_cell(parts[0], v) for v in _array(value)], len(value))
         case "map":
             return lambda value: _collection(_pairs(value, *parts), len(value))
         case "tuple":
-            return lambda value: b"".join(_cell(e, v) for e, v in zip(parts, _array(value), strict=True))
+            return lambda value: b"".join(_cell(e, v) for e, v in zip(parts, parts_of(value), strict=True))
         case "udt":
             return lambda value: _udt(value, type_.fields, parts)
         case "vector" if type_.args[0].kind in _FIXED_SIZE:
             return lambda value: b"".join(parts[0](v) for v in _array(value))
-    native = _NATIVE.get(type_.kind)
+        case "vector":
+            return lambda value: b"".join(unsigned_vint(len(raw)) + raw for raw in map(parts[0], _array(value)))
+    native = natives.get(type_.kind)
     if native is None:
         raise ConfigError(f"values of type {type_.text} cannot be part of a key")
     return native
@@ -84,6 +94,15 @@ def _udt(value: Any, fields: tuple[str, ...], encoders: list[Encoder]) -> bytes:
     return b"".join(_cell(e, named.get(f)) for f, e in zip(fields, encoders, strict=True))
 
 
+def unsigned_vint(value: int) -> bytes:
+    """Return a number of up to 64 bits in 1 to 9 bytes, led by as many ones as bytes follow the first."""
+    more = min(8, (value.bit_length() - 1) // 7 if value else 0)
+    lead = (0xFF << (8 - more)) & 0xFF
+    if more == 8:
+        return bytes([lead]) + value.to_bytes(8, "big")
+    return (value | lead << 8 * more).to_bytes(more + 1, "big")
+
+
 def _array(value: Any) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise TypeError("not an array")
@@ -96,7 +115,9 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _integer(size: int) -> Encoder:
+def integer_encoder(size: int) -> Encoder:
+    """Return the encoder of whole numbers of *size* bytes."""
+
     def encode(value: Any) -> bytes:
         try:
             return _whole(value).to_bytes(size, "big", signed=True)
@@ -175,9 +196,9 @@ def _time(value: Any) -> bytes:
     return (((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + nanoseconds).to_bytes(8, "big", signed=True)
 
 
-_NATIVE: dict[str, Encoder] = {
+NATIVES: dict[str, Encoder] = {
     "ascii": lambda value: _text(value).encode("ascii"),
-    "bigint": _integer(8),
+    "bigint": integer_encoder(8),
     "blob": _blob,
     "boolean": _boolean,
     "date": _date,
@@ -185,13 +206,13 @@ _NATIVE: dict[str, Encoder] = {
     "double": _number(_DOUBLE.pack),
     "float": _number(_FLOAT.pack),
     "inet": lambda value: ipaddress.ip_address(_text(value)).packed,
-    "int": _integer(4),
-    "smallint": _integer(2),
+    "int": integer_encoder(4),
+    "smallint": integer_encoder(2),
     "text": lambda value: _text(value).encode(),
     "time": _time,
     "timestamp": _timestamp,
     "timeuuid": lambda value: uuid.UUID(_text(value)).bytes,
-    "tinyint": _integer(1),
+    "tinyint": integer_encoder(1),
     "uuid": lambda value: uuid.UUID(_text(value)).bytes,
     "varchar": lambda value: _text(value).encode(),
     "varint": _varint,

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Literal
 
 from ..abc import Fate
-from ..base.statements import Replay
+from ..base.statements import Replay, remaining_ttl
 from ..base.tables import Table, read_columns
 from ..cdc.driver import LogSession, Session, consistency_named
 from ..cdc.records import ChangeEvent
@@ -152,10 +152,7 @@ class Replicator:
 
     def _ttl_s(self, event: ChangeEvent, raw: bytes | None) -> int:
         ttl = 0 if raw is None else int.from_bytes(raw, "big", signed=True)
-        if ttl and self._remaining:
-            age_s = (self._clock.now_us() - event.timestamp_us) // 1_000_000
-            return min(ttl, max(1, ttl - age_s))  # what has expired still hides what it replaced
-        return ttl
+        return remaining_ttl(ttl, event.timestamp_us, self._clock.now_us()) if self._remaining else ttl
 
 
 def _nodes(session: Session) -> set[object]:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
 
-from .._retry import Backoff, retry
+from .._retry import retry
+from ..base.reading import ATTEMPTS, BACKOFF, pages
 from ..base.tables import Column, Table
 from ..cdc.driver import LogSession, LogStatement
-from ..cdc.pages import Page
 from ..cdc.query import quote_name
 from ..cdc.rows import Cells
 from ..clock import Clock, Stop
 
 __all__ = ["Group", "Key", "Row", "Side"]
 
-ATTEMPTS = 6
-
-_BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5))
 _TOKEN = struct.Struct(">q")
 
 Key = Cells
@@ -64,7 +61,8 @@ class Side:
 
     def groups(self, low: int, high: int) -> Iterator[Group]:
         """Yield the tokens in ``(low, high]`` that have rows, and these, in the order of the table; tokens rise."""
-        rows = (row for page in self._pages(self._scan, (low, high)) for row in page.cells())
+        found = pages(self._session, self._scan, (low, high), doing=self._doing, clock=self._clock, stop=self.stop)
+        rows = (row for page in found for row in page.cells())
         for token, group in groupby(rows, key=lambda row: row[0]):
             assert token is not None
             yield _TOKEN.unpack(token)[0], ((row[1 : 1 + self.key_size], self._compared(row, 1)) for row in group)
@@ -73,7 +71,9 @@ class Side:
         """Return the row of *key* as it is now, None if there is none."""
         bound = [cell for cell in key if cell is not None]
         whole = len(bound) == self.key_size
-        page = self._ask(lambda: self._session.read(self._row if whole else self._partition, bound, doing=self._doing))
+        read = partial(self._session.read, self._row if whole else self._partition, bound, doing=self._doing)
+        self.stop.check()
+        page = retry(read, attempts=ATTEMPTS, backoff=BACKOFF, clock=self._clock, stop=self.stop)
         rows = [row for row in page.cells() if row[: self.key_size] == key]
         return self._compared(rows[0], 0) if rows else None
 
@@ -81,20 +81,6 @@ class Side:
         """Return the cells that are compared; of a TTL only whether there is one, for it counts down."""
         cells = row[at + self.key_size :]
         return tuple([b"" if i in self._ttls and cell is not None else cell for i, cell in enumerate(cells)])
-
-    def _pages(self, statement: LogStatement, bounds: tuple[int, int]) -> Iterator[Page]:
-        raw = [_TOKEN.pack(bound) for bound in bounds]
-        state: bytes | None = None
-        while True:
-            page = self._ask(partial(self._session.read, statement, raw, doing=self._doing, state=state))
-            yield page
-            state = page.state
-            if state is None:
-                return
-
-    def _ask(self, read: Callable[[], Page]) -> Page:
-        self.stop.check()
-        return retry(read, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=self.stop)
 
     def wait(self, lag: timedelta) -> None:
         self._clock.wait(self.stop, lag.total_seconds())

@@ -8,15 +8,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from cassandra import Unauthorized
 from cassandra.policies import FallthroughRetryPolicy
-from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement
+from cassandra.query import BatchStatement, BatchType
 
 from .._retry import Backoff, retry
-from ..base.statements import UNSET, Write
-from ..cdc.driver import Session, consistency_named, translate
+from ..base.statements import Write
+from ..base.writing import bound, write_error
+from ..cdc.driver import Session, consistency_named
 from ..clock import Clock, Stop
-from ..errors import QueryFailed, RscyllaError
 from ..reflex import current_lane
 
 __all__ = ["Target"]
@@ -70,24 +69,19 @@ class Target:
         try:
             self._execute(writes)
         except Exception as e:
-            raise _translate(e, doing) from e
+            raise write_error(e, doing) from e
 
     def _execute(self, writes: Sequence[Write]) -> None:
-        bound = [self._bound(write) for write in writes]
-        statement: Any = bound[0]
-        if len(bound) > 1:
-            statement = BatchStatement(BatchType.UNLOGGED)
-            for each in bound:
-                statement.add(each)
-        statement.consistency_level = self._consistency
-        statement.is_idempotent = True
-        statement.retry_policy = FallthroughRetryPolicy()
+        each = [bound(self._prepare(write.cql), write, consistency=self._consistency) for write in writes]
+        statement: Any = each[0]
+        if len(each) > 1:
+            statement = BatchStatement(
+                BatchType.UNLOGGED, consistency_level=self._consistency, retry_policy=FallthroughRetryPolicy()
+            )
+            statement.is_idempotent = True
+            for one in each:
+                statement.add(one)
         self.session.execute(statement, timeout=WRITE_TIMEOUT_S)
-
-    def _bound(self, write: Write) -> Any:
-        bound = BoundStatement(self._prepare(write.cql))
-        bound.values = [UNSET_VALUE if value is UNSET else value for value in write.values]
-        return bound
 
     def _prepare(self, cql: str) -> Any:
         with self._lock:
@@ -99,13 +93,6 @@ class Target:
                     self._prepared.clear()
                 self._prepared[cql] = prepared
         return prepared
-
-
-def _translate(error: Exception, doing: str) -> RscyllaError:
-    if isinstance(error, Unauthorized):
-        text = " ".join(str(error).split())
-        return QueryFailed(f"{doing}: the user may not write to the target ({text}); grant MODIFY on it")
-    return translate(error, doing)
 
 
 def _batches(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import spark_history as h
+from spark_history import passed
 
 import rscylla
 from cursorstore import MemoryCursorStore
@@ -44,13 +45,6 @@ def plain(spark: SparkSession) -> Iterator[None]:
 
 def now_us() -> int:
     return rscylla.SystemClock().now_us()
-
-
-def passed(time_us: int) -> None:
-    """Wait until the clock is past *time_us*, which writes carried."""
-    clock = rscylla.SystemClock()
-    while clock.now_us() <= time_us + 2_000:
-        clock.wait(rscylla.Stop(), 0.05)
 
 
 def frames(spark: SparkSession, options: Callable[..., dict[str, str]], keyspace: str) -> dict[str, DataFrame]:

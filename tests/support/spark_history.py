@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import rscylla
+
 TABLES = ("t", "s", "e")
 
 CREATE = """
@@ -57,6 +59,13 @@ def writes(
 def time_of(cql: str) -> int:
     """Return the write time of one of *writes*."""
     return int(re.findall(r"USING TIMESTAMP (\d+)", cql)[0])
+
+
+def passed(time_us: int) -> None:
+    """Wait until the clock is past *time_us*, which writes carried."""
+    clock = rscylla.SystemClock()
+    while clock.now_us() <= time_us + 2_000:
+        clock.wait(rscylla.Stop(), 0.05)
 
 
 class _Using:

@@ -107,6 +107,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "cassandra": (
         "rscylla.cdc.driver",
         "rscylla.cdc.pages",
+        "rscylla.base.writing",
         "rscylla.replicate.target",
         "cursorstore._cql",
         "rscylla.embedded.facade",

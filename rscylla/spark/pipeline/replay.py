@@ -1,215 +1,259 @@
-"""A change as the CQL statements that do the same once more, with its own write time and what is left of its TTL.
+"""A row of a DataFrame of changes as the log row that it was read from, which the one writer of statements takes.
 
-Pure: from a row of a DataFrame of changes, as Python values, to statements and their values. To repeat a change
-twice, or changes in another order, gives the same table, because write times decide.
+Pure. The way back of ``rscylla.cdc.batches.ChangeShape``: values that Arrow gave become the bytes of their CQL type,
+and marks of what was deleted become the log's own columns again.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
+import struct
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
+import pyarrow as pa
 
+from ...base.statements import Replay, Write, remaining_ttl
+from ...base.tables import Column, Table
+from ...cdc import pages
+from ...cdc.keys import NATIVES, Encoder, encoder_for, integer_encoder, unsigned_vint
 from ...cdc.pages import Type
 from ...cdc.query import quote_name
-from ...errors import ConfigError
+from ...cdc.rows import Cells, Layout
+from ...cdc.topology import BaseColumn, TableInfo
+from ...errors import CannotReplicate
+from ...event import Operation
 from ..shape import ColumnShape, Shape
 
-__all__ = ["Replay", "Statement", "binder_for"]
+__all__ = ["Replaying", "in_numbers"]
 
-Statement = tuple[str, tuple[Any, ...]]
-"""CQL with question marks, and the values for them."""
+_YES = b"\x01"
+_ENDS = {True: Operation.RANGE_END_INCLUSIVE, False: Operation.RANGE_END_EXCLUSIVE}
+_IMAGES = ("preimage", "postimage")
+_BLOB = Type("blob", "blob", bytes)
+_TIMEUUID = Type("timeuuid", "timeuuid", bytes)
+_FIXED = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl", "cdc$end_of_batch")
 
-_ROW = ("row_delete", "service_row_delete")
-_PARTITION = ("partition_delete", "service_partition_delete")
 
+class Replaying:
+    """Makes the statements that repeat changes of the columns of *shape* in the table *target*. Immutable.
 
-@attrs.frozen
-class Replay:
-    """Makes statements for the table *keyspace*.*table*, which has the columns of *shape*."""
+    Raises (constructor):
+        CannotReplicate: the target lacks a column, or has it as another kind or form.
+    """
 
-    keyspace: str
-    table: str
-    shape: Shape
+    def __init__(self, shape: Shape, target: Table) -> None:
+        self._shape = shape
+        self._name = target.full_name
+        columns = {c.name: c for c in target.columns}
+        for column in (*shape.keys, *shape.values):
+            _check(column, columns.get(column.name), target)
+        if [c.name for c in target.key] != shape.key_names:
+            raise CannotReplicate(f"{target.full_name} has another primary key than the table of these changes")
+        self._types = {c.name: columns[c.name].type for c in (*shape.keys, *shape.values)}
+        self._layout = Layout.of(self._log_columns(), self._info(target))
+        self._replay = Replay(self._layout, target.keyspace, target.name, columns)
+        self._encoders = {name: _encoder(type_) for name, type_ in self._types.items()}
 
-    @property
-    def _name(self) -> str:
-        return f"{quote_name(self.keyspace)}.{quote_name(self.table)}"
-
-    def statements(self, change: Mapping[str, Any], now_s: int) -> list[Statement]:
+    def writes(self, change: Mapping[str, Any], now_us: int) -> list[Write]:
         """Return what repeats *change*; nothing for images of rows.
 
         Args:
-            change: a row of the DataFrame by column; ``cdc_timestamp`` in microseconds since the epoch.
-            now_s: seconds since the epoch, from which the TTL that is left is counted; at least one second is.
+            change: a row of the DataFrame by column, of a batch that ``in_numbers`` gave.
+            now_us: the time, in microseconds since the epoch, from which the TTL that is left is counted.
 
         Raises:
-            ConfigError: the change does not say what it did (``delta = 'keys'``), or its kind is not known.
+            CannotReplicate: the change does not say all that it did.
         """
-        operation = change["cdc_operation"]
-        time_us = change["cdc_timestamp"]
-        if operation in ("insert", "update"):
-            ttl = change["cdc_ttl"] or None
-            left = None if ttl is None else max(1, time_us // 1_000_000 + ttl - now_s)
-            return self._write(change, time_us, left)
-        if operation in _ROW and self.shape.clustering:
-            return [self._delete(change, time_us, self.shape.keys)]
-        if operation in _ROW or operation in _PARTITION:
-            return [self._delete(change, time_us, self.shape.partition)]
-        if operation.startswith("range_"):
-            return [self._delete_range(change, time_us)]
-        if operation in ("preimage", "postimage"):
+        if change["cdc_operation"] in _IMAGES:
             return []
-        raise ConfigError(f"a change of {self._name} is a {operation!r}, which this rscylla cannot repeat; upgrade")
+        operation = _operation(change["cdc_operation"], self._name)
+        if operation == Operation.UPDATE and not change["cdc_touched"]:
+            raise CannotReplicate(
+                f"an update for {self._name} names no column; the log of its table must have 'delta': 'full'"
+            )
+        ttl = remaining_ttl(change["cdc_ttl"] or 0, change["cdc_timestamp"], now_us)
+        ends = change.get("cdc_range") or {}
+        cells = self._cells(change, ends.get("start"))
+        end = None if ends.get("end") is None else self._end(ends["end"])
+        return self._replay.writes(operation, change["cdc_timestamp"], ttl, cells, end)
 
-    # ------------------------------------------------------------ writes
+    # ------------------------------------------------------------ the log
 
-    def _write(self, change: Mapping[str, Any], time_us: int, ttl: int | None) -> list[Statement]:
-        touched, deleted = set(change["cdc_touched"] or ()), set(change["cdc_deleted"] or ())
-        columns = [c for c in self.shape.values if c.name in touched]
-        whole = [c for c in columns if c.form == "value"]
-        values = change.get("cdc_values") or {}
-        found: list[Statement] = []
-        if change["cdc_operation"] == "insert":
-            found.append(self._insert(change, whole, values, time_us, ttl))
-        elif not touched:
-            raise ConfigError(f"an update of {self._name} names no column; is the table's log one of delta = 'keys'?")
-        elif whole:
-            assigned = [(f"{quote_name(c.name)} = ?", (values[c.name],)) for c in whole]
-            found.append(self._update(change, assigned, time_us, ttl))
-        for column in columns:
+    def _log_columns(self) -> tuple[pages.Column, ...]:
+        columns = [(name, _BLOB) for name in _FIXED] + [(c.name, self._types[c.name]) for c in self._shape.keys]
+        for column in self._shape.values:
+            type_ = self._types[column.name]
+            if column.form == "list":
+                type_ = Type("map", type_.text, type_.read, (_TIMEUUID, *type_.args))
+            columns += [(column.name, type_), (f"cdc$deleted_{column.name}", _BLOB)]
             if column.form != "value":
-                edits = _edits(column, change, marked=column.name in deleted)
-                found += [self._update(change, [each], time_us, ttl) for each in edits]
+                columns.append((f"cdc$deleted_elements_{column.name}", _BLOB))
+        return tuple(pages.Column(name, type_) for name, type_ in columns)
+
+    def _info(self, target: Table) -> TableInfo:
+        places = {c.name: at for part in (self._shape.partition, self._shape.clustering) for at, c in enumerate(part)}
+        return TableInfo(
+            target.keyspace,
+            target.name,
+            log_id=None,  # type: ignore[arg-type]  # there is no such log
+            ttl_s=0,
+            enabled=False,
+            preimage="false",
+            postimage="false",
+            columns=tuple(
+                BaseColumn(c.name, c.kind, places.get(c.name, 0), c.cql, c.descending)
+                for c in (*self._shape.keys, *self._shape.values)
+            ),
+        )
+
+    # ------------------------------------------------------------ rows
+
+    def _cells(self, change: Mapping[str, Any], start: Mapping[str, Any] | None) -> Cells:
+        found = {c.name: self._raw(c.name, change[c.name]) for c in self._shape.keys}
+        if start is not None:
+            found |= {c.name: self._raw(c.name, start[c.name]) for c in self._shape.clustering}
+        touched, deleted = set(change["cdc_touched"] or ()), set(change["cdc_deleted"] or ())
+        for column in self._shape.values:
+            if column.name in touched:
+                found |= self._value_cells(column, change, marked=column.name in deleted)
+        return tuple([found.get(c.name) for c in self._layout.columns])
+
+    def _value_cells(
+        self, column: ColumnShape, change: Mapping[str, Any], *, marked: bool
+    ) -> Mapping[str, bytes | None]:
+        name, type_ = column.name, self._types[column.name]
+        found: dict[str, bytes | None] = {f"cdc$deleted_{name}": _YES} if marked else {}
+        value = _part(change, "cdc_added" if column.form == "list" else "cdc_values", name)
+        removed = _part(change, "cdc_removed", name)
+        if column.form == "list":
+            found[name] = _encoded(Type("map", "", bytes, (_TIMEUUID, *type_.args)), name, value, self._name)
+            removed_type = Type("set", "", bytes, (_TIMEUUID,))
+        else:
+            found[name] = self._raw(name, value)
+            removed_type = Type("set", "", bytes, type_.args[:1])
+        if column.form == "value":
+            if value is None and not marked:
+                found[name] = self._unshown(column)
+        elif column.form == "udt":
+            places = [self._place(column, field) for field in removed or ()]
+            removed_type = Type("set", "", bytes, (Type("smallint", "smallint", bytes),))
+            found[f"cdc$deleted_elements_{name}"] = _encoded(removed_type, name, places or None, self._name)
+        else:
+            found[f"cdc$deleted_elements_{name}"] = _encoded(removed_type, name, removed or None, self._name)
         return found
 
-    def _insert(
-        self,
-        change: Mapping[str, Any],
-        whole: Sequence[ColumnShape],
-        values: Mapping[str, Any],
-        time_us: int,
-        ttl: int | None,
-    ) -> Statement:
-        columns = [*self.shape.keys, *whole]
-        names = ", ".join(quote_name(c.name) for c in columns)
-        marks = ", ".join("?" for _ in columns)
-        using, bound = _using(time_us, ttl)
-        given = [change[c.name] for c in self.shape.keys] + [values[c.name] for c in whole]
-        return f"INSERT INTO {self._name} ({names}) VALUES ({marks}) USING {using}", (*given, *bound)
+    def _unshown(self, column: ColumnShape) -> bytes:
+        """Return what was written where Arrow has null, though the column was not deleted."""
+        if self._types[column.name].kind == "timestamp":
+            raise CannotReplicate(
+                f"a change for {self._name} writes a timestamp into {column.name!r} that is beyond what Spark can hold "
+                "(292,000 years); copy the table with rscylla.replicate"
+            )
+        return b""  # a value without bytes, which is not null in CQL
 
-    def _update(
-        self, change: Mapping[str, Any], assigned: Sequence[tuple[str, tuple[Any, ...]]], time_us: int, ttl: int | None
-    ) -> Statement:
-        using, bound = _using(time_us, ttl)
-        static = self.shape.clustering and all(change[c.name] is None for c in self.shape.clustering)
-        where, key = self._where(change, self.shape.partition if static else self.shape.keys)
-        sets = ", ".join(text for text, _ in assigned)
-        given = [value for _, values in assigned for value in values]
-        return f"UPDATE {self._name} USING {using} SET {sets} WHERE {where}", (*bound, *given, *key)
+    def _place(self, column: ColumnShape, field: str) -> int:
+        fields = self._types[column.name].fields
+        if field in fields:
+            return fields.index(field)
+        raise CannotReplicate(
+            f"a change of {self._name} removes a field of {column.name!r} that its type does not have"
+        )
 
-    # ------------------------------------------------------------ deletes
+    def _end(self, bound: Mapping[str, Any]) -> Cells:
+        found = {c.name: self._raw(c.name, bound[c.name]) for c in self._shape.clustering}
+        found["cdc$operation"] = _ENDS[bound["inclusive"]].to_bytes(1, "big", signed=True)
+        return tuple([found.get(c.name) for c in self._layout.columns])
 
-    def _delete(self, change: Mapping[str, Any], time_us: int, columns: Sequence[ColumnShape]) -> Statement:
-        where, key = self._where(change, columns)
-        return f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {where}", (time_us, *key)
-
-    def _delete_range(self, change: Mapping[str, Any], time_us: int) -> Statement:
-        ends = change["cdc_range"]
-        if ends["start"] is None or ends["end"] is None:
-            raise ConfigError(f"a range delete of {self._name} has lost one end, because its record was expiring")
-        where, bound = self._where(change, self.shape.partition)
-        given = list(bound)
-        for end, signs in ((ends["start"], (">=", ">")), (ends["end"], ("<=", "<"))):
-            named = [c for c in self.shape.clustering if end[c.name] is not None]
-            if named:
-                names = ", ".join(quote_name(c.name) for c in named)
-                sign = signs[0] if end["inclusive"] else signs[1]
-                marks = ", ".join("?" for _ in named)
-                # Compared in the order of the clustering key, whatever of it is descending.
-                where += f" AND ({names}) {sign} SCYLLA_CLUSTERING_BOUND ({marks})"
-                given += [end[c.name] for c in named]
-        return f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {where}", (time_us, *given)
-
-    def _where(self, change: Mapping[str, Any], columns: Sequence[ColumnShape]) -> tuple[str, list[Any]]:
-        return " AND ".join(f"{quote_name(c.name)} = ?" for c in columns), [change[c.name] for c in columns]
+    def _raw(self, name: str, value: Any) -> bytes | None:
+        return None if value is None else _tried(self._encoders[name], name, value, self._name)
 
 
-def _using(time_us: int, ttl: int | None) -> tuple[str, tuple[int, ...]]:
-    return ("TIMESTAMP ?", (time_us,)) if ttl is None else ("TIMESTAMP ? AND TTL ?", (time_us, ttl))
+def _part(change: Mapping[str, Any], where: str, name: str) -> Any:
+    return (change.get(where) or {}).get(name)
 
 
-def _edits(column: ColumnShape, change: Mapping[str, Any], *, marked: bool) -> list[tuple[str, tuple[Any, ...]]]:
-    """Return what was done to a column that is not frozen, as assignments that each go into a statement of its own."""
-    name = quote_name(column.name)
-    written = (change.get("cdc_values") or {}).get(column.name)
-    removed = (change.get("cdc_removed") or {}).get(column.name)
-    if column.form == "list":
-        cell = f"{name}[SCYLLA_TIMEUUID_LIST_INDEX(?)] = ?"
-        added = (change.get("cdc_added") or {}).get(column.name)
-        found: list[tuple[str, tuple[Any, ...]]] = [(f"{name} = ?", (None,))] if marked else []
-        found += [(cell, (uuid.UUID(key), value)) for key, value in added or ()]
-        return found + [(cell, (uuid.UUID(key), None)) for key in removed or ()]
-    if marked:
-        found = [(f"{name} = ?", (written,))]
-    elif column.form == "udt":
-        found = [(f"{name}.{quote_name(f)} = ?", (v,)) for f, v in (written or {}).items() if v is not None]
-    else:
-        found = [(f"{name} = {name} + ?", (written,))] if written else []
-    if column.form == "udt":
-        return found + [(f"{name}.{quote_name(field)} = ?", (None,)) for field in removed or ()]
-    return found + ([(f"{name} = {name} - ?", (removed,))] if removed else [])
+def _operation(name: str, table: str) -> Operation:
+    try:
+        return Operation[name.upper()]
+    except KeyError:
+        raise CannotReplicate(f"a change for {table} is of a kind, {name!r}, that this rscylla cannot repeat") from None
+
+
+def _check(column: ColumnShape, theirs: Column | None, target: Table) -> None:
+    if theirs is None:
+        kind = " STATIC" if column.kind == "static" else ""
+        raise CannotReplicate(
+            f"{target.full_name} lacks the column {column.name!r}; ALTER TABLE {target.full_name} "
+            f"ADD {quote_name(column.name)} {column.cql}{kind}"
+        )
+    if (theirs.kind, theirs.descending, theirs.multicell) != (column.kind, column.descending, column.form != "value"):
+        raise CannotReplicate(
+            f"the column {column.name!r} is {theirs.type_text} ({theirs.kind}) in {target.full_name}, but {column.cql} "
+            f"({column.kind}) in the table of these changes; they have to be the same"
+        )
 
 
 # ---------------------------------------------------------------- values
 
 
-@attrs.frozen
-class _Duration:
-    """A duration in the form that the driver takes."""
-
-    months: int
-    days: int
-    nanoseconds: int
+def in_numbers(batch: Any) -> Any:
+    """Return a ``pyarrow.RecordBatch`` with times and dates as numbers, which reach beyond those of Python."""
+    schema = pa.schema([(f.name, _in_numbers(f.type)) for f in batch.schema])
+    return batch.cast(schema)
 
 
-def binder_for(type_: Type) -> Callable[[Any], Any]:
-    """Return the function from a value as Arrow gives it to one that the driver takes for the CQL type."""
-    convert = _converter(type_)
-    return lambda value: None if value is None else convert(value)
+def _in_numbers(type_: Any) -> Any:
+    if pa.types.is_timestamp(type_):
+        return pa.int64()
+    if pa.types.is_date(type_):
+        return pa.int32()
+    if pa.types.is_list(type_):
+        return pa.list_(_in_numbers(type_.value_type))
+    if pa.types.is_map(type_):
+        return pa.map_(_in_numbers(type_.key_type), _in_numbers(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(f.name, _in_numbers(f.type)) for f in type_])
+    return type_
 
 
-def _converter(type_: Type) -> Callable[[Any], Any]:
-    parts = [binder_for(t) for t in type_.args]
-    match type_.kind:
-        case "uuid" | "timeuuid":
-            return lambda value: value if isinstance(value, uuid.UUID) else uuid.UUID(value)
-        case "varint":
-            return int
-        case "decimal":
-            return Decimal
-        case "duration":
-            return lambda value: _Duration(**value)
-        case "list" | "vector":
-            return lambda value: [parts[0](v) for v in value]
-        case "set":
-            return lambda value: _set(map(parts[0], value))
-        case "map":
-            return lambda value: {_hashable(parts[0](k)): parts[1](v) for k, v in value}
-        case "tuple" | "udt":
-            return lambda value: tuple(p(v) for p, v in zip(parts, value.values(), strict=True))
-    return lambda value: value
+_BEYOND = {2**63 - 1: 2**63 - 1, -(2**63): -(2**63)}
+"""Ends of ranges that are later, or earlier, than what Arrow has; see ``rscylla.cdc.arrow``."""
 
 
-def _set(elements: Any) -> Any:
-    return {_hashable(e) for e in elements}
+def _milliseconds(us: int) -> bytes:
+    return _BEYOND.get(us, us // 1000).to_bytes(8, "big", signed=True)
 
 
-def _hashable(value: Any) -> Any:
-    """Return lists and sets as what can be an element or key; the driver takes any sequence for them."""
-    if isinstance(value, list):
-        return tuple(map(_hashable, value))
-    return frozenset(value) if isinstance(value, set) else value
+def _duration(value: Mapping[str, int]) -> bytes:
+    parts = (value["months"], value["days"], value["nanoseconds"])
+    return b"".join(unsigned_vint((part << 1 ^ part >> 63) & (2**64 - 1)) for part in parts)
+
+
+_NATIVES: Mapping[str, Encoder] = {
+    **NATIVES,
+    "blob": bytes,
+    "date": lambda days: (days + 2**31).to_bytes(4, "big"),
+    "duration": _duration,
+    "time": integer_encoder(8),
+    "timestamp": _milliseconds,
+    "varint": lambda text: NATIVES["varint"](int(text)),
+}
+
+
+def _fields(value: Mapping[str, Any]) -> list[Any]:
+    return list(value.values())
+
+
+def _encoder(type_: Type) -> Encoder:
+    return encoder_for(type_, _NATIVES, parts_of=_fields)
+
+
+def _encoded(type_: Type, name: str, value: Sequence[Any] | None, table: str) -> bytes | None:
+    return None if value is None else _tried(_encoder(type_), name, value, table)
+
+
+def _tried(encode: Encoder, name: str, value: Any, table: str) -> bytes:
+    try:
+        return encode(value)
+    except (ValueError, TypeError, ArithmeticError, LookupError, struct.error) as e:
+        raise CannotReplicate(f"a change has a value of {name!r} that is none of its type in {table}") from e

@@ -11,22 +11,23 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ..._retry import Backoff
-from ...cdc.driver import LogSession, LogStatement, translate
+from ...base.reading import ATTEMPTS, BACKOFF
+from ...base.statements import Write
+from ...base.tables import read_columns
+from ...base.writing import bound, write_error
+from ...cdc.driver import LogSession
 from ...clock import Stop, SystemClock
-from ...errors import ConfigError
+from ...errors import ConfigError, TableNotFound
 from ..options import Connection, Options
 from ..session import session_for
 from ..shape import Shape
 from .latest import quoted
-from .replay import Replay, Statement, binder_for
+from .replay import Replaying, in_numbers
 
 __all__ = ["scylla_sink", "write_changes"]
 
 IN_FLIGHT = 64
 """Writes at once, of each task."""
-
-ATTEMPTS = 8
 
 _NEEDED = (
     "cdc_operation",
@@ -72,11 +73,12 @@ def write_changes(changes: DataFrame, options: Mapping[str, str]) -> int:
 
     Raises:
         ConfigError: an option is wrong, or *changes* is no such DataFrame.
-        PySparkException: a task failed; its text ends with the error of rscylla.
+        PySparkException: a task failed; its text ends with the error of rscylla: ``TableNotFound``,
+            ``CannotReplicate`` if the table cannot take the changes, or that of a write.
     """
     target = _target(options)
     shape = Shape.of(changes)
-    writer = _Writer(target.connection, Replay(target.keyspace, target.table, shape))
+    writer = _Writer(target.connection, target.keyspace, target.table, shape)
     columns = [*shape.key_names, *(n for n in _NEEDED if n in changes.columns)]
     wanted = changes.select(*(F.col(quoted(n)) for n in columns), F.unix_micros("cdc_timestamp").alias("cdc_timestamp"))
     counts = wanted.mapInArrow(writer, "written bigint")
@@ -94,22 +96,28 @@ class _Writer:
     """Writes batches of changes, in an executor. Can be pickled."""
 
     connection: Connection
-    replay: Replay
+    keyspace: str
+    table: str
+    shape: Shape
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        writes = _Writes(session_for(self.connection), f"{self.replay.keyspace}.{self.replay.table}")
-        clock = SystemClock()
+        session, clock = session_for(self.connection), SystemClock()
+        target = read_columns(session, self.keyspace, self.table)
+        if target is None:
+            raise TableNotFound(f"there is no table {self.keyspace}.{self.table} to write to; create it first")
+        replay = Replaying(self.shape, target)
+        writes = _Writes(session, target.full_name)
         for batch in batches:
-            for change in batch.to_pylist():
-                for statement in self.replay.statements(change, clock.now_us() // 1_000_000):
-                    writes.add(statement)
+            for change in in_numbers(batch).to_pylist():
+                for write in replay.writes(change, clock.now_us()):
+                    writes.add(write)
             writes.finish()
             yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows], pa.int64())], ["written"])
 
 
 @attrs.define
-class _Write:
-    statement: Statement
+class _Sent:
+    write: Write
     failures: int = 0
 
 
@@ -120,53 +128,49 @@ class _Writes:
         self._session = session
         self._doing = f"writing to {name}"
         self._clock = SystemClock()
-        self._backoff = Backoff()
-        self._prepared: dict[str, tuple[LogStatement, list[Callable[[Any], Any]]]] = {}
-        self._answers: SimpleQueue[tuple[_Write, BaseException | None]] = SimpleQueue()
+        self._prepared: dict[str, Any] = {}
+        self._answers: SimpleQueue[tuple[_Sent, Exception | None]] = SimpleQueue()
         self._in_flight = 0
 
-    def add(self, statement: Statement) -> None:
-        """Send *statement*, waiting while there are too many.
+    def add(self, write: Write) -> None:
+        """Send *write*, waiting while there are too many.
 
         Raises:
             SourceError: it, or one before it, could not be written.
         """
         while self._in_flight >= IN_FLIGHT:
             self._take()
-        self._send(_Write(statement))
+        self._send(_Sent(write))
 
     def finish(self) -> None:
         """Wait until all are written; raises as ``add`` does."""
         while self._in_flight:
             self._take()
 
-    def _send(self, write: _Write) -> None:
-        cql, values = write.statement
-        known = self._prepared.get(cql)
-        if known is None:
-            statement = self._session.prepare(cql, page_size=1, doing=self._doing)
-            known = self._prepared[cql] = (statement, [binder_for(c.type) for c in statement.parameters])
-        prepared, binders = known
-        bound = prepared.prepared.bind([bind(v) for bind, v in zip(binders, values, strict=True)])
-        bound.consistency_level = prepared.consistency
-        bound.is_idempotent = True
+    def _send(self, sent: _Sent) -> None:
+        cql = sent.write.cql
+        prepared = self._prepared.get(cql)
+        if prepared is None:
+            prepared = self._session.prepare(cql, page_size=1, doing=self._doing).prepared
+            self._prepared[cql] = prepared
         answers = self._answers
         self._in_flight += 1
         try:
-            future = self._session.session.execute_async(bound)
+            statement = bound(prepared, sent.write, consistency=self._session.consistency)
+            future = self._session.session.execute_async(statement)
         except Exception as e:  # noqa: BLE001 - a refusal to send is an answer like any other
-            answers.put((write, e))
+            answers.put((sent, e))
             return
-        future.add_callbacks(lambda _: answers.put((write, None)), lambda e: answers.put((write, e)))
+        future.add_callbacks(lambda _: answers.put((sent, None)), lambda e: answers.put((sent, e)))
 
     def _take(self) -> None:
-        write, error = self._answers.get()
+        sent, error = self._answers.get()
         self._in_flight -= 1
         if error is None:
             return
-        ours = translate(error, self._doing)
-        write.failures += 1
-        if not ours.resumable or write.failures >= ATTEMPTS:
+        ours = write_error(error, self._doing)
+        sent.failures += 1
+        if not ours.resumable or sent.failures >= ATTEMPTS:
             raise ours from error
-        self._clock.wait(Stop(), self._backoff.seconds(write.failures))
-        self._send(write)
+        self._clock.wait(Stop(), BACKOFF.seconds(sent.failures))
+        self._send(sent)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,14 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..._retry import Backoff
+from ...base.reading import pages
 from ...cdc.arrow import arrow_type, builder_for
-from ...cdc.driver import LogSession, LogStatement, translate
+from ...cdc.driver import LogSession
 from ...cdc.pages import Page
 from ...cdc.query import quote_name
 from ...cdc.stream import Stream
 from ...cdc.topology import BaseColumn, TableInfo
-from ...clock import Clock, Stop, SystemClock
+from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
 from ..options import Connection, Options
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Snapshot", "snapshot"]
-
-ATTEMPTS = 8
 
 _RING = 2**64
 _OLDEST = -(2**62)
@@ -191,8 +188,8 @@ class _Reader:
         builders = [builder_for(c.type, loose=c.type.kind == "udt") for c in statement.columns]
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                bounds = _bounds(number, self.ranges)
-                for page in _pages(session, statement, bounds, f"reading {self.name}", clock):
+                bounds, doing = _bounds(number, self.ranges), f"reading {self.name}"
+                for page in pages(session, statement, bounds, doing=doing, clock=clock, stop=Stop()):
                     if page.row_count:
                         yield self._batch(page, builders, clock.now_us() // 1_000_000)
 
@@ -207,33 +204,6 @@ def _bounds(number: int, ranges: int) -> tuple[int, int]:
     """Return the first and the last token of a range, of so many that share the ring."""
     first = _RING * number // ranges - _RING // 2
     return first, _RING * (number + 1) // ranges - _RING // 2 - 1
-
-
-def _pages(
-    session: LogSession, statement: LogStatement, values: tuple[int, int], doing: str, clock: Clock
-) -> Iterator[Page]:
-    """Yield the pages of a query; each travels while the one before is worked on."""
-    answers: SimpleQueue[Page | BaseException] = SimpleQueue()
-    backoff = Backoff()
-    state: bytes | None = None
-    failures = 0
-    session.fetch(statement, values, None, on_page=answers.put, on_error=answers.put)
-    while True:
-        got = answers.get()
-        if isinstance(got, BaseException):
-            ours = translate(got, doing)
-            failures += 1
-            if not ours.resumable or failures >= ATTEMPTS:
-                raise ours from got
-            clock.wait(Stop(), backoff.seconds(failures))
-            session.fetch(statement, values, state, on_page=answers.put, on_error=answers.put)
-            continue
-        failures, state = 0, got.state
-        if state is not None:
-            session.fetch(statement, values, state, on_page=answers.put, on_error=answers.put)
-        yield got
-        if state is None:
-            return
 
 
 # ---------------------------------------------------------------- cells

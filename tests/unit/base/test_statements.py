@@ -7,7 +7,7 @@ import pytest
 from fakelog import columns_of, integer
 
 from rscylla import CannotReplicate, Operation
-from rscylla.base.statements import UNSET, Replay
+from rscylla.base.statements import UNSET, Replay, remaining_ttl
 from rscylla.cdc.rows import Cells, Layout
 from rscylla.cdc.topology import BaseColumn, TableInfo
 
@@ -158,3 +158,15 @@ def test_a_column_that_was_dropped_is_left_out() -> None:
     )
     assert write.cql.startswith('INSERT INTO shop.copy (pk, "Ck", d, v) VALUES')
     assert "<6>" in repr(write), "values are not shown"
+
+
+@pytest.mark.parametrize(
+    ("ttl", "age_s", "left"),
+    [(0, 50, 0), (100, 0, 100), (100, 99, 1), (100, 100, 1), (100, 10**6, 1), (100, -1, 100), (100, -(10**6), 100)],
+)
+def test_what_is_left_of_a_ttl_is_never_more_than_the_whole_nor_nothing(ttl: int, age_s: int, left: int) -> None:
+    assert remaining_ttl(ttl, 7, 7 + age_s * 1_000_000) == left
+
+
+def test_a_ttl_is_counted_in_whole_seconds_of_age() -> None:
+    assert (remaining_ttl(100, 0, 999_999), remaining_ttl(100, 0, 1_000_000)) == (100, 99)

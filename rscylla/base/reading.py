@@ -1,0 +1,64 @@
+"""The one reader of base tables: the pages of a query, each asked for while the one before is worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any
+
+from .._retry import Backoff, retry
+from ..cdc.driver import LogSession, LogStatement, translate
+from ..cdc.pages import Page
+from ..clock import Clock, Stop
+
+__all__ = ["ATTEMPTS", "BACKOFF", "pages"]
+
+ATTEMPTS = 8
+BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5))
+
+
+def pages(
+    session: LogSession, statement: LogStatement, values: Sequence[Any], *, doing: str, clock: Clock, stop: Stop
+) -> Iterator[Page]:
+    """Yield the pages of a query; a page that does not come is asked for again, from where the last one ended. Blocks.
+
+    Raises:
+        ConnectionFailed, QueryTimeout: a page did not come after several attempts.
+        QueryFailed: the cluster refused the query.
+        Stopped: *stop* is set.
+    """
+    stop.check()
+    ask = _asked(session, statement, values, None, doing)
+    while True:
+        page = retry(ask, attempts=ATTEMPTS, backoff=BACKOFF, clock=clock, stop=stop)
+        if page.state is None:
+            yield page
+            return
+        stop.check()
+        ask = _asked(session, statement, values, page.state, doing)
+        yield page
+
+
+def _asked(
+    session: LogSession, statement: LogStatement, values: Sequence[Any], state: bytes | None, doing: str
+) -> Callable[[], Page]:
+    """Ask for a page; return what waits for it, and asks again when it is called again."""
+    answers: SimpleQueue[Page | BaseException] = SimpleQueue()
+
+    def send() -> bool:
+        session.fetch(statement, values, state, on_page=answers.put, on_error=answers.put)
+        return True
+
+    sent = send()
+
+    def page() -> Page:
+        nonlocal sent
+        sent = sent or send()
+        got = answers.get()
+        sent = False
+        if isinstance(got, BaseException):
+            raise translate(got, doing) from got
+        return got
+
+    return page

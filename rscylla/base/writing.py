@@ -1,0 +1,32 @@
+"""Writes as the driver sends them: prepared statements whose values are bytes already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cassandra import Unauthorized
+from cassandra.policies import FallthroughRetryPolicy
+from cassandra.query import UNSET_VALUE, BoundStatement
+
+from ..cdc.driver import translate
+from ..errors import QueryFailed, RscyllaError
+from .statements import UNSET, Write
+
+__all__ = ["bound", "write_error"]
+
+
+def bound(prepared: Any, write: Write, *, consistency: int) -> Any:
+    """Return *write* bound to its prepared statement. It may be sent twice, so the driver may, too; we try again."""
+    statement = BoundStatement(prepared, retry_policy=FallthroughRetryPolicy())
+    statement.values = [UNSET_VALUE if value is UNSET else value for value in write.values]
+    statement.consistency_level = consistency
+    statement.is_idempotent = True
+    return statement
+
+
+def write_error(error: Exception, doing: str) -> RscyllaError:
+    """Return our error for one of the driver's, of a write."""
+    if isinstance(error, Unauthorized):
+        text = " ".join(str(error).split())
+        return QueryFailed(f"{doing}: the user may not write to the target ({text}); grant MODIFY on it")
+    return translate(error, doing)

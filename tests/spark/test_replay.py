@@ -1,0 +1,165 @@
+"""The way back from a DataFrame of changes to statements, without Java: it is what the replicator makes of the log."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import spark_history as h
+import spark_types
+from pyspark.sql.pandas.types import from_arrow_schema
+from spark_oracle import events_of
+
+import rscylla
+from rscylla.base.statements import Replay
+from rscylla.base.tables import Table, read_columns
+from rscylla.cdc.batches import ChangeShape, in_batches
+from rscylla.cdc.driver import LogSession
+from rscylla.embedded import EmbeddedScylla
+from rscylla.spark.pipeline.replay import Replaying, in_numbers
+from rscylla.spark.shape import Shape
+
+pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def scylla() -> Iterator[EmbeddedScylla]:
+    with EmbeddedScylla() as scylla:
+        yield scylla
+
+
+@pytest.fixture
+def session(scylla: EmbeddedScylla, request: pytest.FixtureRequest) -> Any:
+    session = scylla.connect()
+    for name in ("source", "copy"):
+        session.execute(f"DROP KEYSPACE IF EXISTS {name}")
+        session.execute(
+            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
+    return session
+
+
+def target_of(session: Any, table: str) -> Table:
+    found = read_columns(LogSession(session, consistency=1), "copy", table)
+    assert found is not None
+    return found
+
+
+def both_ways(session: Any, table: str, *, now_us: int | None = None) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yield what Spark's way and the replicator's make of each change of a table."""
+    target = target_of(session, table)
+    events = events_of(rscylla.NewStream(session, "source", table, consistency="ONE"))
+    layout = events[0].layout
+    shape = ChangeShape(layout)
+    fields = from_arrow_schema(shape.schema, prefer_timestamp_ntz=False)
+    columns = []
+    for column in layout.table.columns:
+        place = fields if column.kind in ("partition_key", "clustering") else fields["cdc_values"].dataType
+        columns.append((column, place[column.name].dataType))
+    spark = Replaying(Shape.from_columns(columns), target)
+    replicator = Replay(layout, "copy", table, {c.name for c in target.columns})
+    [batch] = in_batches(shape, events, shape.schema.names)
+    for event, change in zip(events, in_numbers(batch).to_pylist(), strict=True):
+        cells, _, _, end = event.raw_rows()
+        ttl = int.from_bytes(cells[layout.ttl] or b"", "big")
+        given = spark.writes(change, event.timestamp_us if now_us is None else now_us)
+        yield given, replicator.writes(event.operation, event.timestamp_us, ttl, cells, end)
+
+
+@pytest.mark.parametrize("table", spark_types.TABLES)
+def test_values_of_all_types_in_all_places_come_back_byte_by_byte(session: Any, table: str) -> None:
+    spark_types.create(session, "source")
+    spark_types.create(session, "copy", cdc=False)
+    start = rscylla.SystemClock().now_us()
+    for cql in spark_types.writes("source", start):
+        if f" source.{table} " in cql:
+            session.execute(cql)
+    h.passed(start + 1_000_000)
+    pairs = list(both_ways(session, table))
+    assert len(pairs) > 3
+    for given, expected in pairs:
+        assert given == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_of_all_kinds_become_the_statements_of_the_replicator(session: Any, seed: int) -> None:
+    for keyspace in ("source", "copy"):
+        h.create(session, keyspace)
+    start = rscylla.SystemClock().now_us()
+    for cql in h.writes(random.Random(seed), "source", 200, itertools.count(start, 1)):
+        session.execute(cql)
+    h.passed(start + 1_000)
+    for table in h.TABLES:
+        for given, expected in both_ways(session, table):
+            assert given == expected
+
+
+@pytest.mark.parametrize(("after_s", "left"), [(-3_600, 1_000), (0, 1_000), (400, 600), (999, 1), (5_000, 1)])
+def test_what_is_written_back_expires_when_the_original_does(session: Any, after_s: int, left: int) -> None:
+    """*after_s* is the age of the change. A write time ahead of the clock gives it no more than its TTL."""
+    for keyspace in ("source", "copy"):
+        session.execute(f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    at = rscylla.SystemClock().now_us() - 1_000
+    session.execute(f"INSERT INTO source.t (id, v) VALUES (1, 1) USING TIMESTAMP {at} AND TTL 1000")
+    [([write], _)] = both_ways(session, "t", now_us=at + after_s * 1_000_000)
+    assert "AND TTL ?" in write.cql
+    assert write.values[-2:] == (at.to_bytes(8, "big"), left.to_bytes(4, "big"))
+
+
+def test_a_range_of_all_rows_leaves_the_static_row(session: Any) -> None:
+    for keyspace in ("source", "copy"):
+        session.execute(
+            f"CREATE TABLE {keyspace}.t (pk int, ck int, s int static, PRIMARY KEY (pk, ck)) "
+            "WITH cdc = {'enabled': true}"
+        )
+    session.execute("INSERT INTO source.t (pk, ck, s) VALUES (1, 1, 7)")
+    session.execute(
+        "BEGIN BATCH DELETE FROM source.t WHERE pk = 1 AND ck < 5; DELETE FROM source.t WHERE pk = 1 AND ck >= 5; "
+        "APPLY BATCH"
+    )
+    deleted = [given for given, _ in both_ways(session, "t")][-1]
+    assert [w.cql for w in deleted] == [
+        f"DELETE FROM copy.t USING TIMESTAMP ? WHERE pk = ? AND ck {sign} ?" for sign in ("<=", ">")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("id int PRIMARY KEY, v int", r"copy.t lacks the column 's'; ALTER TABLE copy.t ADD s set<int>"),
+        ("id int PRIMARY KEY, v int, s frozen<set<int>>", r"column 's' is frozen<set<int>> \(regular\) in copy.t, but"),
+        ("id int, v int, s set<int>, PRIMARY KEY (id, v)", r"column 'v' is int \(clustering\) in copy.t"),
+        ("id int, x int, v int, s set<int>, PRIMARY KEY (id, x)", "copy.t has another primary key"),
+    ],
+)
+def test_a_table_that_cannot_take_the_changes_is_refused(session: Any, target: str, text: str) -> None:
+    session.execute("CREATE TABLE source.t (id int PRIMARY KEY, v int, s set<int>) WITH cdc = {'enabled': true}")
+    session.execute("INSERT INTO source.t (id, v) VALUES (1, 1)")
+    session.execute(f"CREATE TABLE copy.t ({target})")
+    with pytest.raises(rscylla.CannotReplicate, match=text):
+        list(both_ways(session, "t"))
+
+
+def test_what_a_frame_cannot_say_is_refused() -> None:
+    shape = Shape.from_columns([])
+    replay = Replaying(shape, Table("ks", "t", ()))
+    change = {"cdc_timestamp": 0, "cdc_ttl": None, "cdc_touched": [], "cdc_deleted": []}
+    assert replay.writes({**change, "cdc_operation": "preimage"}, 0) == []
+    with pytest.raises(rscylla.CannotReplicate, match="'delta': 'full'"):
+        replay.writes({**change, "cdc_operation": "update"}, 0)
+    with pytest.raises(rscylla.CannotReplicate, match="of a kind, 'unknown_42'"):
+        replay.writes({**change, "cdc_operation": "unknown_42"}, 0)
+
+
+def test_times_beyond_those_of_python_are_numbers() -> None:
+    stamp = pa.timestamp("us", "UTC")
+    column = pa.array([[(2**62, 1)], None], pa.map_(pa.int64(), pa.int64())).cast(pa.map_(stamp, stamp))
+    dates = pa.array([{"x": 2**31 - 1}, None], pa.struct([("x", pa.int32())])).cast(pa.struct([("x", pa.date32())]))
+    assert in_numbers(pa.record_batch({"m": column, "d": dates})).to_pylist() == [
+        {"m": [(2**62, 1)], "d": {"x": 2**31 - 1}},
+        {"m": None, "d": None},
+    ]
