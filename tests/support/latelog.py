@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from rscylla import HeadReached, MissingLag, SimpleEvent, Stop, Stopped
@@ -42,6 +44,8 @@ class LateLog:
         self.rows: list[Row] = []
         self.opened: list[tuple[str, StreamOptions]] = []
         self.reads = 0
+        self.meanwhile: Callable[[StreamOptions], None] = lambda options: None
+        """Called before each answer of a stream, with the stream's options: the world goes on while it is read."""
 
     def write(self, *, arrives_after: float = 0.0, key: int = 0) -> Row:
         """Add a row of this moment that can be read only later."""
@@ -73,6 +77,7 @@ class _Client:
 
     def recv(self) -> Event | Progress:
         assert not self._closed
+        self._log.meanwhile(self._options)
         while True:
             self._stop.check()
             if self._batch:

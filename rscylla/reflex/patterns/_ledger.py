@@ -55,6 +55,8 @@ class Ledger:
         self._handed: tuple[str, Any] = ("", None)
         self._floor: Any = None
         self._swept: Any = None
+        self._tried: Any = None
+        self._was_reset = False
         self._frontier: Any = None
         self._cursor = ""
         self._at_end = False
@@ -174,15 +176,26 @@ class Ledger:
     def open_sweep(self, cursor: str) -> None:
         """Note that a run of the sweep begins at *cursor*.
 
-        If that is below what was done for good, somebody moved it back, to get all that follows again: what the fast
-        lane is done with is forgotten.
+        If that is not where the sweep left it, somebody moved it, to get all that follows again: what the fast lane
+        is done with is forgotten.
         """
         key = self._order(cursor)
         with self._changed:
-            if self._swept is not None and key < self._swept:
-                if self._frontier is not None and self._frontier > self._floor:
-                    self._forget_up_to(self._frontier)
-                self._swept = key
+            moved = self._swept is not None and key not in (self._swept, self._tried)
+            if (moved or self._was_reset) and self._frontier is not None and self._frontier > self._floor:
+                self._forget_up_to(self._frontier)
+            self._swept = self._tried = key
+            self._was_reset = False
+
+    def reset_sweep(self) -> None:
+        """Note that the sweep's cursor was reset while it was at work; its next run begins where it was reset to."""
+        with self._changed:
+            self._was_reset = True
+
+    def try_sweep(self, cursor: str) -> None:
+        """Note that the sweep's own cursor is about to be *cursor*; if saving it fails, it may be there or not."""
+        with self._changed:
+            self._tried = self._order(cursor)
 
     def sweep(self, cursor: str) -> None:
         """Note that all up to *cursor* is done for good: the sweep's own cursor is there."""

@@ -15,9 +15,9 @@ from typing import Any
 import attrs
 from prometheus_client import CollectorRegistry
 
-from ...abc import Committing, Consumer, CursorStore, Fate, Resetter, Stopper, StreamClient, StreamFunc
+from ...abc import Committing, Consumer, CursorRecord, CursorStore, Fate, Resetter, Stopper, StreamClient, StreamFunc
 from ...clock import Clock, Stop, SystemClock
-from ...errors import ConfigError, HeadReached, Stopped
+from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
 from ...event import Event, Progress, cursor_key
 from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
 from .._lane import current_lane
@@ -283,7 +283,19 @@ class _FastStore:
         self._unsaved = None
         self._saved = self._order(self._store.get_cursor(consumer))
         self._saved_at = self._clock.monotonic()
-        return self._ledger.open_fast(self._store.get_cursor(self._sweep))
+        return self._ledger.open_fast(self._swept())
+
+    def _swept(self) -> str:
+        """Return the sweep's cursor as an onlooker.
+
+        A consumer that reads its cursor takes up a reset. Done here, for a sweep that is at work, it would let the
+        sweep save what it had come to before the reset.
+        """
+        find = getattr(self._store, "find_cursor", None)
+        if find is None:  # a store that knows of no resets
+            return self._store.get_cursor(self._sweep)
+        record: CursorRecord | None = find(self._sweep)
+        return record.cursor if record is not None else ""
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
         self._ledger.commit(cursor)
@@ -324,7 +336,12 @@ class _SweepStore:
         return cursor
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
-        self._store.set_cursor(consumer, cursor)
+        self._ledger.try_sweep(cursor)
+        try:
+            self._store.set_cursor(consumer, cursor)
+        except CursorConflict:
+            self._ledger.reset_sweep()
+            raise
         self._ledger.sweep(cursor)
 
     def flush(self) -> None:
