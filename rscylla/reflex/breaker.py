@@ -86,6 +86,7 @@ class CircuitBreaker:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._opened_at = 0.0
+        self._openings = 0
         self._probing: object | None = None
         self._meters = meters_for(registry)
         self._meters.breaker_state.labels(name).set(0)
@@ -121,31 +122,32 @@ class CircuitBreaker:
         tell = waiting or (lambda why: None)
         me, tries = object(), 0
         while True:
-            self._pass(me, stop, tell)
+            openings = self._pass(me, stop, tell)
             try:
                 result = function()
             except Exception as error:
                 if is_expected(error) or not self._outage(error):
                     raise
-                self._record(error)
+                self._record(error, openings)
                 tries += 1
                 if self.state == "closed":
                     self._wait(self._backoff.seconds(tries), stop, tell, f"{self.name} fails")
             else:
-                self._record(None)
+                self._record(None, openings)
                 return result
             finally:
                 with self._lock:
                     if self._probing is me:
                         self._probing = None
 
-    def _pass(self, me: object, stop: Stop, tell: Callable[[str], None]) -> None:
-        """Wait until *me* may call."""
+    def _pass(self, me: object, stop: Stop, tell: Callable[[str], None]) -> int:
+        """Wait until *me* may call; return how often the breaker had opened by then."""
         while True:
             with self._lock:
                 wait_s = self._to_wait(me)
+                openings = self._openings
             if wait_s is None:
-                return
+                return openings
             self._wait(wait_s, stop, tell, f'circuit breaker "{self.name}" is {self.state}')
 
     def _wait(self, seconds: float, stop: Stop, tell: Callable[[str], None], why: str) -> None:
@@ -168,11 +170,11 @@ class CircuitBreaker:
         self._probing = me
         return None
 
-    def _record(self, error: Exception | None) -> None:
-        """Count what came of a call."""
+    def _record(self, error: Exception | None, openings: int) -> None:
+        """Count what came of a call that began when the breaker had opened *openings* times."""
         with self._lock:
-            if self.state == "open":
-                return  # it began before the breaker opened, and says nothing new
+            if openings != self._openings:
+                return  # the breaker has opened since; how the thing is now, only a later call can tell
             if error is None:
                 self._machine.call(lambda: None)
                 return
@@ -186,6 +188,7 @@ class CircuitBreaker:
         """Note a change of state. Called with the lock held."""
         if to == "open":
             self._opened_at = self._clock.monotonic()
+            self._openings += 1
         self._meters.breaker_state.labels(self.name).set(_NUMBERS[to])
         self._meters.breaker_changes.labels(self.name, to).inc()
         log.log(logging.INFO if to != "open" else logging.WARNING, 'circuit breaker "%s" is %s', self.name, to)

@@ -201,6 +201,43 @@ def test_one_lane_opens_it_for_all_and_only_one_probes() -> None:
     assert bench.breaker.state == "closed"
 
 
+@pytest.mark.parametrize("outcome", [None, ConnectionError("down")])
+def test_a_call_begun_before_it_opened_says_nothing_while_it_is_half_open(outcome: Exception | None) -> None:
+    bench = Bench(failures=1)
+    begun, probing, told = threading.Event(), threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    def old_call() -> None:
+        calls.append("old")
+        begun.set()
+        assert probing.wait(60)
+        if calls.count("old") == 1 and outcome is not None:
+            raise outcome
+
+    def work() -> None:
+        bench.breaker.call(old_call, waiting=lambda why: told.set())
+        told.set()
+
+    def probe() -> None:
+        calls.append("new")
+        if calls.count("new") == 1:
+            raise ConnectionError
+        assert bench.breaker.state == "half-open"
+        probing.set()
+        assert told.wait(60)
+        assert bench.breaker.state == "half-open"
+
+    old = threading.Thread(target=work)
+    old.start()
+    assert begun.wait(60)
+    bench.breaker.call(probe)
+    assert bench.breaker.state == "closed"
+    old.join(60)
+    assert not old.is_alive()
+    changes = bench.value("rscylla_circuit_breaker_changes_total", breaker="warehouse", to="open")
+    assert changes == 1
+
+
 def test_a_call_that_hangs_holds_up_no_other_consumer() -> None:
     bench = Bench()
     entered, release = threading.Event(), threading.Event()
