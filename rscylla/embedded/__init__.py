@@ -20,20 +20,18 @@ rooms below it::
 
 from __future__ import annotations
 
-try:
-    from .facade import EmbeddedScylla
-except ModuleNotFoundError as error:
-    if error.name not in ("lark", "sortedcontainers"):
-        raise
-    raise ModuleNotFoundError(
-        f"the embedded Scylla needs the package {error.name}: pip install 'rscylla[embedded]'", name=error.name
-    ) from error
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .clock import Clock, ManualClock, SystemClock
-from .errors import CqlError, EmbeddedScyllaError
-from .faults.rules import Faults, Rule, Statements
-from .process import EmbeddedScyllaProcess
-from .result import UNSET
-from .wire.tls import Tls
+
+if TYPE_CHECKING:
+    from .errors import CqlError, EmbeddedScyllaError
+    from .facade import EmbeddedScylla
+    from .faults.rules import Faults, Rule, Statements
+    from .process import EmbeddedScyllaProcess
+    from .result import UNSET
+    from .wire.tls import Tls
 
 __all__ = [
     "UNSET",
@@ -49,3 +47,30 @@ __all__ = [
     "SystemClock",
     "Tls",
 ]
+
+# Imported when they are first asked for: a test without a server has a use for the clock alone.
+_HOMES = {
+    "UNSET": ".result",
+    "CqlError": ".errors",
+    "EmbeddedScylla": ".facade",
+    "EmbeddedScyllaError": ".errors",
+    "EmbeddedScyllaProcess": ".process",
+    "Faults": ".faults.rules",
+    "Rule": ".faults.rules",
+    "Statements": ".faults.rules",
+    "Tls": ".wire.tls",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        found = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("lark", "sortedcontainers"):
+            raise
+        raise ModuleNotFoundError(
+            f"the embedded Scylla needs the package {error.name}: pip install 'rscylla[embedded]'", name=error.name
+        ) from error
+    return found

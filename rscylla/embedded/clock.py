@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 __all__ = ["Clock", "ManualClock", "NodeClock", "SystemClock"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -25,34 +28,69 @@ class SystemClock:
         return time.time_ns() // 1000
 
 
+class Signal(Protocol):
+    """What ends a wait early."""
+
+    def is_set(self) -> bool: ...
+
+
 class ManualClock:
-    """A clock that moves only when told to. Thread-safe.
+    """A clock that stands still until it is told to move, or until somebody waits: a wait moves it by its length.
+
+    For servers, streams, consumers and stores alike; one clock may serve all of a test. Thread-safe. ``waits`` lists
+    the seconds of all waits. ``on_wait``, if set, is called with the seconds before the clock moves; it may set the
+    stop signal, which cuts the wait to nothing.
+
+    Args:
+        start: An aware datetime, or microseconds since the epoch.
 
     >>> clock = ManualClock(1_700_000_000_000_000)
     >>> clock.advance(1.5)
-    >>> clock.now_us()
-    1700000001500000
+    >>> clock.now_us(), clock.monotonic()
+    (1700000001500000, 1.5)
     """
 
-    def __init__(self, start_us: int) -> None:
-        self._now_us = start_us
+    def __init__(self, start: datetime | int = 1_763_719_200_000_000) -> None:
+        self._now_us = start if isinstance(start, int) else (start - _EPOCH) // timedelta(microseconds=1)
+        self._passed_us = 0
         self._lock = threading.Lock()
+        self.waits: list[float] = []
+        self.on_wait: Callable[[float], None] | None = None
 
     def now_us(self) -> int:
-        return self._now_us
+        with self._lock:
+            return self._now_us
+
+    def monotonic(self) -> float:
+        """Return the seconds that have passed since the clock was made; jumps do not count."""
+        with self._lock:
+            return self._passed_us / 1e6
 
     def advance(self, by: float | timedelta) -> None:
-        """Move on by ``by`` (seconds or a timedelta), zero or more; going back raises ValueError."""
-        step = by if isinstance(by, timedelta) else timedelta(seconds=by)
-        if step < timedelta(0):
-            raise ValueError("a clock cannot be advanced by a negative time; use set_us to jump")
+        """Move on by *by* (seconds or a timedelta), zero or more; going back raises ValueError."""
+        seconds = by.total_seconds() if isinstance(by, timedelta) else by
+        if seconds < 0:
+            raise ValueError("a ManualClock is not advanced by a negative time; set_us jumps back")
         with self._lock:
-            self._now_us += step // timedelta(microseconds=1)
+            self._now_us += round(seconds * 1e6)
+            self._passed_us += round(seconds * 1e6)
 
     def set_us(self, now_us: int) -> None:
-        """Jump to ``now_us``, also backwards."""
+        """Jump to *now_us*, also backwards, as a wall clock does that is set anew."""
         with self._lock:
             self._now_us = now_us
+
+    def wait(self, stop: Signal, seconds: float) -> bool:
+        """Move on by *seconds*, unless *stop* is set; return whether it is set."""
+        if stop.is_set():
+            return True
+        self.waits.append(seconds)
+        if self.on_wait is not None:
+            self.on_wait(seconds)
+        if stop.is_set():
+            return True
+        self.advance(max(0.0, seconds))
+        return False
 
 
 class NodeClock:

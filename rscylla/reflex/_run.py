@@ -60,6 +60,11 @@ class Spec:
         resolve(options)
         if flush_timeout <= timedelta():
             raise ConfigError("Spec: flush_timeout must be more than zero")
+        if clock is not None and not isinstance(clock, Clock):
+            raise ConfigError(
+                f"Spec: clock= is a {type(clock).__module__}.{type(clock).__qualname__}, which cannot drive a run; it "
+                "needs now_us, monotonic and wait, as rscylla.SystemClock and rscylla.testing.ManualClock have"
+            )
         series = getattr(consumer, "series", None) if registry is None else None
         if not isinstance(series, ConsumerSeries):
             series = metrics_for(registry).consumer(consumer.name)

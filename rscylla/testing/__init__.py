@@ -1,10 +1,10 @@
 """For tests of applications: fakes of each part, and contract suites in ``rscylla.testing.contracts``."""
 
+from ..embedded.clock import ManualClock
 from .fakes import (
     FakeCursorStore,
     FakeStream,
     FakeStreamClient,
-    ManualClock,
     RecordingConsumer,
     ScriptedFate,
     await_cursor,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -23,53 +23,10 @@ __all__ = [
     "FakeCursorStore",
     "FakeStream",
     "FakeStreamClient",
-    "ManualClock",
     "RecordingConsumer",
     "ScriptedFate",
     "await_cursor",
 ]
-
-
-class ManualClock:
-    """A clock that stands still until it is told to move, or until somebody waits: a wait moves it by its length.
-
-    Thread-safe. ``waits`` lists the seconds of all waits. ``on_wait``, if set, is called with the seconds before the
-    clock moves; it may set the stop signal, which cuts the wait to nothing.
-    """
-
-    def __init__(self, start: datetime | int = 1_763_719_200_000_000) -> None:
-        self._us = us_of(start) if isinstance(start, datetime) else start
-        self._origin_us = self._us
-        self._lock = threading.Lock()
-        self.waits: list[float] = []
-        self.on_wait: Callable[[float], None] | None = None
-
-    def now_us(self) -> int:
-        with self._lock:
-            return self._us
-
-    def monotonic(self) -> float:
-        with self._lock:
-            return (self._us - self._origin_us) / 1e6
-
-    def advance(self, span: timedelta | float) -> None:
-        """Move forward by a timedelta, or by seconds."""
-        seconds = span.total_seconds() if isinstance(span, timedelta) else span
-        if seconds < 0:
-            raise ConfigError("ManualClock only moves forward")
-        with self._lock:
-            self._us += round(seconds * 1e6)
-
-    def wait(self, stop: Stop, seconds: float) -> bool:
-        if stop.is_set():
-            return True
-        self.waits.append(seconds)
-        if self.on_wait is not None:
-            self.on_wait(seconds)
-        if stop.is_set():
-            return True
-        self.advance(max(0.0, seconds))
-        return False
 
 
 @attrs.define

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import rscylla.embedded
 from rscylla._timeuuid import datetime_of
 from rscylla.abc import CursorStore, StreamClient, StreamFunc, Watermarked
 from rscylla.clock import Clock, Stop
@@ -155,8 +156,20 @@ def test_a_manual_clock_moves_by_advance_and_by_waits() -> None:
     assert not clock.wait(Stop(), 0.25)
     assert clock.now_us() - start == 1_750_000
     assert (clock.monotonic(), clock.waits) == (1.75, [0.25])
-    with pytest.raises(ConfigError):
+    with pytest.raises(ValueError, match="negative"):
         clock.advance(-1)
+
+
+def test_the_manual_clock_of_the_server_is_the_same_one() -> None:
+    assert rscylla.embedded.ManualClock is ManualClock
+
+
+def test_a_manual_clock_that_jumps_measures_spans_as_before() -> None:
+    clock = ManualClock(START_US)
+    clock.advance(2)
+    clock.set_us(START_US - 1_000_000)
+    clock.advance(3)
+    assert (clock.now_us() - START_US, clock.monotonic()) == (2_000_000, 5)
 
 
 def test_a_manual_clock_does_not_move_when_stopped() -> None:

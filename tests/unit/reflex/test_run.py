@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+import rscylla.embedded
 from rscylla._timeuuid import datetime_of
 from rscylla.abc import CursorStore, Fate
 from rscylla.clock import Stop
@@ -543,6 +544,11 @@ def test_a_spec_refuses_what_is_not_an_option() -> None:
         spec(FakeStream(), None, None, None)
     with pytest.raises(ConfigError, match="flush_timeout"):
         spec(FakeStream(), flush_timeout=timedelta())
+
+
+def test_a_clock_that_cannot_wait_is_refused_before_the_run() -> None:
+    with pytest.raises(ConfigError, match=r"SystemClock.* cannot drive a run.*rscylla.SystemClock"):
+        spec(FakeStream(), clock=rscylla.embedded.SystemClock())
 
 
 # --- fate ----------------------------------------------------------------------------------------------------------
