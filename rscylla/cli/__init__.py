@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
 from typing import NoReturn
+
+from .standard import output_error, prepare, say, unwritable
 
 __all__ = ["main"]
 
@@ -15,6 +16,7 @@ _EXTRAS = ("click", "lark", "rich", "sortedcontainers", "typer")
 
 def main() -> NoReturn:
     """Run the command that ``sys.argv`` holds and exit with its code; see ``docs/cli.md``."""
+    prepare()
     try:
         from .app import run
     except ModuleNotFoundError as error:
@@ -23,9 +25,9 @@ def main() -> NoReturn:
         sys.exit(f'error: the command line needs the package {error.name}; pip install "rscylla[cli]"')
     code = run()
     logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-            stream.flush()
+    if (failure := unwritable()) is not None and code == 0 and not isinstance(failure, BrokenPipeError):
+        say(f"error: {output_error(failure)}")
+        code = 1
     # Everything is closed by now. The driver's exit handler is left out: now and then it waits five seconds for a
     # thread of its event loop that missed the call to stop. Source: cassandra/io/libevreactor.py, _cleanup.
     os._exit(code)

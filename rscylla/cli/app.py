@@ -12,7 +12,8 @@ import typer
 import rscylla
 
 from . import cursor, deadletter, demo, doctor, replicate, serve, tail, topology
-from .common import Exit, say, tell_error
+from .common import Exit, end_with, tell_error
+from .standard import say, write
 
 __all__ = ["app", "run"]
 
@@ -33,7 +34,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"rscylla {importlib.metadata.version('rscylla')}")
+        write(f"rscylla {importlib.metadata.version('rscylla')}")
         raise typer.Exit
 
 
@@ -65,6 +66,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         ended = app(args=given, prog_name="rscylla", standalone_mode=False)
+    except OSError as error:  # of --help and --version; commands deal with theirs
+        return end_with(error, as_json=False)
     except typer.Abort:  # Ctrl-C or the end of the input at a question
         return Exit.INTERRUPTED
     except _UsageError as error:

@@ -24,6 +24,8 @@ import typer
 
 import rscylla
 
+from .standard import expect_json, output_error, say, unwritable
+
 __all__ = [
     "DEFAULT_HOSTS",
     "Connection",
@@ -36,15 +38,14 @@ __all__ = [
     "TlsCert",
     "TlsKey",
     "Username",
-    "close_stdout",
     "connecting",
     "credentials",
+    "end_with",
     "naming",
     "parse_lag",
     "parse_table",
     "parse_time",
     "quiet_logs",
-    "say",
     "stopping",
     "tell_error",
     "time_of",
@@ -97,11 +98,6 @@ def debugging() -> bool:
     return os.environ.get(DEBUG, "0") not in ("", "0")
 
 
-def say(text: str) -> None:
-    """Write a line to standard error."""
-    typer.echo(text, err=True)
-
-
 _HINTS = ((rscylla.CursorExpired, "here: --on-expired oldest"),)
 """What a message of the library is called on the command line."""
 
@@ -116,6 +112,7 @@ def tell_error(error: BaseException, *, as_json: bool) -> None:
     text += next((f" ({hint})" for kind, hint in _HINTS if isinstance(cause, kind)), "")
     say(f"error: {text}")
     if as_json:
+        expect_json()
         say(rscylla.to_json({"error": type(cause).__name__, "message": text}))
 
 
@@ -125,29 +122,31 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         quiet_logs()
+        as_json = bool(kwargs.get("as_json"))
+        if as_json:
+            expect_json()
         try:
             command(*args, **kwargs)
         except (typer.Exit, typer.Abort):
             raise
-        except BrokenPipeError:
-            close_stdout()
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the outermost edge: nothing is above
-            if debugging():
-                traceback.print_exc()
-            code = exit_code_of(error)
-            if code != Exit.INTERRUPTED:
-                tell_error(error, as_json=bool(kwargs.get("as_json")))
-            raise typer.Exit(code) from None
+            raise typer.Exit(end_with(error, as_json=as_json)) from None
 
     return wrapped
 
 
-def close_stdout() -> None:
-    """Let nothing more be written to a pipe whose reader has gone: Python flushes it once more at its end."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        return  # not a real file, as in tests: there is nothing to flush
+def end_with(error: BaseException, *, as_json: bool) -> int:
+    """Tell what ended a command; return the exit code. An output that nobody reads any more is no failure."""
+    if isinstance(error, OSError) and (failure := unwritable()) is not None:
+        if isinstance(failure, BrokenPipeError):
+            return Exit.DONE
+        error = output_error(failure)
+    if debugging():
+        traceback.print_exc()
+    code = exit_code_of(error)
+    if code != Exit.INTERRUPTED:
+        tell_error(error, as_json=as_json)
+    return code
 
 
 def _is_operational(error: BaseException) -> bool:

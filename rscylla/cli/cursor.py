@@ -30,6 +30,7 @@ from .common import (
     told,
 )
 from .output import json_line, moment, table
+from .standard import write
 
 __all__ = ["app"]
 
@@ -68,7 +69,7 @@ def list_(
         records = cursors.list_cursors()
     if as_json:
         for record in records:
-            typer.echo(json_line(attrs.asdict(record)))
+            write(json_line(attrs.asdict(record)))
         return
     table(
         ("consumer", "saved", "epoch", "cursor"),
@@ -97,12 +98,12 @@ def get(
         )
     for record in records if history else records[:1]:
         if as_json:
-            typer.echo(json_line(attrs.asdict(record)))
+            write(json_line(attrs.asdict(record)))
         elif history:
             why = f"  reset: {record.reason}" if record.reason else ""
-            typer.echo(f"{record.epoch}  {moment(record.updated_at)}  {record.cursor or 'oldest'}{why}")
+            write(f"{record.epoch}  {moment(record.updated_at)}  {record.cursor or 'oldest'}{why}")
         else:
-            typer.echo(record.cursor)
+            write(record.cursor)
 
 
 @app.command("set")
@@ -176,7 +177,7 @@ def reshard(
         moved = reshard_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
     if as_json:
         for name, cursor in moved.items():
-            typer.echo(json_line({"consumer": name, "cursor": cursor}))
+            write(json_line({"consumer": name, "cursor": cursor}))
         return
     table(("consumer", "cursor"), [(name, cursor or "oldest") for name, cursor in moved.items()])
 
@@ -197,7 +198,7 @@ def leases(
     if as_json:
         for record in records:
             seconds = int(record.expires_in.total_seconds())
-            typer.echo(json_line({**attrs.asdict(record), "expires_in": seconds}))
+            write(json_line({**attrs.asdict(record), "expires_in": seconds}))
         return
     table(
         ("lease", "holder", "since", "expires in", "epoch"),
@@ -223,7 +224,7 @@ def schema(
         cql = lease_schema_cql(store, table_name or DEFAULT_LEASE_TABLE)
     else:
         cql = schema_cql(store, table_name or DEFAULT_TABLE)
-    typer.echo(json_line({"cql": cql}) if as_json else f"{cql};")
+    write(json_line({"cql": cql}) if as_json else f"{cql};")
 
 
 def _cursor(session: rscylla.Session, text: str, of: str | None) -> str:
@@ -251,4 +252,4 @@ def _confirm(cursors: ScyllaCursorStore, consumer: str, *, as_json: bool) -> Non
     record = cursors.find_cursor(consumer)
     if record is None:
         raise rscylla.CursorError(f"the cursor of consumer {consumer!r} is not in the table after it was written")
-    typer.echo(json_line(attrs.asdict(record)) if as_json else record.cursor or "oldest")
+    write(json_line(attrs.asdict(record)) if as_json else record.cursor or "oldest")

@@ -22,10 +22,10 @@ from .common import (
     connecting,
     naming,
     parse_table,
-    say,
     told,
 )
 from .output import json_line, moment, table
+from .standard import say, write
 
 __all__ = ["app"]
 
@@ -74,7 +74,7 @@ def list_(
         found = letters.list_letters(consumer, status=None if status == "all" else status)
         if as_json:
             for letter in found:
-                typer.echo(json_line(_brief(letter)))
+                write(json_line(_brief(letter)))
             return
         rows = [_line(letter) for letter in found]  # and not the letters: their values and tracebacks are large
     table(("consumer", "event", "failed", "attempts", "error", "status", "key", "event id"), rows)
@@ -105,14 +105,14 @@ def show(
         "audit": [{"at": at, "what": what} for at, what in letter.audit],
     }
     if as_json:
-        typer.echo(json_line(whole))
+        write(json_line(whole))
         return
     for name in ("consumer", "event_id", "type", "key", "timestamp", "metadata", "attempts", "failed_at", "status"):
         value = whole[name]
-        typer.echo(f"{name + ':':<11}{moment(value) if isinstance(value, datetime) else value}")
+        write(f"{name + ':':<11}{moment(value) if isinstance(value, datetime) else value}")
     for at, what in letter.audit:
-        typer.echo(f"{'audit:':<11}{at}  {what}")
-    typer.echo(letter.traceback.rstrip() or letter.error)
+        write(f"{'audit:':<11}{at}  {what}")
+    write(letter.traceback.rstrip() or letter.error)
 
 
 @app.command("replay")
@@ -151,9 +151,9 @@ def replay(
             failed += error is not None
             done = "replayed" if error is None else "dead"
             if as_json:
-                typer.echo(json_line({"event_id": letter.event.id, "status": done, "error": error}))
+                write(json_line({"event_id": letter.event.id, "status": done, "error": error}))
             else:
-                typer.echo(f"{done}  {letter.event.id}{f'  {error}' if error else ''}")
+                write(f"{done}  {letter.event.id}{f'  {error}' if error else ''}")
     say(f"{replayed} replayed, {failed} failed")
     if failed:
         raise typer.Exit(Exit.FAILED)
@@ -178,9 +178,9 @@ def discard(
         for letter in _chosen(letters, consumer, event_ids or [], everything=everything):
             letters.resolve_letter(letter, "discarded", reason=reason)
             if as_json:
-                typer.echo(json_line({"event_id": letter.event.id, "status": "discarded"}))
+                write(json_line({"event_id": letter.event.id, "status": "discarded"}))
             else:
-                typer.echo(f"discarded  {letter.event.id}")
+                write(f"discarded  {letter.event.id}")
 
 
 @app.command("schema")
@@ -188,7 +188,7 @@ def discard(
 def schema(store: Keyspace, table_name: Table = DEFAULT_LETTER_TABLE, as_json: JsonOutput = False) -> None:
     """Print the statement that creates the letter table, for those who may not create tables. Does not connect."""
     cql = letter_schema_cql(store, table_name)
-    typer.echo(json_line({"cql": cql}) if as_json else f"{cql};")
+    write(json_line({"cql": cql}) if as_json else f"{cql};")
 
 
 # ---------------------------------------------------------------- letters
@@ -199,7 +199,7 @@ def _tell_counts(counts: list[tuple[str, int]], *, as_json: bool) -> None:
         table(("consumer", "dead"), [(name, str(number)) for name, number in counts])
         return
     for name, number in counts:
-        typer.echo(json_line({"consumer": name, "dead": number}))
+        write(json_line({"consumer": name, "dead": number}))
 
 
 def _brief(letter: rscylla.DeadLetter) -> dict[str, Any]:

@@ -14,10 +14,11 @@ import typer
 
 import rscylla
 
-from .common import Exit, JsonOutput, quiet_logs, say, stopping, told
+from .common import Exit, JsonOutput, quiet_logs, stopping, told
 from .demo_check import Verdict
 from .demo_run import Demo, Plan, Snapshot
 from .output import json_line
+from .standard import say, write
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -111,10 +112,10 @@ class _Display(AbstractContextManager["_Display"]):
 def _display(plan: Plan, *, as_json: bool) -> _Display:
     """Return a live display on a terminal, else a line a second: JSON or text."""
     if as_json:
-        return _Display(1.0, lambda now: _line(json_line({"progress": _numbers(now)})))
+        return _Display(1.0, lambda now: write(json_line({"progress": _numbers(now)})))
     if not sys.stdout.isatty():
-        _line(_headline(plan))
-        return _Display(1.0, lambda now: _line(_text(now)))
+        write(_headline(plan))
+        return _Display(1.0, lambda now: write(_text(now)))
     from rich.console import Console
     from rich.live import Live
 
@@ -131,11 +132,6 @@ def _headline(plan: Plan) -> str:
         f"The lag is {plan.lag.total_seconds():g} s, "
         "which is safe here because one clock stamps all rows; on a cluster take 30 s or more."
     )
-
-
-def _line(text: str) -> None:
-    typer.echo(text)
-    sys.stdout.flush()
 
 
 def _numbers(now: Snapshot) -> dict[str, object]:
@@ -180,7 +176,7 @@ def _panel(now: Snapshot, plan: Plan) -> RenderableType:
 def conclude(verdict: Verdict, plan: Plan, *, as_json: bool) -> int:
     """Show the verdict; return the exit code that it deserves."""
     if as_json:
-        typer.echo(json_line({name: getattr(verdict, name) for name in _SHOWN}))
+        write(json_line({name: getattr(verdict, name) for name in _SHOWN}))
     else:
         _show(verdict, plan)
     if verdict.ok:

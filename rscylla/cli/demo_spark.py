@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import typer
 
 import rscylla
 from cursorstore import ScyllaCursorStore
 
-from .common import Exit, say, stopping
+from .common import Exit, stopping
 from .output import json_line
+from .standard import say, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,14 +222,14 @@ def _shown(work: Callable[[], None], progress: Progress, *, as_json: bool) -> No
 def _display(progress: Progress, *, as_json: bool) -> tuple[Callable[[], None], AbstractContextManager[Any]]:
     """Return what shows the progress, and what is to be entered meanwhile."""
     if as_json:
-        return lambda: _line(json_line({"progress": {"phase": progress.phase, **progress.numbers()}})), nullcontext()
-    typer.echo(
+        return lambda: write(json_line({"progress": {"phase": progress.phase, **progress.numbers()}})), nullcontext()
+    write(
         f"{progress.events} changes to {_ORDERS} orders in Scylla; Spark reads their CDC log window by window "
         "and keeps a table of Parquet files up to date. Half-way a node joins."
     )
     if not sys.stdout.isatty():
         numbers = progress.numbers
-        return lambda: _line("  ".join([progress.phase, *(f"{k} {v}" for k, v in numbers().items())])), nullcontext()
+        return lambda: write("  ".join([progress.phase, *(f"{k} {v}" for k, v in numbers().items())])), nullcontext()
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bars
 
@@ -246,20 +246,15 @@ def _display(progress: Progress, *, as_json: bool) -> tuple[Callable[[], None], 
     return show, bars
 
 
-def _line(text: str) -> None:
-    typer.echo(text)
-    sys.stdout.flush()
-
-
 def _conclude(progress: Progress, seed: int, *, as_json: bool) -> int:
     """Show the verdict; return the exit code that it deserves."""
     lost = progress.written - progress.applied
     if as_json:
-        _line(json_line({**progress.numbers(), "lost": lost}))
+        write(json_line({**progress.numbers(), "lost": lost}))
     good = not lost and not progress.different and progress.written == progress.events
     if good:
         if not as_json:
-            _line(
+            write(
                 f"{progress.applied} changes in {progress.windows} windows of {progress.generations} generations: "
                 f"all {progress.rows} rows of the table in Spark are those of the table in Scylla (seed {seed})"
             )

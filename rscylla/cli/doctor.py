@@ -22,6 +22,7 @@ from .common import (
     told,
 )
 from .output import json_line
+from .standard import write
 
 __all__ = ["doctor"]
 
@@ -75,7 +76,7 @@ def doctor(
             failed=failed,
         )
     for finding in found:
-        typer.echo(json_line(attrs.asdict(finding))) if as_json else _show(finding)
+        write(json_line(attrs.asdict(finding))) if as_json else _show(finding)
     if any(finding.severity == "error" for finding in found):
         raise typer.Exit(Exit.TABLE)
 
@@ -101,6 +102,6 @@ def _cursors_of(consumer: str, records: list[CursorRecord]) -> dict[str, str | N
 
 
 def _show(finding: rscylla.Finding) -> None:
-    typer.echo(f"{finding.severity:5}  {finding.check:12}  {finding.what}")
+    write(f"{finding.severity:5}  {finding.check:12}  {finding.what}")
     if finding.do:
-        typer.echo(f"{'':5}  {'':12}  -> {finding.do}")
+        write(f"{'':5}  {'':12}  -> {finding.do}")

@@ -25,11 +25,11 @@ from .common import (
     naming,
     parse_lag,
     parse_table,
-    say,
     stopping,
     told,
 )
 from .output import json_line
+from .standard import say, write
 from .tail import OnExpired
 
 __all__ = ["replicate"]
@@ -203,7 +203,7 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
             cursors.close()
         finally:
             if as_json:
-                typer.echo(json_line({"applied": replicator.applied, "cursor": _saved(cursors, job.name)}))
+                write(json_line({"applied": replicator.applied, "cursor": _saved(cursors, job.name)}))
             else:
                 say(f"{replicator.applied} changes applied; call it again to continue, the cursor is {job.name!r}")
 
@@ -232,10 +232,10 @@ def _compare(
         stop=stop,
     )
     for difference in verdict.differences:
-        typer.echo(_line(difference, as_json=as_json))
+        write(_line(difference, as_json=as_json))
     number = f"{'at least ' if verdict.more else ''}{len(verdict.differences)}"
     if as_json:
-        typer.echo(
+        write(
             json_line(
                 {
                     "rows": verdict.rows,
@@ -247,7 +247,7 @@ def _compare(
         )
     else:
         unsettled = f", {verdict.unsettled} change too often to tell" if verdict.unsettled else ""
-        typer.echo(f"{verdict.rows} rows compared, {number} differ{unsettled}")
+        write(f"{verdict.rows} rows compared, {number} differ{unsettled}")
     if not verdict.same:
         raise typer.Exit(Exit.FAILED)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import rscylla
 
 from .common import JsonOutput, Password, Username, credentials, stopping, told
 from .output import json_line
+from .standard import write
 
 __all__ = ["serve"]
 
@@ -73,12 +73,11 @@ def serve(
         addresses = scylla.contact_points
         if as_json:
             ready = {"host": addresses[0], "port": scylla.port, "contact_points": addresses}
-            typer.echo(json_line(ready))
+            write(json_line(ready))
         else:
             where = "in memory only" if data_dir is None else f"kept in {data_dir}"
-            typer.echo(
+            write(
                 f"embedded Scylla for development and tests listens on {', '.join(addresses)}, port {scylla.port}; "
                 f"data is {where}; Ctrl-C stops it"
             )
-        sys.stdout.flush()
         stop.wait()

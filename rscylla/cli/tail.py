@@ -23,18 +23,17 @@ from .common import (
     Connection,
     JsonOutput,
     TableName,
-    close_stdout,
     connecting,
     naming,
     parse_lag,
     parse_table,
     parse_time,
-    say,
     stopping,
     time_of,
     told,
 )
 from .output import json_line, line_of, moment
+from .standard import output_error, say, unwritable, write
 
 __all__ = ["tail"]
 
@@ -220,10 +219,10 @@ class _Tail:
             self._tell_cursor(unless=start)
             raise
         self._tell_cursor()
-        if isinstance(self._failure, BrokenPipeError):
-            close_stdout()
-        elif self._failure is not None:
-            raise rscylla.RscyllaError(f"the output cannot be written: {self._failure.strerror}")
+        if self._failure is not None:
+            unwritable()
+            if not isinstance(self._failure, BrokenPipeError):
+                raise output_error(self._failure)
         self._cursors.close()
 
     def _prepare(self) -> str:
@@ -260,8 +259,7 @@ class _Tail:
     def _consume(self, event: rscylla.Event, fate: object) -> None:
         assert isinstance(event, rscylla.ChangeEvent)
         try:
-            sys.stdout.write(line_of(event, self._wanted.format, as_json=self._wanted.as_json) + "\n")
-            sys.stdout.flush()
+            write(line_of(event, self._wanted.format, as_json=self._wanted.as_json))
         except OSError as error:
             self._failure = error
             self._stop.set()

@@ -18,6 +18,7 @@ from .common import (
     told,
 )
 from .output import json_line, moment, table
+from .standard import write
 
 __all__ = ["topology"]
 
@@ -37,7 +38,7 @@ def topology(
     parsed = parse_table(name)
     with connection.session() as session, naming(parsed):
         found = _describe(rscylla.NewStream(session, parsed.keyspace, parsed.table))
-    typer.echo(json_line(found)) if as_json else _show(found)
+    write(json_line(found)) if as_json else _show(found)
 
 
 def _describe(stream: rscylla.Stream) -> dict[str, Any]:
@@ -92,13 +93,13 @@ def _vnodes(streams: tuple[bytes, ...]) -> int | None:
 
 def _show(found: dict[str, Any]) -> None:
     cdc = found["cdc"]
-    typer.echo(f"table {found['keyspace']}.{found['table']}")
-    typer.echo(
+    write(f"table {found['keyspace']}.{found['table']}")
+    write(
         f"cdc   {'enabled' if cdc['enabled'] else 'switched off'}, ttl {cdc['ttl_s'] or 'none'}"
         f"{' s' if cdc['ttl_s'] else ''}, preimage {cdc['preimage']}, postimage {cdc['postimage']}"
     )
-    typer.echo(f"streams follow {found['model']}")
-    typer.echo("")
+    write(f"streams follow {found['model']}")
+    write("")
     table(
         ("generation", "state", "streams", "vnodes"),
         [
@@ -106,6 +107,6 @@ def _show(found: dict[str, Any]) -> None:
             for g in found["generations"]
         ],
     )
-    typer.echo("")
+    write("")
     skews = found["node_clock_skew_ms"].items()
     table(("node", "clock"), [(address, f"{skew:+.0f} ms" if skew else "in step") for address, skew in skews])
