@@ -8,6 +8,7 @@ Open a stream over a table's CDC log, give it to a consumer, and keep its cursor
 """
 
 import logging as _logging
+import typing as _typing
 
 from ._json import dumps as to_json
 from ._letters import DeadLetter, KeptChange, KeptEvent
@@ -188,5 +189,23 @@ __all__ = [
     "to_json",
     "traced",
 ]
+
+__version__: str
+"""Version of the installed distribution."""
+
+if not _typing.TYPE_CHECKING:  # a checker would take every name for one of this module's
+
+    def __getattr__(name: str) -> str:
+        """Look the version up when it is first asked for: ``setup.cfg`` says it, and the import stays quick."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib.metadata
+
+        try:
+            version = importlib.metadata.version(__name__)
+        except importlib.metadata.PackageNotFoundError:
+            version = "0+unknown"  # a source tree on the path
+        return globals().setdefault(name, version)
+
 
 _logging.getLogger("rscylla").addHandler(_logging.NullHandler())

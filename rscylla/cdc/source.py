@@ -216,8 +216,8 @@ class Source:
             # The stream sets of tablets are the table's own, generations of vnodes are the cluster's.
             owner = "table" if self.topology.model == "tablets" else "cluster"
             raise InvalidCursor(
-                f"the cursor names the CDC generation of {cursor.generation} ms, which this {owner} does not have; "
-                f"is it a cursor of another {owner}?"
+                f"the cursor names the CDC generation of {Generation(cursor.generation)}, which this {owner} does not "
+                f"have; is it a cursor of another {owner}?"
             )
         first_us = cursor.generation * 1000
         return cursor if cursor.exact_us >= first_us else EventID(cursor.generation, first_us)

@@ -15,7 +15,7 @@ from .._shards import Shard
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, MissingLag
 from ..event import Event, EventID
-from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
+from ..options import SAFE_LAG, StreamOption, resolve
 from .changes import Change
 from .client import Client
 from .driver import LogSession, Session, consistency_named
@@ -114,18 +114,20 @@ class Stream:
             ConnectionFailed, AuthenticationFailed, QueryFailed, QueryTimeout: the cluster did not answer.
         """
         chosen = resolve(options)
-        self._check_lag(chosen)
+        if chosen.lag is None:
+            raise MissingLag(f"the stream of {self}")
         inner = Stop()
         forget = stop.on_set(inner.set) if stop is not None else lambda: None
         try:
             source = self._source(inner)
             if not source.table.enabled:
                 log.warning("%s: CDC is switched off; only what was logged before is read", source.table.full_name)
-            lag_us = (chosen.lag or timedelta()) // timedelta(microseconds=1)
+            lag_us = chosen.lag // timedelta(microseconds=1)
             if chosen.from_head:
                 start = source.at(source.watermark_us(lag_us))
             else:
                 start = source.resume(after, self._settings.on_expired, lag_us=lag_us, is_start=after in self._starts)
+            self._warn_of_lag(chosen.lag)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress
             #   Reader   one window a step: generations, watermark, width      (plan)
@@ -189,15 +191,14 @@ class Stream:
     def _source(self, stop: Stop) -> Source:
         return Source(self._session, self.keyspace, self.table, self._clock, stop)
 
-    def _check_lag(self, options: StreamOptions) -> None:
-        if options.lag is None:
-            raise MissingLag(f"the stream of {self}")
-        if options.lag < SAFE_LAG and not self._warned:
+    def _warn_of_lag(self, lag: timedelta) -> None:
+        """Warn once of a lag below the safe one. Called when the table is known to be there."""
+        if lag < SAFE_LAG and not self._warned:
             self._warned = True
             log.warning(
                 "the stream of %s has a lag of %g s; below %d s rows may arrive behind the reader and be missed",
                 self,
-                options.lag.total_seconds(),
+                lag.total_seconds(),
                 SAFE_LAG.total_seconds(),
             )
 

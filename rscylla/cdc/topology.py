@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import attrs
 
 from .._streamid import token_of, vnode_of
-from .._timeuuid import ticks_of, ticks_to_us
+from .._timeuuid import format_time, ticks_of, ticks_to_us
 from ..clock import Clock
 from ..errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, SourceError, TableNotFound
 from .driver import LogSession
@@ -58,6 +58,9 @@ class Generation:
     def start_us(self) -> int:
         return self.time * 1000
 
+    def __str__(self) -> str:
+        return format_time(self.start_us)
+
 
 class Topology(Protocol):
     """The generations of one table. Implementations are thread-safe.
@@ -98,7 +101,7 @@ class _Kept:
         ids = {bytes(stream) for stream in read()}
         if not ids:
             raise NoStreams(
-                f"the CDC generation of {generation.time} ms has no streams; its description may not have reached this "
+                f"the CDC generation of {generation} has no streams; its description may not have reached this "
                 "replica yet, try again"
             )
         # Signed token order, which is the order of full scans and keeps the streams of a vnode together.
@@ -128,7 +131,7 @@ def _whole(streams: list[bytes], generation: Generation) -> list[bytes]:
     known = {v for v in vnodes if v is not None}
     if known == vnodes and known and len(known) <= max(known):
         raise NoStreams(
-            f"the CDC generation of {generation.time} ms lacks the streams of {max(known) + 1 - len(known)} of its "
+            f"the CDC generation of {generation} lacks the streams of {max(known) + 1 - len(known)} of its "
             f"{max(known) + 1} vnodes; try again, and if that does not help, repair the keyspace system_distributed"
         )
     return streams

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 from typing import Annotated, cast
@@ -34,7 +33,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        write(f"rscylla {importlib.metadata.version('rscylla')}")
+        write(f"rscylla {rscylla.__version__}")
         raise typer.Exit
 
 

@@ -39,13 +39,16 @@ __all__ = [
     "TlsKey",
     "Username",
     "connecting",
+    "count",
     "credentials",
     "end_with",
     "naming",
+    "number",
     "parse_lag",
     "parse_table",
     "parse_time",
     "quiet_logs",
+    "seconds",
     "stopping",
     "tell_error",
     "time_of",
@@ -159,11 +162,18 @@ def _is_operational(error: BaseException) -> bool:
 # ---------------------------------------------------------------- logs
 
 
+_SERVER = "rscylla.embedded"
+"""Logger of the embedded server, whose clients are told to look for tracebacks in its log."""
+
+
 class _StderrHandler(logging.Handler):
-    """Shows log lines as ``warning: ...`` on what standard error is at the time."""
+    """Shows log lines as ``warning: ...`` on standard error. ``error: ...`` is left to what ends a command."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"{record.levelname.lower()}: {record.getMessage()}")
+        level = min(record.levelno, logging.WARNING)
+        say(f"{logging.getLevelName(level).lower()}: {record.getMessage()}")
+        if record.exc_info and (debugging() or record.name == _SERVER):
+            say("".join(traceback.format_exception(*record.exc_info)).rstrip())
 
 
 _handler = _StderrHandler()
@@ -242,7 +252,7 @@ def parse_time(text: str, *, option: str) -> datetime:
     """Return the aware time that ISO 8601 *text* says.
 
     Raises:
-        ConfigError: it is none, or has no time zone.
+        ConfigError: it is no time, has no time zone, or lies outside the calendar in UTC.
     """
     try:
         time = datetime.fromisoformat(text)
@@ -250,7 +260,10 @@ def parse_time(text: str, *, option: str) -> datetime:
         raise rscylla.ConfigError(f"{option}: {text!r} is not a time; write it as 2026-11-21T10:00:00Z") from None
     if time.tzinfo is None:
         raise rscylla.ConfigError(f"{option}: {text!r} has no time zone; add Z for UTC, or +01:00")
-    return time.astimezone(UTC)
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise rscylla.ConfigError(f"{option}: {text!r} is outside the years 1 to 9999 in UTC") from None
 
 
 def time_of(us: int) -> datetime:
@@ -276,6 +289,31 @@ def parse_lag(seconds: float | None, *, command: str) -> timedelta:
     if not math.isfinite(seconds) or not 0 <= seconds <= 10**9:
         raise rscylla.ConfigError(f"--lag {seconds:g}: give a number of seconds, 0 or more")
     return timedelta(seconds=seconds)
+
+
+def number(kind: type[int] | type[float], *, least: int | None = None, most: int | None = None) -> Callable[[Any], Any]:
+    """Return a parser for an option that takes a number of *kind*, from *least* to *most*, both inclusive.
+
+    It raises ``typer.BadParameter``, which names the option.
+    """
+
+    def parse(given: Any) -> Any:
+        try:
+            value = kind(given)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise typer.BadParameter(f"{given!r} is not {what}") from None
+        if least is not None and most is not None and not least <= value <= most:
+            raise typer.BadParameter(f"{value} is not from {least} to {most}")
+        if least is not None and value < least:
+            raise typer.BadParameter(f"{value} is too low; give {least} or more")
+        return value
+
+    return parse
+
+
+count = number(int, least=1)
+seconds = number(float)
 
 
 # ---------------------------------------------------------------- stopping

@@ -24,6 +24,7 @@ from .common import (
     Connection,
     JsonOutput,
     connecting,
+    count,
     naming,
     parse_table,
     parse_time,
@@ -160,8 +161,11 @@ def reset(
 def reshard(
     consumer: ConsumerName,
     store: Keyspace,
-    old: Annotated[int, typer.Option("--from", min=1, metavar="N", help="How many slices it had; 1 for a whole one.")],
-    new: Annotated[int, typer.Option("--to", min=1, metavar="M", help="How many slices it is to have.")],
+    old: Annotated[
+        int,
+        typer.Option("--from", parser=count, metavar="N", help="How many slices it had; 1 for a whole one."),
+    ],
+    new: Annotated[int, typer.Option("--to", parser=count, metavar="M", help="How many slices it is to have.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursors.")] = "",
     rewind: Annotated[bool, typer.Option("--rewind", help="Also set cursors back that are ahead already.")] = False,
     table_name: Table = DEFAULT_TABLE,

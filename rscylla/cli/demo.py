@@ -14,7 +14,7 @@ import typer
 
 import rscylla
 
-from .common import Exit, JsonOutput, quiet_logs, stopping, told
+from .common import Exit, JsonOutput, number, quiet_logs, stopping, told
 from .demo_check import Verdict
 from .demo_run import Demo, Plan, Snapshot
 from .output import json_line
@@ -30,12 +30,17 @@ _SHOWN = ("written", "delivered", "lost", "duplicates", "out_of_order", "generat
 
 @told
 def demo(
-    events: Annotated[int, typer.Option(min=20, metavar="N", help="How many changes are written.")] = Plan().events,
+    events: Annotated[
+        int, typer.Option(parser=number(int, least=20), metavar="N", help="Number of changes to write.")
+    ] = Plan().events,
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="S", help="Repeats the writes and the mishaps; random unless given.")
+        int | None,
+        typer.Option(
+            parser=number(int, least=0), metavar="S", help="Repeats the writes and the mishaps; random unless given."
+        ),
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Show Spark keep a table up to date instead; needs rscylla\\[spark].")
+        bool, typer.Option("--spark", help="Show Spark keep a table up to date instead; needs rscylla[spark].")
     ] = False,
     as_json: JsonOutput = False,
 ) -> None:

@@ -19,6 +19,7 @@ from .common import (
     naming,
     parse_lag,
     parse_table,
+    seconds,
     told,
 )
 from .output import json_line
@@ -32,7 +33,8 @@ __all__ = ["doctor"]
 def doctor(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
     lag: Annotated[
-        float | None, typer.Option("--lag", metavar="SECONDS", help="The lag that the table is read with.")
+        float | None,
+        typer.Option("--lag", parser=seconds, metavar="SECONDS", help="The lag that the table is read with."),
     ] = None,
     reads: Annotated[
         str, typer.Option("--consistency", metavar="LEVEL", help="Level at which the log is read.")

@@ -22,9 +22,11 @@ from .common import (
     JsonOutput,
     TableName,
     connecting,
+    count,
     naming,
     parse_lag,
     parse_table,
+    seconds,
     stopping,
     told,
 )
@@ -79,7 +81,11 @@ def replicate(
     to: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The table that they are made in.")],
     lag: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Age a change must have to be copied. Required; 30 or more is safe."),
+        typer.Option(
+            parser=seconds,
+            metavar="SECONDS",
+            help="Age a change must have to be copied. Required; 30 or more is safe.",
+        ),
     ] = None,
     to_host: Annotated[
         list[str] | None,
@@ -112,12 +118,12 @@ def replicate(
     on_expired: Annotated[
         OnExpired, typer.Option(help="With a cursor older than the log: raise an error, or go on at the oldest.")
     ] = OnExpired.RAISE,
-    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Partitions written to at a time.")] = 16,
+    workers: Annotated[int, typer.Option(parser=count, metavar="N", help="Partitions written to at a time.")] = 16,
     ttl: Annotated[
         Ttl, typer.Option(help="A copy expires so long after it was made, or about when the original does.")
     ] = Ttl.ORIGINAL,
     verify_: Annotated[bool, typer.Option("--verify", help="Copy nothing, compare the two tables.")] = False,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Differing rows that --verify shows.")] = 20,
+    limit: Annotated[int, typer.Option(parser=count, metavar="N", help="Differing rows that --verify shows.")] = 20,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
@@ -129,6 +135,11 @@ def replicate(
     options --to-username, --to-password and --to-tls-ca say.
     """
     source, target = parse_table(name), parse_table(to)
+    if not to_host and (source.keyspace, source.table) == (target.keyspace, target.table):
+        raise rscylla.ConfigError(
+            f"{source.keyspace}.{source.table} cannot be copied to itself; name another table, or another cluster by "
+            "--to-host"
+        )
     job = _Job(
         source=source,
         target=target,

@@ -9,7 +9,7 @@ import typer
 
 import rscylla
 
-from .common import JsonOutput, Password, Username, credentials, stopping, told
+from .common import JsonOutput, Password, Username, credentials, number, stopping, told
 from .output import json_line
 from .standard import write
 
@@ -18,10 +18,19 @@ __all__ = ["serve"]
 
 @told
 def serve(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of every node; 0 lets the system choose.")] = 9042,
-    nodes: Annotated[int, typer.Option(min=1, max=64, help="How many nodes.")] = 1,
-    shards: Annotated[int, typer.Option(min=1, max=256, help="Shards of a node.")] = 2,
-    vnodes: Annotated[int, typer.Option(min=1, max=1024, help="Tokens of a node.")] = 8,
+    port: Annotated[
+        int,
+        typer.Option(parser=number(int, least=0, most=65535), metavar="PORT", help="Port of every node; 0 for any."),
+    ] = 9042,
+    nodes: Annotated[
+        int, typer.Option(parser=number(int, least=1, most=64), metavar="N", help="Number of nodes, 1 to 64.")
+    ] = 1,
+    shards: Annotated[
+        int, typer.Option(parser=number(int, least=1, most=256), metavar="N", help="Shards of each node.")
+    ] = 2,
+    vnodes: Annotated[
+        int, typer.Option(parser=number(int, least=1, most=1024), metavar="N", help="Tokens (vnodes) of each node.")
+    ] = 8,
     tablets: Annotated[bool, typer.Option("--tablets", help="New keyspaces use tablets unless they say no.")] = False,
     username: Username = None,
     password: Password = None,

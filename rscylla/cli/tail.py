@@ -24,10 +24,12 @@ from .common import (
     JsonOutput,
     TableName,
     connecting,
+    count,
     naming,
     parse_lag,
     parse_table,
     parse_time,
+    seconds,
     stopping,
     time_of,
     told,
@@ -94,7 +96,11 @@ def tail(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
     lag: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Age a change must have to be shown. Required; 30 or more is safe."),
+        typer.Option(
+            parser=seconds,
+            metavar="SECONDS",
+            help="Age a change must have to be shown. Required; 30 or more is safe.",
+        ),
     ] = None,
     from_: Annotated[
         str | None,
@@ -106,7 +112,7 @@ def tail(
     ] = None,
     to_head: Annotated[bool, typer.Option("--to-head", help="End when all up to now was shown.")] = False,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="End when all before this time was shown.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after this many.")] = None,
+    limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="End after N lines.")] = None,
     format_: Annotated[
         Format,
         typer.Option("--format", help="One line for each event, its change alone, or each raw row of the log."),

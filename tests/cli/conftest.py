@@ -61,11 +61,14 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 class Process:
-    """A command line in a process of its own. ``line`` waits for its next line of standard output."""
+    """A command line in a process of its own. ``line`` waits for its next line of standard output.
 
-    def __init__(self, *arguments: str) -> None:
+    *before* is Python that runs in it first.
+    """
+
+    def __init__(self, *arguments: str, before: str = "pass") -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-c", "from rscylla.cli import main; main()", *arguments],
+            [sys.executable, "-c", f"{before}; from rscylla.cli import main; main()", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -117,8 +120,8 @@ def start() -> Iterator[Callable[..., Process]]:
     """Start command lines in processes of their own, which end with the test at the latest."""
     processes: list[Process] = []
 
-    def command(*arguments: str) -> Process:
-        processes.append(Process(*arguments))
+    def command(*arguments: str, before: str = "pass") -> Process:
+        processes.append(Process(*arguments, before=before))
         return processes[-1]
 
     yield command

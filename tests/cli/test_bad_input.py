@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import socket
@@ -13,6 +14,7 @@ import pytest
 
 import rscylla
 from cursorstore import ScyllaCursorStore
+from rscylla.cli.app import run as command_line
 from rscylla.embedded import EmbeddedScylla
 
 from .conftest import Run, Shop
@@ -189,6 +191,9 @@ def test_expired_cursor_goes_on_at_the_oldest_when_asked(run: Run, shop: Shop) -
         *("--from", OLD, "--on-expired", "oldest"),
     )
     assert (ran.code, len(ran.out)) == (0, 1)
+    (warning,) = [line for line in ran.err if "may be lost" in line]
+    assert warning.startswith("warning: the cursor of ")
+    assert not any(line.startswith("error:") for line in ran.err)
 
 
 def test_cursor_of_another_cluster_stays_as_it_was(run: Run, shop: Shop) -> None:
@@ -201,6 +206,8 @@ def test_cursor_of_another_cluster_stays_as_it_was(run: Run, shop: Shop) -> None
         *("--consumer", "audit", "--store", shop.keyspace),
     )
     assert ran.code == 5
+    named = json.loads(cursor)["cursor_gen"]
+    assert f"names the CDC generation of {named}, which this cluster does not have; is it" in ran.error
     assert "is it a cursor of another cluster?" in ran.error
     assert store.get_cursor("audit") == cursor
 
@@ -212,3 +219,60 @@ def test_missing_cursor_table(run: Run, shop: Shop) -> None:
     )
     assert ran.code == 4
     assert "--create-store of `rscylla tail`, or the statement that `rscylla cursor schema` prints" in ran.error
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
+@pytest.mark.parametrize("option", ["--from", "--until"])
+def test_time_beyond_the_calendar(run: Run, shop: Shop, option: str, time: str) -> None:
+    ran = run("tail", shop.orders, "--lag", "0", option, time, "--host", shop.host)
+    assert ran.code == 2
+    assert ran.error == f"error: {option}: '{time}' is outside the years 1 to 9999 in UTC"
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+def test_times_at_the_ends_of_the_calendar(run: Run, shop: Shop, time: str) -> None:
+    shop.insert(1)
+    limits = ["--lag", "1", "--to-head", "--host", shop.host]
+    assert run("tail", shop.orders, "--until", time, *limits).code == 0
+    ScyllaCursorStore(shop.session, shop.keyspace).create_schema()
+    ran = run("tail", shop.orders, "--from", time, "--until", "2026-01-01T00:00:00Z", *limits)
+    assert ran.code in (0, 2), ran.err
+    of = ["--of", shop.orders, "--store", shop.keyspace, "--host", shop.host]
+    ran = run("cursor", "reset", "audit", time, "--reason", "test", *of)
+    assert ran.code in (0, 2), ran.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("tail shop.orders --lag soon", "'--lag': 'soon' is not a number"),
+        ("tail shop.orders --lag 1 --limit many", "'--limit': 'many' is not a whole number"),
+        ("tail shop.orders --lag 1 --limit 0", "'--limit': 0 is too low; give 1 or more"),
+        ("tail shop.orders --lag 1 --limit 1.5", "'--limit': '1.5' is not a whole number"),
+        ("replicate a.b c.d --lag 1 --workers 0", "'--workers': 0 is too low; give 1 or more"),
+        ("cursor reshard audit --store s --from 0 --to 2", "'--from': 0 is too low; give 1 or more"),
+        ("doctor shop.orders --lag 1s", "'--lag': '1s' is not a number"),
+        ("serve --port 70000", "'--port': 70000 is not from 0 to 65535"),
+        ("serve --nodes 65", "'--nodes': 65 is not from 1 to 64"),
+        ("demo --events 1", "'--events': 1 is too low; give 20 or more"),
+        ("demo --seed -1", "'--seed': -1 is too low; give 0 or more"),
+    ],
+)
+def test_numbers_that_make_no_sense(capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+    assert command_line(line.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: Invalid value for {said}; ")
+    assert error.endswith(" --help` tells more\n")
+
+
+def test_table_copied_to_itself(run: Run, closed_port: int) -> None:
+    """Two names of one table are wrong usage, whether a server is there or not."""
+    ran = run("replicate", "shop.orders", 'Shop."orders"', "--lag", "1", "--host", f"127.0.0.1:{closed_port}")
+    assert ran.code == 2
+    assert ran.error.startswith("error: shop.orders cannot be copied to itself; name another table, or another cluster")
+
+
+def test_short_lag_of_a_table_that_is_not_there(run: Run, shop: Shop) -> None:
+    """The error comes alone: advice on reading the table is of no use yet."""
+    ran = run("tail", f"{shop.keyspace}.invoices", "--lag", "0", "--host", shop.host)
+    assert (ran.code, len(ran.err)) == (4, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 
+import rscylla
 from rscylla.cli.app import app, run
 
 MANUAL = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -51,7 +53,30 @@ def test_run_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("rscylla ")
+    assert capsys.readouterr().out == f"rscylla {rscylla.__version__}\n"
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert rscylla.__version__ == importlib.metadata.version("rscylla")
+
+
+def test_the_version_is_looked_up_when_it_is_asked_for() -> None:
+    """Importing the library does not pay for ``importlib.metadata``, and no other name is made up."""
+    code = (
+        "import sys; before = 'importlib.metadata' in sys.modules; import rscylla; "
+        "rscylla.__version__, rscylla.__version__; hasattr(rscylla, 'version') and exit(1)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_tree_that_is_not_installed_has_a_version_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.delitem(vars(rscylla), "__version__", raising=False)
+    assert rscylla.__version__ == "0+unknown"
+    monkeypatch.delitem(vars(rscylla), "__version__", raising=False)
 
 
 def test_the_library_does_not_import_the_command_line() -> None:
@@ -64,13 +89,13 @@ def test_the_library_does_not_import_the_command_line() -> None:
     ("line", "said"),
     [
         ("tail --lag 1", "Missing argument 'KS.TABLE'; `rscylla tail --help` tells more"),
-        ("tail shop.orders --lag soon", "Invalid value for '--lag'"),
+        ("tail shop.orders --lag soon", "Invalid value for '--lag': 'soon' is not a number"),
         ("tail shop.orders --lag 1 --format xml", "Invalid value for '--format'"),
-        ("tail shop.orders --lag 1 --limit 0", "Invalid value for '--limit'"),
+        ("tail shop.orders --lag 1 --limit 0", "Invalid value for '--limit': 0 is too low"),
         ("cursor reset audit oldest --store shop", "Missing option '--reason'"),
         ("cursor list", "Missing option '--store'; `rscylla cursor list --help` tells more"),
-        ("serve --port 70000", "Invalid value for '--port'"),
-        ("demo --events 1", "Invalid value for '--events'"),
+        ("serve --port 70000", "Invalid value for '--port': 70000 is not from 0 to 65535"),
+        ("demo --events 1", "Invalid value for '--events': 1 is too low"),
         ("nonsense", "No such command 'nonsense'; `rscylla --help` tells more"),
     ],
 )

@@ -97,3 +97,21 @@ def test_port_that_is_taken(run: Run) -> None:
     assert ran.code == 1
     assert f"cannot listen on 127.0.0.1 port {scylla.port}" in ran.error
     assert "choose another port" in ran.error
+
+
+def test_an_internal_error_shows_its_traceback(start: Callable[..., Process]) -> None:
+    """A client is told that the log of the server has it; the log of `serve` is standard error."""
+    server = start(
+        "serve",
+        "--port",
+        "0",
+        "--json",
+        before="import rscylla.embedded.wire.connection as c; c.Connection._query = lambda *_: 1 / 0",
+    )
+    ready = json.loads(server.line())
+    with pytest.raises(rscylla.ConnectionFailed, match="its log has the traceback"):
+        rscylla.connect([ready["host"]], port=ready["port"])
+    assert server.end(signal.SIGTERM) == 0
+    assert "warning: the embedded Scylla failed on a request (opcode 0x07)" in server.err
+    assert "Traceback (most recent call last):" in server.err
+    assert "ZeroDivisionError: division by zero" in server.err
