@@ -7,7 +7,7 @@
     ├── MetadataError                 the table or its streams are not as they must be
     │   ├── TableNotFound
     │   ├── CDCDisabled
-    │   ├── TableChanged              dropped and created again under the reader, or since
+    │   ├── TableChanged              dropped and created again, or a key column renamed, under the reader or since
     │   ├── CannotReplicate           a change cannot be made again in another table
     │   └── NoStreams                 a generation without streams, or none at all (resumable)
     ├── CursorError
@@ -128,7 +128,10 @@ class CDCDisabled(MetadataError):
 
 
 class TableChanged(MetadataError):
-    """The log table was dropped and created again, while it was being read or since the cursor was saved."""
+    """The log table was dropped and created again, while it was being read or since the cursor was saved.
+
+    Also: a key column was renamed, so that the log no longer tells the keys of changes that were not read before.
+    """
 
 
 class NoStreams(MetadataError):

@@ -13,7 +13,7 @@ import attrs
 from .. import _timeuuid as tu
 from ..event import Operation
 from .columns import ColumnChange, column_change, untouched
-from .rows import Cells, Layout
+from .rows import PARTITION_DELETES, Cells, Layout
 
 __all__ = ["Bound", "Change", "ChangeBatch", "KeyRange", "operation_of", "parts_of"]
 
@@ -32,7 +32,6 @@ _POSTIMAGE = b"\x09"
 _RANGE_STARTS = frozenset((b"\x05", b"\x06"))
 _RANGE_ENDS = frozenset((b"\x07", b"\x08"))
 _RANGES = _RANGE_STARTS | _RANGE_ENDS
-_PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
 _IMAGES = frozenset((_PREIMAGE, _POSTIMAGE))
 NOT_ALONE = _RANGES | _IMAGES
 """Operations of rows that belong to another row of their record."""
@@ -207,6 +206,14 @@ class Change:
             return KeyRange(here, end) if self._cells[self._layout.operation] in _RANGE_STARTS else KeyRange(None, here)
         return None
 
+    @_Lazy
+    def cql_types(self) -> Mapping[str, str]:
+        """The CQL type of each column of the base table when the log row was read, such as ``frozen<list<int>>``.
+
+        The columns of the primary key come first, in their order.
+        """
+        return {c.name: c.cql_type for c in (*self._layout.keys, *self._layout.values)}
+
     @property
     def static(self) -> bool:
         """Whether the change is of the partition's static row, so that its key is the partition key."""
@@ -289,7 +296,7 @@ class Change:
         return Bound(key, _BOUND_INCLUSIVE.get(_OPERATIONS[cells[self._layout.operation]], True))
 
 
-_NEVER_STATIC = _RANGES | _PARTITION_DELETES | {b"\xfd", b"\x03"}
+_NEVER_STATIC = _RANGES | PARTITION_DELETES | {b"\xfd", b"\x03"}
 
 Parts = tuple[int, Cells | None, Cells | None, Cells | None]
 """The rows of one change: place of the delta (or what stands for it) in the record, preimage, postimage, range end."""
@@ -404,6 +411,6 @@ def parts_of(rows: Sequence[Cells], layout: Layout) -> list[Parts]:
 def _may_have_images(cells: Cells, layout: Layout) -> bool:
     """Whether a delta row can have images: those of partitions only where a partition is a row."""
     operation = cells[layout.operation]
-    if operation in _PARTITION_DELETES:
+    if operation in PARTITION_DELETES:
         return not layout.table.clustering_key
     return operation not in _RANGES

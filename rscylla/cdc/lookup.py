@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -61,17 +61,18 @@ class BaseRows:
             if of.table != (self._keyspace, self._table):
                 raise ConfigError(f"the event is of {of.table[0]}.{of.table[1]}, not of {self._name}")
             if of.change.static:
-                return self._read(self._prepared_static(), of.raw_partition_key())
+                return self._read(self._prepared_static(), list(of.raw_partition_key().values()))
             key = of.raw_key()
             if key is None:
                 raise IncompleteKey(
                     f"the event ({of.operation.name}) is not of a single row of {self._name}; look up rows by events "
                     "with a whole primary key"
                 )
-            return self._read(self._prepared(), key)
+            return self._read(self._prepared(), list(key.values()))  # in order: a column may have been renamed since
         text = of if isinstance(of, str) else of.foreign_id
         prepared = self._prepared()
-        return self._read(prepared, self._key_of(prepared, text))
+        key_of = self._key_of(prepared, text)
+        return self._read(prepared, [key_of[n] for n in prepared.names])
 
     @property
     def _name(self) -> str:
@@ -134,8 +135,8 @@ class BaseRows:
 
     # ------------------------------------------------------------ reading
 
-    def _read(self, prepared: _Prepared, key: Mapping[str, bytes]) -> dict[str, Any] | None:
-        values = [key[n] for n in prepared.names]
+    def _read(self, prepared: _Prepared, values: Sequence[bytes]) -> dict[str, Any] | None:
+        """Return the row of the key *values*, which are in the order of the key's columns."""
         doing = f"looking up a row of {self._name}"
         try:
             page = self._patiently(lambda: self._session.read(prepared.statement, values, doing=doing))

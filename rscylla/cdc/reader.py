@@ -12,20 +12,20 @@ import attrs
 from .._shards import Shard
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us, us_of
 from ..clock import Stop
-from ..errors import CursorExpired, HeadReached, QueryFailed, QueryTimeout
+from ..errors import CursorExpired, HeadReached, QueryFailed, QueryTimeout, TableChanged
 from ..event import EventID
 from ..options import StreamOptions
 from .changes import Change
 from .driver import LogStatement, token_of_key
-from .pages import Column, Page
+from .pages import Page
 from .plan import ScanTask, Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
 from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events
-from .rows import Layout, LogRows
+from .rows import Layouts, LogRows
 from .scan import Limits, Scanner, TooMuch, TooSlow
 from .shards import part_of
 from .source import OnExpired, Source
-from .topology import BaseColumn, Generation, generation_at
+from .topology import LOG_DROP_AHEAD_US, Generation, generation_at
 
 __all__ = ["Batch", "Granularity", "Reader", "Settings"]
 
@@ -108,7 +108,7 @@ class Reader:
         self._first_row = self._prepare(first_row_cql)
         limits = settings.limits
         self._width = Width(target=max(1, limits.window_rows // 5), target_bytes=max(1, limits.window_bytes // 5))
-        self._layouts: dict[tuple[tuple[Column, ...], tuple[BaseColumn, ...]], Layout] = {}
+        self._layouts = Layouts(lambda: source.reread_table(patiently=True))
         self._at_us = start.exact_us
         self._skip = start.position if start.is_row else b""
         self._start = start
@@ -277,7 +277,7 @@ class Reader:
 
         def collect(page: Page) -> None:
             nonlocal size
-            rows.add(page, self._layout_of(page))
+            rows.add(page, self._layouts.of(page, self._source.table))
             size += page.size
 
         try:
@@ -287,6 +287,7 @@ class Reader:
             return None
         self._slow_down(len(rows))
         self._width = self._width.after(window, len(rows), size)
+        self._leave_out_lost_keys(rows, window)
         self._part.keep_own(rows, token_of_key)
         rows.sort()
         return rows
@@ -300,14 +301,24 @@ class Reader:
             self._source.reread_table()  # if the table has gone, or is another by now, that is what is to be told
             raise
 
-    def _layout_of(self, page: Page) -> Layout:
-        key = (page.columns, self._source.table.columns)
-        layout = self._layouts.get(key)
-        if layout is None:
-            # Columns that were never seen: this is the first page, or the base table changed just now or a while ago.
-            table = self._source.reread_table(patiently=True)
-            layout = self._layouts[page.columns, table.columns] = Layout.of(page.columns, table)
-        return layout
+    def _leave_out_lost_keys(self, rows: LogRows, window: Window) -> None:
+        """Drop rows whose key went with a renamed column if nobody was promised them, or minds; raise otherwise."""
+        table = self._source.table
+        if table.renamed_us is None or not table.may_lack_keys(window.start_us):
+            return
+        lost = rows.lost_keys(table.renamed_us)
+        if not lost:
+            return
+        unread = any(rows.positions[i] > self._skip for i in lost)
+        if unread and window.end_us > self._promised_us:
+            if self._settings.on_expired == "raise":
+                raise TableChanged(
+                    f"{table.lost_keys}; repair the consumer's data, then reset its cursor to that time or later, or "
+                    "open the stream with on_expired='oldest'"
+                )
+            self._source.skip_gap(table.lost_keys)
+            self._promised_us = max(self._promised_us, table.renamed_us + LOG_DROP_AHEAD_US)  # told once
+        rows.take([i for i in range(len(rows)) if i not in lost])
 
     def _jump(self, limit_us: int) -> None:
         """After an empty window: go to the first row before *limit_us*, or to there if there is none."""

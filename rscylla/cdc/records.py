@@ -191,7 +191,7 @@ class ChangeEvent(Event):
 
     @property
     def layout(self) -> Layout:
-        """What the cells of ``raw_rows`` mean. The same object for as long as the table stays the same."""
+        """What the cells of ``raw_rows`` mean. Mostly one object for as long as the table stays the same."""
         return self._layout
 
     @property
@@ -225,9 +225,11 @@ def changes_of(rows: LogRows, context: Context) -> Iterator[ChangeEvent]:
 
 
 def _events(rows: LogRows, context: Context, *, joined: bool) -> Iterator[ChangeEvent]:
-    layout, positions, cells = rows.layout, rows.positions, rows.cells
-    if layout is None:
+    positions, cells = rows.positions, rows.cells
+    if not positions:
         return
+    mixed = rows.is_mixed
+    layout = rows.layout_at(0)
     operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
     not_alone = NOT_ALONE if joined else frozenset[bytes]()
     counters = context.counters
@@ -235,6 +237,9 @@ def _events(rows: LogRows, context: Context, *, joined: bool) -> Iterator[Change
     at = 0
     while at < last:
         position, row = positions[at], cells[at]
+        if mixed and rows.layout_at(at) is not layout:
+            layout = rows.layout_at(at)
+            operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
         end = at + 1
         if end < last and positions[end].startswith(position[:_RECORD]):
             end = bisect_left(positions, position[:_RECORD] + _AFTER, end)
@@ -244,7 +249,8 @@ def _events(rows: LogRows, context: Context, *, joined: bool) -> Iterator[Change
             yield ChangeEvent(context, position, row, layout)
             at = end
             continue
-        of_record = cells[at:end]
+        layout, of_record = rows.record(at, end)
+        operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
         parts = parts_of(of_record, layout) if any(r[operation] in not_alone for r in of_record) else None
         record = ChangeBatch(layout, of_record, parts)
         if not record.complete:

@@ -24,21 +24,24 @@ which cannot tell the two apart, gives null. A non-frozen UDT whose fields are a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 import attrs
 
-from .._timeuuid import FLIP_SIGNS, datetime_of
+from .._timeuuid import FLIP_SIGNS, datetime_of, ticks_of, ticks_to_us
 from ..errors import MetadataError
 from .pages import Column, Page, Type
-from .topology import TableInfo
+from .topology import BaseColumn, TableInfo
 
 __all__ = [
+    "PARTITION_DELETES",
     "Cells",
     "ColumnKind",
     "Layout",
+    "Layouts",
     "LogRows",
     "ValueColumn",
     "collection_cells",
@@ -59,11 +62,15 @@ ColumnKind = Literal["value", "list", "set", "map", "udt"]
 
 @attrs.frozen
 class ValueColumn:
-    """A base column in the log: where its value and deletion marks are in a row (-1 for none), and how to read them."""
+    """A base column in the log: where its value and deletion marks are in a row (-1 for none), and how to read them.
+
+    ``cql_type`` is its type in the base table.
+    """
 
     name: str
     index: int
     decode: Decoder
+    cql_type: str
     deleted: int = -1
     elements: int = -1
     decode_elements: Decoder | None = None
@@ -112,49 +119,56 @@ class Layout:
     values: tuple[ValueColumn, ...]
 
     @classmethod
-    def of(cls, columns: tuple[Column, ...], table: TableInfo) -> Layout:
+    def of(cls, columns: tuple[Column, ...], table: TableInfo, former: Iterable[TableInfo] = ()) -> Layout:
         """Return the layout of a ``SELECT *`` from the log of *table*.
+
+        A log does not tell everything: a list is kept like a map, and the key and static columns are not marked. That
+        comes from the base table, and for columns that it does not have, or has with another type, from *former*.
+
+        Args:
+            former: the table as it was known before, newest first.
 
         Raises:
             MetadataError: a column that every log has, or a key column, is not there.
         """
         index = {c.name: i for i, c in enumerate(columns)}
         types = {c.name: c.type for c in columns}
-        key_names = [c.name for c in (*table.partition_key, *table.clustering_key)]
+        tables = (table, *former)
+        of_keys = next((t for t in tables if all(c.name in index for c in _keys_of(t))), table)
+        key_names = [c.name for c in _keys_of(of_keys)]
         missing = [n for n in (*_FIXED, *key_names) if n not in index]
         if missing:
             raise MetadataError(
                 f"the log of {table.full_name} has no column {missing[0]!r}; was a key column "
                 "renamed? open the stream again"
             )
-        base = {c.name: c for c in table.columns}
 
         def column(name: str) -> ValueColumn:
-            elements = f"cdc$deleted_elements_{name}"
-            known = base.get(name)
-            is_list = known is not None and known.type_text.startswith("list<")
-            kind = _kind_of(types[name], is_list=is_list) if elements in types else "value"
+            type_, elements = types[name], f"cdc$deleted_elements_{name}"
+            loose = elements in types
+            known = _base_column(name, type_, tables, loose=loose)
+            is_list = loose and known.type_text.startswith("list<")
+            kind = _kind_of(type_, is_list=is_list) if loose else "value"
             return ValueColumn(
                 name,
                 index[name],
-                decoder_for(types[name], list_cells=is_list),
+                decoder_for(type_, list_cells=is_list),
+                known.type_text,
                 deleted=index.get(f"cdc$deleted_{name}", -1),
                 elements=index.get(elements, -1),
-                decode_elements=decoder_for(types[elements]) if elements in types else None,
-                static=known is not None and known.kind == "static",
+                decode_elements=decoder_for(types[elements]) if loose else None,
+                static=known.kind == "static",
                 kind=kind,
-                decode_cells=decoder_for(types[name]) if kind == "list" else None,
-                fields=types[name].fields,
+                decode_cells=decoder_for(type_) if kind == "list" else None,
+                fields=type_.fields,
             )
 
-        # A base column may itself be called cdc$something; only those with a deletion mark, or in the key, are values.
-        names = [n for n in index if n not in _FIXED and n not in key_names and f"cdc$deleted_{n}" in index]
         return cls(  # type: ignore[misc]
             columns,
-            table,
+            of_keys,
             *(index[n] for n in _FIXED),  # type: ignore[arg-type]
             keys=tuple(column(n) for n in key_names),
-            values=tuple(column(n) for n in names),
+            values=tuple(column(n) for n in _value_names(columns, key_names)),
         )
 
     def key_of(self, cells: Cells) -> Mapping[str, Any]:
@@ -175,35 +189,159 @@ class Layout:
         """Return the undecoded primary key: equal for the rows of one base row."""
         return tuple([cells[c.index] for c in self.keys])
 
+    def raw_partition_key(self, cells: Cells) -> Cells:
+        """Return the undecoded partition key."""
+        return tuple([cells[c.index] for c in self.keys[: len(self.table.partition_key)]])
+
+    def lost_key(self, cells: Cells, renamed_us: int) -> bool:
+        """Whether the row had a part of its key in a column that has been renamed since.
+
+        The log keeps the key of rows written before *renamed_us* under the old name, where it cannot be read any more.
+        """
+        partition = len(self.table.partition_key)
+        if any(cells[c.index] is None for c in self.keys[:partition]):
+            return True
+        operation = cells[self.operation]
+        if operation in PARTITION_DELETES or all(cells[c.index] is not None for c in self.keys[partition:]):
+            return False
+        if operation in _OF_WHOLE_KEYS:
+            return True
+        if ticks_to_us(ticks_of(cells[self.time])) >= renamed_us:  # type: ignore[arg-type]
+            return False  # an open end of a range, or the static row
+        return not any(c.static and c.touched_in(cells) for c in self.values)
+
 
 _FIXED = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl", "cdc$end_of_batch")
 
+PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
+"""Operations that delete a whole partition."""
+
+_OF_WHOLE_KEYS = frozenset((b"\x02", b"\x03", b"\xfd"))
+"""Operations of rows that name a whole primary key: inserts and deletes of rows."""
+
+
+def _keys_of(table: TableInfo) -> tuple[BaseColumn, ...]:
+    return (*table.partition_key, *table.clustering_key)
+
+
+def _value_names(columns: Iterable[Column], keys: Sequence[str]) -> list[str]:
+    """Return the columns of the base table that are not in its key.
+
+    A base column may itself be called cdc$something; only those with a deletion mark are values.
+    """
+    names = {c.name: None for c in columns}
+    return [n for n in names if n not in _FIXED and n not in keys and f"cdc$deleted_{n}" in names]
+
+
+def _base_column(name: str, type_: Type, tables: Sequence[TableInfo], *, loose: bool) -> BaseColumn:
+    """Return what the column of the log was in the base table, by the first of *tables* that has it so."""
+    for table in tables:
+        for column in table.columns:
+            if column.name == name and _is_logged_as(column.type_text, type_, loose=loose):
+                return column
+    # It was dropped before anybody looked. The log alone cannot tell a list from a map by timeuuid, which is rare.
+    texts = [text for table in tables for dropped, text in table.dropped if dropped == name]
+    guess = f"list<{type_.args[1].text}>" if loose and _is_logged_as("list<", type_, loose=True) else type_.text
+    text = next((t for t in texts if _is_logged_as(t, type_, loose=loose)), guess)
+    return BaseColumn(name, "regular", -1, text)
+
+
+def _is_logged_as(text: str, type_: Type, *, loose: bool) -> bool:
+    """Whether a base column of CQL type *text* has the type *type_* in the log.
+
+    Args:
+        loose: the log has a column for removed elements, as for what is not frozen.
+    """
+    outer, more, _ = text.partition("<")
+    if more and outer == "list":
+        return loose and type_.kind == "map" and type_.args[0].kind == "timeuuid"
+    if more and outer in ("set", "map"):
+        return loose and type_.kind == outer
+    return not loose or type_.kind == "udt"
+
+
+class Layouts:
+    """The layouts of a log's pages: each page by its own columns, and by the base table as it was about then.
+
+    Args:
+        reread: reads the base table again. It is called for a page that does not fit the table as it is known.
+    """
+
+    def __init__(self, reread: Callable[[], TableInfo]) -> None:
+        self._reread = reread
+        self._known: dict[tuple[tuple[Column, ...], tuple[BaseColumn, ...]], Layout] = {}
+        self._tables: deque[TableInfo] = deque(maxlen=_TABLES_KEPT)  # newest first
+
+    def of(self, page: Page, table: TableInfo) -> Layout:
+        """Return what the columns of *page* mean; *table*: as it was read last. May read the table again.
+
+        Raises:
+            MetadataError: a column that every log has, or a key column of the table, is not there.
+        """
+        key = page.columns, table.columns
+        layout = self._known.get(key)
+        if layout is None:
+            self._remember(table)
+            if not _fits(page.columns, table):
+                table = self._reread()
+                self._remember(table)
+            layout = self._known.get((page.columns, table.columns))
+            if layout is None:
+                layout = Layout.of(page.columns, table, [t for t in self._tables if t.columns != table.columns])
+            self._known[key] = self._known[page.columns, table.columns] = layout
+        return layout
+
+    def _remember(self, table: TableInfo) -> None:
+        if all(t.columns != table.columns for t in self._tables):
+            self._tables.appendleft(table)
+
+
+_TABLES_KEPT = 16
+
+
+def _fits(columns: Sequence[Column], table: TableInfo) -> bool:
+    """Whether *columns* are those of the log of *table* as it is."""
+    types = {c.name: c.type for c in columns}
+    expected = {c.name: c for c in table.columns if c.type_text != "empty"}  # compact tables may have such a column
+    keys = [c.name for c in _keys_of(table)]
+    if not expected.keys() <= types.keys() or not expected.keys() >= set(_value_names(columns, keys)):
+        return False
+    return all(
+        name in keys or _is_logged_as(c.type_text, types[name], loose=f"cdc$deleted_elements_{name}" in types)
+        for name, c in expected.items()
+    )
+
 
 class LogRows:
-    """The rows of a window, undecoded: ``cells[i]`` lie at ``positions[i]``; all of one ``layout``.
+    """The rows of a window, undecoded: ``cells[i]`` lie at ``positions[i]``, and mean what ``layout_at(i)`` says.
 
-    Positions order rows as ``EventID.position`` does. Both lists hold nothing but bytes and tuples of bytes, which the
-    garbage collector need not walk: with an object a row it takes a third of the time of reading.
+    Positions order rows as ``EventID.position`` does. The lists hold nothing but bytes, tuples of bytes and numbers,
+    which the garbage collector need not walk: with an object a row it takes a third of the time of reading.
+
+    ``layouts``: those of the pages; more than one if the table was changed while the window was read.
     """
 
     def __init__(self) -> None:
-        self.layout: Layout | None = None
+        self.layouts: list[Layout] = []
         self.positions: list[bytes] = []
         self.cells: list[Cells] = []
+        self._layout_of: list[int] = []  # by row, once there are several layouts
 
     def __len__(self) -> int:
         return len(self.positions)
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether rows have different layouts."""
+        return len(self.layouts) > 1
+
+    def layout_at(self, index: int) -> Layout:
+        return self.layouts[self._layout_of[index] if self.is_mixed else 0]
+
     def add(self, page: Page, layout: Layout) -> None:
-        """Add the rows of *page*. A layout unlike that of earlier pages means that the table was changed meanwhile."""
+        """Add the rows of *page*, which stay as they are: another page may have other columns."""
         cells = page.cells()
-        if self.layout is None:
-            self.layout = layout
-        elif layout is not self.layout:
-            both = _united(self.layout, layout)
-            self.cells = _moved(self.cells, self.layout, both)
-            cells = _moved(cells, layout, both)
-            self.layout = layout = both
+        self._note(layout, len(cells))
         time, stream_id, seq = layout.time, layout.stream_id, layout.seq
         flip = FLIP_SIGNS
         append = self.positions.append
@@ -218,12 +356,44 @@ class LogRows:
             append(head + t[:4] + t[8:].translate(flip) + row[stream_id] + row[seq])
         self.cells += cells
 
+    def _note(self, layout: Layout, count: int) -> None:
+        """Keep in mind that the next *count* rows have *layout*."""
+        if not count:
+            return
+        number = next((i for i, known in enumerate(self.layouts) if known is layout), len(self.layouts))
+        if number == len(self.layouts):
+            self.layouts.append(layout)
+            if number == 1:
+                self._layout_of = [0] * len(self)
+        if self.is_mixed:
+            self._layout_of += [number] * count
+
     def sort(self) -> None:
         """Put the rows in the order of their positions."""
-        positions, cells = self.positions, self.cells
-        order = sorted(range(len(positions)), key=positions.__getitem__)
-        self.positions = [positions[i] for i in order]
-        self.cells = [cells[i] for i in order]
+        self.take(sorted(range(len(self)), key=self.positions.__getitem__))
+
+    def take(self, places: Sequence[int]) -> None:
+        """Keep the rows at *places* only, in that order."""
+        positions, cells, layouts = self.positions, self.cells, self._layout_of
+        self.positions = [positions[i] for i in places]
+        self.cells = [cells[i] for i in places]
+        if self.is_mixed:
+            self._layout_of = [layouts[i] for i in places]
+
+    def record(self, start: int, end: int) -> tuple[Layout, list[Cells]]:
+        """Return the rows of a record, in one layout: a record may be cut by pages of different columns."""
+        layout, cells = self.layout_at(start), self.cells[start:end]
+        if not self.is_mixed:
+            return layout, cells
+        layouts = [self.layout_at(i) for i in range(start, end)]
+        if all(other is layout for other in layouts):
+            return layout, cells
+        united = _united(list(zip(layouts, cells, strict=True)))
+        return united, [_moved(row, its, united) for its, row in zip(layouts, cells, strict=True)]
+
+    def lost_keys(self, renamed_us: int) -> set[int]:
+        """Return the places of rows whose key went with a column that was renamed; see ``Layout.lost_key``."""
+        return {i for i, row in enumerate(self.cells) if self.layout_at(i).lost_key(row, renamed_us)}
 
 
 def _kind_of(type_: Type, *, is_list: bool) -> ColumnKind:
@@ -233,20 +403,49 @@ def _kind_of(type_: Type, *, is_list: bool) -> ColumnKind:
     return type_.kind if type_.kind in ("set", "map", "udt") else "value"  # type: ignore[return-value]
 
 
-def _united(old: Layout, new: Layout) -> Layout:
-    """Return a layout with the columns of both; where one was dropped and made again with another type, the new."""
-    names = {c.name for c in new.columns}
-    return Layout.of(new.columns + tuple(c for c in old.columns if c.name not in names), new.table)
+def _united(rows: Sequence[tuple[Layout, Cells]]) -> Layout:
+    """Return a layout with the columns of all rows of a record, so that each value can be read.
+
+    Of a type that grew in between, the larger form is taken, which reads both. What was dropped and made again with a
+    type unlike the old one has values in some of the rows only: those before, or those after.
+    """
+    columns: dict[str, Column] = {}
+    for layout, cells in rows:
+        for column, cell in zip(layout.columns, cells, strict=True):
+            known = columns.setdefault(column.name, column)
+            if known.type != column.type:
+                larger = _larger(known.type, column.type)
+                if larger is not None:
+                    columns[column.name] = attrs.evolve(known, type=larger)
+                elif cell is not None:
+                    columns[column.name] = column
+    tables = list({id(layout.table): layout.table for layout, _ in rows}.values())
+    return Layout.of(tuple(columns.values()), tables[0], tables[1:])
 
 
-def _moved(rows: list[Cells], layout: Layout, target: Layout) -> list[Cells]:
-    """Return *rows* with their cells where *target* has the columns; those it has and *layout* has not are null."""
-    if target.columns == layout.columns:
-        return rows
-    index = {c: i for i, c in enumerate(layout.columns)}
-    width = len(layout.columns)
-    places = [index.get(c, width) for c in target.columns]
-    return [tuple([padded[i] for i in places]) for row in rows for padded in [(*row, None)]]
+def _larger(one: Type, other: Type) -> Type | None:
+    """Return the type that reads values of both, where one is the other with more fields in some UDT; else None."""
+    if one == other:
+        return one
+    if one.kind != other.kind or not one.args or (one.kind != "udt" and len(one.args) != len(other.args)):
+        return None
+    pairs = zip(one.args, other.args, strict=False)
+    args = tuple(found for a, b in pairs if (found := _larger(a, b)) is not None)
+    if len(args) < min(len(one.args), len(other.args)):
+        return None
+    longer = max(one, other, key=lambda t: len(t.args))
+    return attrs.evolve(longer, args=args + longer.args[len(args) :])
+
+
+def _moved(row: Cells, layout: Layout, target: Layout) -> Cells:
+    """Return *row* with its cells where *target* has the columns; what *layout* has not is null."""
+    of = {c.name: (c.type, cell) for c, cell in zip(layout.columns, row, strict=True)}
+
+    def cell(column: Column) -> bytes | None:
+        type_, raw = of.get(column.name, (column.type, None))
+        return raw if raw is not None and _larger(column.type, type_) == column.type else None
+
+    return tuple([cell(c) for c in target.columns])
 
 
 # ---------------------------------------------------------------- values

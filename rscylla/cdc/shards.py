@@ -21,7 +21,7 @@ import attrs
 
 from .._shards import Shard, slice_at
 from .._streamid import token_of, vnode_of
-from .rows import Cells, LogRows
+from .rows import Cells, Layout, LogRows
 from .topology import Model
 
 __all__ = ["Part", "part_of", "routing_key"]
@@ -43,28 +43,24 @@ class Part:
 
     def keep_own(self, rows: LogRows, token: TokenOf) -> None:
         """Take from *rows* those of keys of other slices. Each row of a stream is kept by exactly one reader of it."""
-        layout = rows.layout
-        if not self.shared or layout is None:
+        if not self.shared:
             return
-        stream_id = layout.stream_id
-        columns = [c.index for c in layout.keys[: len(layout.table.partition_key)]]
         owners: dict[Cells, int] = {}
 
-        def is_own(cells: Cells) -> bool:
-            readers = self.shared.get(cells[stream_id])  # type: ignore[arg-type]
+        def is_own(layout: Layout, cells: Cells) -> bool:
+            readers = self.shared.get(cells[layout.stream_id])  # type: ignore[arg-type]
             if readers is None:
                 return True
-            key = tuple([cells[i] for i in columns])
+            key = layout.raw_partition_key(cells)
             owner = owners.get(key)
             if owner is None:
                 owner = owners[key] = slice_at(token(routing_key(key)), self.shard.count)
             # A key that a stream should not hold is still somebody's: rather out of order than lost.
             return (owner if owner in readers else readers[0]) == self.shard.index
 
-        kept = [i for i, cells in enumerate(rows.cells) if is_own(cells)]
+        kept = [i for i, cells in enumerate(rows.cells) if is_own(rows.layout_at(i), cells)]
         if len(kept) < len(rows):
-            rows.positions = [rows.positions[i] for i in kept]
-            rows.cells = [rows.cells[i] for i in kept]
+            rows.take(kept)
 
 
 def part_of(streams: Sequence[bytes], shard: Shard, model: Model) -> Part:

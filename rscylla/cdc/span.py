@@ -15,12 +15,12 @@ from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock, Stop
 from ..errors import QueryTimeout
 from .driver import LogSession, LogStatement
-from .pages import Column, Page
+from .pages import Page
 from .plan import Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
-from .rows import Layout
+from .rows import Layout, Layouts
 from .scan import Limits, Scanner, TooMuch, TooSlow
-from .topology import Generation, TableInfo, generation_at
+from .topology import Generation, TableInfo, generation_at, read_table
 
 __all__ = ["Span", "SpanReader", "windows_between"]
 
@@ -84,7 +84,9 @@ class SpanReader:
         self._first = session.prepare(
             first_row_cql(table.keyspace, table.name), page_size=limits.page_size, doing=doing
         )
-        self._layouts: dict[tuple[Column, ...], Layout] = {}
+        self._layouts = Layouts(self._reread)
+        self.table = table
+        """The base table as it was read last."""
 
     def windows(self) -> Iterator[list[Page]]:
         """Yield the pages of each window that has rows, in the order of time; in a window pages are in no order.
@@ -122,10 +124,12 @@ class SpanReader:
         Raises:
             MetadataError: a column that every log has, or a key column of the table, is not there.
         """
-        layout = self._layouts.get(page.columns)
-        if layout is None:
-            layout = self._layouts[page.columns] = Layout.of(page.columns, self._span.table)
-        return layout
+        return self._layouts.of(page, self.table)
+
+    def _reread(self) -> TableInfo:
+        """Read the table again: it was changed since the span was planned."""
+        self.table = read_table(self._session, self.table.keyspace, self.table.name)
+        return self.table
 
     def _past_empty(self, window: Window, width: Width) -> int:
         """Return where to go on after an empty window: at the first row if there is one, else at the end."""

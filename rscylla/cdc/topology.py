@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import attrs
 
 from .._streamid import token_of, vnode_of
-from .._timeuuid import format_time, ticks_of, ticks_to_us
+from .._timeuuid import datetime_of, format_time, ticks_of, ticks_to_us
 from ..clock import Clock
 from ..errors import CDCDisabled, MetadataError, NoStreams, QueryFailed, SourceError, TableNotFound
 from .driver import LogSession
@@ -341,12 +341,18 @@ class BaseColumn:
     descending: bool = False
 
 
+LOG_DROP_AHEAD_US = 5_000_000
+"""Columns of a log are dropped as of this much later. Source: Scylla ``cdc/log.cc``."""
+
+
 @attrs.frozen
 class TableInfo:
     """A base table with CDC.
 
     ``log_id`` is the log table's id, which changes when it is dropped and created again. ``ttl_s`` is the TTL of log
-    rows written now, 0 for none. ``enabled``: whether new writes are logged.
+    rows written now, 0 for none. ``enabled``: whether new writes are logged. ``dropped``: name and CQL type of columns
+    that the base table had. ``renamed_us``: when a key column was renamed last, None if never: the log cannot tell the
+    keys of rows from before that.
     """
 
     keyspace: str
@@ -358,6 +364,8 @@ class TableInfo:
     postimage: str
     columns: tuple[BaseColumn, ...]
     delta: str = "full"
+    dropped: tuple[tuple[str, str], ...] = ()
+    renamed_us: int | None = None
 
     @property
     def partition_key(self) -> tuple[BaseColumn, ...]:
@@ -378,6 +386,20 @@ class TableInfo:
         Source: Scylla's ``schema_builder`` makes the id of each new table from the time, and altering a table keeps it.
         """
         return ticks_to_us(ticks_of(self.log_id.bytes)) if self.log_id.version == 1 else None
+
+    def may_lack_keys(self, start_us: int) -> bool:
+        """Whether rows from *start_us* on may have had their key in a column that was renamed since."""
+        return self.renamed_us is not None and start_us < self.renamed_us + LOG_DROP_AHEAD_US
+
+    @property
+    def lost_keys(self) -> str:
+        """What to say of rows that lack their key."""
+        assert self.renamed_us is not None
+        renamed = f"{datetime_of(self.renamed_us):%Y-%m-%d %H:%M:%S} UTC"
+        return (
+            f"a key column of {self.full_name} was renamed at {renamed}, and the log no longer tells the keys of "
+            "changes from before that"
+        )
 
     def _keys(self, kind: str) -> tuple[BaseColumn, ...]:
         return tuple(sorted((c for c in self.columns if c.kind == kind), key=lambda c: c.position))
@@ -418,6 +440,12 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         (keyspace, table),
         doing=doing,
     )
+    dropped = session.rows(
+        "SELECT table_name, column_name, type, toUnixTimestamp(dropped_time) FROM system_schema.dropped_columns "
+        "WHERE keyspace_name = %s AND table_name IN (%s, %s)",
+        (keyspace, table, table + LOG_SUFFIX),
+        doing=doing,
+    )
     return TableInfo(
         keyspace,
         table,
@@ -428,7 +456,29 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         postimage=options.get("postimage", "false"),
         columns=tuple(BaseColumn(name, kind, at, text, order == "desc") for name, kind, at, text, order in columns),
         delta=options.get("delta", "full"),
+        dropped=tuple((column, text) for of, column, text, _ in dropped if of == table),
+        renamed_us=_renamed_us({column: ms for of, column, _, ms in dropped if of != table}),
     )
+
+
+def _renamed_us(dropped_ms: dict[str, int]) -> int | None:
+    """Return when a key column was renamed last, by the columns of the log that were dropped, None if never.
+
+    A column of the key that is renamed is dropped from the log and a new one added. Other columns are dropped together
+    with the one that marks their deletion, which key columns do not have.
+    """
+    of_keys = [
+        ms
+        for name, ms in dropped_ms.items()
+        if not name.startswith(_DELETED) and abs(dropped_ms.get(_DELETED + name, -TOGETHER_MS) - ms) >= TOGETHER_MS
+    ]
+    return max(of_keys) * 1000 - LOG_DROP_AHEAD_US if of_keys else None
+
+
+_DELETED = "cdc$deleted_"
+
+TOGETHER_MS = 1_000
+"""Columns dropped by one statement have about the same time."""
 
 
 def _not_found(session: LogSession, keyspace: str, table: str, doing: str) -> str:

@@ -17,8 +17,9 @@ from ..cdc.records import Context, changes_of
 from ..cdc.rows import Cells, Layout, LogRows
 from ..cdc.scan import Limits
 from ..cdc.span import Span, SpanReader
+from ..cdc.topology import TableInfo
 from ..clock import Stop, SystemClock
-from ..errors import ConfigError
+from ..errors import ConfigError, TableChanged
 from .options import Connection
 from .session import session_for
 
@@ -70,15 +71,23 @@ class Scan:
         for page in pages:
             rows.add(page, reader.layout_of(page))
         rows.sort()
-        if rows.layout is None:
-            return
+        _refuse_lost_keys(rows, span, reader.table)
         events = iter(changes_of(rows, Context(span.window.generation)))
         if span.after:
             events = (e for e in events if e.position > span.after)
         if self.operations is not None:
             wanted = self.operations
             events = (e for e in events if e.operation.name.lower() in wanted)
-        yield rows.layout, events
+        yield from groupby(events, key=lambda e: e.layout)
+
+
+def _refuse_lost_keys(rows: LogRows, span: Span, table: TableInfo) -> None:
+    if table.renamed_us is None or not table.may_lack_keys(span.window.start_us):
+        return
+    lost = rows.lost_keys(table.renamed_us)
+    if any(rows.positions[i] > span.after for i in lost):
+        raise TableChanged(f"{table.lost_keys}; repair what the query wrote, then start it anew at that time or later")
+    rows.take([i for i in range(len(rows)) if i not in lost])
 
 
 def _after(rows: Iterable[Cells], layout: Layout, position: bytes) -> Iterator[Cells]:
@@ -110,21 +119,27 @@ class _Fitted:
 
 
 def _fit(array: Any, target: Any, name: str) -> Any:
-    """Return *array* as *target*: of structs, fields that have gone are null, and new ones are left out."""
+    """Return *array* as *target*, at any depth: fields of structs that have gone are null, new ones are left out."""
     if array.type.equals(target):
         return array
-    if not (pa.types.is_struct(array.type) and pa.types.is_struct(target)):
-        raise ConfigError(
-            f"column {name!r} is {array.type} in the table but {target} in the schema of the DataFrame; the table was "
-            "changed, or the schema given by hand is another: load it again without one"
-        )
-    present = {f.name for f in array.type}
-    children = [
-        _fit(array.field(f.name), f.type, f"{name}.{f.name}") if f.name in present else pa.nulls(len(array), f.type)
-        for f in target
-    ]
     mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pa.types.is_struct(array.type) and pa.types.is_struct(target):
+        present = {f.name for f in array.type}
+        children = [
+            _fit(array.field(f.name), f.type, f"{name}.{f.name}") if f.name in present else pa.nulls(len(array), f.type)
+            for f in target
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pa.types.is_list(array.type) and pa.types.is_list(target):
+        values = _fit(array.values, target.value_type, name)
+        return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=mask)
+    if pa.types.is_map(array.type) and pa.types.is_map(target):
+        keys, items = _fit(array.keys, target.key_type, name), _fit(array.items, target.item_type, name)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=mask)
+    raise ConfigError(
+        f"column {name!r} is {array.type} in the table but {target} in the schema of the DataFrame; the table was "
+        "changed, or the schema given by hand is another: load it again without one"
+    )
 
 
 def check_schema(shape: LogShape | ChangeShape | EventShape, schema: Any, table: str) -> None:

@@ -238,6 +238,8 @@ class FakeLog:
             return [("system",), (self.keyspace,)]
         if "FROM system_schema.columns" in cql:
             return [(n, kind, at, text, "none") for at, (n, kind, text) in enumerate(self.base)]
+        if "FROM system_schema.dropped_columns" in cql:
+            return []
         if "FROM system_schema.tables" in cql:
             return self._tables(given)
         raise AssertionError(f"a query that the cluster would not know: {cql}")
