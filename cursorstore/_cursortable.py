@@ -87,6 +87,12 @@ class CursorTable(Table):
         with self.errors(f"saving the cursor of consumer {consumer!r} in table {self.name}"):
             self.run(text, (stamp, position, updated, consumer, epoch))
 
+    def prune(self, consumer: str, below: int, stamp: int) -> None:
+        """Delete all epochs of *consumer* under *below*. *stamp* is that of a later epoch, so it is above theirs."""
+        text = f"DELETE FROM {self.name} USING TIMESTAMP ? WHERE consumer = ? AND epoch < ?"
+        with self.errors(f"deleting old epochs of the cursor of consumer {consumer!r} from table {self.name}"):
+            self.run(text, (stamp, consumer, below))
+
     def touch(self) -> None:
         """Do what a reset does on a row that nobody has, under a condition that it is there: nothing is written."""
         text = f"UPDATE {self.name} SET reason = ? WHERE consumer = ? AND epoch = ? IF EXISTS"

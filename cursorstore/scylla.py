@@ -20,6 +20,7 @@ Source for ties: Scylla ``mutation/atomic_cell.hh`` (``compare_atomic_cell_for_m
 
 from __future__ import annotations
 
+import logging
 import threading
 from datetime import datetime, timedelta
 from typing import Any
@@ -46,11 +47,19 @@ from .schema import DEFAULT_TABLE
 
 __all__ = ["ScyllaCursorStore"]
 
+_log = logging.getLogger("rscylla.cursorstore")
+
 FIRST_STAMP = 1
 """Write timestamp of the first epoch, which no reset opened: microseconds, the same in every process."""
 
 _ATTEMPTS = 16
 """For opening an epoch while others do so: each round, one of them gets through."""
+
+KEPT_EPOCHS = 1000
+"""How many epochs of a consumer are kept at least, the newest ones."""
+
+_PRUNE_EVERY = 100
+"""Old epochs go a hundred at a time, because each time leaves a tombstone."""
 
 _WIDTH = len("2026-11-21T10:00:05.250000Z")
 
@@ -173,7 +182,7 @@ class ScyllaCursorStore:
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
         """Return the last cursor of each epoch of *consumer*, the newest epoch first: the audit trail of resets.
 
-        Epochs that holders of a lease opened are there too, with a reason that says so.
+        Epochs that holders of a lease opened are there too, marked as ``takeover``. Some 1,000 epochs are kept.
         """
         check_consumer(consumer)
         return [self._record(row) for row in self._table.history(consumer) if row.saved is not None]
@@ -282,7 +291,9 @@ class ScyllaCursorStore:
                 failed = e
                 continue  # the next round reads what came of it, and whether others opened epochs meanwhile
             if done:
-                return self._caught_up(row)
+                caught_up = self._caught_up(row)
+                self._prune(row)
+                return caught_up
         raise self._busy(consumer) from failed
 
     def _caught_up(self, row: Row) -> Row:
@@ -301,8 +312,7 @@ class ScyllaCursorStore:
         if position:
             return position
         for last in self._table.history(row.consumer):
-            took_over = last.reason.startswith(_tenure(last.lease, last.fence))
-            if last.epoch < row.epoch and (last.updated or not took_over):
+            if last.epoch < row.epoch and (last.updated or not _took_over(last)):
                 return last.position  # what was before a reset does not count
         return ""
 
@@ -323,10 +333,22 @@ class ScyllaCursorStore:
             tried.append(row)
             try:
                 if self._table.open_epoch(row):
+                    self._prune(row)
                     return
             except (QueryTimeout, ConnectionFailed) as e:
                 failed = e
         raise self._busy(consumer) from failed
+
+    def _prune(self, row: Row) -> None:
+        """Delete the epochs that are too far behind that of *row*, which needs none of them any more."""
+        below = row.epoch - KEPT_EPOCHS + 1
+        if below <= 0 or row.epoch % _PRUNE_EVERY:
+            return
+        assert row.stamp is not None
+        try:
+            self._table.prune(row.consumer, below, row.stamp)
+        except SourceError as e:
+            _log.warning("old epochs of the cursor of consumer %r stay until later: %s", row.consumer, e)
 
     def _next(
         self, consumer: str, last: Row | None, now_us: int, start: str | None, reason: str, lease: str, fence: int
@@ -364,12 +386,18 @@ class ScyllaCursorStore:
             row.epoch,
             _moment(written),
             row.reason,
+            takeover=_took_over(row),
         )
 
 
 def _tenure(lease: str, fence: int) -> str:
     """Return how the reason of an epoch begins that was opened by a holder of *lease*."""
     return f"lease {lease!r}, epoch {fence}, acquired by "
+
+
+def _took_over(row: Row) -> bool:
+    """Return whether a holder of a lease opened the epoch of *row*, and no reset."""
+    return row.reason.startswith(_tenure(row.lease, row.fence))
 
 
 def _not_held(consumer: str, lease: Lease | None) -> LeaseLost:

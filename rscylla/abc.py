@@ -128,13 +128,18 @@ class CursorStore(Protocol):
 
 @attrs.frozen
 class CursorRecord:
-    """A saved cursor as ``CursorAdmin.list_cursors`` shows it. ``updated_at`` is aware UTC, or None if not known."""
+    """A saved cursor as ``CursorAdmin`` shows it: the last one of an epoch of a consumer.
+
+    ``updated_at`` is aware UTC, or None if not known. ``reason`` says why the epoch was opened, "" for the first one: it
+    is the reason of a reset, or with ``takeover`` tells who acquired the lease and went on at the cursor before.
+    """
 
     consumer: str
     cursor: str
     epoch: int = 0
     updated_at: datetime | None = None
     reason: str = ""
+    takeover: bool = False
 
 
 class CursorAdmin(Protocol):

@@ -85,7 +85,9 @@ def get(
     consumer: ConsumerName,
     store: Keyspace,
     table_name: Table = DEFAULT_TABLE,
-    history: Annotated[bool, typer.Option("--history", help="Show each reset and the cursor before it.")] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Show all epochs: resets and takeovers, and the cursor before each.")
+    ] = False,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
@@ -101,7 +103,8 @@ def get(
         if as_json:
             write(json_line(attrs.asdict(record)))
         elif history:
-            why = f"  reset: {record.reason}" if record.reason else ""
+            how = "takeover" if record.takeover else "reset"
+            why = f"  {how}: {record.reason}" if record.reason else ""
             write(f"{record.epoch}  {moment(record.updated_at)}  {record.cursor or 'oldest'}{why}")
         else:
             write(record.cursor)

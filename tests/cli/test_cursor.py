@@ -90,6 +90,17 @@ def test_reset_goes_back_and_keeps_the_reason(cursor: Run, store: ScyllaCursorSt
     assert cursor("get", "billing", "--history").out[0].endswith("reset: replay after a bug")
 
 
+def test_history_tells_takeovers_from_resets(cursor: Run, store: ScyllaCursorStore, shop: Shop) -> None:
+    lease = ScyllaLease(shop.session, shop.keyspace, "billing", owner="pod-1", create=True)
+    lease.acquire()
+    ScyllaCursorStore(shop.session, shop.keyspace, lease=lease).set_cursor("billing", at(1))
+    store.reset_cursor("billing", at(2), reason="skip")
+    reset, takeover = cursor("get", "billing", "--history").out
+    assert reset.endswith("  reset: skip")
+    assert takeover.endswith("  takeover: lease 'billing', epoch 1, acquired by pod-1")
+    assert [line["takeover"] for line in cursor("get", "billing", "--history", "--json").objects] == [False, True]
+
+
 def test_reset_to_the_oldest(cursor: Run, store: ScyllaCursorStore) -> None:
     store.set_cursor("billing", at(2))
     assert cursor("reset", "billing", "oldest", "--reason", "all again").out == ["oldest"]

@@ -34,6 +34,7 @@ INSERT = re.compile(r"INSERT INTO (\S+) \((.+)\) VALUES \((.+)\) IF NOT EXISTS")
 SELECT = re.compile(
     r"SELECT (.+) FROM (\S+)( WHERE consumer = \?)?( AND epoch = \?)?( PER PARTITION LIMIT 1)?( LIMIT 1)?"
 )
+DELETE = re.compile(r"DELETE FROM (\S+) USING TIMESTAMP \? WHERE consumer = \? AND epoch < \?")
 SCHEMA = re.compile(r"SELECT (\S+) FROM system_schema\.(columns|keyspaces) WHERE (.+)")
 CREATE = re.compile(r"CREATE TABLE IF NOT EXISTS (\S+) \(\n(.*)\n\)\nWITH (.*)", re.DOTALL)
 
@@ -42,12 +43,16 @@ MARKER = "row marker"
 
 @attrs.frozen
 class Mutation:
-    """Cells of one row, each written at *timestamp*; or, without an epoch, the deletion of a whole partition."""
+    """Cells of one row, each written at *timestamp*; or, without an epoch, the deletion of a partition.
+
+    ``below`` limits a deletion to the epochs under it.
+    """
 
     consumer: str
     epoch: int | None
     timestamp: int
     cells: dict[str, Any]
+    below: int | None = None
 
 
 class Replica:
@@ -55,12 +60,11 @@ class Replica:
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, int], dict[str, tuple[int, bytes, Any]]] = {}
-        self._tombstones: dict[str, int] = {}
+        self._tombstones: dict[str, list[Mutation]] = {}
 
     def apply(self, mutation: Mutation) -> None:
         if mutation.epoch is None:
-            known = self._tombstones.get(mutation.consumer, -1)
-            self._tombstones[mutation.consumer] = max(known, mutation.timestamp)
+            self._tombstones.setdefault(mutation.consumer, []).append(mutation)
             return
         row = self._cells.setdefault((mutation.consumer, mutation.epoch), {})
         for column, value in mutation.cells.items():
@@ -72,7 +76,8 @@ class Replica:
         """Return live rows, partition by partition, the highest epoch first."""
         found = []
         for name, epoch in sorted(self._cells, key=lambda key: (hash(key[0]), -key[1])):
-            deleted_at = self._tombstones.get(name, -1)
+            covering = [d for d in self._tombstones.get(name, []) if d.below is None or epoch < d.below]
+            deleted_at = max((d.timestamp for d in covering), default=-1)
             live = {c: v for c, (t, _, v) in self._cells[name, epoch].items() if t > deleted_at}
             if live and consumer in (None, name):
                 found.append({**dict.fromkeys(COLUMNS), **live, "consumer": name, "epoch": epoch})
@@ -129,6 +134,11 @@ class FakeScylla:
             return self._update(match, values)
         if match := INSERT.fullmatch(text):
             return self._insert(match, values)
+        if match := DELETE.fullmatch(text):
+            stamp, consumer, below = values
+            _check(["stamp", *KEYS], values)
+            self._write(match[1], Mutation(consumer, None, stamp, {}, below))
+            return [], []
         if match := SCHEMA.fullmatch(text):
             return self._schema(match, values)
         if match := SELECT.fullmatch(text):
@@ -223,7 +233,7 @@ class FakeSession:
         self._row_factory = row_factory
 
     def prepare(self, text: str) -> FakePrepared:
-        for match in (UPDATE.fullmatch(text), INSERT.fullmatch(text)):
+        for match in (UPDATE.fullmatch(text), INSERT.fullmatch(text), DELETE.fullmatch(text)):
             if match:
                 self._database.table(match[1])
         return FakePrepared(text)

@@ -6,6 +6,7 @@ keeps old holders out is the epoch alone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -406,7 +407,39 @@ def test_history_tells_who_had_the_lease(world: World) -> None:
     world.acquire(lease)
     store.set_cursor("c", "4")
     [record] = store.cursor_history("c")
-    assert record.reason == "lease 'orders', epoch 1, acquired by pod-1"
+    assert (record.reason, record.takeover) == ("lease 'orders', epoch 1, acquired by pod-1", True)
+    store.reset_cursor("c", "2", reason="again")
+    assert [(r.reason, r.takeover) for r in store.cursor_history("c")][0] == ("again", False)
+
+
+@pytest.mark.parametrize("deaths", [0, 5])
+def test_old_epochs_go_only_once_the_holder_has_caught_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    """Holders that die before they caught up leave epochs without a cursor: the one that has it must stay."""
+    monkeypatch.setattr("cursorstore.scylla.KEPT_EPOCHS", 2)
+    monkeypatch.setattr("cursorstore.scylla._PRUNE_EVERY", 1)
+    world.scylla.clock = itertools.count(1)  # the server's clock is behind, as that of a node may be
+    (first, old), (last, working) = world.process("first"), world.process("last")
+    world.acquire(first)
+    old.set_cursor("c", "90")
+    for number in range(deaths):
+        lease, store = world.process(f"dies-{number}")
+        world.acquire(lease)
+
+        def die(row: Row) -> Row:
+            raise KeyboardInterrupt
+
+        store._caught_up = die  # type: ignore[method-assign]
+        old.set_cursor("c", str(91 + number))
+        with pytest.raises(KeyboardInterrupt):
+            store.get_cursor("c")
+    world.acquire(last)
+    assert working.get_cursor("c") == world.cursor == str(90 + deaths)
+    for _ in range(4):
+        world.acquire(last)
+        assert working.get_cursor("c") == str(90 + deaths)
+    assert [r.epoch for r in working.cursor_history("c")] == [deaths + 6, deaths + 5]
 
 
 def test_buffered_cursors_of_an_old_holder_are_dropped(world: World) -> None:

@@ -208,6 +208,35 @@ def test_reset_is_noticed_at_the_next_check_and_not_asked_for_more_often(scylla:
     assert operator.get_cursor("c") == "3"
 
 
+def test_only_the_newest_epochs_are_kept(scylla: FakeScylla, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cursorstore.scylla.KEPT_EPOCHS", 10)
+    monkeypatch.setattr("cursorstore.scylla._PRUNE_EVERY", 5)
+    clock = HandClock(next(scylla.clock) + 10**9)
+    store = open_store(scylla, clock)
+    for number in range(1, 20):
+        store.reset_cursor("c", str(number), reason="again")
+        store.get_cursor("c")
+        store.set_cursor("c", str(number + 1))
+    assert [(r.epoch, r.cursor) for r in store.cursor_history("c")] == [(n, str(n + 1)) for n in range(19, 5, -1)]
+    clock.advance(-3600)
+    store.reset_cursor("c", "20", reason="again")
+    assert [r.epoch for r in store.cursor_history("c")] == list(range(20, 10, -1))
+    assert scylla.count("DELETE") == 3, "each deletion leaves a tombstone"
+
+
+def test_old_epochs_that_cannot_be_deleted_hinder_nobody(
+    scylla: FakeScylla, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cursorstore.scylla.KEPT_EPOCHS", 1)
+    monkeypatch.setattr("cursorstore.scylla._PRUNE_EVERY", 1)
+    store = open_store(scylla)
+    store.reset_cursor("c", "1", reason="again")
+    scylla.fail("DELETE", cassandra.WriteTimeout("t", write_type=0))
+    store.reset_cursor("c", "2", reason="again")
+    assert store.get_cursor("c") == "2"
+    assert "stay until later" in caplog.text
+
+
 def test_saving_works_after_a_reset_to_the_far_past_although_the_reset_was_written_later(scylla: FakeScylla) -> None:
     """A conditional insert has the time of its Paxos round, which is later than the timestamps of the positions."""
     store = open_store(scylla)
@@ -309,6 +338,21 @@ def test_reset_mends_what_was_deleted_by_hand(scylla: FakeScylla) -> None:
     scylla.delete_partition("c")
     store = open_store(scylla, HandClock(next(scylla.clock)))
     store.reset_cursor("c", "1", reason="deleted by mistake")
+    assert store.get_cursor("c") == "1"
+    store.set_cursor("c", "2")
+    assert open_store(scylla).get_cursor("c") == "2"
+
+
+def test_reset_under_a_clock_that_went_back_is_not_hidden_by_an_earlier_deletion(scylla: FakeScylla) -> None:
+    """The write timestamps of an epoch follow those of the epoch before, not a clock that goes back."""
+    store = open_store(scylla, HandClock(next(scylla.clock)))
+    store.set_cursor("c", "5")
+    scylla.delete_partition("c")
+    clock = HandClock(next(scylla.clock))
+    store = open_store(scylla, clock)
+    store.reset_cursor("c", "1", reason="deleted by mistake")
+    clock.advance(-3600)
+    store.reset_cursor("c", "1", reason="once more")
     assert store.get_cursor("c") == "1"
     store.set_cursor("c", "2")
     assert open_store(scylla).get_cursor("c") == "2"
