@@ -1,7 +1,12 @@
-"""The statements on a table of dead letters. All are plain writes: one consumer works on an event at a time."""
+"""The statements on a table of dead letters. All are plain writes: one consumer works on an event at a time.
+
+Operators decide about letters while consumers write them, each by a clock of its own. So a letter is written with a
+timestamp above that of the status it replaces, whatever the clocks say.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +33,11 @@ class LetterKey:
     day: str
     event_us: int
     event_id: str
+
+    @property
+    def mark(self) -> bytes:
+        """What stands for the letter in the set of those that are dead: short, as the set is read whole."""
+        return hashlib.blake2b(self.event_id.encode(), digest_size=12).digest()
 
     @property
     def values(self) -> tuple[str, str, int, str]:
@@ -75,19 +85,28 @@ class LetterTable(Table):
             else:
                 self.run(f"DELETE tries FROM {self.name} {_THIS}", key.values)
 
-    def put(self, row: LetterRow) -> None:
+    def put(self, row: LetterRow, now_us: int) -> None:
         """Write a letter; its audit stays."""
-        columns = _COLUMNS.removesuffix(", audit")
-        text = f"INSERT INTO {self.name} ({columns}) VALUES ({', '.join('?' * len(columns.split(', ')))}) USING TTL 0"
-        fields = attrs.astuple(row, recurse=False, filter=lambda a, _: a.name not in ("key", "audit"))
+        fields = attrs.asdict(row, recurse=False, filter=lambda a, _: a.name not in ("key", "audit"))
+        columns = ", ".join(f"{name} = ?" for name in fields)
         with self.errors(self._doing("writing the letter", row.key)):
-            self.run(text, (*row.key.values, *fields))
+            # UPDATE, not INSERT, which would replace the whole set.
+            text = f"UPDATE {self.name} USING TTL 0 AND TIMESTAMP ? SET dead = dead + ?, {columns} {_THIS}"
+            self.run(text, (self._after(row.key, now_us), {row.key.mark}, *fields.values(), *row.key.values))
 
-    def resolve(self, key: LetterKey, status: str, when: str, why: str) -> None:
+    def resolve(self, key: LetterKey, now_us: int, status: str, when: str, why: str) -> None:
         """Set the status of a letter, and add to its audit."""
-        text = f"UPDATE {self.name} USING TTL 0 SET status = ?, audit[?] = ? {_THIS}"
         with self.errors(self._doing("changing the letter", key)):
-            self.run(text, (status, when, why, *key.values))
+            text = (
+                f"UPDATE {self.name} USING TTL 0 AND TIMESTAMP ? SET dead = dead - ?, status = ?, audit[?] = ? {_THIS}"
+            )
+            self.run(text, (self._after(key, now_us), {key.mark}, status, when, why, *key.values))
+
+    def _after(self, key: LetterKey, now_us: int) -> int:
+        """Return *now_us*, or the first timestamp that beats the status of the letter where that is from the future."""
+        for row in self.run(f"SELECT WRITETIME(status) FROM {self.name} {_THIS}", key.values):
+            return max(now_us, (values_of(row)[0] or 0) + 1)
+        return now_us
 
     def find(self, key: LetterKey) -> LetterRow | None:
         """Return one letter, None if there is none."""
@@ -109,10 +128,11 @@ class LetterTable(Table):
         with self.errors(f"listing the letters of consumer {consumer!r} in table {self.name}"):
             yield from (found for row in self.run(text, (consumer, day)) if (found := _row(row)) is not None)
 
-    def statuses(self) -> Iterator[tuple[str, str | None]]:
-        """Yield the consumer and the status of every row, page by page."""
+    def dead(self) -> Iterator[tuple[str, int]]:
+        """Yield each consumer with how many of its letters are dead, day by day. No letter is read."""
+        text = f"SELECT DISTINCT consumer, day, dead FROM {self.name}"
         with self.errors(f"counting the letters in table {self.name}"):
-            yield from ((c, s) for c, s in map(values_of, self.run(f"SELECT consumer, status FROM {self.name}", ())))
+            yield from ((consumer, len(dead or ())) for consumer, _, dead in map(values_of, self.run(text, ())))
 
     def _doing(self, what: str, key: LetterKey) -> str:
         return f"{what} of consumer {key.consumer!r} in table {self.name}"

@@ -12,6 +12,7 @@ import attrs
 
 from rscylla import _timeuuid as tu
 from rscylla._letters import DEAD, STATUSES, DeadLetter, KeptEvent
+from rscylla._shards import split_name
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, InvalidCursor
 from rscylla.event import Event, EventID
@@ -27,7 +28,8 @@ class ScyllaDeadLetters:
     """Dead letters in the table *keyspace*.*table*, all by plain writes. Thread-safe.
 
     A letter is known by consumer, time of the event and event id: the same event again replaces its letter. Resolved
-    letters stay, as an audit trail; delete rows, or days, when they are of no more use.
+    letters stay, as an audit trail; delete their rows, or days, when they are of no more use. Discard a letter before
+    its row is deleted, or it is still counted.
 
     Args:
         session: A connected session of the driver. It stays the caller's: nothing of it is changed or closed.
@@ -36,7 +38,8 @@ class ScyllaDeadLetters:
         create: Create the table at first use if it is not there. The keyspace must exist.
         keep_tries: How long the attempts at an event that is no letter yet are remembered.
         consistency: LOCAL_QUORUM, QUORUM or ALL, as text or the driver's number.
-        clock: Gives the times of the audit.
+        clock: Gives the times of the audit and the timestamps of letters. Clocks of consumers and operators may differ:
+            what happened last counts.
 
     Errors of the cluster come as ``ConnectionFailed``, ``QueryTimeout``, ``AuthenticationFailed``, ``QueryFailed``,
     ``TableNotFound``. Writing again is safe.
@@ -87,12 +90,13 @@ class ScyllaDeadLetters:
                 event.metadata,
                 event.trace,
                 event.late,
-            )
+            ),
+            self._clock.now_us(),
         )
 
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterator[DeadLetter]:
         for name, day in self._table.partitions():
-            if consumer in (None, name):
+            if is_of(name, consumer):
                 for row in self._table.letters(name, day):
                     if status in (None, row.status):
                         yield _letter(row)
@@ -100,20 +104,30 @@ class ScyllaDeadLetters:
     def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
         check_consumer(consumer)
         try:
-            key = _key(consumer, event_id, EventID.parse(event_id).exact_us)
+            event_us = EventID.parse(event_id).exact_us
         except InvalidCursor:  # of another kind of stream, so its time is not known
             return next((one for one in self.list_letters(consumer, status=None) if one.event.id == event_id), None)
-        row = self._table.find(key)
+        row = self._table.find(_key(consumer, event_id, event_us))
+        if row is None:
+            day = _day(event_us)
+            slices = [name for name, of in self._table.partitions() if of == day and is_slice(name, consumer)]
+            found = (self._table.find(_key(name, event_id, event_us)) for name in slices)
+            row = next((one for one in found if one is not None), None)
         return None if row is None else _letter(row)
 
     def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
         check_resolution(status, reason)
         event = letter.event
         key = _key(letter.consumer, event.id, event.timestamp_us)
-        self._table.resolve(key, status, signature(self._clock.now_us()), f"{status}: {reason}")
+        now_us = self._clock.now_us()
+        self._table.resolve(key, now_us, status, signature(now_us), f"{status}: {reason}")
 
     def count_letters(self, consumer: str | None = None) -> Mapping[str, int]:
-        return Counter(c for c, status in self._table.statuses() if status == DEAD and consumer in (None, c))
+        counts: Counter[str] = Counter()
+        for name, dead in self._table.dead():
+            if dead and is_of(name, consumer):
+                counts[name] += dead
+        return counts
 
 
 class MemoryDeadLetters:
@@ -147,7 +161,7 @@ class MemoryDeadLetters:
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterator[DeadLetter]:
         with self._lock:
             found = sorted(self._letters.items(), key=lambda pair: pair[0].values)
-        return (one for _, one in found if consumer in (None, one.consumer) and status in (None, one.status))
+        return (one for _, one in found if is_of(one.consumer, consumer) and status in (None, one.status))
 
     def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
         check_consumer(consumer)
@@ -179,7 +193,22 @@ def check_resolution(status: str, reason: str) -> None:
 
 def _key(consumer: str, event_id: str, event_us: int) -> LetterKey:
     check_consumer(consumer)
-    return LetterKey(consumer, tu.datetime_of(event_us).date().isoformat(), event_us, event_id)
+    return LetterKey(consumer, _day(event_us), event_us, event_id)
+
+
+def _day(event_us: int) -> str:
+    return tu.datetime_of(event_us).date().isoformat()
+
+
+def is_slice(name: str, consumer: str) -> bool:
+    """Return whether *name* is that of a slice of *consumer*."""
+    found = split_name(name)
+    return found is not None and found[0] == consumer
+
+
+def is_of(name: str, consumer: str | None) -> bool:
+    """Return whether *name* is *consumer* or a slice of it; None is everybody."""
+    return consumer in (None, name) or is_slice(name, consumer or "")
 
 
 def _letter(row: LetterRow) -> DeadLetter:

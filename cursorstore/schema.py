@@ -7,7 +7,8 @@ the lease opens the epoch.
 Leases: one row a lease. ``claim`` and what tells people about its holder expire with the lease; ``epoch`` stays.
 
 Dead letters: one row an event of a consumer, in a partition for each consumer and day of events. ``tries`` is there
-before the letter is, and expires; a row without ``status`` is no letter yet.
+before the letter is, and expires; a row without ``status`` is no letter yet. ``dead`` has a mark for each letter of the
+partition whose status is dead, so that they can be counted without reading the letters.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ LETTERS = TableKind(
         "day": "text",
         "event_us": "bigint",
         "event_id": "text",
+        "dead": "set<blob> static",
         "tries": "int",
         "status": "text",
         "attempts": "int",

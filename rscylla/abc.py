@@ -130,8 +130,8 @@ class CursorStore(Protocol):
 class CursorRecord:
     """A saved cursor as ``CursorAdmin`` shows it: the last one of an epoch of a consumer.
 
-    ``updated_at`` is aware UTC, or None if not known. ``reason`` says why the epoch was opened, "" for the first one: it
-    is the reason of a reset, or with ``takeover`` tells who acquired the lease and went on at the cursor before.
+    ``updated_at`` is aware UTC, or None if not known. ``reason`` says why the epoch was opened, "" for the first one.
+    With ``takeover`` it names the new holder of a lease, who went on at the cursor before; else it is that of a reset.
     """
 
     consumer: str
@@ -315,16 +315,19 @@ class DeadLetters(Protocol):
 
 
 class DeadLetterAdmin(Protocol):
-    """What operators do with dead letters, and consumers do not."""
+    """What operators do with dead letters, and consumers do not. A consumer's letters include those of its slices."""
 
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterable[DeadLetter]:
         """Yield the letters of *consumer*, of all if None, by consumer and time of the event; *status* None: all."""
 
     def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
-        """Return the letter of an event, None if there is none."""
+        """Return the letter of an event, of *consumer* itself or else of a slice, None if there is none."""
 
     def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
         """Set the status of *letter* to replayed or discarded, and keep *reason* as an audit trail."""
 
     def count_letters(self, consumer: str | None = None) -> Mapping[str, int]:
-        """Return how many letters are dead, by consumer; consumers without any are left out."""
+        """Return how many letters are dead, by consumer and slice; those without any are left out.
+
+        Called every half minute by ``Service``, so it must be cheap however many letters were resolved.
+        """

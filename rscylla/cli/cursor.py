@@ -86,7 +86,7 @@ def get(
     store: Keyspace,
     table_name: Table = DEFAULT_TABLE,
     history: Annotated[
-        bool, typer.Option("--history", help="Show all epochs: resets and takeovers, and the cursor before each.")
+        bool, typer.Option("--history", help="Show resets and takeovers, each with the cursor it ended with.")
     ] = False,
     *,
     connection: Connection,

@@ -164,6 +164,31 @@ class DeadLettersContract:
         assert (counts[consumer], counts[f"{consumer}-2"]) == (2, 1)
         assert dict(self.admin().count_letters(consumer)) == {consumer: 2}
 
+    def test_letters_of_slices_are_letters_of_their_consumer(self, letters: DeadLetters, consumer: str) -> None:
+        names = [consumer, f"{consumer}[0/2]", f"{consumer}[1/2]"]
+        for seq, name in enumerate([*names, f"{consumer}-2[0/2]", f"{consumer}[x]"]):
+            letters.put(self.letter(name, _event(seq=seq)))
+        admin = self.admin()
+        assert [one.consumer for one in admin.list_letters(consumer)] == names
+        assert [one.consumer for one in admin.list_letters(names[1])] == [names[1]]
+        assert dict(admin.count_letters(consumer)) == dict.fromkeys(names, 1)
+        assert dict(admin.count_letters(names[1])) == {names[1]: 1}
+        found = admin.find_letter(consumer, _event(seq=2).id)
+        assert found is not None
+        assert found.consumer == names[2]
+        assert admin.find_letter(names[1], _event(seq=2).id) is None
+        assert admin.find_letter(consumer, _event(seq=3).id) is None
+
+    def test_a_letter_that_dies_or_is_resolved_again_counts_once(self, letters: DeadLetters, consumer: str) -> None:
+        letters.put(self.letter(consumer))
+        letters.put(self.letter(consumer))
+        assert dict(self.admin().count_letters(consumer)) == {consumer: 1}
+        for _ in range(2):
+            self.admin().resolve_letter(self.letter(consumer), DISCARDED, reason="known")
+            assert dict(self.admin().count_letters(consumer)) == {}
+        letters.put(self.letter(consumer))
+        assert dict(self.admin().count_letters(consumer)) == {consumer: 1}
+
     def test_resolving_needs_a_reason_and_a_status_that_resolves(self, letters: DeadLetters, consumer: str) -> None:
         letters.put(self.letter(consumer))
         for status, reason in ((REPLAYED, " "), (DEAD, "a try"), ("gone", "a try")):

@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from datetime import timedelta
 
+import attrs
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -63,6 +64,26 @@ def module_with(handle: Callable[..., None]) -> str:
 
 def ids(letters: ScyllaDeadLetters) -> list[str]:
     return [letter.event.id for letter in letters.list_letters("billing")]
+
+
+def test_letters_of_slices_are_found_under_the_name_of_the_consumer(
+    deadletter: Run, letters: ScyllaDeadLetters
+) -> None:
+    first, second = letters.list_letters("billing")
+    letters.put(attrs.evolve(first, consumer="billing[1/2]", event=attrs.evolve(first.event, id="4711")))
+    listed = deadletter("list", "billing", "--json").objects
+    assert [(o["consumer"], o["event_id"]) for o in listed] == [
+        ("billing", first.event.id),
+        ("billing", second.event.id),
+        ("billing[1/2]", "4711"),
+    ]
+    assert deadletter("list", "billing", "--count", "--json").objects == [
+        {"consumer": "billing", "dead": 2},
+        {"consumer": "billing[1/2]", "dead": 1},
+    ]
+    assert deadletter("show", "billing", "4711", "--json").objects[0]["consumer"] == "billing[1/2]"
+    assert deadletter("discard", "billing", "4711", "--reason", "test").code == 0
+    assert [o["consumer"] for o in deadletter("list", "billing", "--json").objects] == ["billing", "billing"]
 
 
 def test_list_shows_what_failed_without_values(deadletter: Run, letters: ScyllaDeadLetters) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 from cassandra.query import dict_factory
 
@@ -14,6 +15,7 @@ from cursorstore import MemoryDeadLetters, ScyllaDeadLetters, letter_schema_cql
 from rscylla._letters import DeadLetter, KeptEvent
 from rscylla.abc import DeadLetters
 from rscylla.errors import ConfigError, TableNotFound
+from rscylla.testing import ManualClock
 from rscylla.testing.contracts import DeadLettersContract
 
 KEYSPACE = "Shop"
@@ -89,6 +91,48 @@ def test_a_table_of_something_else_is_refused(sessions: Iterator[Any]) -> None:
     session.execute(f'CREATE TABLE IF NOT EXISTS "{KEYSPACE}".no_letters (id int PRIMARY KEY)')
     with pytest.raises(ConfigError, match="no dead letter table, it has no column consumer"):
         ScyllaDeadLetters(session, KEYSPACE, "no_letters", create=True).tries("billing", event())
+
+
+def session_at(scylla: Any, clock: ManualClock) -> Any:
+    """Return a session whose driver writes by *clock*."""
+    session = scylla.connect()
+    session.cluster.timestamp_generator = clock.now_us
+    return session
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_clocks_that_differ_hide_neither_a_death_nor_a_decision(scylla: Any, hours: int) -> None:
+    """The operator's machine is an hour ahead of the consumer's, or behind it; so is its driver."""
+    here, there = ManualClock(datetime.now(UTC)), ManualClock(datetime.now(UTC) + timedelta(hours=hours))
+    consumers, operators = (
+        ScyllaDeadLetters(session_at(scylla, clock), KEYSPACE, TABLE, create=True, clock=clock)
+        for clock in (here, there)
+    )
+    letter = DeadLetter(f"clocks-{uuid.uuid4()}", event(), 1, "ValueError", "", datetime(2026, 11, 22, tzinfo=UTC))
+    for attempts in range(1, 4):
+        consumers.put(attrs.evolve(letter, attempts=attempts))
+        [dead] = operators.list_letters(letter.consumer)
+        assert dead.attempts == attempts
+        assert operators.count_letters(letter.consumer) == {letter.consumer: 1}
+        operators.resolve_letter(letter, "replayed", reason="fixed")
+        assert list(consumers.list_letters(letter.consumer)) == []
+        assert consumers.count_letters(letter.consumer) == {}
+
+
+def test_counting_reads_no_letter(sessions: Iterator[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    session = next(sessions)
+    letters = ScyllaDeadLetters(session, KEYSPACE, TABLE, create=True)
+    letters.put(DeadLetter(f"count-{uuid.uuid4()}", event(), 1, "E", "", datetime(2026, 11, 22, tzinfo=UTC)))
+    asked: list[str] = []
+    execute = session.execute
+
+    def noting(statement: Any, *values: Any, **how: Any) -> Any:
+        asked.append(statement.prepared_statement.query_string)
+        return execute(statement, *values, **how)
+
+    monkeypatch.setattr(session, "execute", noting)
+    letters.count_letters()
+    assert asked == [f'SELECT DISTINCT consumer, day, dead FROM "{KEYSPACE}"."{TABLE}"']
 
 
 def test_tries_must_be_kept_for_a_while(sessions: Iterator[Any]) -> None:

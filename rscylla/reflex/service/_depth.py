@@ -17,7 +17,7 @@ log = logging.getLogger("rscylla.service")
 EVERY_S = 30.0
 
 IDLE = 50
-"""For how many times as long as the last count took it is not counted again: counting reads the whole table."""
+"""For how many times as long as the last count took it is not counted again."""
 
 
 class Depth:

@@ -409,7 +409,7 @@ def test_history_tells_who_had_the_lease(world: World) -> None:
     [record] = store.cursor_history("c")
     assert (record.reason, record.takeover) == ("lease 'orders', epoch 1, acquired by pod-1", True)
     store.reset_cursor("c", "2", reason="again")
-    assert [(r.reason, r.takeover) for r in store.cursor_history("c")][0] == ("again", False)
+    assert next((r.reason, r.takeover) for r in store.cursor_history("c")) == ("again", False)
 
 
 @pytest.mark.parametrize("deaths", [0, 5])
