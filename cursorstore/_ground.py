@@ -11,7 +11,7 @@ from rscylla.errors import ConfigError, CursorConflict, CursorRegression
 
 from .codec import CursorCodec, format_us
 
-__all__ = ["admin_of", "check_consumer", "check_reason", "conflict", "find", "history_of", "moves", "signature"]
+__all__ = ["admin_of", "check_consumer", "check_reason", "conflict", "find", "moves", "signature"]
 
 
 def check_consumer(consumer: str) -> None:
@@ -57,8 +57,11 @@ def signature(now_us: int) -> str:
 
 def admin_of(store: CursorStore) -> CursorAdmin:
     """Return *store* as one that operators can use, or raise ``ConfigError``."""
-    if not callable(getattr(store, "list_cursors", None)) or not callable(getattr(store, "reset_cursor", None)):
-        raise ConfigError(f"{type(store).__name__} can neither list nor reset cursors; use a store that does both")
+    methods = ("find_cursor", "list_cursors", "cursor_history", "reset_cursor")
+    if lacking := [name for name in methods if not callable(getattr(store, name, None))]:
+        raise ConfigError(
+            f"{type(store).__name__} has no {', '.join(lacking)}; use a store that implements rscylla.abc.CursorAdmin"
+        )
     return cast("CursorAdmin", store)
 
 
@@ -69,11 +72,3 @@ def find(store: CursorStore, consumer: str) -> CursorRecord | None:
         return cast("CursorRecord | None", finder(consumer))
     cursor = store.get_cursor(consumer)
     return CursorRecord(consumer, cursor) if cursor else None
-
-
-def history_of(store: CursorStore, consumer: str) -> list[CursorRecord]:
-    """Return the records of all epochs of *consumer*, the newest first, or raise ``ConfigError``."""
-    history = getattr(store, "cursor_history", None)
-    if history is None:
-        raise ConfigError(f"{type(store).__name__} keeps no history of cursors; use a store that does")
-    return cast("list[CursorRecord]", history(consumer))

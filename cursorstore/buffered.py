@@ -16,7 +16,7 @@ from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, CursorError, is_resumable
 
-from ._ground import admin_of, check_consumer, conflict, find, history_of, moves
+from ._ground import admin_of, check_consumer, conflict, find, moves
 from .codec import CursorCodec, EventCursorCodec
 
 __all__ = ["BufferedCursorStore"]
@@ -155,7 +155,7 @@ class BufferedCursorStore:
 
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
         """Return the saved cursors of all epochs of *consumer*, the newest epoch first."""
-        return history_of(self._inner, consumer)
+        return list(admin_of(self._inner).cursor_history(consumer))
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
         admin: CursorAdmin = admin_of(self._inner)

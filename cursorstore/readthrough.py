@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rscylla.abc import CursorRecord, CursorStore
 
-from ._ground import admin_of, check_consumer, find, history_of
+from ._ground import admin_of, check_consumer, find
 
 __all__ = ["ReadThroughCursorStore"]
 
@@ -65,7 +65,7 @@ class ReadThroughCursorStore:
 
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
         """Return what *primary* knows of the epochs of *consumer*, the newest epoch first."""
-        return history_of(self._primary, consumer)
+        return list(admin_of(self._primary).cursor_history(consumer))
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
         admin_of(self._primary).reset_cursor(consumer, cursor, reason=reason)

@@ -143,13 +143,33 @@ class CursorRecord:
 
 
 class CursorAdmin(Protocol):
-    """What operators do with cursors, and consumers do not."""
+    """What operators do with cursors, and consumers do not. Any thread may call it; no lease is asked for.
+
+    Each method raises what the database raises. What a store has buffered counts as saved.
+    """
+
+    def find_cursor(self, consumer: str) -> CursorRecord | None:
+        """Return what is saved for *consumer*, None if nothing ever was. One that was reset to "" has a record."""
 
     def list_cursors(self) -> Iterable[CursorRecord]:
-        """Return all cursors, sorted by consumer."""
+        """Return the records of all consumers that have one, as ``find_cursor`` returns them, sorted by consumer."""
+
+    def cursor_history(self, consumer: str) -> Iterable[CursorRecord]:
+        """Return the last cursor of each epoch of *consumer*, the newest first: the audit trail of resets.
+
+        Nothing for a consumer without a cursor. A store may forget old epochs, and need not count what is buffered.
+        """
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
-        """Set *cursor* whatever is saved, also backwards or to "", and keep *reason* as an audit trail."""
+        """Set *cursor* whatever is saved, also backwards or to "", and keep *reason* as an audit trail.
+
+        It opens a new epoch. Whoever read the cursor before gets ``CursorConflict`` from ``set_cursor`` until it reads
+        it again, in this process at once; what it still saves counts for nobody.
+
+        Raises:
+            ConfigError: *reason* is blank.
+            InvalidCursor: *cursor* is none.
+        """
 
 
 class Lease(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import attrs
@@ -30,6 +30,7 @@ from .common import (
     parse_time,
     told,
 )
+from .loading import OperableStore, StoreFactory, load_store
 from .output import json_line, moment, table
 from .standard import write
 
@@ -37,7 +38,10 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Look after the saved cursors of consumers.", no_args_is_help=True, rich_markup_mode=None)
 
-Keyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")]
+Keyspace = Annotated[
+    str | None, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")
+]
+RequiredKeyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the table, as stored.")]
 Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the cursor table, as stored.")]
 LeaseTable = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the lease table, as stored.")]
 ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.")]
@@ -50,23 +54,39 @@ Of = Annotated[
 
 
 @contextmanager
-def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[rscylla.Session, ScyllaCursorStore]]:
-    with connection.session() as session:
-        yield session, ScyllaCursorStore(session, keyspace, name)
+def _opened(
+    connection: Connection, keyspace: str | None, name: str, factory: str | None, *, of: str | None = None
+) -> Iterator[tuple[rscylla.Session | None, OperableStore]]:
+    """Open the cursors, and a session: None if neither they nor *of*, a table that the command looks at, need one."""
+    if (keyspace is None) == (factory is None):
+        raise rscylla.ConfigError(
+            "give --store KEYSPACE, where the cursor table is, or --store-factory MODULE:FUNCTION for another store"
+        )
+    if keyspace is not None:
+        with connection.session() as session:
+            yield session, ScyllaCursorStore(session, keyspace, name)
+        return
+    assert factory is not None
+    with ExitStack() as stack:
+        session = None if of is None else stack.enter_context(connection.session())
+        cursors = load_store(factory)
+        stack.callback(cursors.close)
+        yield session, cursors
 
 
 @app.command("list")
 @told
 @connecting
 def list_(
-    store: Keyspace,
+    store: Keyspace = None,
+    factory: StoreFactory = None,
     table_name: Table = DEFAULT_TABLE,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
     """List all cursors, by consumer."""
-    with _opened(connection, store, table_name) as (_, cursors):
+    with _opened(connection, store, table_name, factory) as (_, cursors):
         records = cursors.list_cursors()
     if as_json:
         for record in records:
@@ -83,7 +103,8 @@ def list_(
 @connecting
 def get(
     consumer: ConsumerName,
-    store: Keyspace,
+    store: Keyspace = None,
+    factory: StoreFactory = None,
     table_name: Table = DEFAULT_TABLE,
     history: Annotated[
         bool, typer.Option("--history", help="Show resets and takeovers, each with the cursor it ended with.")
@@ -93,11 +114,12 @@ def get(
     as_json: JsonOutput = False,
 ) -> None:
     """Print the cursor of a consumer; an empty line if it was reset to the oldest event."""
-    with _opened(connection, store, table_name) as (_, cursors):
-        records = cursors.cursor_history(consumer)
+    with _opened(connection, store, table_name, factory) as (_, cursors):
+        records = list(cursors.cursor_history(consumer))
     if not records:
+        place = factory or f"{store}.{table_name}"
         raise rscylla.CursorError(
-            f"consumer {consumer!r} has no cursor in {store}.{table_name}; `rscylla cursor list` shows who has"
+            f"consumer {consumer!r} has no cursor in {place}; `rscylla cursor list` shows who has"
         )
     for record in records if history else records[:1]:
         if as_json:
@@ -116,7 +138,8 @@ def get(
 def set_(
     consumer: ConsumerName,
     cursor: Cursor,
-    store: Keyspace,
+    store: Keyspace = None,
+    factory: StoreFactory = None,
     table_name: Table = DEFAULT_TABLE,
     of: Of = None,
     *,
@@ -124,7 +147,7 @@ def set_(
     as_json: JsonOutput = False,
 ) -> None:
     """Move a cursor forward. Going back is refused; `rscylla cursor reset` does that."""
-    with _opened(connection, store, table_name) as (
+    with _opened(connection, store, table_name, factory, of=of) as (
         session,
         cursors,
     ):
@@ -141,8 +164,9 @@ def set_(
 def reset(
     consumer: ConsumerName,
     cursor: Cursor,
-    store: Keyspace,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursor.")],
+    store: Keyspace = None,
+    factory: StoreFactory = None,
     table_name: Table = DEFAULT_TABLE,
     of: Of = None,
     *,
@@ -150,7 +174,7 @@ def reset(
     as_json: JsonOutput = False,
 ) -> None:
     """Set a cursor whatever is saved, also backwards. A consumer at work notices, and goes on from the new cursor."""
-    with _opened(connection, store, table_name) as (
+    with _opened(connection, store, table_name, factory, of=of) as (
         session,
         cursors,
     ):
@@ -163,12 +187,13 @@ def reset(
 @connecting
 def reshard(
     consumer: ConsumerName,
-    store: Keyspace,
     old: Annotated[
         int,
         typer.Option("--from", parser=count, metavar="N", help="How many slices it had; 1 for a whole one."),
     ],
     new: Annotated[int, typer.Option("--to", parser=count, metavar="M", help="How many slices it is to have.")],
+    store: Keyspace = None,
+    factory: StoreFactory = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursors.")] = "",
     rewind: Annotated[bool, typer.Option("--rewind", help="Also set cursors back that are ahead already.")] = False,
     table_name: Table = DEFAULT_TABLE,
@@ -180,7 +205,7 @@ def reshard(
 
     Stop all processes of the consumer first. Nothing is lost; changes that faster slices had done come again.
     """
-    with _opened(connection, store, table_name) as (_, cursors):
+    with _opened(connection, store, table_name, factory) as (_, cursors):
         moved = reshard_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
     if as_json:
         for name, cursor in moved.items():
@@ -193,7 +218,7 @@ def reshard(
 @told
 @connecting
 def leases(
-    store: Keyspace,
+    store: RequiredKeyspace,
     table_name: LeaseTable = DEFAULT_LEASE_TABLE,
     *,
     connection: Connection,
@@ -221,7 +246,7 @@ def leases(
 @app.command("schema")
 @told
 def schema(
-    store: Keyspace,
+    store: RequiredKeyspace,
     table_name: Annotated[str | None, typer.Option("--table", metavar="NAME", help="Name of the table.")] = None,
     of_leases: Annotated[bool, typer.Option("--leases", help="That of the leases.")] = False,
     as_json: JsonOutput = False,
@@ -234,7 +259,7 @@ def schema(
     write(json_line({"cql": cql}) if as_json else f"{cql};")
 
 
-def _cursor(session: rscylla.Session, text: str, of: str | None) -> str:
+def _cursor(session: rscylla.Session | None, text: str, of: str | None) -> str:
     """Return the cursor that the argument means.
 
     Raises:
@@ -245,7 +270,7 @@ def _cursor(session: rscylla.Session, text: str, of: str | None) -> str:
         return ""
     if text.startswith("{"):
         return str(rscylla.EventID.parse(text))
-    if of is None:
+    if of is None or session is None:
         raise rscylla.InvalidCursor(
             f'{text!r} is not a cursor of rscylla, which starts with {{"cursor_gen"; for a time give --of KS.TABLE too'
         )
@@ -254,7 +279,7 @@ def _cursor(session: rscylla.Session, text: str, of: str | None) -> str:
         return rscylla.GetCursor(session, name.keyspace, name.table, parse_time(text, option="CURSOR"))
 
 
-def _confirm(cursors: ScyllaCursorStore, consumer: str, *, as_json: bool) -> None:
+def _confirm(cursors: OperableStore, consumer: str, *, as_json: bool) -> None:
     """Print what is saved now, as the table says it."""
     record = cursors.find_cursor(consumer)
     if record is None:

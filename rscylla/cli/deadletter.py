@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +21,7 @@ from .common import (
     parse_table,
     told,
 )
+from .loading import load
 from .output import json_line, moment, table
 from .standard import say, write
 
@@ -258,17 +256,7 @@ def _load(name: str) -> Handle:
     Raises:
         ConfigError: there is no such thing.
     """
-    module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        raise rscylla.ConfigError(f"--to {name}: write it as MODULE:FUNCTION, such as billing.events:on_order")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)  # as python -m does
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise rscylla.ConfigError(f"--to {name}: {error}; is it run in the right directory?") from error
+    found = load(name, option="--to", example="billing.events:on_order")
     while hasattr(found, "consume") and hasattr(getattr(found, "inner", None), "consume"):
         found = found.inner
     handle = getattr(found, "consume", found)

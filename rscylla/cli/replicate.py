@@ -14,6 +14,7 @@ import typer
 
 import rscylla
 from cursorstore import DEFAULT_TABLE, BufferedCursorStore, ScyllaCursorStore
+from rscylla.abc import CursorStore
 from rscylla.replicate import Difference, Replicator, verify
 
 from .common import (
@@ -30,6 +31,7 @@ from .common import (
     stopping,
     told,
 )
+from .loading import StoreFactory, load_store
 from .output import json_line
 from .standard import say, write
 from .tail import OnExpired
@@ -68,6 +70,7 @@ class _Job:
     on_expired: OnExpired
     store_keyspace: str
     store_table: str
+    store_factory: str | None
     create: bool
     to_head: bool
     workers: int
@@ -109,6 +112,7 @@ def replicate(
     store: Annotated[
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table; the target's unless given.")
     ] = None,
+    factory: StoreFactory = None,
     store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
     create: Annotated[
         bool, typer.Option("--create", help="Create the target table and the cursor table if need be.")
@@ -134,6 +138,8 @@ def replicate(
     cluster, and the next call continues there. User, password and TLS are those of both clusters, but for what the
     options --to-username, --to-password and --to-tls-ca say.
     """
+    if store is not None and factory is not None:
+        raise rscylla.ConfigError("--store KEYSPACE and --store-factory MODULE:FUNCTION exclude each other; give one")
     source, target = parse_table(name), parse_table(to)
     if not to_host and (source.keyspace, source.table) == (target.keyspace, target.table):
         raise rscylla.ConfigError(
@@ -149,6 +155,7 @@ def replicate(
         on_expired=on_expired,
         store_keyspace=store or target.keyspace,
         store_table=store_table,
+        store_factory=factory,
         create=create,
         to_head=to_head,
         workers=workers,
@@ -191,9 +198,11 @@ def _other(
 def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscylla.Stop, *, as_json: bool) -> None:
     replicator = Replicator(here, there, job.target.keyspace, job.target.table, ttl=job.ttl, create=job.create)
     replicator.prepare(job.source.keyspace, job.source.table)
-    cursors = BufferedCursorStore(
-        ScyllaCursorStore(there, job.store_keyspace, job.store_table, create=job.create), interval=SAVE_EVERY
-    )
+    if job.store_factory is None:
+        kept: CursorStore = ScyllaCursorStore(there, job.store_keyspace, job.store_table, create=job.create)
+    else:
+        kept = load_store(job.store_factory)
+    cursors = BufferedCursorStore(kept, interval=SAVE_EVERY)
     stream = rscylla.NewStream(
         here,
         job.source.keyspace,
@@ -210,20 +219,21 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
     try:
         rscylla.run_forever(rscylla.Spec(stream, cursors, consumer, *options), stop=stop)
     finally:
+        saved = _saved(cursors, job.name)
         try:
             cursors.close()
         finally:
             if as_json:
-                write(json_line({"applied": replicator.applied, "cursor": _saved(cursors, job.name)}))
+                write(json_line({"applied": replicator.applied, "cursor": saved}))
             else:
                 say(f"{replicator.applied} changes applied; call it again to continue, the cursor is {job.name!r}")
 
 
 def _saved(cursors: BufferedCursorStore, name: str) -> str | None:
-    """Return the saved cursor, None if the cluster does not tell: that is no reason to hide why the copying ended."""
+    """Return the saved cursor, None if the store does not tell: that is no reason to hide why the copying ended."""
     try:
         return cursors.get_cursor(name)
-    except rscylla.RscyllaError:
+    except Exception:  # noqa: BLE001 - a store of the user's own may raise anything
         return None
 
 

@@ -34,6 +34,7 @@ from .common import (
     time_of,
     told,
 )
+from .loading import StoreFactory, load_store
 from .output import json_line, line_of, moment
 from .standard import output_error, say, unwritable, write
 
@@ -124,6 +125,7 @@ def tail(
     store: Annotated[
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table, for --consumer.")
     ] = None,
+    factory: StoreFactory = None,
     store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
     create_store: Annotated[bool, typer.Option("--create-store", help="Create the cursor table if need be.")] = False,
     on_expired: Annotated[
@@ -149,8 +151,10 @@ def tail(
         format=format_,
         as_json=as_json,
     )
-    if (consumer is None) != (store is None):
-        raise rscylla.ConfigError("--consumer NAME and --store KEYSPACE go together; give both or neither")
+    if (store is not None) + (factory is not None) != (consumer is not None):
+        raise rscylla.ConfigError(
+            "--consumer NAME and --store KEYSPACE, or --store-factory, go together; give both or neither"
+        )
     with (
         connection.session() as session,
         naming(wanted.name),
@@ -167,6 +171,8 @@ def tail(
         if store is not None:
             scylla = ScyllaCursorStore(session, store, store_table, create=create_store)
             cursors = BufferedCursorStore(scylla, interval=SAVE_EVERY)
+        elif factory is not None:
+            cursors = BufferedCursorStore(load_store(factory), interval=SAVE_EVERY)
         _Tail(stream, cursors, consumer, wanted, stop, quiet=quiet).run()
 
 
@@ -284,7 +290,7 @@ class _Tail:
             return
         try:
             cursor = self._cursors.get_cursor(self._who)
-        except rscylla.RscyllaError:
+        except Exception:  # noqa: BLE001 - a store of the user's own may raise anything
             return  # what ended the run says more
         if not cursor or cursor == unless:
             return

@@ -341,6 +341,61 @@ class CursorAdminContract(CursorStoreContract):
         store.set_cursor(consumer, self.cursors[1])
         assert self.record(store, consumer).cursor == self.cursors[1]
 
+    def test_find_tells_a_consumer_that_was_never_seen_from_one_at_the_oldest(
+        self, store: CursorStore, consumer: str
+    ) -> None:
+        assert self.admin(store).find_cursor(consumer) is None
+        assert list(self.admin(store).cursor_history(consumer)) == []
+        self.admin(store).reset_cursor(consumer, "", reason="from the start")
+        found = self.admin(store).find_cursor(consumer)
+        assert found is not None
+        assert (found.consumer, found.cursor, found.reason, found.takeover) == (consumer, "", "from the start", False)
+        assert store.get_cursor(consumer) == ""
+
+    def test_find_returns_the_record_of_the_list(self, store: CursorStore, consumer: str) -> None:
+        store.set_cursor(consumer, self.cursors[1])
+        store.flush()
+        store.set_cursor(f"{consumer}-b", self.cursors[2])
+        for name in (consumer, f"{consumer}-b"):
+            assert self.admin(store).find_cursor(name) == self.record(store, name)
+
+    def test_find_and_history_need_a_name(self, store: CursorStore) -> None:
+        with pytest.raises(ConfigError):
+            self.admin(store).find_cursor("")
+        with pytest.raises(ConfigError):
+            self.admin(store).cursor_history("")
+
+    def test_finding_is_not_reading(self, store: CursorStore, consumer: str) -> None:
+        """A consumer whose cursor was reset has to read it itself, whoever else looked at it."""
+        store.set_cursor(consumer, self.cursors[2])
+        self.admin(store).reset_cursor(consumer, self.cursors[0], reason="replay")
+        self.admin(store).find_cursor(consumer)
+        list(self.admin(store).list_cursors())
+        list(self.admin(store).cursor_history(consumer))
+        with pytest.raises(CursorConflict):
+            store.set_cursor(consumer, self.cursors[3])
+
+    def test_history_has_the_last_cursor_of_each_epoch_the_newest_first(
+        self, store: CursorStore, consumer: str
+    ) -> None:
+        for first, last in ((0, 3), (1, 4), (2, 2)):
+            if first:
+                self.admin(store).reset_cursor(consumer, self.cursors[first], reason=f"reset {first}")
+                store.get_cursor(consumer)
+            for cursor in self.cursors[first : last + 1]:
+                store.set_cursor(consumer, cursor)
+            store.flush()
+        history = list(self.admin(store).cursor_history(consumer))
+        assert [record.cursor for record in history] == [self.cursors[n] for n in (2, 4, 3)]
+        assert [record.reason for record in history[:2]] == ["reset 2", "reset 1"]
+        assert not history[2].reason or history[2].takeover, "nobody reset it to where it began"
+        assert [record.epoch - history[2].epoch for record in history] == [2, 1, 0]
+        assert history[0] == self.admin(store).find_cursor(consumer)
+        assert {record.consumer for record in history} == {consumer}
+        moments = [record.updated_at for record in history if record.updated_at is not None]
+        assert len(moments) == 3
+        assert moments == sorted(moments, reverse=True)
+
     def test_epoch_counts_the_resets(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[1])
         store.flush()

@@ -46,6 +46,11 @@ def test_the_service_of_two_lanes_waits_out_the_outage_and_puts_the_bad_order_as
     assert all(line["event_id"] for line in billed)
 
 
+def test_the_store_in_a_file_continues_where_it_was(tmp_path: Path) -> None:
+    done = example("sqlite_store.py", "--embedded", "--db", str(tmp_path / "cursors.db"))
+    assert done.stdout.splitlines() == ['run 1: {"id":1}', 'run 2: {"id":2}']
+
+
 def test_the_export_writes_one_json_line_a_change() -> None:
     lines = example("export_changes.py", "--embedded").stdout.splitlines()
     changes = [json.loads(line) for line in lines]
