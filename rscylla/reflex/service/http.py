@@ -22,7 +22,10 @@ __all__ = ["Answer", "Endpoint", "json_answer", "metrics_page"]
 log = logging.getLogger("rscylla.service")
 
 CONNECTIONS = 8
-"""At most this many at once; those that come then are closed."""
+"""At most this many at once; when one more comes, the oldest is cut, so that no client can keep a probe out."""
+
+THREADS = 32
+"""While this many are at work, those of connections that were cut included, what comes is closed."""
 
 READ_TIMEOUT_S = 5.0
 """How long a client may say nothing in the middle of its request."""
@@ -53,7 +56,10 @@ def metrics_page(registry: CollectorRegistry) -> Page:
     """Return a page with the metrics of *registry*, in the format that the scraper accepts."""
 
     def page(headers: Mapping[str, str]) -> Answer:
-        encode, content_type = choose_encoder(headers.get("accept", ""))
+        try:
+            encode, content_type = choose_encoder(headers.get("accept", ""))
+        except (TypeError, ValueError):  # the version it asks for is none
+            encode, content_type = choose_encoder("")
         return Answer(200, content_type, encode(registry))
 
     return page
@@ -104,7 +110,8 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._clock: Clock = SystemClock()
-        self._open: dict[socket.socket, float] = {}
+        self._open: dict[socket.socket, float] = {}  # by age
+        self._cut: set[socket.socket] = set()
         self._lock = threading.Lock()
         super().__init__(address, handler)
 
@@ -117,9 +124,11 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            full = len(self._open) >= CONNECTIONS
+            full = len(self._open) + len(self._cut) >= THREADS
             if not full:
                 self._open[request] = self._clock.monotonic()
+                while len(self._open) > CONNECTIONS:
+                    self._cut_off(next(iter(self._open)))
         if full:
             self.close_request(request)
         else:
@@ -128,15 +137,24 @@ class _Server(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
             self._open.pop(request, None)
+            self._cut.discard(request)
         super().shutdown_request(request)
+
+    def _cut_off(self, connection: socket.socket) -> None:
+        """End *connection*, whose thread then closes it. Called with the lock held, so that it is not closed yet."""
+        del self._open[connection]
+        self._cut.add(connection)
+        try:
+            connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+        except OSError:
+            log.debug("a connection was gone already")
 
     def service_actions(self) -> None:
         """Cut connections that last too long. Called by ``serve_forever`` about every half second."""
         oldest = self._clock.monotonic() - LIFETIME_S
         with self._lock:
-            late = [one for one, since in self._open.items() if since < oldest]
-        for one in late:
-            _cut(one)
+            for late in [one for one, since in self._open.items() if since < oldest]:
+                self._cut_off(late)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a request of %s failed", client_address, exc_info=True)
@@ -145,16 +163,8 @@ class _Server(ThreadingHTTPServer):
         """Let go of the port and of all connections."""
         self.server_close()
         with self._lock:
-            left = list(self._open)
-        for one in left:
-            _cut(one)
-
-
-def _cut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it, which then closes it
-    except OSError:
-        log.debug("a connection was gone already")
+            for left in list(self._open):
+                self._cut_off(left)
 
 
 def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:

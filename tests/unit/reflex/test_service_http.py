@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter
 
 from rscylla.errors import ConfigError
 from rscylla.reflex.service import http
-from rscylla.reflex.service.http import Answer, Endpoint, json_answer
+from rscylla.reflex.service.http import Answer, Endpoint, json_answer, metrics_page
 from rscylla.testing import ManualClock
 
 PATIENCE_S = 60.0
@@ -100,12 +102,56 @@ def test_a_page_that_fails_says_nothing_of_why(endpoint: Endpoint, caplog: pytes
     assert "/broken cannot be shown" in caplog.text
 
 
-def test_so_many_connections_and_no_more(endpoint: Endpoint) -> None:
+def test_connections_that_say_nothing_keep_no_probe_out(endpoint: Endpoint) -> None:
+    """The oldest of them gives way; the others, which are not in the way, are still answered."""
     with ExitStack() as stack:
         held = [stack.enter_context(connect(endpoint)) for _ in range(http.CONNECTIONS)]
-        assert rest(stack.enter_context(connect(endpoint))) == b"", "closed without an answer"
-        held[0].sendall(b"GET /ok HTTP/1.1\r\n\r\n")
-        assert b" 200 " in rest(held[0])
+        for connection in held:
+            connection.sendall(b"GET /ok HT")
+        assert b" 200 " in ask(endpoint, b"GET /ok HTTP/1.1\r\n\r\n")
+        with suppress(ConnectionResetError):
+            assert b" 200 " not in rest(held[0])
+        held[1].sendall(b"TP/1.1\r\n\r\n")
+        assert b" 200 " in rest(held[1])
+
+
+def test_so_many_threads_and_no_more(clock: ManualClock) -> None:
+    """Those of connections that were cut count, until they are at their end."""
+    entered, gate = threading.Semaphore(0), threading.Event()
+
+    def slow(headers: Any) -> Answer:
+        entered.release()
+        assert gate.wait(PATIENCE_S)
+        return json_answer(200, {})
+
+    endpoint = Endpoint({"/slow": slow}, "127.0.0.1", 0)
+    endpoint.start()
+    try:
+        with ExitStack() as stack:
+            for _ in range(http.THREADS):
+                stack.enter_context(connect(endpoint)).sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+                assert entered.acquire(timeout=PATIENCE_S)
+            with suppress(ConnectionResetError):
+                assert rest(stack.enter_context(connect(endpoint))) == b"", "closed without an answer"
+            gate.set()
+        for _ in range(http.THREADS):  # their threads end, and leave room
+            with suppress(ConnectionError):
+                if b" 404 " in ask(endpoint, b"GET /no HTTP/1.1\r\n\r\n"):
+                    break
+        else:
+            pytest.fail("no room")
+    finally:
+        endpoint.close()
+
+
+@pytest.mark.parametrize("version", ["abc", "1.0.0", "0.0.1", "", "1.x", "9"])
+def test_metrics_are_shown_whatever_version_is_asked_for(version: str) -> None:
+    registry = CollectorRegistry()
+    Counter("orders", "so many", registry=registry).inc()
+    for kind in ("application/openmetrics-text", "text/plain"):
+        answer = metrics_page(registry)({"accept": f"{kind};version={version}"})
+        assert answer.status == 200
+        assert b"orders_total 1.0" in answer.body
 
 
 def test_a_client_that_dawdles_is_cut_off(endpoint: Endpoint, clock: ManualClock) -> None:
