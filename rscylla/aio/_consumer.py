@@ -35,6 +35,8 @@ class Consumer(SyncConsumer):
     Filters and the recover function stay plain functions, which must not block.
     """
 
+    needs_event_loop = True
+
     def __init__(self, name: str, fn: AsyncConsumeFunc, **options: Any) -> None:
         if callable(fn) and not _is_async(fn):
             raise ConfigError(

@@ -22,6 +22,7 @@ from ..event import Event, Progress
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from ._lane import Lane, entered
 from ._scope import Scope
+from .consumer import check_threads_can_drive
 from .fate import NO_FATE
 from .metrics import ConsumerSeries, metrics_for
 
@@ -150,12 +151,13 @@ def _drive(spec: Spec, scope: Scope, lane: Lane, at: _Place) -> NoReturn:
     """Do the steps of a run, noting in *at* which, until one of them raises."""
     consumer, fate, series, clock, stop = spec.consumer, spec.fate, spec.series, spec.clock, scope.stop
     committing = consumer if isinstance(consumer, Committing) else None
-    if committing is not None:
-        try:
+    try:
+        check_threads_can_drive(consumer)
+        if committing is not None:
             committing.begin(scope)
-        except Exception:
-            at.refused = True
-            raise
+    except Exception:
+        at.refused = True
+        raise
     if isinstance(consumer, Resetter):
         consumer.reset()
     at.stage = "get_cursor"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..abc import Committing, Consumer, Fate, Resetter, Stopper
 from ..errors import ConfigError
 from ..event import Event
+from .consumer import check_threads_can_drive
 from .metrics import ConsumerSeries
 
 __all__ = ["Wrapper"]
@@ -14,12 +15,14 @@ class Wrapper:
     """Another consumer under its own name, with its metrics, reset and stopped with this one.
 
     Raises:
-        ConfigError: *inner* finishes events later, so what it does with one cannot be seen from outside of it.
+        ConfigError: *inner* finishes events later, so what it does with one cannot be seen from outside of it; or it
+            handles them in an event loop.
     """
 
     def __init__(self, inner: Consumer) -> None:
         if not callable(getattr(inner, "consume", None)) or not isinstance(getattr(inner, "name", None), str):
             raise ConfigError(f"{inner!r} is not a consumer; pass rscylla.Consumer(name, function)")
+        check_threads_can_drive(inner)
         if isinstance(inner, Committing):
             raise ConfigError(
                 f'consumer "{inner.name}": a {type(inner).__name__} finishes events later, so it must be the '

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
+from ..abc import Consumer as ConsumerLike
 from ..abc import Fate
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, FilterError, is_expected
@@ -16,7 +17,7 @@ from ..event import Event
 from .filters import EventFilter
 from .metrics import metrics_for
 
-__all__ = ["ConsumeFunc", "Consumer", "RecoverFunc"]
+__all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive"]
 
 # Any, so that functions may declare the public class Fate, although a run may hand them another that looks like it.
 ConsumeFunc = Callable[[Event, Any], None]
@@ -160,3 +161,15 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"Consumer({self._name!r})"
+
+
+def check_threads_can_drive(consumer: ConsumerLike) -> None:
+    """Raise ``ConfigError`` if *consumer* handles events in an event loop, and so not in a thread."""
+    if not hasattr(consumer, "aconsume"):
+        return
+    consume = getattr(consumer, "consume", None)
+    if not callable(consume) or inspect.iscoroutinefunction(consume) or getattr(consumer, "needs_event_loop", False):
+        raise ConfigError(
+            f'consumer "{consumer.name}" is a coroutine function, which a thread cannot await; run it with '
+            "rscylla.aio.run, or make it a rscylla.Consumer"
+        )

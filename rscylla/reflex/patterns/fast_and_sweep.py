@@ -22,6 +22,7 @@ from ...event import Event, Progress, cursor_key
 from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
 from .._lane import current_lane
 from .._run import Spec
+from ..consumer import check_threads_can_drive
 from ..metrics import ConsumerSeries, metrics_for
 from ._ledger import Ledger, Verdict
 
@@ -156,6 +157,7 @@ def _check(
             "fast_and_sweep: the stream does not apply the lag itself, so that a sweep would read it as early as the "
             "fast lane; give it a stream whose supports_lag is true, such as that of NewStream"
         )
+    check_threads_can_drive(consumer)
     if isinstance(consumer, Committing):
         raise ConfigError(
             f'fast_and_sweep: consumer "{consumer.name}" moves the cursor of its run itself and cannot serve two; give '

@@ -9,6 +9,7 @@ from ..._retry import Backoff
 from ...clock import Stop
 from ...errors import ConfigError
 from .._run import Spec
+from ..consumer import check_threads_can_drive
 from .run_forever import run_forever
 
 __all__ = ["parallel"]
@@ -38,7 +39,7 @@ def parallel(
         on_error: As for ``run_forever``; called by several threads.
 
     Raises:
-        ConfigError: two specs have the same name, or there are none.
+        ConfigError: two specs have the same name, there are none, or a consumer is a coroutine function.
         RunError: the first error; the others are in its notes.
     """
     chosen = list(specs)
@@ -47,6 +48,8 @@ def parallel(
         raise ConfigError("parallel: no spec to run; pass those of shard_specs, or a list of your own")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f'parallel: several specs are named "{twice[0]}", and would share a cursor; name each apart')
+    for spec in chosen:
+        check_threads_can_drive(spec.consumer)
     inner = Stop()
     failed: list[BaseException] = []
     lock = threading.Lock()

@@ -19,6 +19,7 @@ from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import meters_for
 from .._run import Spec
+from ..consumer import check_threads_can_drive
 from . import health
 from ._depth import Depth
 from ._tenure import Keeper
@@ -74,7 +75,7 @@ class Service:
         clock: Paces renewals and counting; lanes go by the clocks of their specs.
 
     Raises:
-        ConfigError: an argument makes no sense.
+        ConfigError: an argument makes no sense, or a consumer is a coroutine function.
     """
 
     def __init__(
@@ -456,6 +457,8 @@ def _checked(specs: Iterable[Spec | Iterable[Spec]]) -> tuple[Spec, ...]:
     chosen = tuple(spec for item in specs for spec in ((item,) if isinstance(item, Spec) else item))
     if not chosen:
         raise ConfigError("a Service needs at least one Spec")
+    for spec in chosen:
+        check_threads_can_drive(spec.consumer)
     names = [spec.name for spec in chosen]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -688,8 +688,34 @@ def test_what_nobody_would_await_is_refused() -> None:
     plain = Spec(FakeStream(), FakeCursorStore(), rscylla.Consumer("billing", function, registry=registry))
     with pytest.raises(ConfigError, match="has no aconsume"):
         asynchronously(lambda: aio.run(plain))
+
+
+class Awaited:
+    """An async consumer of the application's own."""
+
+    name = "billing"
+
+    async def aconsume(self, event: Event, fate: Fate) -> None: ...
+
+
+@pytest.mark.parametrize("kind", ["ours", "theirs"])
+def test_what_only_a_loop_can_drive_is_refused_by_threads_before_anything_is_read(kind: str) -> None:
+    bench = Bench()
+    consumer: Any = bench.spec().consumer if kind == "ours" else Awaited()
+    spec = bench.spec() if kind == "ours" else Spec(bench.stream, bench.store, consumer, registry=CollectorRegistry())
+    refused = pytest.raises(ConfigError, match=r"run it with rscylla\.aio\.run")
+    with refused:
+        rscylla.Service([spec], registry=CollectorRegistry())
+    with refused:
+        rscylla.parallel([spec])
+    if kind == "ours":
+        with refused:
+            rscylla.best_effort(consumer)
+        with refused:
+            rscylla.fast_and_sweep(FakeStream(supports_lag=True), bench.store, consumer)
     with pytest.raises(RunError, match=r"run it with rscylla\.aio\.run"):
-        rscylla.run(Bench().spec())
+        rscylla.run(spec)
+    assert bench.stream.opened == []
 
 
 def test_patterns_that_wrap_plain_consumers_hand_their_work_to_the_loop() -> None:
