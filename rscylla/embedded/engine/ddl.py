@@ -253,6 +253,7 @@ class SchemaEditor:
         raise InvalidRequest("counter tables are not supported by the embedded server")
 
     def _put(self, keyspace: Keyspace, table: Table, change: Any, changes: list[SchemaChange]) -> None:
+        table = attrs.evolve(table, written_us=self.now_us())
         keyspace.tables[table.name] = table
         self.stores.table_changed(table)
         changes.append(SchemaChange(change, "TABLE", keyspace.name, table.name))

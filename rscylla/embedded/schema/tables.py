@@ -49,6 +49,7 @@ class Table:
     ``columns`` in ``SELECT *`` order: partition key, clustering key, then static and regular columns by name.
     ``cdc`` is None if the option was never given. ``is_cdc_log`` marks a real log (CDC partitioner); ``cdc_base`` is
     then the base table's name. ``options`` are the other table properties. ``ttl_column`` says when a row expires.
+    ``written_us``: when the table was created or altered last, which is the write time of its schema rows.
     """
 
     keyspace: str
@@ -62,6 +63,7 @@ class Table:
     cdc_base: str | None = None
     dropped: dict[str, Any] = attrs.field(factory=dict)
     ttl_column: str | None = None
+    written_us: int = 0
     by_name: dict[str, Column] = attrs.field(init=False, repr=False, eq=False)
     partition_key: tuple[Column, ...] = attrs.field(init=False, repr=False, eq=False)
     clustering_key: tuple[Column, ...] = attrs.field(init=False, repr=False, eq=False)

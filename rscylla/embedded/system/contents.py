@@ -26,6 +26,9 @@ _RELEASE: Final = "3.0.8"  # what Scylla says; it makes drivers read system_sche
 _CQL_VERSION: Final = "3.3.1"
 _VERSION: Final = "2026.3.0"
 
+WRITTEN: Final = "(write time)"
+"""Where a row says when it was written, in microseconds; no column has this name."""
+
 Row = dict[str, Any]
 
 
@@ -196,6 +199,7 @@ class SystemTables:
                 "extensions": extensions,
                 "flags": {"compound"},
                 "id": table.id,
+                WRITTEN: table.written_us,
             }
 
     def _columns(self, node: Node) -> Iterator[Row]:
@@ -294,13 +298,14 @@ def _store(table: Table, rows: Iterable[Row]) -> TableStore:
     """Return a store that holds these rows; columns not named are null."""
     store = TableStore(table, table_token(table))
     position = position_maker(table)
-    for key, clustering, cells in _encoded(table, rows):
+    rows = list(rows)
+    for row, (key, clustering, cells) in zip(rows, _encoded(table, rows), strict=True):
         partition = store.partitions.get(key)
         if partition is None:
             partition = PackedPartition(key, (store.token(key), key_bytes(key)), table)
             store.add(partition)
         assert isinstance(partition, PackedPartition)
-        partition.append(position(clustering), join_row([*key, *clustering, *cells]), (0, 0, None))
+        partition.append(position(clustering), join_row([*key, *clustering, *cells]), (row.get(WRITTEN, 0), 0, None))
     return store
 
 
