@@ -57,12 +57,12 @@ class EventCursorCodec:
         if not cursor:
             return ""
         eid = EventID.parse(cursor)
-        ticks = tu.ticks_of(eid.stream_time) if eid.is_row else tu.us_to_ticks(eid.time)
+        ticks = tu.ticks_of(eid.stream_time) if eid.stream_id else tu.us_to_ticks(eid.time)
         try:
             head = f"{_format(eid.generation * 1000, 0, 3)} {_format(*divmod(ticks - tu.EPOCH_TICKS, 10), 7)}"
         except OverflowError as e:
             raise InvalidCursor("the cursor holds a time outside the years 1 to 9999") from e
-        if not eid.is_row:
+        if not eid.stream_id:
             return head
         return f"{head} {tu.order_low(eid.stream_time).hex()} {eid.stream_id.hex()} {eid.seq:010d}"
 

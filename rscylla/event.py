@@ -21,6 +21,11 @@ from .errors import InvalidCursor
 
 __all__ = ["ChangeLike", "Event", "EventID", "Operation", "Progress", "SimpleEvent", "cursor_key"]
 
+_LOWEST = b"\x80" * 8
+"""The low half of the smallest timeuuid of a microsecond; rows of a log have random ones."""
+
+_START, _UNKNOWN, _TTL_FROM = 0, 1, 2
+
 GRID_US = 1_000_000
 """Width of the aligned windows that event ids name: one second, on the grid of the epoch."""
 
@@ -61,10 +66,13 @@ class Operation(enum.IntEnum):
 
 @attrs.frozen(order=False)
 class EventID:
-    """A row of a CDC log, or (``stream_id`` empty) the point before which everything is done.
+    """A row of a CDC log, or the point before which everything is done.
 
     ``generation`` is in milliseconds since the epoch, ``time`` in microseconds: the start of the aligned window, or
     the exact point. ``stream_time`` holds the raw bytes of ``cdc$time``, ``seq`` is ``cdc$batch_seq_no``.
+
+    A point has an empty row part, or, from ``point``, one that no row has: ``stream_time`` is the smallest timeuuid of
+    the point's time, ``stream_id`` the id of the log, and ``seq`` tells how long rows lived there.
     """
 
     generation: int
@@ -78,6 +86,22 @@ class EventID:
         """Return the id of one log row."""
         us = tu.ticks_to_us(tu.ticks_of(stream_time))
         return cls(generation, us - us % GRID_US, stream_id, stream_time, seq)
+
+    @classmethod
+    def point(
+        cls, generation: int, time_us: int, log: bytes, *, is_start: bool = False, ttl_s: int | None = None
+    ) -> Self:
+        """Return the point *time_us* of one log, which a log that is created later under its name does not have.
+
+        Args:
+            log: the id of the log table; one that is not a version 1 UUID, as Scylla's are, is left out.
+            is_start: somebody chose the point; otherwise the log was read up to it.
+            ttl_s: the TTL that rows of this time were written with; 0: none, None: not known.
+        """
+        if not _is_time_based(log):
+            return cls(generation, time_us)
+        lifetime = _START if is_start else _UNKNOWN if ttl_s is None else min(_TTL_FROM + ttl_s, 2**31 - 1)
+        return cls.row(generation, log, tu.min_timeuuid(time_us).bytes, lifetime)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -120,7 +144,22 @@ class EventID:
     @property
     def is_row(self) -> bool:
         """Whether this names a row; if not, it is the point before which everything is done."""
-        return bool(self.stream_id)
+        return bool(self.stream_id) and (self.stream_time[8:] != _LOWEST or not _is_time_based(self.stream_id))
+
+    @property
+    def log(self) -> bytes | None:
+        """The id of the log that this is a point of; None for rows, and for points that do not tell."""
+        return self.stream_id if self.stream_id and not self.is_row else None
+
+    @property
+    def is_start(self) -> bool:
+        """Whether this is a point that somebody chose, so that nothing was read before it."""
+        return self.log is not None and self.seq == _START
+
+    @property
+    def ttl_s(self) -> int | None:
+        """The TTL of the rows at this point when it was read, in seconds, 0 for none; None if that is not told."""
+        return self.seq - _TTL_FROM if self.log is not None and self.seq >= _TTL_FROM else None
 
     @property
     def exact_us(self) -> int:
@@ -154,6 +193,11 @@ class EventID:
             f'{{"cursor_gen":"{tu.format_time(self.generation * 1000)}","cursor_time":"{tu.format_time(self.time)}",'
             f'"stream_id":"{sid}","stream_time":"{stime}","stream_seq":{self.seq},"v":2}}'
         )
+
+
+def _is_time_based(raw: bytes) -> bool:
+    """Return whether 16 bytes are a version 1 UUID."""
+    return raw[6] >> 4 == 1 and raw[8] >> 6 == 2
 
 
 def cursor_key(cursor: str) -> tuple[int, bytes]:

@@ -7,7 +7,7 @@ import re
 from .._timeuuid import min_timeuuid
 from .plan import ScanTask
 
-__all__ = ["LOG_SUFFIX", "first_row_cql", "one_row_cql", "quote_name", "scan_cql", "scan_values", "stream_row_cql"]
+__all__ = ["LOG_SUFFIX", "first_row_cql", "quote_name", "row_ttl_cql", "scan_cql", "scan_values", "stream_row_cql"]
 
 LOG_SUFFIX = "_scylla_cdc_log"
 
@@ -117,9 +117,12 @@ def stream_row_cql(keyspace: str, table: str) -> str:
     return f'SELECT "cdc$time" FROM {_log(keyspace, table)} WHERE "cdc$stream_id" = %s LIMIT 1'
 
 
-def one_row_cql(keyspace: str, table: str) -> str:
-    """Return the text of a simple statement that tells whether a stream has a row of a given ``cdc$time``."""
-    return f'{stream_row_cql(keyspace, table).removesuffix(" LIMIT 1")} AND "cdc$time" = %s LIMIT 1'
+def row_ttl_cql(keyspace: str, table: str) -> str:
+    """Return the text of a simple statement that gives the seconds which a row of a stream and time has left."""
+    return (
+        f'SELECT TTL("cdc$operation") FROM {_log(keyspace, table)} '
+        'WHERE "cdc$stream_id" = %s AND "cdc$time" = %s LIMIT 1'
+    )
 
 
 def scan_values(task: ScanTask) -> tuple[object, ...]:

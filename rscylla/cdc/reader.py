@@ -112,6 +112,9 @@ class Reader:
         self._at_us = start.exact_us
         self._skip = start.position if start.is_row else b""
         self._start = start
+        # Time before a start is nobody's, also where a generation begins in it that was not known yet.
+        is_ahead = start.log is None and not start.is_row and start.exact_us > source.now_us()
+        self._floor_us = start.exact_us if start.is_start or is_ahead else 0
         # Rows after a cursor must not be missed; for a start at whatever is oldest that holds from now on.
         self._promised_us = start.exact_us if promised else source.now_us()
         self._at_head = False
@@ -139,7 +142,7 @@ class Reader:
         """The point before which everything was read."""
         if self._at_us == self._start.exact_us and self._generation.time == self._start.generation:
             return self._start  # nothing was read: a point of this time would lie before the row that was resumed at
-        return EventID(self._generation.time, self._at_us)
+        return self._source.read_until(self._generation, self._at_us)
 
     def step(self) -> Batch:
         """Return the events of the next window, possibly none. Waits at the head, up to one poll.
@@ -158,7 +161,7 @@ class Reader:
         watermark_us = source.watermark_us(self._lag_us)
         reach_us = watermark_us if self._until_us is None else min(watermark_us, self._until_us)
         self._keep_fresh(reach_us)
-        self._stay_within_ttl()
+        hole_us = self._stay_within_ttl()
         boundary = self._next_generation()
         if boundary is not None and self._at_us >= boundary.start_us:
             return self._switch_to(boundary)
@@ -166,7 +169,7 @@ class Reader:
             self._generation.time,
             self._at_us,
             watermark_us=reach_us,
-            boundary_us=None if boundary is None else boundary.start_us,
+            boundary_us=self._limit_us(boundary, hole_us),
             width_us=self._width.us,
         )
         if window is None:
@@ -180,10 +183,17 @@ class Reader:
         self._at_us = window.end_us
         if not rows:
             self._refresh_before(reach_us)  # a jump may pass what the list of generations was known for
-            boundary = self._next_generation()
-            self._jump(reach_us if boundary is None else min(reach_us, boundary.start_us))
+            limit_us = self._limit_us(self._next_generation(), hole_us)
+            self._jump(reach_us if limit_us is None else min(reach_us, limit_us))
         self._at_head = self._at_us >= reach_us
+        self._source.confirm(self._at_us)
         return Batch(self._events(rows), self.done, rows=len(rows))
+
+    @staticmethod
+    def _limit_us(boundary: Generation | None, hole_us: int | None) -> int | None:
+        """Return the time that no window may pass: the next generation's start, or that of what has expired."""
+        limits = [us for us in (None if boundary is None else boundary.start_us, hole_us) if us is not None]
+        return min(limits, default=None)
 
     def _pause(self) -> None:
         """Wait until the next look at the head is due, or until the rows read so far are within their rate."""
@@ -216,24 +226,31 @@ class Reader:
         if end_us > self._source.known_at_us - self._list_margin_us:
             self._source.refresh_generations()
 
-    def _stay_within_ttl(self) -> None:
-        """Skip what has expired before anything was promised about it; raise if it was promised."""
-        oldest_us = self._source.oldest_us()
-        if self._at_us >= oldest_us:
-            return
+    def _stay_within_ttl(self) -> int | None:
+        """Skip what has expired before anything was promised about it; raise if it was promised.
+
+        Return the time from which rows ahead have expired, None if there are none such.
+        """
+        source = self._source
+        hole = source.hole(self._at_us)
+        if hole is None or hole.start_us > self._at_us:
+            return None if hole is None else hole.start_us
         if self._at_us >= self._promised_us:
+            kept = "" if hole.ttl_s is None else f" ({hole.ttl_s} s)"
             text = (
-                f"the reader of {self._source.table.full_name} fell behind what the log keeps "
-                f"({self._source.table.ttl_s} s); changes may be lost, make the consumer faster or the TTL longer"
+                f"the reader of {source.table.full_name} fell behind what the log keeps{kept}; changes may be lost, "
+                "make the consumer faster or the TTL longer"
             )
             if self._settings.on_expired == "raise":
-                raise CursorExpired(text, gap_from=datetime_of(self._at_us), gap_to=datetime_of(oldest_us))
-            self._source.skip_gap(text)
-            self._promised_us = self._source.now_us()  # told once until that is reached
-        at = self._source.at(oldest_us)
-        self._at_us = at.time
+                raise CursorExpired(text, gap_from=datetime_of(self._at_us), gap_to=datetime_of(hole.end_us))
+            source.skip_gap(text)
+            self._promised_us = source.now_us()  # told once until that is reached
+        at = source.at(hole.end_us)
+        self._at_us = at.exact_us
         if at.generation != self._generation.time:
             self._enter(Generation(at.generation))
+        following = source.hole(self._at_us)
+        return None if following is None or following.start_us <= self._at_us else following.start_us
 
     def _tell_if_ahead(self, watermark_us: int) -> None:
         """Warn, once, if a clock that stepped back, or is behind, keeps the stream waiting."""
@@ -256,12 +273,12 @@ class Reader:
         return generations[i + 1] if i + 1 < len(generations) else None
 
     def _switch_to(self, generation: Generation) -> Batch:
-        """Go on with the next generation, from its very start, however long ago that was."""
+        """Go on with the next generation, from its very start, however long ago that was, unless a start is later."""
         log.info("%s: CDC generation of %s", self._source.table.full_name, datetime_of(generation.start_us))
         # The streams of tablets are the table's own: the next set may be that of a log that was created again.
         self._source.reread_table(patiently=True)
         self._enter(generation)
-        self._at_us = generation.start_us
+        self._at_us = max(generation.start_us, self._floor_us)
         self._skip = b""
         self._at_head = False
         return Batch(iter(()), self.done, must_save=True)

@@ -12,16 +12,21 @@ from .._retry import Backoff, retry
 from .._timeuuid import datetime_of, us_of
 from ..clock import Clock, Stop
 from ..errors import (
+    CDCDisabled,
     ConfigError,
     CursorExpired,
     InvalidCursor,
+    MetadataError,
     NoStreams,
+    QueryTimeout,
     SourceError,
     TableChanged,
+    TableNotFound,
 )
 from ..event import EventID
 from .driver import LogSession
-from .query import one_row_cql
+from .lifetimes import NEVER_US, Hole, Lifetimes
+from .query import row_ttl_cql
 from .topology import Generation, NodeClocks, TableInfo, Topology, generation_at, read_table, topology_for
 
 __all__ = ["OnExpired", "Source"]
@@ -45,6 +50,20 @@ CLOCKS_ATTEMPTS = 3
 EDGE_US = 60_000_000
 """A cursor for later use keeps this far from what is about to expire."""
 
+SETTLING_US = 60_000_000
+"""For this long after a table was created, nodes may still have its former schema, and rows the stamp of a clock that
+is behind."""
+
+
+class _Doubtful(MetadataError):
+    """A table that is a minute old at most is not as it was: perhaps only by a node whose schema is behind."""
+
+    resumable = True
+
+    def __init__(self, error: MetadataError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
 
 class Source:
     """What is known of a table's log. Used by one thread at a time. All methods may block on small queries.
@@ -58,7 +77,9 @@ class Source:
         self.clock = clock
         self._stop = stop
         self._backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
+        began = clock.monotonic()
         self.table: TableInfo = read_table(session, keyspace, table)
+        self.lifetimes = Lifetimes.of(self.table)
         self.topology: Topology = topology_for(session, keyspace, table)
         self.node_clocks = NodeClocks(session, clock)
         self.generations: tuple[Generation, ...] = ()
@@ -67,6 +88,8 @@ class Source:
         """How often changes were passed over that may be lost."""
         self._metadata_at = clock.monotonic()
         self._learn_clocks()
+        self.same_until_us = self.node_clocks.slowest_us() - round((clock.monotonic() - began) * 1e6)
+        """The log is known to have been this one until then, by the slowest clock."""
         self.refresh_generations()
 
     # ------------------------------------------------------------ freshness
@@ -120,19 +143,55 @@ class Source:
             log.info("%s; what was known of the table before is used for now", e)
 
     def reread_table(self, *, patiently: bool = False) -> TableInfo:
-        """Read the table's columns and options again; *patiently*: also where a first try fails."""
+        """Read the table's columns and options again; *patiently*: also where a first try fails.
 
-        def read() -> TableInfo:
-            return read_table(self.session, self.table.keyspace, self.table.name)
+        Raises:
+            TableChanged: the log was dropped and created again.
+            TableNotFound, CDCDisabled: it was dropped.
+        """
+        at_us = self.node_clocks.slowest_us()
+        created_us = self.table.log_created_us
+        is_new = created_us is not None and self.now_us() < created_us + SETTLING_US
+        try:
+            fresh = self._patiently(self._read_table) if patiently or is_new else self._read_table()
+        except _Doubtful as e:
+            raise e.error from None
+        self.same_until_us = max(self.same_until_us, at_us)
+        self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
+        self.table = fresh
+        return fresh
 
-        fresh = self._patiently(read) if patiently else read()
-        if fresh.log_id != self.table.log_id:
-            raise TableChanged(
+    def _read_table(self) -> TableInfo:
+        """Read the table. Right after it was created a node may know no table yet, or the former one: ask again."""
+        known = self.table
+        created_us = known.log_created_us
+        is_new = created_us is not None and self.now_us() < created_us + SETTLING_US
+        try:
+            fresh = read_table(self.session, known.keyspace, known.name)
+        except (TableNotFound, CDCDisabled) as e:
+            if is_new:
+                raise _Doubtful(e) from e
+            raise
+        if fresh.log_id != known.log_id:
+            error = TableChanged(
                 f"the CDC log of {fresh.full_name} was dropped and created again; changes in between are gone, "
                 "open a new stream and reset the cursor"
             )
-        self.table = fresh
+            if is_new and (fresh.log_created_us or NEVER_US) < (created_us or 0):
+                raise _Doubtful(error)
+            raise error
         return fresh
+
+    def confirm(self, until_us: int) -> None:
+        """Make sure that what was read up to *until_us* is of this log and not of one created since under its name.
+
+        The log was this one at ``same_until_us``, so another one's rows are later. Blocks if that is too long ago.
+
+        Raises:
+            TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``reread_table``.
+        """
+        if until_us > self.same_until_us:
+            self.reread_table(patiently=True)
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
         """Return the streams of *generation*; an empty set is asked for again and then an error, never "no events"."""
@@ -150,11 +209,15 @@ class Source:
 
     def oldest_us(self) -> int:
         """Return the time from which the log may still hold rows."""
-        return max(self.generations[0].start_us, self._oldest_kept_us())
+        return max(self.generations[0].start_us, self.lifetimes.oldest_us(self.now_us()))
 
-    def _oldest_kept_us(self) -> int:
-        """Return the time before which all rows have expired."""
-        return self.now_us() - self.table.ttl_s * 1_000_000 if self.table.ttl_s else 0
+    def hole(self, at_us: int) -> Hole | None:
+        """Return the first span from *at_us* on whose rows are gone: they have expired, or no generation held them."""
+        first_us = self.generations[0].start_us
+        expired = self.lifetimes.hole(max(at_us, first_us), self.now_us())
+        if at_us >= first_us or (expired is not None and expired.start_us == first_us):
+            return expired if at_us >= first_us or expired is None else Hole(at_us, expired.end_us, expired.ttl_s)
+        return Hole(at_us, first_us)
 
     def now_us(self) -> int:
         """Return the time on the nodes, which decide what has expired."""
@@ -164,12 +227,15 @@ class Source:
         return self.at(self.oldest_us())
 
     def at(self, time_us: int) -> EventID:
-        """Return the point *time_us* as a cursor; the first generation's start if it is before that."""
+        """Return the point *time_us* as a cursor to start at; the first generation's start if it is before that."""
         i = generation_at(self.generations, time_us)
-        if i < 0:
-            first = self.generations[0]
-            return EventID(first.time, first.start_us)
-        return EventID(self.generations[i].time, time_us)
+        at = self.generations[max(i, 0)]
+        return EventID.point(at.time, max(time_us, at.start_us), self.table.log_id.bytes, is_start=True)
+
+    def read_until(self, generation: Generation, time_us: int) -> EventID:
+        """Return the point *time_us* of *generation* as the cursor of one who has read all before it."""
+        ttl_s = self.lifetimes.ttl_at(time_us)
+        return EventID.point(generation.time, time_us, self.table.log_id.bytes, ttl_s=ttl_s)
 
     def at_time(self, time: datetime | None) -> EventID:
         """Return the cursor that starts at *time* (aware), or at the oldest row that may be there.
@@ -185,15 +251,12 @@ class Source:
         except ValueError as e:
             raise ConfigError(f"cursor_at: {e}") from e
 
-    def resume(
-        self, after: str, on_expired: OnExpired, lag_us: int | None = None, *, is_start: bool = False
-    ) -> EventID:
-        """Return where to continue for a saved cursor.
+    def resume(self, after: str, on_expired: OnExpired, *, saved: bool = True) -> EventID:
+        """Return where to continue for a cursor.
 
         Args:
-            lag_us: that of the stream, which saved cursors keep to; None if *after* was never saved, so that the table
-                cannot have changed since.
-            is_start: *after* is known to be a start in the past, and so may be older than the log.
+            saved: the cursor may have been saved long ago. If it was made with this source, neither the table nor the
+                TTL of the rows after it need be asked for.
 
         Raises:
             InvalidCursor: it is not a cursor, or names a generation that this cluster never had.
@@ -203,13 +266,18 @@ class Source:
         if after == "":  # None, or 0, is somebody's mistake and no wish to read all again
             return self.oldest()
         cursor = EventID.parse(after)
-        oldest_us = self.oldest_us()
-        is_listed = cursor.generation in {g.time for g in self.generations}
-        if lag_us is not None and self._is_of_former_log(cursor, lag_us, is_listed=is_listed, is_start=is_start):
-            return self._changed(on_expired)
-        if max(cursor.exact_us, cursor.generation * 1000) < oldest_us:  # no row is older than its generation
-            return self._expired(cursor, oldest_us, on_expired)
+        at_us = max(cursor.exact_us, cursor.generation * 1000)  # no row is older than its generation
         first = self.generations[0]
+        is_listed = cursor.generation in {g.time for g in self.generations}
+        if saved and self._is_of_former_log(cursor, is_listed=is_listed):
+            return self._changed(on_expired)
+        if saved and at_us >= first.start_us and not self._learn_lifetime(cursor):
+            self._tell_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
+            return cursor  # nobody knows where the rows that are left begin, so all is looked through
+        hole = self.hole(at_us)
+        if hole is not None and hole.start_us <= at_us:
+            self._tell_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
+            return self.at(hole.end_us)
         if self.topology.forgets and cursor.generation < first.time and cursor.exact_us == first.start_us:
             return self.at(cursor.exact_us)  # the end of a set that is no longer listed
         if not is_listed:
@@ -219,39 +287,73 @@ class Source:
                 f"the cursor names the CDC generation of {Generation(cursor.generation)}, which this {owner} does not "
                 f"have; is it a cursor of another {owner}?"
             )
-        first_us = cursor.generation * 1000
-        return cursor if cursor.exact_us >= first_us else EventID(cursor.generation, first_us)
+        return cursor if cursor.exact_us >= at_us else self.at(at_us)
 
-    def _is_of_former_log(self, cursor: EventID, lag_us: int, *, is_listed: bool, is_start: bool) -> bool:
+    def _is_of_former_log(self, cursor: EventID, *, is_listed: bool) -> bool:
         """Return whether *cursor* was saved while another log had this name. Where it cannot be known, warn."""
+        if cursor.log is not None:
+            own, theirs = self.table.log_id, uuid.UUID(bytes=cursor.log)
+            if theirs != own and own.version == theirs.version == 1 and theirs.time > own.time:
+                raise QueryTimeout(
+                    f"the cursor is of a later CDC log of {self.table.full_name} than the node knows; if it is no "
+                    "cursor of another table, the node's schema is behind: try again"
+                )
+            return theirs != own
         created_us = self.table.log_created_us
-        if created_us is None or cursor.exact_us < self._oldest_kept_us():
+        expired = self.lifetimes.hole(cursor.exact_us, self.now_us())
+        if created_us is None or (expired is not None and expired.start_us <= cursor.exact_us):
             return False
         if self.topology.model == "tablets":  # each log has its own stream sets, the first from just before it
             return not is_listed and cursor.generation * 1000 < created_us - FIRST_SET_US
         # Generations of vnodes are the cluster's. All cursors of a log that was dropped are from before this one; its
         # own are not, but for starts in the past, and for rows with timestamps of the past, which can be looked up.
-        if not is_listed or cursor.exact_us >= created_us - lag_us:
+        if not is_listed:
             return False
         if cursor.is_row:
-            return not self._has_row(cursor)
-        if is_start:
-            return False
-        log.warning(
-            "the cursor is older than the CDC log of %s, which was created at %s: if it is no start in the past, the "
-            "table was dropped and created again, and changes of the former log are gone",
-            self.table.full_name,
-            f"{datetime_of(created_us):%Y-%m-%d %H:%M:%S} UTC",
-        )
+            return cursor.exact_us < created_us + SETTLING_US and not self._left_s(cursor)
+        if cursor.exact_us < created_us:
+            log.warning(
+                "the cursor is older than the CDC log of %s, which was created at %s: if it is no start in the past, "
+                "the table was dropped and created again, and changes of the former log are gone",
+                self.table.full_name,
+                f"{datetime_of(created_us):%Y-%m-%d %H:%M:%S} UTC",
+            )
         return False
 
-    def _has_row(self, cursor: EventID) -> bool:
+    def _learn_lifetime(self, cursor: EventID) -> bool:
+        """Find out what rows at *cursor* were written with, if the table was altered since; whether they may be there.
+
+        A point tells it, and a row has what is left of its TTL. For other cursors it is not known.
+        """
+        unknown_until_us = self.lifetimes.unknown_until_us()
+        if cursor.exact_us >= unknown_until_us:
+            return True
+        if cursor.is_row:
+            left_s = self._left_s(cursor)
+            if not left_s:
+                return False
+            age_s = max(0, self.now_us() - cursor.exact_us) // 1_000_000 + 1
+            self.lifetimes = self.lifetimes.knowing(0 if left_s[0] is None else age_s + left_s[0])
+        elif cursor.ttl_s is not None:
+            self.lifetimes = self.lifetimes.knowing(cursor.ttl_s)
+        elif not cursor.is_start:
+            log.warning(
+                "%s was altered at %s, after its cursor, which does not tell the TTL that rows had before: if that was "
+                "shorter than the cursor is old, changes may be lost",
+                self.table.full_name,
+                f"{datetime_of(unknown_until_us):%Y-%m-%d %H:%M:%S} UTC",
+            )
+        return True
+
+    def _left_s(self, cursor: EventID) -> list[int | None]:
+        """Return the seconds that the cursor's row has left, None for ever; empty if it is not there."""
         values = cursor.stream_id, uuid.UUID(bytes=cursor.stream_time)
         doing = f"looking for the cursor's row in the log of {self.table.full_name}"
-        cql = one_row_cql(self.table.keyspace, self.table.name)
-        return bool(
-            self._patiently(lambda: self.session.rows(cql, values, doing=doing, consistency=self.session.consistency))
+        cql = row_ttl_cql(self.table.keyspace, self.table.name)
+        rows = self._patiently(
+            lambda: self.session.rows(cql, values, doing=doing, consistency=self.session.consistency)
         )
+        return [row[0] for row in rows]
 
     def skip_gap(self, text: str) -> None:
         """Tell that changes may be lost, and count it: the policy is to go on all the same."""
@@ -270,17 +372,28 @@ class Source:
             f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'"
         )
 
-    def _expired(self, cursor: EventID, oldest_us: int, on_expired: OnExpired) -> EventID:
-        text = (
-            f"the cursor of {self.table.full_name} is older than what the log keeps ({self.table.ttl_s} s): changes "
-            f"from {datetime_of(cursor.exact_us):%Y-%m-%d %H:%M:%S} to {datetime_of(oldest_us):%Y-%m-%d %H:%M:%S} UTC "
-            "may be lost"
-        )
+    def _tell_expired(self, cursor: EventID, until_us: int, on_expired: OnExpired, *, ttl_s: int | None = None) -> None:
+        """Tell that rows from *cursor* until then may be lost: an error, or by the policy a line in the log."""
+        since = f"{datetime_of(cursor.exact_us):%Y-%m-%d %H:%M:%S}"
+        until = f"{datetime_of(until_us):%Y-%m-%d %H:%M:%S} UTC"
+        first_us = self.generations[0].start_us
+        if cursor.exact_us < first_us and not self.topology.forgets:
+            began = f"{datetime_of(first_us):%Y-%m-%d %H:%M:%S} UTC"
+            text = (
+                f"the cursor of {self.table.full_name} is from {since} UTC, before the first CDC generation of this "
+                f"cluster, which began at {began}; is it a cursor of another cluster?"
+            )
+        else:
+            kept = "keeps" if ttl_s is None else f"keeps ({ttl_s} s)"
+            text = (
+                f"the cursor of {self.table.full_name} is older than what the log {kept}: changes from {since} to "
+                f"{until} may be lost"
+            )
         if on_expired == "oldest":
             self.skip_gap(text)
-            return self.at(oldest_us)
+            return
         raise CursorExpired(
             f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'",
             gap_from=datetime_of(cursor.exact_us),
-            gap_to=datetime_of(oldest_us),
+            gap_to=datetime_of(until_us),
         )

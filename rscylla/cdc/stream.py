@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +13,7 @@ import attrs
 from .._shards import Shard
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, MissingLag
-from ..event import Event, EventID
+from ..event import Event
 from ..options import SAFE_LAG, StreamOption, resolve
 from .changes import Change
 from .client import Client
@@ -68,7 +67,6 @@ class Stream:
         self._clock = clock or SystemClock()
         self._base_rows = BaseRows(self._session, keyspace, table, self._clock)
         self._warned = False
-        self._starts: deque[str] = deque(maxlen=64)  # cursors that were made here, and stand for nothing that was read
         self._settings = Settings(
             granularity=granularity,
             event_type=event_type,
@@ -126,7 +124,7 @@ class Stream:
             if chosen.from_head:
                 start = source.at(source.watermark_us(lag_us))
             else:
-                start = source.resume(after, self._settings.on_expired, lag_us=lag_us, is_start=after in self._starts)
+                start = source.resume(after, self._settings.on_expired)
             self._warn_of_lag(chosen.lag)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress
@@ -155,17 +153,12 @@ class Stream:
             ConfigError: *time* has no time zone.
             Others: as for opening.
         """
-        return self._start(self._source(Stop()).at_time(time))
+        return str(self._source(Stop()).at_time(time))
 
     def head_cursor(self, lag: timedelta) -> str:
         """Return the cursor of the head as it is now: the point *lag* ago, by the slowest clock of client and nodes."""
         source = self._source(Stop())
-        return self._start(source.at(source.watermark_us(lag // timedelta(microseconds=1))))
-
-    def _start(self, at: EventID) -> str:
-        cursor = str(at)
-        self._starts.append(cursor)
-        return cursor
+        return str(source.at(source.watermark_us(lag // timedelta(microseconds=1))))
 
     def lookup(self, of: Event | str) -> dict[str, Any] | None:
         """Return the row of the base table as it is now, by column, null as None; None if it is gone.

@@ -352,7 +352,8 @@ class TableInfo:
     ``log_id`` is the log table's id, which changes when it is dropped and created again. ``ttl_s`` is the TTL of log
     rows written now, 0 for none. ``enabled``: whether new writes are logged. ``dropped``: name and CQL type of columns
     that the base table had. ``renamed_us``: when a key column was renamed last, None if never: the log cannot tell the
-    keys of rows from before that.
+    keys of rows from before that. ``altered_us``: when the table was created or altered last, so that all options are
+    as they have been since; None if the cluster does not tell.
     """
 
     keyspace: str
@@ -366,6 +367,7 @@ class TableInfo:
     delta: str = "full"
     dropped: tuple[tuple[str, str], ...] = ()
     renamed_us: int | None = None
+    altered_us: int | None = None
 
     @property
     def partition_key(self) -> tuple[BaseColumn, ...]:
@@ -418,7 +420,7 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
     found = {
         row[0]: row[1:]
         for row in session.rows(
-            "SELECT table_name, id, extensions FROM system_schema.tables "
+            "SELECT table_name, id, extensions, WRITETIME(extensions) FROM system_schema.tables "
             f"WHERE keyspace_name = %s AND table_name IN ({', '.join(['%s'] * len(names))})",
             (keyspace, *names),
             doing=doing,
@@ -458,6 +460,7 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         delta=options.get("delta", "full"),
         dropped=tuple((column, text) for of, column, text, _ in dropped if of == table),
         renamed_us=_renamed_us({column: ms for of, column, _, ms in dropped if of != table}),
+        altered_us=found[table][2],
     )
 
 

@@ -84,7 +84,7 @@ class Plan:
             return source.at_time(None), False
         if position.cursor:
             policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
-            return source.resume(position.cursor, policy, self.options.lag_us), True
+            return source.resume(position.cursor, policy), True
         assert position.time_us is not None
         start = source.at_time(datetime_of(position.time_us))
         return start, start.exact_us == position.time_us  # what has expired by now is nobody's

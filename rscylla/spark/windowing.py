@@ -166,7 +166,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             self._store.set_cursor(self._name, str(place))  # a restart must not begin at a newer head
             return place
         cursor = self._store.get_cursor(self._name)
-        return self._source.resume(cursor, self._on_expired, self._lag_us) if cursor else self._source.at_time(None)
+        return self._source.resume(cursor, self._on_expired) if cursor else self._source.at_time(None)
 
     def _move(self, place: EventID) -> None:
         self._store.set_cursor(self._name, str(place))
@@ -189,7 +189,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         source.refresh_metadata()
         if reach_us > source.known_at_us - min(self._lag_us // 2, 15_000_000):
             source.refresh_generations()
-        self._place = source.resume(str(self._place), self._on_expired)
+        self._place = source.resume(str(self._place), self._on_expired, saved=False)
         at_us = self._place.exact_us
         boundary = self._successor(self._place.generation)
         if boundary is not None and at_us >= boundary.start_us:

@@ -155,6 +155,7 @@ class FakeLog:
         self.ttl_s = ttl_s
         self.enabled = "true"
         self.log_id = uuid.uuid4()
+        self.altered_us: int | None = None
         self.columns = columns_of(base)
         self.generations: dict[int, list[bytes]] = {}
         self.written: list[Written] = []
@@ -248,7 +249,10 @@ class FakeLog:
         """Answer for a keyspace, and for some names of it unless none is given."""
         keyspace, *names = given
         options = pack_options(enabled=self.enabled, ttl=str(self.ttl_s))
-        tables = [(self.table, uuid.uuid4(), {"cdc": options}), (self.table + LOG_SUFFIX, self.log_id, {})]
+        tables = [
+            (self.table, uuid.uuid4(), {"cdc": options}, self.altered_us),
+            (self.table + LOG_SUFFIX, self.log_id, {}, self.altered_us),
+        ]
         return [t for t in tables if keyspace == self.keyspace and (not names or t[0] in names)]
 
     def fetch(

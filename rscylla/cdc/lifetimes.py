@@ -1,0 +1,91 @@
+"""How long rows of a log live, by when they were written, and so what has expired. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from .topology import DEFAULT_TTL_S, TableInfo
+
+__all__ = ["NEVER_US", "Hole", "Lifetimes"]
+
+NEVER_US = 2**63
+
+SAME_CHANGE_US = 10_000_000
+"""A table whose log is at most this much older than its last change was not altered since the log was created."""
+
+
+@attrs.frozen
+class Hole:
+    """A span of time whose rows have expired, or cannot be there; ``ttl_s`` is what they were written with."""
+
+    start_us: int
+    end_us: int
+    ttl_s: int | None = None
+
+
+@attrs.frozen
+class Lifetimes:
+    """What rows were written with: TTLs in seconds, each from a time on. 0: none; None: not known.
+
+    The TTL of a row is the table's option at the time of the write, and a later change of the option leaves it alone.
+    """
+
+    spans: tuple[tuple[int, int | None], ...]
+
+    @classmethod
+    def of(cls, table: TableInfo) -> Lifetimes:
+        """Return what the schema tells: the option as it is, and since when at the latest."""
+        altered_us, created_us = table.altered_us, table.log_created_us
+        if altered_us is None or (created_us is not None and altered_us <= created_us + SAME_CHANGE_US):
+            return cls(((0, table.ttl_s),))
+        return cls(((0, None), (altered_us, _written_with(table))))
+
+    def knowing(self, ttl_s: int) -> Lifetimes:
+        """Return the same where *ttl_s* is what the oldest rows were written with, if that was not known."""
+        return Lifetimes(((0, ttl_s), *self.spans[1:])) if self.spans[0][1] is None else self
+
+    def altered(self, table: TableInfo, now_us: int) -> Lifetimes:
+        """Return the same and what *table* says now."""
+        ttl_s = _written_with(table)
+        if ttl_s == self.spans[-1][1]:
+            return self
+        since_us = now_us if table.altered_us is None else table.altered_us
+        return Lifetimes((*self.spans, (max(since_us, self.spans[-1][0]), ttl_s)))
+
+    def ttl_at(self, time_us: int) -> int | None:
+        """Return the TTL of rows that were written at *time_us*."""
+        return next(ttl_s for since_us, ttl_s in reversed(self.spans) if since_us <= max(0, time_us))
+
+    def unknown_until_us(self) -> int:
+        """Return the time from which the TTLs are known."""
+        return self.spans[1][0] if self.spans[0][1] is None else 0
+
+    def hole(self, at_us: int, now_us: int) -> Hole | None:
+        """Return the first span from *at_us* on of which all rows have expired at *now_us*, None if there is none."""
+        for start_us, end_us, ttl_s in self._bounded():
+            if ttl_s:
+                start_us, end_us = max(start_us, at_us), min(end_us, now_us - ttl_s * 1_000_000)
+                if start_us < end_us:
+                    return Hole(start_us, end_us, ttl_s)
+        return None
+
+    def oldest_us(self, now_us: int) -> int:
+        """Return the time from which there may be rows. Where the TTL is not known, it is taken for a day or more."""
+        known_s = self.spans[-1][1] or 0
+        for start_us, end_us, ttl_s in self._bounded():
+            lasting_s = max(DEFAULT_TTL_S, known_s) if ttl_s is None else ttl_s
+            oldest_us = max(start_us, now_us - lasting_s * 1_000_000) if lasting_s else start_us
+            if oldest_us < end_us:
+                return oldest_us
+        raise AssertionError("the last span has no end")
+
+    def _bounded(self) -> Iterator[tuple[int, int, int | None]]:
+        ends = [*(since_us for since_us, _ in self.spans[1:]), NEVER_US]
+        for (start_us, ttl_s), end_us in zip(self.spans, ends, strict=True):
+            yield start_us, end_us, ttl_s
+
+
+def _written_with(table: TableInfo) -> int:
+    return table.ttl_s if table.enabled else 0  # nothing is written, so nothing expires

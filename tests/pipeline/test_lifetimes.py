@@ -1,0 +1,198 @@
+"""R23: what has expired is judged by the TTL that rows were written with, and not by the table's option of today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import attrs
+import pytest
+
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla.embedded import EmbeddedScylla
+from rscylla.testing import ManualClock
+
+LAG = rscylla.StreamLag(seconds=30)
+
+
+@attrs.define
+class Shop:
+    """A table on a driven clock, and one consumer of it."""
+
+    session: rscylla.Session
+    clock: ManualClock
+    store: MemoryCursorStore = attrs.Factory(MemoryCursorStore)
+    seen: list[int] = attrs.Factory(list)
+
+    def write(self, number: int) -> None:
+        self.session.execute(
+            f"INSERT INTO ks.orders (id, n) VALUES (1, {number}) USING TIMESTAMP {self.clock.now_us()}"
+        )
+
+    def alter(self, options: str) -> None:
+        self.session.execute(f"ALTER TABLE ks.orders WITH cdc = {{{options}}}")
+
+    def stream(self, **options: object) -> rscylla.Stream:
+        return rscylla.NewStream(
+            self.session,
+            "ks",
+            "orders",
+            clock=self.clock,
+            prefetch=0,
+            progress_every=timedelta(0),
+            **options,  # type: ignore[arg-type]
+        )
+
+    def run(self, **options: object) -> None:
+        """Consume to the head."""
+        consumer = rscylla.Consumer("billing", lambda event, _: self.seen.append(event.change.after["n"]))
+        with suppress(rscylla.HeadReached):
+            rscylla.run(rscylla.Spec(self.stream(**options), self.store, consumer, LAG, rscylla.StreamToHead()))
+
+    def save(self, kind: str) -> None:
+        """Leave a cursor as an idle stream, or one that had a row, leaves it."""
+        if kind == "row":
+            self.write(0)
+            self.clock.advance(31)
+            client = self.stream()("", LAG)
+            while isinstance(got := client.recv(), rscylla.Progress):
+                pass
+            self.store.set_cursor("billing", got.id)
+            client.close()
+        else:
+            self.run()
+        assert rscylla.EventID.parse(self.store.get_cursor("billing")).is_row == (kind == "row")
+        self.seen.clear()
+
+    def expired(self) -> rscylla.CursorExpired:
+        before = self.store.get_cursor("billing")
+        with pytest.raises(rscylla.RunError) as caught:
+            self.run()
+        assert isinstance(caught.value.__cause__, rscylla.CursorExpired)
+        assert self.store.get_cursor("billing") == before
+        return caught.value.__cause__
+
+
+@pytest.fixture(params=["vnodes", "tablets"])
+def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
+    clock = ManualClock()
+    with EmbeddedScylla(clock=clock, vnodes=2, shards=1) as scylla:
+        session = scylla.connect()
+        session.execute(
+            "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1} "
+            f"AND tablets = {{'enabled': {str(request.param == 'tablets').lower()}}}"
+        )
+        session.execute("CREATE TABLE ks.orders (id int PRIMARY KEY, n int) WITH cdc = {'enabled': true, 'ttl': '600'}")
+        clock.advance(3600)
+        yield Shop(session, clock)
+
+
+@pytest.mark.parametrize("kind", ["row", "point"])
+@pytest.mark.parametrize("options", ["'enabled': true, 'ttl': '86400'", "'enabled': false"])
+def test_R23_rows_that_expired_are_told_though_the_ttl_is_longer_now(shop: Shop, kind: str, options: str) -> None:
+    shop.save(kind)
+    shop.write(1)
+    shop.clock.advance(700)
+    shop.alter(options)
+    shop.clock.advance(31)
+    shop.expired()
+    shop.expired()  # and again after each restart
+    assert shop.seen == []
+
+
+@pytest.mark.parametrize("kind", ["row", "point"])
+@pytest.mark.parametrize("options", ["'enabled': true, 'ttl': '60'", "'enabled': false"])
+def test_R23_rows_that_are_there_are_delivered_though_the_ttl_is_shorter_now(
+    shop: Shop, kind: str, options: str
+) -> None:
+    shop.save(kind)
+    shop.write(1)
+    shop.clock.advance(400)
+    shop.write(2)
+    shop.alter(options)
+    shop.clock.advance(31)
+    shop.run()
+    assert shop.seen == [1, 2]
+
+
+def test_R23_rows_before_a_gap_are_delivered_and_the_gap_is_told_where_it_begins(shop: Shop) -> None:
+    shop.save("point")
+    shop.write(1)
+    shop.clock.advance(10)
+    shop.alter("'enabled': true, 'ttl': '60'")
+    altered = datetime.fromtimestamp(shop.clock.now_us() / 1e6, UTC)
+    shop.clock.advance(5)
+    shop.write(2)
+    shop.clock.advance(200)
+    with pytest.raises(rscylla.RunError) as caught:
+        shop.run()
+    cause = caught.value.__cause__
+    assert isinstance(cause, rscylla.CursorExpired)
+    assert shop.seen == [1]
+    assert cause.gap_from == altered
+    shop.write(3)
+    shop.clock.advance(31)
+    shop.run(on_expired="oldest")
+    assert shop.seen == [1, 3]
+
+
+def test_R23_an_open_stream_judges_by_the_ttl_of_the_rows(shop: Shop) -> None:
+    client = shop.stream()("", LAG)
+    while not isinstance(client.recv(), rscylla.Progress):
+        pass
+    shop.write(1)
+    shop.clock.advance(1)
+    shop.alter("'enabled': true, 'ttl': '60'")
+    shop.clock.advance(300)
+    while isinstance(got := client.recv(), rscylla.Progress):
+        pass
+    assert got.change.after == {"n": 1}
+    client.close()
+
+
+def test_R23_while_cdc_was_off_nothing_could_expire(shop: Shop) -> None:
+    shop.save("point")
+    shop.alter("'enabled': false")
+    shop.clock.advance(31)
+    shop.run()
+    shop.clock.advance(200_000)
+    shop.run()
+    assert shop.seen == []
+
+
+def test_the_oldest_row_is_delivered_though_the_ttl_is_shorter_now(shop: Shop) -> None:
+    shop.write(1)
+    shop.clock.advance(300)
+    shop.alter("'enabled': true, 'ttl': '60'")
+    shop.clock.advance(31)
+    shop.run()
+    assert shop.seen == [1]
+
+
+def test_an_alter_that_leaves_the_ttl_alone_changes_nothing(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.save("point")
+    shop.session.execute("ALTER TABLE ks.orders ADD note text")
+    shop.clock.advance(500)
+    shop.run()
+    shop.session.execute("ALTER TABLE ks.orders DROP note")
+    shop.clock.advance(700)
+    shop.expired()
+
+
+def test_a_point_that_does_not_tell_the_ttl_is_warned_of(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """As Go rscylla writes them."""
+    cursor = rscylla.EventID.parse(shop.stream().cursor_at())
+    now_us = shop.clock.now_us()
+    shop.clock.advance(300)
+    shop.alter("'enabled': true, 'ttl': '60'")
+    shop.stream()(str(rscylla.EventID(cursor.generation, now_us)), LAG).close()
+    assert "was altered at" in caplog.text
+
+
+def test_a_cursor_from_before_the_cluster_is_called_so(shop: Shop) -> None:
+    if shop.stream().describe().topology.model == "tablets":
+        pytest.skip("stream sets of tablets leave the list when their rows have expired")
+    with pytest.raises(rscylla.CursorExpired, match="before the first CDC generation of this cluster"):
+        shop.stream()(str(rscylla.EventID(0, 0)), LAG)
