@@ -325,10 +325,16 @@ class DeadLetters(Protocol):
     """
 
     def tries(self, consumer: str, event: Event) -> int:
-        """Return how often *consumer* is known to have failed on *event*. Called at the first failure of a run."""
+        """Return how often *consumer* is known to have failed on *event*.
+
+        Called at the first failure of a run, and for the first events of a process before each.
+        """
 
     def set_tries(self, consumer: str, event: Event, tries: int) -> None:
-        """Keep how often *consumer* failed on *event*, durably; 0 forgets, because it succeeded."""
+        """Keep how often *consumer* failed on *event*, durably; 0 forgets, because it succeeded.
+
+        Called after each failure, and for the first events of a process before each attempt.
+        """
 
     def put(self, letter: DeadLetter) -> None:
         """Keep *letter* as dead, durably when this returns. The same event again replaces what was kept of it."""

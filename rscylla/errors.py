@@ -27,6 +27,7 @@
     ├── EventTypeError (resumable)    a stream's event_type= function failed
     ├── FilterError (resumable)       a consumer's filter failed
     │   └── DeserializationError      it could not decode the event's metadata
+    ├── ProcessDied                   why an event is a dead letter that nobody saw fail
     ├── RunError                      what ended a run, and at which stage
     └── ServiceFailed                 a lane that a service gave up, and why
 
@@ -60,6 +61,7 @@ __all__ = [
     "MetadataError",
     "MissingLag",
     "NoStreams",
+    "ProcessDied",
     "QueryFailed",
     "QueryTimeout",
     "RscyllaError",
@@ -240,6 +242,10 @@ class FilterError(RscyllaError):
 
 class DeserializationError(FilterError):
     """A filter could not decode the event's metadata. The cause is chained."""
+
+
+class ProcessDied(RscyllaError):
+    """The process ended while it consumed an event, and so did those after it: the error of such a dead letter."""
 
 
 class RunError(RscyllaError):

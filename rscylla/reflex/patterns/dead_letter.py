@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from ... import _timeuuid as tu
 from ..._letters import DeadLetter
 from ..._retry import Backoff
-from ...abc import Consumer, DeadLetters
+from ...abc import Consumer, DeadLetters, Fate
 from ...clock import SystemClock
+from ...errors import ProcessDied
 from ...event import Event
 from .._lane import current_lane
 from ._in_place import InPlace
@@ -17,6 +21,14 @@ from ._in_place import InPlace
 __all__ = ["dead_letter"]
 
 logger = logging.getLogger("rscylla.reflex")
+
+FIRST_EVENTS = 100
+FIRST_S = 5.0
+"""For so many events, and so long, after its first event a process notes each attempt before it begins.
+
+An event that takes the process down is among the first of the next one: at most the events since the cursor was last
+written come before it, and a buffered store writes more often than that.
+"""
 
 
 class _DeadLetter(InPlace):
@@ -31,9 +43,60 @@ class _DeadLetter(InPlace):
     ) -> None:
         super().__init__(inner, retries=retries, backoff=backoff, counts=counts)
         self._letters = letters
+        self._fatal_above = max(retries, 1)  # not at one death: that may have been another thread's event
+        self._settled = False
+        self._first: tuple[float, itertools.count[int]] | None = None
+        self._noted: dict[str, int] = {}  # by event id, the attempts before the one under way
+        self._suspects = threading.Lock()
+
+    def consume(self, event: Event, fate: Fate) -> None:
+        if self._settled or self._settles():
+            super().consume(event, fate)
+            return
+        known = self._letters.tries(self.name, event)
+        if known > self._fatal_above:
+            self._give_up(event, ProcessDied(f"the process ended while it consumed the event, {known} times"), known)
+            return
+        # One at a time, so that a process that dies is charged to the event that kills it.
+        with self._suspects if known else nullcontext():
+            self._letters.set_tries(self.name, event, known + 1)
+            self._noted[event.id] = known
+            try:
+                super().consume(event, fate)
+            except BaseException:
+                self._take_back(event)
+                raise
+            if self._noted.pop(event.id, None) is not None:
+                self._letters.set_tries(self.name, event, 0)
+
+    def _settles(self) -> bool:
+        """Return whether the event at hand is the first after the first ones."""
+        lane = current_lane()
+        now = (lane.clock if lane is not None else SystemClock()).monotonic()
+        if self._first is None:
+            self._first = now, itertools.count()
+        since, numbers = self._first
+        self._settled = next(numbers) >= FIRST_EVENTS and now - since >= FIRST_S
+        return self._settled
+
+    def _take_back(self, event: Event) -> None:
+        """Forget the attempt that was noted, if it ended without a failure of the event's own."""
+        known = self._noted.pop(event.id, None)
+        if known is None:
+            return
+        try:
+            self._letters.set_tries(self.name, event, known)
+        except Exception as error:  # noqa: BLE001 - what ended the attempt is raised; one attempt too many is kept
+            logger.warning(
+                'consumer "%s": an attempt at event %s is counted though it did not fail (%s)',
+                self.name,
+                event.id,
+                type(error).__name__,
+            )
 
     def _known(self, event: Event) -> int:
-        return self._letters.tries(self.name, event)
+        noted = self._noted.pop(event.id, None)
+        return self._letters.tries(self.name, event) if noted is None else noted
 
     def _failed(self, event: Event, tries: int) -> None:
         self._letters.set_tries(self.name, event, tries)
@@ -47,6 +110,9 @@ class _DeadLetter(InPlace):
         failed_at = tu.datetime_of(clock.now_us())
         letter = DeadLetter.of(self.name, event, error, attempts=tries, failed_at=failed_at)
         self._letters.put(letter)
+        if not self._settled:
+            # So that the event is tried once more if it ever comes again, after a reset perhaps.
+            self._letters.set_tries(self.name, event, self._retries)
         if lane is not None:
             lane.series.count("dead_lettered")
         logger.warning(
@@ -66,8 +132,13 @@ def dead_letter(
 
     Delivery: at least once, and nothing is lost: the letter, with the whole event, the attempts and the traceback, is
     durable before the cursor moves. If it cannot be written, the run ends with that error and the event comes again.
-    Attempts are kept in *letters* too, by consumer and event id, so that restarts do not start the count anew; an event
-    that takes the whole process down while it is consumed is not counted.
+    Attempts are kept in *letters* too, by consumer and event id, so that restarts do not start the count anew.
+
+    An event that takes the whole process down is counted as well: each of the first events of a process, for 100
+    events and 5 seconds, is noted in *letters* before it is consumed, and struck out after that; later events cost
+    no query unless they fail. So the death of a process that had run for longer is not counted, those that follow are,
+    and after more than *retries* of them (two at least) the event is put aside without another attempt. That needs
+    a cursor that is saved at least every 5 seconds. Inside of ``concurrent`` events under suspicion take turns.
 
     Later events of the same key go on: a consumer that cannot have that refuses them itself, or does without dead
     letters. ``rscylla deadletter`` lists, shows, replays and discards letters.

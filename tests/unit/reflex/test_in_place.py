@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, FateError, HeadReached, QueryTimeout, RunError, Stopped
 from rscylla.event import Event, SimpleEvent
 from rscylla.options import StreamToHead
-from rscylla.reflex import Backoff, Consumer, Spec, batch, best_effort, dead_letter, run, run_forever
+from rscylla.reflex import Backoff, Consumer, Spec, batch, best_effort, concurrent, dead_letter, run, run_forever
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 START_US = 1_790_000_000_000_000
@@ -296,15 +297,139 @@ def test_attempts_are_forgotten_after_a_success() -> None:
     assert bench.letters.tries("recording", EVENTS[1]) == 0
 
 
-def test_a_healthy_event_costs_no_query() -> None:
-    class Untouched(MemoryDeadLetters):
-        def tries(self, consumer: str, event: Event) -> int:
-            raise AssertionError("asked")
+class Asked(MemoryDeadLetters):
+    """Notes of which events it was asked."""
 
-        set_tries = tries  # type: ignore[assignment]
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
 
-    bench = Bench(letters=Untouched())
-    bench.run(bench.dead(RecordingConsumer()))
+    def tries(self, consumer: str, event: Event) -> int:
+        self.asked.append(f"tries {event.id}")
+        return super().tries(consumer, event)
+
+    def set_tries(self, consumer: str, event: Event, tries: int) -> None:
+        self.asked.append(f"{tries} of {event.id}")
+        super().set_tries(consumer, event, tries)
+
+
+@pytest.mark.parametrize(("apart_s", "noted"), [(1.0, 100), (0.01, 500), (0.0625, 100), (0.049, 103)])
+def test_a_healthy_event_costs_no_query_once_the_process_has_run_for_a_while(apart_s: float, noted: int) -> None:
+    """The first 100 events are noted, and those of the first five seconds."""
+    letters = Asked()
+    bench = Bench(letters=letters)
+    bench.stream.items[:] = [SimpleEvent(f"e{n}", timestamp=datetime_of(START_US)) for n in range(600)]
+    inner = Consumer("recording", lambda event, fate: bench.clock.advance(apart_s), registry=bench.registry)
+    bench.run(bench.dead(inner))
+    assert letters.asked == [what for n in range(noted) for what in (f"tries e{n}", f"1 of e{n}", f"0 of e{n}")]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Outliving(MemoryDeadLetters):
+    """Letters that a process which was killed can no longer reach."""
+
+    killed = False
+
+    def set_tries(self, consumer: str, event: Event, tries: int) -> None:
+        if self.killed:
+            raise Killed
+        super().set_tries(consumer, event, tries)
+
+
+class Deadly(RecordingConsumer):
+    """Takes its process down at some events."""
+
+    def __init__(self, letters: Outliving, *ids: str) -> None:
+        super().__init__()
+        self.letters = letters
+        self.ids_ = ids
+
+    def consume(self, event: Event, fate: Any) -> None:
+        super().consume(event, fate)
+        if event.id in self.ids_:
+            self.letters.killed = True
+            raise Killed
+
+
+def restarted(bench: Bench, wrap: Callable[[AnyConsumer], AnyConsumer], *deadly: str) -> list[str]:
+    """Start one process after the other until one lives to the head; return what they were handed."""
+    seen: list[str] = []
+    assert isinstance(bench.letters, Outliving)
+    for _ in range(30):
+        bench.letters.killed = False
+        inner = Deadly(bench.letters, *deadly)
+        try:
+            with pytest.raises(HeadReached):
+                run(bench.spec(wrap(inner)))
+        except Killed:
+            seen += inner.seen
+        else:
+            return seen + inner.seen
+    raise AssertionError("the processes went on dying")
+
+
+@pytest.mark.parametrize(("retries", "deaths"), [(0, 2), (1, 2), (2, 3), (3, 4)])
+def test_an_event_that_kills_the_process_is_a_letter_after_so_many_deaths(retries: int, deaths: int) -> None:
+    bench = Bench(letters=Outliving())
+    seen = restarted(bench, lambda inner: bench.dead(inner, retries=retries), "e2")
+    assert seen == ["e1", *["e2"] * deaths, "e3", "e4"]
+    [letter] = bench.letters.list_letters()
+    assert (letter.event.id, letter.attempts, letter.error) == ("e2", deaths, "rscylla.errors.ProcessDied")
+    assert bench.cursors.durable == {"recording": "e4"}
+    assert bench.sample("reflex_consumer_dead_lettered_events_count") == 1
+
+
+def test_a_letter_whose_event_comes_again_is_tried_again() -> None:
+    """After a reset, when what was wrong with it has been mended."""
+    bench = Bench(letters=Outliving())
+    restarted(bench, lambda inner: bench.dead(inner, retries=3), "e2")
+    bench.cursors.durable.clear()
+    bench.cursors.crash()
+    mended = RecordingConsumer()
+    bench.run(bench.dead(mended))
+    assert mended.ids == ["e1", "e2", "e3", "e4"]
+    assert bench.letters.tries("recording", EVENTS[1]) == 0
+
+
+def test_a_death_counts_against_the_event_that_was_at_hand_and_no_other() -> None:
+    """Also where several were: those that lived through it once are cleared."""
+    bench = Bench(letters=Outliving())
+    seen = restarted(bench, lambda inner: concurrent(bench.dead(inner, retries=1), workers=4), "e3")
+    assert bench.dead_ids() == ["e3"]
+    assert {"e1", "e2", "e4"} <= set(seen)
+    assert [bench.letters.tries("recording", event) for event in EVENTS if event.id != "e3"] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "end", [Stopped(), KeyboardInterrupt(), ConnectionFailed("no node answers; start one"), FateError("struck")]
+)
+def test_an_attempt_that_ends_without_a_failure_of_the_event_is_not_counted(end: BaseException) -> None:
+    bench = Bench()
+    bench.letters.set_tries("recording", EVENTS[1], 1)
+    with pytest.raises((Stopped, KeyboardInterrupt, RunError)) as caught:
+        run(bench.spec(bench.dead(failing("e2", error=end))))
+    assert end in (caught.value, caught.value.__cause__)
+    assert [bench.letters.tries("recording", event) for event in EVENTS] == [0, 1, 0, 0]
+
+
+def test_what_cannot_be_taken_back_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    letters = Broken("set_tries")
+    letters.method = ""
+    bench = Bench(letters=letters)
+    cause = ConnectionFailed("the warehouse is down")
+
+    def fn(event: Event, fate: Any) -> None:
+        if event.id == "e2":
+            letters.method = "set_tries"
+            raise cause
+
+    with pytest.raises(RunError) as caught:
+        run(bench.spec(bench.dead(Consumer("recording", fn, registry=bench.registry))))
+    assert caught.value.__cause__ is cause
+    assert "is counted though it did not fail" in caplog.text
 
 
 class Broken(MemoryDeadLetters):
@@ -314,20 +439,20 @@ class Broken(MemoryDeadLetters):
         super().__init__()
         self.method = method
 
-    def _strike(self, method: str) -> None:
-        if method == self.method:
+    def _strike(self, method: str, event_id: str) -> None:
+        if method == self.method and event_id != "e1":
             raise ConnectionFailed("no node answers; start one")
 
     def tries(self, *arguments: Any) -> int:
-        self._strike("tries")
+        self._strike("tries", arguments[1].id)
         return super().tries(*arguments)
 
     def set_tries(self, *arguments: Any) -> None:
-        self._strike("set_tries")
+        self._strike("set_tries", arguments[1].id)
         super().set_tries(*arguments)
 
     def put(self, *arguments: Any) -> None:
-        self._strike("put")
+        self._strike("put", arguments[0].event.id)
         super().put(*arguments)
 
 
