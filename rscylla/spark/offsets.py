@@ -1,14 +1,16 @@
 """Where a streaming query is: what Spark keeps in the checkpoint, as JSON. Pure.
 
 ``{"v":1,"log":"...","t":...}``: everything before *t* (microseconds since the epoch) of the log with that id was read.
-The first offset of a query may also have ``after``: the position of the row to start behind, and ``from``, which says
-that nobody was promised the rows at *t*. Two offsets alone say which rows lie between them, whatever the options are.
+The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row to
+start behind. Spark asks for the initial offset anew until the first batch is done, and keeps none of the answers. The
+end of the first batch therefore has ``begin``, the initial offset that the batch was planned with. Two offsets alone
+say which rows lie between them, whatever the options are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
@@ -18,18 +20,30 @@ __all__ = ["VERSION", "Offset"]
 
 VERSION = 1
 
+_NOT_ONE = "the checkpoint's offset is not one of format('scylla-cdc'); use another checkpoint"
+
 
 @attrs.frozen
 class Offset:
-    """A place in a log. ``promised``: rows after it must not be missed."""
+    """A place in a log.
+
+    ``chosen``: of an initial offset, how: "earliest", "latest", or "given"; else empty. ``begin``: of the end of a
+    query's first batch, the initial offset where that batch starts.
+    """
 
     log: str
     time_us: int
     after: bytes = b""
-    promised: bool = True
+    chosen: str = ""
+    begin: Offset | None = None
+
+    @property
+    def promised(self) -> bool:
+        """Whether rows after it must not be missed. "earliest" is whatever is there when it is read."""
+        return self.chosen != "earliest"
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Offset:
+    def of(cls, given: Mapping[str, Any]) -> Self:
         """Return the offset that Spark hands back.
 
         Raises:
@@ -42,22 +56,28 @@ class Offset:
                 "use the rscylla that wrote it, or a newer one, or another checkpoint"
             )
         log, time_us, after = given.get("log"), given.get("t"), given.get("after", "")
-        position: bytes | None
+        chosen = given.get("from", "")
         try:
             position = bytes.fromhex(after)
-        except (ValueError, TypeError):
-            position = None
-        if not isinstance(log, str) or not isinstance(time_us, int) or isinstance(time_us, bool) or position is None:
-            raise ConfigError("the checkpoint's offset is not one of format('scylla-cdc'); use another checkpoint")
-        return cls(log, time_us, position, promised=given.get("from") != "earliest")
+            begin = cls.of({"v": VERSION, "log": log, **given["begin"]}) if "begin" in given else None
+        except (ValueError, TypeError) as e:
+            raise ConfigError(_NOT_ONE) from e
+        if not isinstance(log, str) or not isinstance(time_us, int) or isinstance(time_us, bool):
+            raise ConfigError(_NOT_ONE)
+        if not isinstance(chosen, str):
+            raise ConfigError(_NOT_ONE)
+        return cls(log, time_us, position, chosen, begin)
 
     def as_json(self) -> dict[str, Any]:
         """Return what Spark keeps: the same text for the same offset."""
         out: dict[str, Any] = {"v": VERSION, "log": self.log, "t": self.time_us}
         if self.after:
             out["after"] = self.after.hex()
-        if not self.promised:
-            out["from"] = "earliest"
+        if self.chosen:
+            out["from"] = self.chosen
+        if self.begin is not None:
+            begin = self.begin.as_json()
+            out["begin"] = {name: value for name, value in begin.items() if name not in ("v", "log")}
         return out
 
     def check_of(self, log: str, table: str) -> None:

@@ -154,10 +154,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return {**self.__dict__, "_plan": None}  # the process that reads has nothing to plan
 
     def initialOffset(self) -> dict[str, Any]:
+        """Return where a query without a checkpoint starts. Another call may give another place: see ``Offset``."""
         plan = self._opened()
         start, promised = plan.start(self._options.start)
         after = start.position if start.is_row else b""
-        return Offset(plan.log_id, start.exact_us, after, promised).as_json()
+        chosen = (self._options.start.name or "given") if promised else "earliest"
+        return Offset(plan.log_id, start.exact_us, after, chosen).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows = self._options.windows_per_trigger
@@ -169,7 +171,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next batch goes: *start* itself, the same object, when nothing is new.
 
-        Except at an end, batches end on a grid of windows, so that a query without a trigger does not spin.
+        Except at an end, batches end on a grid of windows, so that a query without a trigger does not spin. Behind an
+        initial offset the answer is always another one, as it keeps where the first batch starts.
         """
         at = Offset.of(start)
         head_us = self._head_us()
@@ -180,9 +183,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if isinstance(limit, ReadMaxFiles):
             first_us = at.time_us - at.time_us % self._window_us
             end_us = min(end_us, first_us + limit.max_files * self._window_us)
-        if end_us <= at.time_us:
-            return start
-        return Offset(self._opened().log_id, end_us).as_json()
+        begin = at if at.chosen else None
+        if end_us > at.time_us:
+            return Offset(self._opened().log_id, end_us, begin=begin).as_json()
+        return start if begin is None else Offset(at.log, at.time_us, at.after, begin=begin).as_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the head, whatever the limits: its distance from the end of a batch is how far the query is behind."""
@@ -191,6 +195,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         plan = self._opened()
         first, last = Offset.of(start), Offset.of(end)
+        if first.chosen and last.begin is not None:
+            first = last.begin
         name = plan.source.table.full_name
         for offset in (first, last):
             offset.check_of(plan.log_id, name)

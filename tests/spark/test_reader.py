@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
@@ -151,13 +151,51 @@ def positions(events: list[rscylla.ChangeEvent]) -> list[bytes]:
 # ---------------------------------------------------------------- streaming
 
 
+@attrs.define
+class Query:
+    """Calls a reader as Spark does, and keeps what Spark keeps: the end of each batch, and how many are done.
+
+    Until a batch is done Spark asks for the initial offset each time it needs one, also after a restart.
+    """
+
+    world: World
+    reader: StreamReader
+    ends: list[str] = attrs.field(factory=list)
+    done: int = 0
+    rows: list[Row] = attrs.field(factory=list)
+    replayed: dict[int, list[Row]] = attrs.field(factory=dict)
+
+    def restart(self, reader: StreamReader, *, available_now: bool = False) -> None:
+        self.reader = reader
+        if available_now:
+            reader.prepareForTriggerAvailableNow()
+
+    def run_batch(self, limit: ReadLimit = ALL, *, fails: bool = False) -> bool:
+        """Run the batch that is planned, or plan one; return False when nothing is new."""
+        if len(self.ends) == self.done:
+            start = self._start()
+            end = self.reader.latestOffset(start, limit)
+            if self.ends and json.dumps(end) == self.ends[-1]:
+                return False
+            self.ends.append(json.dumps(end))
+        end = json.loads(self.ends[self.done])
+        assert len(self.ends[self.done]) < 400
+        rows = rows_of(self.reader, self.reader.partitions(self._start(), end))
+        assert self.replayed.setdefault(self.done, rows) == rows
+        if not fails:
+            self.rows += rows
+            self.done += 1
+        return True
+
+    def _start(self) -> Row:
+        self.world.clock.advance(0.003)
+        return json.loads(self.ends[self.done - 1] if self.done else json.dumps(self.reader.initialOffset()))  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_each_change_once_whatever_the_batches_are(world: World, seed: int) -> None:
     dice = random.Random(seed)
-    done: list[Row] = []
-    batches: list[tuple[Row, Row, list[Row]]] = []
-    at: Row | None = None
-    reader = world.stream()
+    query = Query(world, world.stream())
     for _ in range(30):
         match dice.choice(["write", "write", "wait", "switch", "restart", "read", "read"]):
             case "write":
@@ -168,27 +206,106 @@ def test_each_change_once_whatever_the_batches_are(world: World, seed: int) -> N
                 switch(world)
             case "restart":
                 span, parallelism = dice.choice(["100ms", "7s", "1m"]), dice.choice([1, 2, 5])
-                reader = world.stream(windowSpan=span, parallelism=parallelism, pageSize=dice.choice([2, 5000]))
+                query.restart(
+                    world.stream(windowSpan=span, parallelism=parallelism, pageSize=dice.choice([2, 5000])),
+                    available_now=dice.random() < 0.2,
+                )
             case "read":
-                at = at or passed_through_a_checkpoint(reader.initialOffset())
-                end = reader.latestOffset(at, dice.choice([ALL, ReadMaxFiles(dice.choice([1, 5, 100]))]))
-                if end is not at:
-                    end = passed_through_a_checkpoint(end)
-                    rows = rows_of(reader, reader.partitions(at, end))
-                    batches.append((at, end, rows))
-                    done += rows
-                    at = end
+                query.run_batch(dice.choice([ALL, ReadMaxFiles(dice.choice([1, 5, 100]))]), fails=dice.random() < 0.3)
     world.clock.advance(120)
-    at = at or reader.initialOffset()
-    reader.prepareForTriggerAvailableNow()
-    end = reader.latestOffset(at, ALL)
-    done += rows_of(reader, reader.partitions(at, end))
-    assert reader.latestOffset(end, ALL) is end
-    assert sequences(done) == positions(world.events())
-    assert len(done) == world.written > 0
-    for start, stop, rows in batches:
-        again = world.stream(parallelism=4, windowSpan="3s")
-        assert rows_of(again, again.partitions(start, stop)) == rows
+    query.restart(world.stream(), available_now=True)
+    while query.run_batch():
+        pass
+    assert sequences(query.rows) == positions(world.events())
+    assert len(query.rows) == world.written > 0
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+@pytest.mark.parametrize("window", ["1ms", "10s"])
+def test_latest_is_where_the_query_began_however_often_its_first_batch_fails(
+    world: World, available_now: bool, window: str
+) -> None:
+    world.write(5)
+    world.clock.advance(100)
+    dice = random.Random(4)
+
+    def started() -> StreamReader:
+        return world.stream(startingPosition="latest", windowSpan=window)
+
+    query = Query(world, started())
+    query.restart(query.reader, available_now=available_now)
+    began_us = world.clock.now_us() - 30_000_000
+    for _ in range(4):
+        assert query.run_batch(fails=True)
+        world.write(3, every=timedelta(seconds=dice.choice([0, 1, 20])))
+        world.clock.advance(dice.choice([0, 0.5, 40]))
+        query.restart(started(), available_now=available_now)
+    world.clock.advance(60)
+    query.restart(started(), available_now=True)
+    while query.run_batch():
+        pass
+    events = world.events()
+    assert sequences(query.rows) == [e.position for e in events if e.timestamp_us >= began_us]
+    assert len(query.rows) == 12
+
+
+@pytest.mark.parametrize("start", ["earliest", "2020-01-01T00:00:00Z"])
+def test_a_first_batch_that_failed_until_its_rows_expired_is_empty_and_the_query_goes_on(
+    world: World, start: str
+) -> None:
+    world.write(5)
+    world.clock.advance(60)
+    query = Query(world, world.stream(startingPosition=start))
+    query.run_batch(fails=True)
+    query.replayed.clear()  # what has expired does not come again
+    world.clock.advance(2 * 3600)
+    world.write(3)
+    world.clock.advance(60)
+    query.restart(world.stream(startingPosition=start, failOnDataLoss=True))
+    assert query.run_batch()
+    assert query.rows == []
+    with pytest.raises(CursorExpired, match="may be lost"):  # from the first batch on, rows were promised
+        query.run_batch()
+    query.restart(world.stream(startingPosition=start, failOnDataLoss=False))
+    while query.run_batch():
+        pass
+    assert len(query.rows) == 3
+
+
+def test_rows_that_a_given_start_promised_are_missed_when_the_first_batch_failed_for_too_long(world: World) -> None:
+    world.clock.advance(60)
+    start = format_time(world.clock.now_us())
+    world.write(5)
+    world.clock.advance(60)
+    query = Query(world, world.stream(startingPosition=start))
+    query.run_batch(fails=True)
+    world.clock.advance(2 * 3600)
+    query.restart(world.stream(startingPosition=start))
+    with pytest.raises(CursorExpired, match="may be lost"):
+        query.run_batch()
+
+
+def test_a_first_batch_without_rows_keeps_the_row_to_start_behind(world: World) -> None:
+    world.write(4)
+    world.clock.advance(31)
+    events = world.events()
+    query = Query(world, world.stream(startingPosition=events[1].id, windowSpan="20m"))
+    assert query.run_batch()
+    assert query.rows == []
+    world.clock.advance(1800)
+    while query.run_batch():
+        pass
+    assert sequences(query.rows) == positions(events[2:])
+
+
+def test_a_new_start_or_span_between_failures_does_not_change_the_first_batch(world: World) -> None:
+    world.write(5)
+    world.clock.advance(60)
+    query = Query(world, world.stream())
+    query.run_batch(fails=True)
+    query.restart(world.stream(startingPosition="latest", windowSpan="1s", parallelism=7))
+    assert query.run_batch()
+    assert sequences(query.rows) == positions(world.events())
 
 
 def test_nothing_new_is_the_same_offset_and_asks_the_cluster_nothing(
@@ -271,14 +388,25 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
     at = reader.initialOffset()
     end = reader.latestOffset(at, ALL)
     assert list(at) == ["v", "log", "t", "from"]
-    assert list(end) == ["v", "log", "t"]
+    assert list(end) == ["v", "log", "t", "begin"]
+    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "begin"]
+    world.clock.advance(100)
+    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t"]
     with pytest.raises(ConfigError, match="go backwards"):
         reader.partitions(end, at)
     with pytest.raises(ConfigError, match="version 2, this rscylla reads version 1"):
         reader.partitions({**at, "v": 2}, end)
     with pytest.raises(ConfigError, match=r"another CDC log than that of ks\.t"):
         reader.partitions({**at, "log": "00"}, {**end, "log": "00"})
-    for wrong in ({"v": 1}, {**at, "t": "1"}, {**at, "after": "x"}, {**at, "t": True}):
+    for wrong in (
+        {"v": 1},
+        {**at, "t": "1"},
+        {**at, "after": "x"},
+        {**at, "t": True},
+        {**at, "from": 1},
+        {**end, "begin": 1},
+        {**end, "begin": {}},
+    ):
         with pytest.raises(ConfigError, match="not one of format"):
             Offset.of(wrong)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import kill_spark
 import pytest
@@ -26,9 +26,11 @@ from rscylla._timeuuid import format_time
 from rscylla.embedded import EmbeddedScyllaProcess
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 MakeOptions = Callable[..., dict[str, str]]
+T = TypeVar("T")
 
 
 def write(session: rscylla.Session, table: str, *, seed: int, count: int) -> None:
@@ -42,33 +44,63 @@ SPARK_GAVE_UP = "Python worker failed to connect back"
 takes several tries. A query that is started again goes on from its checkpoint."""
 
 
-def copy(spark: SparkSession, options: dict[str, str], output: Path, checkpoint: Path) -> list[dict[str, Any]]:
-    """Run a query over what there is, into files; return the progress of its batches."""
+def started_until_spark_can(start: Callable[[], T]) -> T:
     for _ in range(STARTS):
         try:
-            return copy_once(spark, options, output, checkpoint)
+            return start()
         except StreamingQueryException as e:
             if SPARK_GAVE_UP not in str(e):
                 raise
     pytest.fail("Spark could not start the source's process")
 
 
-def copy_once(spark: SparkSession, options: dict[str, str], output: Path, checkpoint: Path) -> list[dict[str, Any]]:
-    query = (
-        spark.readStream.format("scylla-cdc")
-        .options(**options)
-        .load()
-        .writeStream.format("parquet")
-        .option("path", str(output))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
+def copy(spark: SparkSession, options: dict[str, str], output: Path, checkpoint: Path) -> list[dict[str, Any]]:
+    """Run a query over what there is, into files; return the progress of its batches."""
+    return started_until_spark_can(
+        lambda: run(spark, options, checkpoint, lambda w: w.format("parquet").option("path", str(output)))
     )
+
+
+def run(
+    spark: SparkSession,
+    options: dict[str, str],
+    checkpoint: Path,
+    into: Callable[[DataStreamWriter], DataStreamWriter],
+) -> list[dict[str, Any]]:
+    frame = spark.readStream.format("scylla-cdc").options(**options).load()
+    query = into(frame.writeStream).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(1500)
     finally:
         query.stop()
     return [progress.sources[0].json for progress in query.recentProgress]
+
+
+def test_a_query_from_the_head_whose_first_batches_fail_goes_on_where_it_began(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions, tmp_path: Path
+) -> None:
+    session.execute(f"CREATE TABLE {vnodes}.t (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+
+    def insert(*ids: int) -> None:
+        for i in ids:
+            session.execute(f"INSERT INTO {vnodes}.t (id) VALUES ({i})")
+
+    seen: list[int] = []
+    failures = iter([True, True])
+
+    def take(batch: DataFrame, number: int) -> None:
+        if next(failures, False):
+            raise OSError("the sink is away")
+        seen.extend(row["id"] for row in batch.select("id").collect())
+
+    given = options(vnodes, "t", startingPosition="latest", windowSpan="1ms")
+    insert(1, 2, 3)
+    for ids in ((4, 5), (6,)):
+        with pytest.raises(StreamingQueryException, match="the sink is away"):
+            started_until_spark_can(lambda: run(spark, given, tmp_path, lambda w: w.foreachBatch(take)))
+        insert(*ids)
+    started_until_spark_can(lambda: run(spark, given, tmp_path, lambda w: w.foreachBatch(take)))
+    assert sorted(seen) == [4, 5, 6]
 
 
 def ids_in(spark: SparkSession, output: Path) -> Counter[str]:
