@@ -95,7 +95,6 @@ class Options:
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
     keep_dollar: bool = False
-    push_filters: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -126,7 +125,6 @@ class Options:
             fail_on_data_loss=read.flag("failOnDataLoss", default=True),
             columns=read.names("columns"),
             keep_dollar=read.flag("keepDollar", default=False),
-            push_filters=read.flag("filterPushdown", default=False),
         )
         if parsed.window_us == 0:
             raise ConfigError("option windowSpan must be longer than nothing, such as 10s")
@@ -146,7 +144,6 @@ _NAMES = (
     "credentialsFile",
     "endingPosition",
     "failOnDataLoss",
-    "filterPushdown",
     "keepDollar",
     "keyspace",
     "lag",

@@ -30,8 +30,7 @@ __all__ = ["Scan", "check_schema"]
 class Scan:
     """How spans are read. Can be pickled; holds a password only if the user gave one as an option.
 
-    ``schema``: the ``StructType`` that batches are to have. ``operations``: names of those that are wanted, None for
-    all; rows of others may be left out.
+    ``schema``: the ``StructType`` that batches are to have.
     """
 
     connection: Connection
@@ -39,7 +38,6 @@ class Scan:
     schema: Any
     page_size: int
     keep_dollar: bool
-    operations: frozenset[str] | None = None
 
     def batches(self, span: Span) -> Iterator[Any]:
         """Yield ``pyarrow.RecordBatch``es of all rows of *span*. Blocks while it reads."""
@@ -75,9 +73,6 @@ class Scan:
         events = iter(changes_of(rows, Context(span.window.generation)))
         if span.after:
             events = (e for e in events if e.position > span.after)
-        if self.operations is not None:
-            wanted = self.operations
-            events = (e for e in events if e.operation.name.lower() in wanted)
         yield from groupby(events, key=lambda e: e.layout)
 
 

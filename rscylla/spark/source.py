@@ -17,7 +17,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructField, StructType
 
 from ..errors import ConfigError
-from .filters import Narrowing
 from .offsets import Offset
 from .options import SAFE_LAG_S, Options, nearest
 from .planning import Plan, open_source, shape_of
@@ -71,8 +70,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         return _with_metadata(struct, {c.name: metadata_of(c) for c in source.table.columns})
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = Options.of(self.options)
-        return FilteringReader(options, schema) if options.push_filters else Reader(options, schema)
+        return Reader(Options.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(Options.of(self.options), schema)
@@ -100,12 +98,15 @@ def _scan(options: Options, schema: StructType) -> Scan:
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]
-    """A batch: everything between two points. Its end is fixed when it is planned, so each action reads the same."""
+    """A batch: everything between two points. Its end is fixed when it is planned, so each action reads the same.
+
+    It takes no filters from Spark, which keeps one plan for each DataFrame: what one query had narrowed, later queries
+    of the same DataFrame, and the other side of a union, would read, too.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._scan = _scan(options, schema)
-        self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -114,26 +115,13 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         check_schema(shape, self._scan.schema, plan.source.table.full_name)
         end_us = plan.batch_end_us()
         start, promised = plan.start(options.start)
-        start_us, end_us = self._narrowing.bounds(start.exact_us, end_us)
-        after = start.position if start.is_row and start_us == start.exact_us else b""
-        if start_us >= end_us:
-            return []
-        spans = plan.spans(start_us, end_us, after=after, promised=promised, most_us=options.window_us)
-        return [InputPartition(span) for span in self._narrowing.spans(spans)]
+        after = start.position if start.is_row else b""
+        spans = plan.spans(start.exact_us, end_us, after=after, promised=promised, most_us=options.window_us)
+        return [InputPartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:  # Spark makes one partition of none
             yield from self._scan.batches(partition.value)
-
-
-class FilteringReader(Reader):
-    """The same with filters pushed down. Spark refuses such a class unless its own option allows it."""
-
-    def pushFilters(self, filters: list[Any]) -> list[Any]:
-        """Take from *filters* what narrows the read. All are returned: Spark applies them once more."""
-        self._narrowing = Narrowing.of(filters)
-        self._scan = self._narrowing.scan(self._scan)
-        return filters
 
 
 # ---------------------------------------------------------------- stream

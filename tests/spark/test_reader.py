@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import attrs
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql.datasource import (
-    CaseInsensitiveDict,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
@@ -32,10 +22,9 @@ from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorExpired, TableChanged
 from rscylla.event import EventID
 from rscylla.spark import planning, reading
-from rscylla.spark.filters import Narrowing
 from rscylla.spark.offsets import Offset
 from rscylla.spark.session import close_sessions
-from rscylla.spark.source import Reader, ScyllaCdcDataSource, StreamReader
+from rscylla.spark.source import ScyllaCdcDataSource, StreamReader
 from rscylla.testing import ManualClock
 
 ALL = ReadAllAvailable()
@@ -76,12 +65,10 @@ class World:
         assert isinstance(reader, StreamReader)
         return reader
 
-    def batch(self, filters: list[Filter] | None = None, **more: object) -> list[Row]:
+    def batch(self, **more: object) -> list[Row]:
         """Return the rows of a batch, sorted by where they are in the log."""
         source = self.source(**more)
         reader = source.reader(schema=source.schema())
-        if filters is not None:
-            assert list(reader.pushFilters(filters)) == filters  # type: ignore[attr-defined]
         return rows_of(reader, reader.partitions())
 
     def events(self) -> list[rscylla.ChangeEvent]:
@@ -561,46 +548,6 @@ def test_a_table_of_nothing_but_its_key(world: World) -> None:
     [row] = world.batch(table="k")
     assert list(row)[-3:] == ["pk", "cdc_touched", "cdc_deleted"]
     assert (row["pk"], row["cdc_touched"]) == (7, [])
-
-
-# ---------------------------------------------------------------- filters
-
-
-def test_filters_narrow_a_batch_and_lose_nothing(world: World) -> None:
-    world.write(20, every=timedelta(seconds=1))
-    world.session.execute("DELETE FROM ks.t WHERE pk = 0 AND ck = 0")
-    world.clock.advance(60)
-    everything = world.batch()
-    t = everything[5]["cdc_timestamp"]
-    u = everything[9]["cdc_timestamp"]
-    stream = everything[0]["cdc_stream_id"]
-    name, sid, op = ("cdc_timestamp",), ("cdc_stream_id",), ("cdc_operation",)
-    cases: list[tuple[list[Filter], Callable[[Row], bool]]] = [
-        ([GreaterThanOrEqual(name, t), LessThan(name, u)], lambda r: t <= r["cdc_timestamp"] < u),
-        ([GreaterThan(name, t), LessThanOrEqual(name, u)], lambda r: t < r["cdc_timestamp"] <= u),
-        ([EqualTo(name, t), IsNotNull(name)], lambda r: r["cdc_timestamp"] == t),
-        ([EqualTo(sid, stream)], lambda r: r["cdc_stream_id"] == stream),
-        ([In(op, ["row_delete", "update"])], lambda r: r["cdc_operation"] == "row_delete"),
-        ([EqualTo(op, "insert"), EqualTo(op, "update")], lambda r: False),
-        ([EqualTo(("ck",), 3)], lambda r: True),  # left to Spark
-    ]
-    for filters, wanted in cases:
-        assert world.batch(filters, filterPushdown=True) == [row for row in everything if wanted(row)]
-
-
-def test_filters_that_are_not_understood_narrow_nothing() -> None:
-    naive = datetime(2026, 11, 21, tzinfo=UTC).replace(tzinfo=None)
-    for one in (
-        EqualTo(("cdc_timestamp",), naive),
-        EqualTo(("a", "cdc_operation"), "x"),
-        In(("cdc_operation",), [None]),
-    ):
-        assert Narrowing.of([one]) == Narrowing()
-
-
-def test_the_reader_without_filters_does_not_offer_to_take_them(world: World) -> None:
-    source = world.source()
-    assert type(source.reader(schema=source.schema())) is Reader
 
 
 def test_the_initial_offset_of_a_cursor_is_the_cursor(world: World) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+import random
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import pyspark.sql.functions as F
 import pytest
 from histories import DELTAS, IMAGES, create, statements
 from spark_oracle import ChangeOracle, events_of, log_types, plain, shown, sorted_parts
@@ -14,7 +18,7 @@ import rscylla
 from rscylla._timeuuid import ticks_to_us, us_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 MakeOptions = Callable[..., dict[str, str]]
 
@@ -85,3 +89,50 @@ def test_the_log_is_what_the_driver_reads(
         key = (row["cdc_stream_id"], row["cdc_time"], row["cdc_batch_seq_no"])
         assert shown(seen) == shown(expected[key])
         assert us_of(timestamp) == ticks_to_us(UUID(row["cdc_time"]).time)
+
+
+def test_one_frame_answers_every_query_whatever_was_asked_of_it_before(
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions
+) -> None:
+    """With Spark's own filter pushdown switched on, as the shared session has it: sources of others may want it."""
+    session.execute(
+        f"CREATE TABLE {vnodes}.t (type text, timestamp timestamp, v int, PRIMARY KEY (type, timestamp)) "
+        "WITH cdc = {'enabled': true}"
+    )
+    dice = random.Random(9)
+    for i in range(30):
+        key = f"'{dice.choice(['insert', 'update', 'x'])}', {dice.randrange(4) * 86_400_000}"
+        session.execute(f"INSERT INTO {vnodes}.t (type, timestamp, v) VALUES ({key}, {i})")
+        if dice.random() < 0.3:
+            session.execute(f"DELETE FROM {vnodes}.t WHERE type = 'x' AND timestamp = {dice.randrange(4) * 86_400_000}")
+    frame = load(spark, options(vnodes, "t"))
+    rows = frame.collect()
+    times = sorted({row["cdc_timestamp"] for row in rows})
+    choices: list[tuple[str, Callable[[], Any]]] = [
+        ("cdc_timestamp", lambda: dice.choice(times)),
+        ("timestamp", lambda: datetime(1970, 1, dice.randint(1, 4))),
+        ("type", lambda: dice.choice(["insert", "update", "x"])),
+        ("cdc_operation", lambda: dice.choice(["insert", "row_delete", "update"])),
+        ("cdc_stream_id", lambda: bytes(dice.choice(rows)["cdc_stream_id"])),
+    ]
+    compare = {"=": operator.eq, "<": operator.lt, ">=": operator.ge}
+
+    def picked() -> tuple[Column, list[Row]]:
+        """Return a filter, and the rows that it leaves."""
+        name, value = dice.choice(choices)
+        wanted, sign = value(), dice.choice([*compare])
+        left = [row for row in rows if compare[sign](row[name], wanted)]
+        column = F.col(name)
+        return {"=": column == F.lit(wanted), "<": column < F.lit(wanted), ">=": column >= F.lit(wanted)}[sign], left
+
+    def sequences(found: Iterable[Row]) -> list[bytes]:
+        return sorted(bytes(row["cdc_sequence"]) for row in found)
+
+    for _ in range(8):
+        one, left = picked()
+        assert sequences(frame.where(one).collect()) == sequences(left)
+        assert frame.count() == len(rows)
+        other, right = picked()
+        assert sequences(frame.where(one).union(frame.where(other)).collect()) == sequences([*left, *right])
+        both = frame.where(one).alias("a").join(frame.where(other).alias("b"), "cdc_sequence").select("cdc_sequence")
+        assert sequences(both.collect()) == sorted(set(sequences(left)) & set(sequences(right)))
