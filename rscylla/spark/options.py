@@ -22,7 +22,7 @@ from ..cdc.batches import Mode
 from ..errors import ConfigError, InvalidCursor, MissingLag
 from ..event import EventID
 
-__all__ = ["NAMES", "SAFE_LAG_S", "Connection", "Options", "Position", "duration", "nearest"]
+__all__ = ["NAMES", "SAFE_LAG_S", "Connection", "Options", "Position", "duration", "nearest", "of_table"]
 
 SAFE_LAG_S = 30
 
@@ -105,6 +105,11 @@ class Options:
             ConfigError: an option is not known, missing, or has no such value.
         """
         options = _known({str(k).lower(): str(v) for k, v in given.items()})
+        if not options:
+            raise ConfigError(
+                "format('scylla-cdc') got no options; Spark passes none of a catalog table whose columns were listed "
+                "by hand: create it without a list of columns, or as a temporary view"
+            )
         _check_together(options)
         if "lag" not in options:
             raise MissingLag("format('scylla-cdc')", name="option lag", example=".option('lag', '30s')")
@@ -168,22 +173,31 @@ _NAMES = (
 NAMES = {name.lower(): name for name in _NAMES}
 """The options' names as users write them, by their names in lower case."""
 
-_FROM_SQL = ("owner", "provider")
-"""What ``CREATE TABLE ... USING`` adds, besides a second ``option.NAME`` for each option."""
+_OF_TABLE = "option."
+
+
+def of_table(given: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options of ``CREATE TABLE ... USING``, None if they are not those of such a statement.
+
+    Spark passes them among the properties of the table, each as ``option.NAME``.
+    """
+    lower = {str(k).lower(): str(v) for k, v in given.items()}
+    if "provider" not in lower:
+        return None
+    return {k.removeprefix(_OF_TABLE): v for k, v in lower.items() if k.startswith(_OF_TABLE)}
 
 
 def _known(options: dict[str, str]) -> dict[str, str]:
-    """Return the options without what Spark adds; ``load("keyspace.table")`` is taken apart."""
+    """Return the options, of which ``load("keyspace.table")`` is taken apart."""
     path = options.pop("path", None)
     if path is not None:
         keyspace, dot, table = path.partition(".")
         if not (keyspace and dot and table) or "." in table or "keyspace" in options or "table" in options:
             raise ConfigError("load() takes nothing, or 'keyspace.table' in place of the options keyspace and table")
         options |= {"keyspace": keyspace, "table": table}
-    found = {k: v for k, v in options.items() if k not in _FROM_SQL and not k.startswith("option.")}
-    for name in sorted(found.keys() - NAMES.keys()):
+    for name in sorted(options.keys() - NAMES.keys()):
         raise ConfigError(f"format('scylla-cdc') has no option {name!r}; {nearest(name, _NAMES)}")
-    return found
+    return options
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

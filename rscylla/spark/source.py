@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from ..errors import ConfigError
 from .offsets import Offset
-from .options import SAFE_LAG_S, Options, nearest
+from .options import SAFE_LAG_S, Options, nearest, of_table
 from .planning import Plan, open_source, shape_of
 from .reading import Scan, check_schema
 from .shape import metadata_of
@@ -49,7 +49,8 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """Return the columns of the table's log in the mode that was asked for. Asks the cluster."""
-        options = Options.of(self.options)
+        of_catalog = of_table(self.options)
+        options = Options.of(self.options if of_catalog is None else of_catalog)
         if options.lag_us < SAFE_LAG_S * 1_000_000:
             warnings.warn(
                 f"the lag of {options.lag_us / 1e6:g} s is unsafe: below {SAFE_LAG_S} s rows may arrive behind the "
@@ -67,13 +68,38 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
                     f"{nearest(name, shape.schema.names)}"
                 )
         struct = from_arrow_schema(pa.schema([shape.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
-        return _with_metadata(struct, {c.name: metadata_of(c) for c in source.table.columns})
+        struct = _with_metadata(struct, {c.name: metadata_of(c) for c in source.table.columns})
+        return struct if of_catalog is None else _with_options(struct, of_catalog)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return Reader(Options.of(self.options), schema)
+        return Reader(self._options(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(Options.of(self.options), schema)
+        return StreamReader(self._options(schema), schema)
+
+    def _options(self, schema: StructType) -> Options:
+        return Options.of({**_options_in(schema), **{name.lower(): value for name, value in self.options.items()}})
+
+
+_OPTIONS = "scylla-cdc"
+"""Key of the metadata of a catalog table's first column: the options that the table was created with.
+
+Spark keeps the options of ``CREATE TABLE ... USING``, and hands a source in Python none of them when the table is read,
+but it hands over the columns as the source gave them.
+"""
+
+
+def _with_options(struct: StructType, options: dict[str, str]) -> StructType:
+    if "password" in options:  # metadata travels with each DataFrame, and into files that are written of it
+        raise ConfigError("CREATE TABLE takes no option password; use passwordEnv or credentialsFile")
+    first, *others = struct.fields
+    metadata = {**first.metadata, _OPTIONS: options}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def _options_in(struct: StructType) -> dict[str, str]:
+    found = (field.metadata[_OPTIONS] for field in struct.fields if _OPTIONS in field.metadata)
+    return dict(next(found, {}))
 
 
 _WITH_COLUMNS = ("cdc_values", "cdc_before", "cdc_after")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rscylla import ConfigError, EventID, MissingLag
-from rscylla.spark.options import NAMES, Options, duration
+from rscylla.spark.options import NAMES, Options, duration, of_table
 
 GIVEN = {"contactPoints": "127.0.0.1", "keyspace": "shop", "table": "orders", "lag": "30s"}
 
@@ -39,9 +39,12 @@ def test_names_are_read_without_case_and_values_are_typed() -> None:
     )
 
 
-def test_what_sql_adds_to_options_is_passed_over() -> None:
-    extra = {"owner": "me", "provider": "scylla-cdc", "option.keyspace": "shop"}
-    assert Options.of(GIVEN | extra) == Options.of(GIVEN)
+def test_the_options_of_a_table_of_the_catalog_are_told_from_its_properties() -> None:
+    properties = {"owner": "me", "provider": "scylla-cdc", "comment": "orders", **GIVEN, "pageSize": "1"}
+    assert of_table(GIVEN) is None
+    assert of_table({**properties, **{f"option.{n.lower()}": v for n, v in GIVEN.items()}}) == {
+        n.lower(): v for n, v in GIVEN.items()
+    }
 
 
 def test_a_missing_lag_is_told_why() -> None:
@@ -82,6 +85,11 @@ def test_a_wrong_option_is_told_by_its_name(given: dict[str, str], told: str) ->
 )
 def test_lengths_of_time(text: str, milliseconds: int) -> None:
     assert duration(text) == timedelta(milliseconds=milliseconds)
+
+
+def test_no_options_at_all_are_those_of_a_catalog_table_with_columns_of_its_own() -> None:
+    with pytest.raises(ConfigError, match=r"got no options; .* create it without a list of columns"):
+        Options.of({})
 
 
 def test_positions() -> None:

@@ -526,6 +526,30 @@ def test_columns_are_chosen_and_misspelt_ones_told(world: World) -> None:
         world.source(columns="cdc_operatoin").schema()
 
 
+def test_a_table_of_the_catalog_is_read_with_the_options_that_its_columns_carry(world: World) -> None:
+    world.write(3)
+    world.clock.advance(60)
+    given = dict(world.source().options)
+    properties = {"owner": "me", "provider": "scylla-cdc", "comment": "x", **given}
+
+    def created(**more: str) -> ScyllaCdcDataSource:
+        options = {f"option.{name}": value for name, value in {**given, **more}.items()}
+        return ScyllaCdcDataSource(CaseInsensitiveDict({**properties, **options}))
+
+    schema = StructType.fromJson(json.loads(created().schema().json()))  # as the catalog keeps it
+    for options, count in ({}, 3), ({"startingPosition": "latest"}, 0):
+        selecting = ScyllaCdcDataSource(CaseInsensitiveDict(options))
+        reader = selecting.reader(schema=schema)
+        assert len(rows_of(reader, reader.partitions())) == count
+        stream = selecting.streamReader(schema=schema)
+        at = stream.initialOffset()
+        stream.prepareForTriggerAvailableNow()
+        assert len(rows_of(stream, stream.partitions(at, stream.latestOffset(at, ALL)))) == count
+    with pytest.raises(ConfigError, match="takes no option password; use passwordEnv or credentialsFile"):
+        created(username="u", password="p").schema()
+    assert "scylla-cdc" not in world.source().schema().json()
+
+
 def test_an_unsafe_lag_warns(world: World) -> None:
     with pytest.warns(UserWarning, match="the lag of 1 s is unsafe: below 30 s rows may arrive behind"):
         world.source(lag="1s").schema()
