@@ -67,7 +67,7 @@ def demo_spark(events: int, seed: int | None, *, as_json: bool) -> int:
     Raises:
         ConfigError: pyspark or Java is missing.
         Stopped: a signal came.
-        RscyllaError: it took too long.
+        RscyllaError: it took too long, or Spark failed.
     """
     from rscylla.spark import check_spark
 
@@ -98,7 +98,7 @@ class _Work:
         self._failures: list[BaseException] = []
 
     def run(self) -> None:
-        from rscylla.spark import local_spark
+        from rscylla.spark import local_spark, spark_errors
 
         progress = self._progress
         session = rscylla.connect(self._scylla.contact_points, port=self._scylla.port)
@@ -106,7 +106,11 @@ class _Work:
         try:
             for cql in _CREATE.split(";"):
                 session.execute(cql)
-            with local_spark("rscylla-demo") as spark, tempfile.TemporaryDirectory(prefix="rscylla-demo-") as directory:
+            with (
+                spark_errors(),
+                local_spark("rscylla-demo") as spark,
+                tempfile.TemporaryDirectory(prefix="rscylla-demo-") as directory,
+            ):
                 writer = threading.Thread(target=self._write, args=(session,), name="rscylla-demo-writer", daemon=True)
                 writer.start()
                 table = self._follow(spark, session, f"{directory}/orders")

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .failures import spark_errors as spark_errors
     from .java import ensure_java as ensure_java
     from .local import check_spark as check_spark
     from .local import local_spark as local_spark
@@ -44,6 +45,7 @@ __all__ = [
     "register",
     "scylla_sink",
     "snapshot",
+    "spark_errors",
     "windows",
     "write_changes",
 ]
@@ -64,6 +66,7 @@ _HOMES = {
     "register": ".source",
     "scylla_sink": ".pipeline.sink",
     "snapshot": ".pipeline.snapshots",
+    "spark_errors": ".failures",
     "windows": ".windowing",
     "write_changes": ".pipeline.sink",
 }

@@ -24,6 +24,7 @@ from ..clock import Stop
 from ..errors import ConfigError, MissingLag
 from ..event import EventID
 from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
+from .failures import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,7 +128,8 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
                 continue
             frame = self._frame(window)
             if self._caps.max_rows is not None:
-                rows = frame.count()
+                with spark_errors():
+                    rows = frame.count()
                 flat = plan.Window(window.generation, window.start_us, window.end_us)
                 if rows > self._caps.max_rows and self._width.can_narrow(flat):
                     self._width = self._width.narrower(flat)
@@ -237,7 +239,9 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
 
     def _frame(self, window: Window) -> DataFrame:
         reader = self._spark.read.format(FORMAT).options(**self._read)
-        return reader.option("startingPosition", window.start).option("endingPosition", _iso(window.end_us)).load()
+        reader = reader.option("startingPosition", window.start).option("endingPosition", _iso(window.end_us))
+        with spark_errors():
+            return reader.load()
 
 
 def windows(
@@ -286,6 +290,7 @@ def windows(
     Raises:
         MissingLag, ConfigError: an option is missing or wrong.
         TableNotFound, CDCDisabled, InvalidCursor, CursorExpired, SourceError: as for opening a stream; also later.
+        RscyllaError: while iterating: Spark failed to plan or count a window; see ``spark_errors``.
     """
     chosen = resolve(options)
     if chosen.lag is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rscylla
-from rscylla.spark import register
+from rscylla.spark import register, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,27 @@ def test_bad_input_is_told_in_the_users_terms(spark: SparkSession, table: str, o
         spark, given | {"contactPoints": "127.0.0.1:1"}
     )
     assert "endingPosition is" in told(spark, given | {"endingPosition": "2100-01-01T00:00:00Z"})
+
+
+def test_errors_of_spark_become_errors_of_rscylla(spark: SparkSession, table: str, options: MakeOptions) -> None:
+    def load(**more: str) -> None:
+        spark.read.format("scylla-cdc").options(**{**options(table, "t"), **more}).load()
+
+    with pytest.raises(rscylla.TableNotFound, match=f"^keyspace {table} has no table"), spark_errors():
+        load(table="typo")
+    with pytest.raises(rscylla.ConfigError, match="did you mean 'keyspace'"), spark_errors():
+        load(keyspase="x")
+    with (
+        pytest.raises(rscylla.RscyllaError, match="Py4JJavaError, SparkClassNotFoundException, DATA_SOURCE_NOT_FOUND"),
+        spark_errors(),
+    ):
+        spark.read.format("nothing").load()
+    with (
+        pytest.raises(rscylla.RscyllaError, match="failed: ArithmeticException, DIVIDE_BY_ZERO") as caught,
+        spark_errors(),
+    ):
+        spark.sql("SELECT 1 / 0").collect()
+    assert "DIVIDE_BY_ZERO" in str(caught.value.__cause__)
 
 
 def test_passwords_show_nowhere(

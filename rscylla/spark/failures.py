@@ -1,0 +1,70 @@
+"""What Spark raises, as errors of rscylla: one line that says what failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from .. import errors
+from ..errors import ConfigError, RscyllaError
+
+__all__ = ["spark_errors"]
+
+_OURS = re.compile(r"^(?:.*\s)?rscylla\.errors\.(\w+): (.+)$", re.MULTILINE)
+_CONDITION = re.compile(r"^(?:: )?(?:[\w.$]+: )?\[([A-Z][A-Z0-9_.]+)\]", re.MULTILINE)
+
+NOT_FOUND = (
+    "Spark does not find the data source scylla-cdc. Its workers may run another Python, without rscylla: activate "
+    "the script's environment, set PYSPARK_PYTHON, or call rscylla.spark.ensure_java() before the session is started. "
+    "Or rscylla is an editable install, or another pyspark_* package on the path is broken: call "
+    "rscylla.spark.register(spark)"
+)
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Raise what Spark and its Java raise in the block as errors of rscylla, with Spark's own as the cause.
+
+    Spark's messages may hold values of rows, so of a foreign error only its kind is told.
+
+    Raises:
+        ConfigError: Spark does not find the data source; the message names the possible causes.
+        RscyllaError: another error: one that rscylla raised in a process of Spark comes back as what it was.
+    """
+    try:
+        yield
+    except (Py4JError, PySparkException) as e:
+        raise _translated(e) from e
+
+
+def _translated(error: Exception) -> RscyllaError:
+    text = str(error)
+    if "[DATA_SOURCE_NOT_FOUND]" in text and "scylla-cdc" in text:
+        return ConfigError(NOT_FOUND)
+    ours = _OURS.findall(text)
+    if ours:
+        name, message = ours[-1]
+        return _made(getattr(errors, name, RscyllaError), message.strip())
+    kinds = [type(error).__name__]
+    if isinstance(error, Py4JJavaError):
+        kinds.append(str(error.java_exception.getClass().getSimpleName()))
+    condition = _CONDITION.search(text)
+    if condition is not None:
+        kinds.append(condition[1])
+    return RscyllaError(f"Spark failed: {', '.join(kinds)}; the message is that of the cause of this error")
+
+
+def _made(kind: type[RscyllaError], message: str) -> RscyllaError:
+    """Return an error of *kind*, or of the nearest kind above it that is made of a message alone."""
+    for each in kind.__mro__:
+        try:
+            made = each(message)
+        except TypeError:
+            continue
+        if isinstance(made, RscyllaError) and str(made) == message:
+            return made
+    return RscyllaError(message)
