@@ -50,10 +50,10 @@ class Connection:
     password: str | None = attrs.field(default=None, repr=lambda p: "None" if p is None else "'***'")
     password_env: str | None = None
     credentials_file: str | None = None
-    ssl_ca: str | None = None
-    ssl_cert: str | None = None
-    ssl_key: str | None = None
-    ssl_check_hostname: bool = False
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_check_hostname: bool = True
     local_dc: str | None = None
     consistency: str = "QUORUM"
 
@@ -160,13 +160,13 @@ _NAMES = (
     "password",
     "passwordEnv",
     "port",
-    "sslCa",
-    "sslCert",
-    "sslCheckHostname",
-    "sslKey",
     "startingPosition",
     "streamsPerPartition",
     "table",
+    "tlsCa",
+    "tlsCert",
+    "tlsCheckHostname",
+    "tlsKey",
     "username",
     "windowSpan",
 )
@@ -213,6 +213,11 @@ def _check_together(options: Mapping[str, str]) -> None:
         raise ConfigError(f"options {' and '.join(ways)} are two ways to say one thing; give one of them")
     if ("username" in options) != any(n in ways for n in ("password", "passwordEnv")):
         raise ConfigError("options username and password (or passwordEnv) go together; give both, or credentialsFile")
+    of_tls = [name for name in ("tlsCert", "tlsKey", "tlsCheckHostname") if name.lower() in options]
+    if of_tls and "tlsca" not in options:
+        raise ConfigError(f"option {of_tls[0]} needs the option tlsCa, which turns TLS on")
+    if ("tlscert" in options) != ("tlskey" in options):
+        raise ConfigError("options tlsCert and tlsKey go together; give both or neither")
 
 
 def _connection(read: _Reader) -> Connection:
@@ -226,10 +231,10 @@ def _connection(read: _Reader) -> Connection:
         password=read.maybe("password"),
         password_env=read.maybe("passwordEnv"),
         credentials_file=read.maybe("credentialsFile"),
-        ssl_ca=read.maybe("sslCa"),
-        ssl_cert=read.maybe("sslCert"),
-        ssl_key=read.maybe("sslKey"),
-        ssl_check_hostname=read.flag("sslCheckHostname", default=False),
+        tls_ca=read.maybe("tlsCa"),
+        tls_cert=read.maybe("tlsCert"),
+        tls_key=read.maybe("tlsKey"),
+        tls_check_hostname=read.flag("tlsCheckHostname", default=True),
         local_dc=read.maybe("localDc"),
         consistency=(read.maybe("consistency") or "QUORUM").upper(),
     )

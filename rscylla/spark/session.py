@@ -34,10 +34,10 @@ def session_for(connection: Connection) -> LogSession:
                 port=connection.port,
                 username=username,
                 password=password,
-                tls_ca=connection.ssl_ca,
-                tls_cert=connection.ssl_cert,
-                tls_key=connection.ssl_key,
-                tls_check_hostname=connection.ssl_check_hostname,
+                tls_ca=connection.tls_ca,
+                tls_cert=connection.tls_cert,
+                tls_key=connection.tls_key,
+                tls_check_hostname=connection.tls_ca is not None and connection.tls_check_hostname,
                 local_dc=connection.local_dc,
             )
             found = _sessions[connection] = LogSession(session, consistency=consistency)

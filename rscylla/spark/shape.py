@@ -7,6 +7,7 @@ Parquet files. Fields of the primary key carry it at the top, the others in ``cd
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -97,7 +98,8 @@ class Shape:
         """Return the shape of the table whose changes *df* holds.
 
         Raises:
-            ConfigError: *df* was not read with ``mode=changes``, or a step in between dropped the fields' metadata.
+            ConfigError: *df* was not read with ``mode=changes``, or a step in between dropped the fields' metadata, or
+                names differ only in case and Spark does not see that.
         """
         fields = {f.name: f for f in df.schema.fields}
         for needed in ("cdc_operation", "cdc_timestamp", "cdc_ttl", "cdc_touched", "cdc_deleted"):
@@ -114,7 +116,28 @@ class Shape:
         values = fields["cdc_values"].dataType if "cdc_values" in fields else StructType()
         assert isinstance(values, StructType)
         clustering = tuple(s for s in shapes if s.kind == "clustering")
-        return cls(partition, clustering, tuple(map(_shape_of, values.fields)))
+        shape = cls(partition, clustering, tuple(map(_shape_of, values.fields)))
+        if df.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
+            shape.check_names(df.columns)
+        return shape
+
+    def check_names(self, columns: Sequence[str] = ()) -> None:
+        """Check that Spark can tell names apart without regard to case: of the table, of UDTs, and *columns* beside.
+
+        Raises:
+            ConfigError: two of them differ only in case.
+        """
+        of_table = [c.name for c in (*self.keys, *self.values)]
+        of_types = [[f.name for f in c.type.fields] for c in self.values if c.form == "udt"]
+        for names in (of_table, columns, *of_types):
+            known: dict[str, str] = {}
+            for name in names:
+                other = known.setdefault(name.lower(), name)
+                if other != name:
+                    raise ConfigError(
+                        f"the names {other!r} and {name!r} differ only in case, which Spark does not see; set "
+                        "spark.sql.caseSensitive to true"
+                    )
 
     @classmethod
     def from_columns(cls, columns: list[tuple[BaseColumn, DataType]]) -> Shape:

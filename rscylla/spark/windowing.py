@@ -331,8 +331,11 @@ def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, give
         raise ConfigError(
             "the stream's session logs in, and executors have to, too: pass read={'username': ..., 'passwordEnv': ...}"
         )
-    if cluster.ssl_context is not None and "sslca" not in lower:
-        raise ConfigError("the stream's session uses TLS, and executors have to, too: pass read={'sslCa': ...}")
+    if cluster.ssl_context is not None:
+        if "tlsca" not in lower:
+            raise ConfigError("the stream's session uses TLS, and executors have to, too: pass read={'tlsCa': ...}")
+        if not cluster.ssl_context.check_hostname and "tlscheckhostname" not in lower:
+            found["tlsCheckHostname"] = "false"
     return {**found, **given}
 
 

@@ -71,6 +71,11 @@ def test_a_missing_lag_is_told_why() -> None:
         ({"username": "u"}, "username and password .or passwordEnv. go together"),
         ({"password": "p"}, "username and password .or passwordEnv. go together"),
         ({"username": "u", "password": "p", "passwordEnv": "P"}, "two ways to say one thing"),
+        ({"tlsCheckHostname": "false"}, "option tlsCheckHostname needs the option tlsCa"),
+        ({"tlsCert": "c", "tlsKey": "k"}, "option tlsCert needs the option tlsCa"),
+        ({"tlsCa": "a", "tlsCert": "c"}, "tlsCert and tlsKey go together"),
+        ({"tlsCa": "a", "tlsKey": "c"}, "tlsCert and tlsKey go together"),
+        ({"sslCheckHostname": "true"}, "did you mean 'tlsCheckHostname'"),
         ({"path": "shop.orders"}, "'keyspace.table' in place of"),
     ],
 )

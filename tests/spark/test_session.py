@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import trustme
 
+import rscylla
 from rscylla import AuthenticationFailed, ConfigError, ConnectionFailed
 from rscylla.embedded import EmbeddedScylla, Tls
 from rscylla.spark.options import Options
 from rscylla.spark.session import close_sessions, session_for
+from rscylla.spark.windowing import read_options
 
 
 @pytest.fixture(autouse=True)
@@ -59,12 +62,54 @@ def test_tls_and_the_name_in_the_nodes_certificate(tmp_path: Path) -> None:
         leaf.private_key_pem.write_to_path(tmp_path / f"{name}.key")
     ca = tmp_path / "ca"
     with EmbeddedScylla(tls=Tls(tmp_path / "named.crt", tmp_path / "named.key")) as scylla:
-        assert session_for(options(scylla, sslCa=ca, sslCheckHostname=True).connection)
+        assert session_for(options(scylla, tlsCa=ca).connection)
         close_sessions()
     with EmbeddedScylla(tls=Tls(tmp_path / "other.crt", tmp_path / "other.key")) as scylla:
-        assert session_for(options(scylla, sslCa=ca).connection)
-        with pytest.raises(ConnectionFailed):
-            session_for(options(scylla, sslCa=ca, sslCheckHostname=True).connection)
-        with pytest.raises(ConfigError, match="with tls_ca"):
-            session_for(options(scylla, sslCheckHostname=True).connection)
+        for given in ({}, {"tlsCheckHostname": True}):
+            with pytest.raises(ConnectionFailed):
+                session_for(options(scylla, tlsCa=ca, **given).connection)
+        assert session_for(options(scylla, tlsCa=ca, tlsCheckHostname=False).connection)
         close_sessions()
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_executors_connect_as_the_session_of_the_stream_does(tmp_path: Path, checked: bool) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca")
+    leaf = authority.issue_cert("127.0.0.1")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "crt")
+    leaf.private_key_pem.write_to_path(tmp_path / "key")
+    tls = Tls(tmp_path / "crt", tmp_path / "key")
+    with EmbeddedScylla(tls=tls, users={"u": "secret"}) as scylla:
+        session = rscylla.connect(
+            [f"127.0.0.1:{scylla.port}"],
+            username="u",
+            password="secret",
+            tls_ca=str(tmp_path / "ca"),
+            tls_check_hostname=checked,
+        )
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.execute("CREATE TABLE ks.t (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
+        stream = rscylla.NewStream(session, "ks", "t")
+        source = stream.describe()
+
+        def read(**given: object) -> dict[str, str]:
+            return read_options(stream, source, timedelta(seconds=30), "log", {n: str(v) for n, v in given.items()})
+
+        user = {"username": "u", "password": "secret"}
+        with pytest.raises(ConfigError, match=r"uses TLS, .* pass read={'tlsCa'"):
+            read(**user)
+        with pytest.raises(ConfigError, match=r"logs in, .* pass read={'username'"):
+            read(tlsCa="ca")
+        for own in ("mode", "LAG", "Keyspace", "table", "startingPosition", "endingPosition"):
+            with pytest.raises(ConfigError, match=f"must not have '{own}'"):
+                read(**user, tlsCa="ca", **{own: "x"})
+        found = Options.of(read(**user, tlsCa=tmp_path / "ca"))
+        assert (found.keyspace, found.table, found.mode, found.lag_us) == ("ks", "t", "log", 30_000_000)
+        assert found.connection.contact_points == (f"127.0.0.1:{scylla.port}",)
+        assert found.connection.tls_check_hostname is checked
+        assert session_for(found.connection)
+        given = Options.of(read(**user, tlsCa="ca", tlsCheckHostname=not checked, contactPoints="a:1,b:2"))
+        assert given.connection.tls_check_hostname is not checked
+        assert given.connection.contact_points == ("a:1", "b:2")
+        session.cluster.shutdown()
