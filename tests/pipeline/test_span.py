@@ -106,6 +106,40 @@ def test_a_year_of_emptiness_is_jumped_over(box: Box, monkeypatch: pytest.Monkey
     assert len(asked) < 40
 
 
+@pytest.mark.parametrize("streams", [None, 3])
+def test_rows_far_apart_in_many_streams_are_all_found_in_order(box: Box, streams: int | None) -> None:
+    """After each jump over empty time the next row may be in any stream, whichever answers first."""
+    for ck in range(25):
+        box.clock.advance(timedelta(minutes=10))
+        box.write((ck * 7) % 25, ck)  # a partition key each, so nearly a stream each
+    whole = box.span()
+    stream_ids = whole.streams
+    used = {cells[0] for cells in box.session.execute('SELECT DISTINCT "cdc$stream_id" FROM ks.t_scylla_cdc_log')}
+    assert len(used) > 5
+    size = streams or len(stream_ids)
+    found: list[int] = []
+    for at in range(0, len(stream_ids), size):
+        reader = box.reader(attrs.evolve(whole, streams=stream_ids[at : at + size]), page_size=1)
+        windows = [sorted(ck for _, ck in rows_of(reader, pages)) for pages in reader.windows()]
+        assert windows == sorted(windows)
+        found += [ck for window in windows for ck in window]
+    assert sorted(found) == list(range(25))
+
+
+def test_the_first_row_after_empty_time_is_not_passed_by_a_window_before_it(box: Box) -> None:
+    """Rows on both sides of where a probe begins, to the microsecond."""
+    box.write(0, 0)
+    start_us = box.clock.now_us()
+    box.clock.advance(7200)
+    for ck, seconds in enumerate((10, 20, 30, 60, 61, 3600), start=1):
+        for us in (-1, 0, 1):
+            at = start_us + seconds * 1_000_000 + us
+            box.session.execute(f"INSERT INTO ks.t (pk, ck) VALUES ({ck}, {ck * 10 + us}) USING TIMESTAMP {at}")
+    reader = box.reader(box.span())
+    found = [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)]
+    assert sorted(found) == sorted([0, *(ck * 10 + us for ck in range(1, 7) for us in (-1, 0, 1))])
+
+
 def test_a_stop_ends_it(box: Box) -> None:
     box.write(1, 1)
     stop = Stop()
