@@ -1,0 +1,152 @@
+"""Shapes of tables, made of columns and of schemas: what each column is, and names that Spark cannot tell apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from rscylla.cdc.topology import BaseColumn
+from rscylla.errors import ConfigError
+from rscylla.spark.shape import CQL, ColumnShape, Shape, metadata_of
+
+TEXT, INT = StringType(), IntegerType()
+UDT = StructType([StructField("f", INT), StructField("g", INT)])
+
+
+def column(name: str, kind: str, cql: str = "int", position: int = 0, *, descending: bool = False) -> BaseColumn:
+    return BaseColumn(name, kind, position, cql, descending)
+
+
+@attrs.frozen
+class Frame:
+    """What ``Shape.of`` looks at of a DataFrame."""
+
+    schema: StructType
+    case_sensitive: str = "false"
+
+    @property
+    def columns(self) -> list[str]:
+        return self.schema.names  # type: ignore[no-any-return]
+
+    @property
+    def sparkSession(self) -> Frame:
+        return self
+
+    @property
+    def conf(self) -> Frame:
+        return self
+
+    def get(self, name: str) -> str:
+        assert name == "spark.sql.caseSensitive"
+        return self.case_sensitive
+
+
+def frame(keys: list[tuple[BaseColumn, DataType]], values: list[tuple[BaseColumn, DataType]], **more: Any) -> Frame:
+    def field(c: BaseColumn, type_: DataType) -> StructField:
+        return StructField(c.name, type_, metadata=metadata_of(c))
+
+    names = [("cdc_operation", TEXT), ("cdc_timestamp", TimestampType()), ("cdc_ttl", INT)]
+    names += [("cdc_touched", ArrayType(TEXT)), ("cdc_deleted", ArrayType(TEXT))]
+    inner = StructType([field(*value) for value in values])
+    fields = [StructField(*name) for name in names] + [field(*key) for key in keys]
+    return Frame(StructType([*fields, StructField("cdc_values", inner)]), **more)
+
+
+ID = column("id", "partition_key"), INT
+
+
+def test_a_shape_has_its_keys_in_the_order_of_the_table_and_its_values_by_kind() -> None:
+    keys = [
+        (column("d", "clustering", "timestamp", 1, descending=True), TimestampType()),
+        (column("c", "clustering", "int", 0), INT),
+        (column("b", "partition_key", "int", 1), INT),
+        (column("a", "partition_key", "text", 0), TEXT),
+    ]
+    values = [(column("s", "static"), INT), (column("v", "regular"), INT)]
+    for shape in (Shape.of(frame(keys, values)), Shape.from_columns([*keys, *values])):
+        assert shape.key_names == ["a", "b", "c", "d"]
+        assert [c.descending for c in shape.clustering] == [False, True]
+        assert [c.name for c in shape.statics] == ["s"]
+        assert [c.name for c in shape.regulars] == ["v"]
+        assert [c.cql for c in shape.keys] == ["text", "int", "int", "timestamp"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cql", "type_", "form"),
+    [
+        ("regular", "int", INT, "value"),
+        ("regular", "set<int>", ArrayType(INT), "set"),
+        ("static", "list<int>", ArrayType(INT), "list"),
+        ("regular", "map<int, int>", MapType(INT, INT), "map"),
+        ("regular", "frozen<map<int, int>>", MapType(INT, INT), "value"),
+        ("regular", "frozen<addr>", UDT, "value"),
+        ("regular", "addr", UDT, "udt"),
+        ("regular", "tuple<int, int>", UDT, "value"),
+        ("regular", "duration", UDT, "value"),
+        ("regular", "vector<float, 3>", ArrayType(INT), "value"),
+        ("regular", "map", UDT, "udt"),  # a type may be called so
+        ("clustering", "frozen<set<int>>", ArrayType(INT), "value"),
+        ("partition_key", "addr", UDT, "value"),
+    ],
+)
+def test_how_a_column_can_be_written_is_told_from_its_type(kind: str, cql: str, type_: DataType, form: str) -> None:
+    assert ColumnShape("x", kind, cql, type_).form == form
+
+
+CASES: list[tuple[list[Any], list[Any], str]] = [
+    ([ID], [(column("a", "regular"), INT), (column("A", "regular"), INT)], "'a' and 'A'"),
+    ([ID], [(column("ID", "regular"), INT)], "'id' and 'ID'"),
+    ([ID, (column("Id", "clustering"), INT)], [], "'id' and 'Id'"),
+    ([(column("CDC_Operation", "partition_key"), INT)], [], "'cdc_operation' and 'CDC_Operation'"),
+    (
+        [ID],
+        [(column("u", "regular", "addr"), StructType([StructField("f", INT), StructField("F", INT)]))],
+        "'f' and 'F'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("keys", "values", "names"), CASES)
+def test_names_that_differ_only_in_case_are_told_unless_spark_sees_case(
+    keys: list[Any], values: list[Any], names: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"the names {names} differ only in case, .* spark.sql.caseSensitive to true"):
+        Shape.of(frame(keys, values))
+    assert Shape.of(frame(keys, values, case_sensitive="true")).partition
+
+
+def test_names_that_are_never_side_by_side_may_be_alike() -> None:
+    frozen = StructType([StructField("f", INT), StructField("F", INT)])
+    values = [
+        (column("CDC_Operation", "regular"), INT),
+        (column("u", "regular", "frozen<addr>"), frozen),
+        (column("f", "regular"), INT),
+    ]
+    assert len(Shape.of(frame([ID], values)).values) == 3
+
+
+def test_what_is_no_frame_of_changes_is_told() -> None:
+    whole = frame([ID], [(column("v", "regular"), INT)]).schema
+    for name in ("cdc_operation", "cdc_timestamp", "cdc_ttl", "cdc_touched", "cdc_deleted"):
+        less = StructType([f for f in whole.fields if f.name != name])
+        with pytest.raises(ConfigError, match=f"no column '{name}'; read it with"):
+            Shape.of(Frame(less))
+    without_key = StructType([f for f in whole.fields if f.name != "id"])
+    with pytest.raises(ConfigError, match="no column of the partition key"):
+        Shape.of(Frame(without_key))
+    plain = StructType([StructField(f.name, f.dataType) for f in whole.fields])
+    with pytest.raises(ConfigError, match="the column 'id' does not say what it is in CQL"):
+        Shape.of(Frame(plain))
+    assert CQL in whole["id"].metadata
