@@ -121,7 +121,7 @@ def connect(
     tls_ca: str | Path | None = None,
     tls_cert: str | Path | None = None,
     tls_key: str | Path | None = None,
-    tls_check_hostname: bool = False,
+    tls_check_hostname: bool = True,
     local_dc: str | None = None,
     connect_timeout_s: float = 10.0,
 ) -> Session:
@@ -132,7 +132,8 @@ def connect(
         username: user to log in as; then *password* is required.
         tls_ca: PEM file of the authority that signed the nodes' certificates; turns TLS on.
         tls_cert, tls_key: PEM files of this client's own certificate and key, for nodes that ask for one (mutual TLS).
-        tls_check_hostname: whether a node's certificate must name the address that it is reached by.
+        tls_check_hostname: with TLS, a node's certificate must name the address that it is reached by: the host given
+            here, and for other nodes the address in ``system.peers``. False checks the authority alone.
         local_dc: data centre to prefer.
 
     Raises:
@@ -168,7 +169,8 @@ def connect(
         return cluster.connect()
     except Exception as e:
         cluster.shutdown()
-        raise translate(e, "connecting to " + ", ".join(hosts)) from e
+        hint = _tls_hint(e, has_tls=tls_ca is not None, has_certificate=tls_cert is not None)
+        raise translate(e, "connecting to " + ", ".join(hosts), hint=hint) from e
 
 
 def _endpoint(host: str, port: int) -> tuple[str, int]:
@@ -191,7 +193,7 @@ def _endpoint(host: str, port: int) -> tuple[str, int]:
 def _tls_context(
     ca: str | Path | None, cert: str | Path | None, key: str | Path | None, *, check_hostname: bool
 ) -> ssl.SSLContext | None:
-    if ca is None and cert is None and key is None and not check_hostname:
+    if ca is None and cert is None and key is None:
         return None
     if ca is None or (cert is None) != (key is None):
         raise ConfigError("tls_cert and tls_key go together, and all of TLS with tls_ca, which turns it on")
@@ -199,8 +201,7 @@ def _tls_context(
         context = ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as e:
         raise ConfigError(f"the TLS authority file {str(ca)!r} cannot be read: {e}") from e
-    # The driver connects by address, which few certificates name; the chain is always verified.
-    context.check_hostname = check_hostname
+    context.check_hostname = check_hostname  # the chain is always verified
     if cert is not None:
         try:
             # A passphrase would be asked for on the terminal: an empty one makes such a key an error instead.
@@ -208,6 +209,39 @@ def _tls_context(
         except (OSError, ssl.SSLError) as e:
             raise ConfigError(f"the TLS certificate {str(cert)!r} with key {str(key)!r} cannot be used: {e}") from e
     return context
+
+
+_TLS_HINTS = (
+    (
+        "mismatch, certificate is not valid",
+        (
+            "the node's certificate does not name that address; connect by a name that it has, or verify the authority "
+            "alone with tls_check_hostname=False"
+        ),
+    ),
+    ("CERTIFICATE_VERIFY_FAILED", "the authority in tls_ca has not signed the node's certificate, or it has expired"),
+    ("WRONG_VERSION_NUMBER", "the node does not speak TLS on this port; leave tls_ca out, or give its port for TLS"),
+)
+"""What to do about an error of the TLS handshake, by words of OpenSSL's message."""
+
+_ALERT = "protocol version 21"
+"""What the driver makes of the first byte of a TLS alert."""
+
+
+def _tls_hint(error: Exception, *, has_tls: bool, has_certificate: bool) -> str | None:
+    """Return what to do about a failed connection if TLS is likely to be the reason, None if not."""
+    text = _one_line(error)
+    if has_tls:
+        for words, hint in _TLS_HINTS:
+            if words in text:
+                return hint
+    if "was closed by server" not in text and _ALERT not in text:
+        return None
+    if not has_tls:
+        return "the node ended the connection at once; if it speaks TLS, give tls_ca"
+    if not has_certificate:
+        return "the node ended the connection at once; if it asks for a client certificate, give tls_cert and tls_key"
+    return "the node ended the connection at once; check that its authority has signed the certificate in tls_cert"
 
 
 _wide_classes: dict[type, type] = {}
@@ -245,8 +279,13 @@ def _ended(connected: socket.socket) -> bool:
 # ---------------------------------------------------------------- errors
 
 
-def translate(error: BaseException, doing: str) -> RscyllaError:
-    """Return our error for one of the driver's. *doing* says what was tried, such as ``reading shop.orders``."""
+def translate(error: BaseException, doing: str, *, hint: str | None = None) -> RscyllaError:
+    """Return our error for one of the driver's.
+
+    Args:
+        doing: what was tried, such as ``reading shop.orders``.
+        hint: what to do where no node answered, if more is known than that.
+    """
     if isinstance(error, RscyllaError):
         return error
     text = _one_line(error)
@@ -258,9 +297,8 @@ def translate(error: BaseException, doing: str) -> RscyllaError:
             return AuthenticationFailed(f"{doing}: the cluster refused the user name or password; check both")
     if isinstance(error, NoHostAvailable | ConnectionException | ConnectionShutdown | OSError):
         told = "; ".join(sorted({_one_line(e) for e in causes})) or text
-        return ConnectionFailed(
-            f"{doing}: no node answered ({told}); check the address, the port, and that Scylla runs"
-        )
+        advice = hint or "check the address, the port, and that Scylla runs"
+        return ConnectionFailed(f"{doing}: no node answered ({told}); {advice}")
     if isinstance(error, OperationTimedOut | ReadTimeout | Unavailable | ReadFailure | RateLimitReached):
         return QueryTimeout(f"{doing}: {text}")
     if isinstance(error, Unauthorized):

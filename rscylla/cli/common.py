@@ -33,10 +33,12 @@ __all__ = [
     "Hosts",
     "JsonOutput",
     "Password",
+    "PasswordFile",
     "TableName",
     "TlsCa",
     "TlsCert",
     "TlsKey",
+    "TlsNoCheckHostname",
     "Username",
     "connecting",
     "count",
@@ -102,13 +104,20 @@ def debugging() -> bool:
 
 
 _HINTS = ((rscylla.CursorExpired, "here: --on-expired oldest"),)
-"""What a message of the library is called on the command line."""
+
+_ARGUMENT = re.compile(r"\btls_(?:ca|cert|key|check_hostname=False)")
+"""Arguments of ``rscylla.connect`` in the messages of the library; the command line has options for them."""
+
+
+def _option(argument: re.Match[str]) -> str:
+    name = argument[0].replace("check_hostname=False", "no_check_hostname")
+    return f"--{name.replace('_', '-')}"
 
 
 def tell_error(error: BaseException, *, as_json: bool) -> None:
     """Write *error* to standard error: one line, and with *as_json* a line with a JSON object after it."""
     cause = cause_of(error)
-    text = " ".join(str(cause).split())
+    text = _ARGUMENT.sub(_option, " ".join(str(cause).split()))
     if not isinstance(cause, rscylla.RscyllaError) and not _is_operational(cause):
         # The text of foreign errors may hold anything, row values too, so only the kind is told.
         text = f"unexpected {type(cause).__name__}; set {DEBUG}=1 to see where it comes from"
@@ -357,20 +366,33 @@ Password = Annotated[
         "--password",
         envvar="RSCYLLA_PASSWORD",
         show_default=False,
-        help="Its password; asked for when left out on a terminal. Better in the environment than here.",
+        help="Password of the user; asked for on a terminal if left out. Other users of this machine can see it here: "
+        "use the environment or --password-file.",
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file", metavar="FILE", help="File whose first line is the password; wins over --password."
     ),
 ]
 TlsCa = Annotated[
     Path | None,
-    typer.Option("--tls-ca", metavar="FILE", help="Use TLS; PEM file of the authority that signed the nodes' keys."),
+    typer.Option("--tls-ca", metavar="FILE", help="Use TLS; PEM file of the authority that signed the certificates."),
 ]
 TlsCert = Annotated[
     Path | None,
-    typer.Option("--tls-cert", metavar="FILE", help="PEM file of the own certificate, where nodes ask for one."),
+    typer.Option("--tls-cert", metavar="FILE", help="PEM file of a client certificate, for nodes that ask for one."),
 ]
 TlsKey = Annotated[
     Path | None,
-    typer.Option("--tls-key", metavar="FILE", help="PEM file of its key."),
+    typer.Option("--tls-key", metavar="FILE", help="PEM file of the key to --tls-cert."),
+]
+TlsNoCheckHostname = Annotated[
+    bool,
+    typer.Option(
+        "--tls-no-check-hostname", help="Verify the authority alone, not that the certificate names the node's address."
+    ),
 ]
 JsonOutput = Annotated[
     bool,
@@ -387,14 +409,18 @@ class Connection:
     hosts: list[str]
     username: str | None
     password: str | None = attrs.field(repr=False)
-    tls_ca: Path | None
+    password_file: Path | None = None
+    tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_no_check_hostname: bool = False
 
     @contextmanager
     def session(self) -> Iterator[rscylla.Session]:
         """Connect, and shut the session's cluster down at the end."""
-        username, password = credentials(self.username, self.password)
+        if self.tls_no_check_hostname and self.tls_ca is None:
+            raise rscylla.ConfigError("--tls-no-check-hostname needs --tls-ca, which turns TLS on")
+        username, password = credentials(self.username, self.password, self.password_file)
         session = rscylla.connect(
             self.hosts,
             username=username,
@@ -402,6 +428,7 @@ class Connection:
             tls_ca=self.tls_ca,
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
+            tls_check_hostname=not self.tls_no_check_hostname,
         )
         try:
             yield session
@@ -414,9 +441,11 @@ _CONNECTING: dict[str, tuple[Any, Any]] = {
     "host": (Hosts, DEFAULT_HOSTS),
     "username": (Username, None),
     "password": (Password, None),
+    "password_file": (PasswordFile, None),
     "tls_ca": (TlsCa, None),
     "tls_cert": (TlsCert, None),
     "tls_key": (TlsKey, None),
+    "tls_no_check_hostname": (TlsNoCheckHostname, False),
 }
 
 
@@ -442,17 +471,37 @@ def connecting(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def credentials(username: str | None, password: str | None) -> tuple[str | None, str | None]:
-    """Return both or neither; the password is asked for on a terminal.
+def credentials(
+    username: str | None, password: str | None, password_file: Path | None = None
+) -> tuple[str | None, str | None]:
+    """Return user name and password, or neither. Without one, the password is asked for on a terminal.
+
+    Args:
+        password_file: wins over *password*.
 
     Raises:
-        ConfigError: one of them is missing.
+        ConfigError: one of them is missing, or the file cannot be read.
     """
+    if password_file is not None:
+        password = _first_line(password_file)
     if username is not None and password is None:
         if not sys.stdin.isatty():
-            raise rscylla.ConfigError("--username needs a password; set RSCYLLA_PASSWORD, or give --password")
+            raise rscylla.ConfigError("--username needs a password; set RSCYLLA_PASSWORD, or give --password-file")
         asked: Any = typer.prompt("Password", hide_input=True, err=True)
         password = str(asked)
     if password is not None and username is None:
         raise rscylla.ConfigError("a password needs a user name; set RSCYLLA_USERNAME, or give --username")
     return username, password
+
+
+def _first_line(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8") as lines:
+            password = lines.readline().rstrip("\r\n")
+    except OSError as error:
+        raise rscylla.ConfigError(f"the password file {str(file)!r} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise rscylla.ConfigError(f"the password file {str(file)!r} is not UTF-8 text") from None
+    if not password:
+        raise rscylla.ConfigError(f"the password file {str(file)!r} has no password on its first line")
+    return password

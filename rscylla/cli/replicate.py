@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -102,9 +101,15 @@ def replicate(
         str | None,
         typer.Option(envvar="RSCYLLA_TO_PASSWORD", show_default=False, help="Its password; as --password."),
     ] = None,
+    to_password_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File whose first line is its password.")
+    ] = None,
     to_tls_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="PEM file of the authority there; the same unless given.")
     ] = None,
+    to_tls_no_check_hostname: Annotated[
+        bool, typer.Option("--to-tls-no-check-hostname", help="As --tls-no-check-hostname, for the target alone.")
+    ] = False,
     consumer: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the cursor; made of both tables' names unless given."),
@@ -132,11 +137,11 @@ def replicate(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Make the changes of a table again in another, in this cluster or another one, until Ctrl-C.
+    """Copy the changes of a table to another table, in this cluster or another one, until Ctrl-C.
 
-    Changes keep their timestamps, so nothing is lost or wrong when they come twice: the cursor is kept in the target's
-    cluster, and the next call continues there. User, password and TLS are those of both clusters, but for what the
-    options --to-username, --to-password and --to-tls-ca say.
+    Changes keep their timestamps, so applying one twice does no harm. The cursor is kept in the target's cluster, and
+    the next run continues there. The login and TLS options apply to both clusters; those that start with --to- replace
+    them for the target.
     """
     if store is not None and factory is not None:
         raise rscylla.ConfigError("--store KEYSPACE and --store-factory MODULE:FUNCTION exclude each other; give one")
@@ -146,6 +151,9 @@ def replicate(
             f"{source.keyspace}.{source.table} cannot be copied to itself; name another table, or another cluster by "
             "--to-host"
         )
+    other = _other(
+        connection, to_host, to_username, to_password, to_password_file, to_tls_ca, unchecked=to_tls_no_check_hostname
+    )
     job = _Job(
         source=source,
         target=target,
@@ -163,7 +171,7 @@ def replicate(
     )
     with (
         connection.session() as here,
-        _other(connection, here, to_host, to_username, to_password, to_tls_ca) as there,
+        nullcontext(here) if other is None else other.session() as there,
         naming(source),
         stopping() as stop,
     ):
@@ -173,26 +181,31 @@ def replicate(
             _copy(job, here, there, stop, as_json=as_json)
 
 
-@contextmanager
 def _other(
     connection: Connection,
-    here: rscylla.Session,
     hosts: list[str] | None,
     username: str | None,
     password: str | None,
+    password_file: Path | None,
     tls_ca: Path | None,
-) -> Iterator[rscylla.Session]:
-    """Give the session of the target: the source's own unless it has hosts of its own."""
+    *,
+    unchecked: bool,
+) -> Connection | None:
+    """Return how to connect to the target's cluster, with what the source's options say unless told; None: the same."""
+    has_login = username is not None or password is not None or password_file is not None
     if not hosts:
-        if tls_ca is not None or username is not None or password is not None:
-            raise rscylla.ConfigError("--to-username, --to-password and --to-tls-ca need a cluster: give --to-host")
-        yield here
-        return
-    there = attrs.evolve(connection, hosts=hosts, tls_ca=tls_ca or connection.tls_ca)
-    if username is not None or password is not None:
-        there = attrs.evolve(there, username=username, password=password)
-    with there.session() as session:
-        yield session
+        if has_login or tls_ca is not None or unchecked:
+            raise rscylla.ConfigError("the --to-... options of a login and of TLS need a cluster: give --to-host")
+        return None
+    other = attrs.evolve(
+        connection,
+        hosts=hosts,
+        tls_ca=tls_ca or connection.tls_ca,
+        tls_no_check_hostname=unchecked or connection.tls_no_check_hostname,
+    )
+    if has_login:
+        other = attrs.evolve(other, username=username, password=password, password_file=password_file)
+    return other
 
 
 def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscylla.Stop, *, as_json: bool) -> None:

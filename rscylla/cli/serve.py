@@ -9,7 +9,7 @@ import typer
 
 import rscylla
 
-from .common import JsonOutput, Password, Username, credentials, number, stopping, told
+from .common import JsonOutput, Password, PasswordFile, Username, credentials, number, stopping, told
 from .output import json_line
 from .standard import write
 
@@ -34,6 +34,7 @@ def serve(
     tablets: Annotated[bool, typer.Option("--tablets", help="New keyspaces use tablets unless they say no.")] = False,
     username: Username = None,
     password: Password = None,
+    password_file: PasswordFile = None,
     tls_cert: Annotated[
         Path | None,
         typer.Option("--tls-cert", metavar="FILE", help="Speak TLS only; PEM file with the nodes' certificate."),
@@ -60,7 +61,7 @@ def serve(
     """
     from rscylla.embedded import EmbeddedScylla, Tls  # it needs packages that other commands do not
 
-    username, password = credentials(username, password)
+    username, password = credentials(username, password, password_file)
     if (tls_cert is None) != (tls_key is None) or (tls_ca is not None and tls_cert is None):
         raise rscylla.ConfigError("--tls-cert and --tls-key go together, and --tls-ca needs both")
     tls = Tls(tls_cert, tls_key, tls_ca) if tls_cert is not None and tls_key is not None else None

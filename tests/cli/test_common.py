@@ -83,6 +83,28 @@ def test_credentials_go_together() -> None:
         credentials(None, "secret")
 
 
+def test_a_password_may_come_from_a_file(tmp_path: Path) -> None:
+    """The file wins: a password on the command line or in the environment may be that of another cluster."""
+    file = tmp_path / "password"
+    file.write_text(" päss word \r\nnot this\n", encoding="utf-8")
+    assert credentials("ann", None, file) == ("ann", " päss word ")
+    assert credentials("ann", "other", file) == ("ann", " päss word ")
+    with pytest.raises(rscylla.ConfigError, match="a password needs a user name"):
+        credentials(None, None, file)
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"), [(None, "cannot be read: No such file"), (b"\n", "no password"), (b"\xff\n", "not UTF-8")]
+)
+def test_password_files_that_hold_none(tmp_path: Path, content: bytes | None, wrong: str) -> None:
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(rscylla.ConfigError, match=wrong) as raised:
+        credentials("ann", None, file)
+    assert str(file) in str(raised.value)
+
+
 _CODES = {
     rscylla.ConfigError: 2,
     rscylla.MissingLag: 2,
@@ -155,7 +177,7 @@ def test_an_interrupted_command_ends_with_130_and_without_a_word() -> None:
 
 
 def test_connections_do_not_show_their_password() -> None:
-    assert "secret" not in repr(common.Connection(["h"], "ann", "secret", Path("ca.pem")))
+    assert "secret" not in repr(common.Connection(["h"], "ann", "secret", tls_ca=Path("ca.pem")))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -115,3 +115,15 @@ def test_an_internal_error_shows_its_traceback(start: Callable[..., Process]) ->
     assert "warning: the embedded Scylla failed on a request (opcode 0x07)" in server.err
     assert "Traceback (most recent call last):" in server.err
     assert "ZeroDivisionError: division by zero" in server.err
+
+
+def test_the_password_of_a_server_is_not_for_ps(start: Callable[..., Process], run: Run, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    server = start("serve", "--port", "0", "--json", "--username", "ann", "--password-file", str(password))
+    ready = json.loads(server.line())
+    with pytest.raises(rscylla.AuthenticationFailed):
+        rscylla.connect([ready["host"]], port=ready["port"], username="ann", password="guessed")
+    line = ["topology", "shop.orders", "--host", f"127.0.0.1:{ready['port']}", "--username", "ann"]
+    assert run(*line, "--password-file", str(password)).code == 4  # logged in; there is no such table
+    assert server.end(signal.SIGTERM) == 0

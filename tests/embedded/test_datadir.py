@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +311,64 @@ def test_a_snapshot_that_cannot_be_made_is_given_up(
         kept.run(f"INSERT INTO t (k, v) VALUES ({i}, 'abc')")
     assert list(tmp_path.glob("snapshot-*.rsc"))
     assert len(kept.reopened().run("SELECT * FROM t")) == 160
+
+
+# ---------------------------------------------------------------- whose it is
+
+
+def modes(directory: Path) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """With which everything that is made without a thought can be read and written by everyone."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "new" / "data")
+    kept.create()
+    kept.durable.close()
+    assert stat.S_IMODE((tmp_path / "new" / "data").stat().st_mode) == 0o700
+    assert modes(tmp_path / "new" / "data") == {0o600}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_directory_that_others_could_read_is_shut(tmp_path: Path) -> None:
+    """An empty one that was made by hand, and one of an earlier version."""
+    directory = tmp_path / "data"
+    directory.mkdir(mode=0o755)
+    for _ in range(2):
+        DataDir(directory).close()
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        directory.chmod(0o750)
+
+
+def test_a_directory_that_is_not_a_servers_keeps_its_mode(tmp_path: Path) -> None:
+    directory = tmp_path / "home"
+    directory.mkdir()
+    directory.chmod(0o755)
+    (directory / "letter").touch()
+    with pytest.raises(DataDirError, match="is not empty"):
+        DataDir(directory)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o755
+
+
+def test_a_directory_of_another_user_is_used_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a volume of a container may be."""
+
+    def refuse(self: Path, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    directory = tmp_path / "data"
+    directory.mkdir(mode=0o755)
+    directory.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    DataDir(directory).close()
+    assert "belongs to another user, and others may read it" in caplog.text

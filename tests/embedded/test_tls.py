@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import ssl
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,3 +179,128 @@ def test_serve_asks_for_both_files(ours: Files) -> None:
     ran = CliRunner().invoke(app, ["serve", "--port", "0", "--tls-cert", str(ours.cert)])
     assert ran.exit_code == 2
     assert "--tls-cert and --tls-key go together" in ran.stderr
+
+
+# ---------------------------------------------------------------- the name in the certificate
+
+
+@pytest.fixture(scope="module")
+def misnamed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedScylla, Path]]:
+    """A node whose certificate names another host than the one it is reached by, and its authority."""
+    directory = tmp_path_factory.mktemp("misnamed")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(directory / "ca.pem")
+    leaf = authority.issue_cert("node.example")
+    leaf.cert_chain_pems[0].write_to_path(directory / "cert.pem")
+    leaf.private_key_pem.write_to_path(directory / "key.pem")
+    with EmbeddedScylla(tls=Tls(directory / "cert.pem", directory / "key.pem")) as server:
+        yield server, directory / "ca.pem"
+
+
+def test_a_certificate_of_another_host_is_refused_unless_told(misnamed: tuple[EmbeddedScylla, Path]) -> None:
+    scylla, ca = misnamed
+    with pytest.raises(rscylla.ConnectionFailed, match=r"does not name that address.*tls_check_hostname=False"):
+        connect(scylla, tls_ca=ca)
+    session = rscylla.connect([f"127.0.0.1:{scylla.port}"], tls_ca=ca, tls_check_hostname=False)
+    assert session.execute(LOCAL).one() == ("local",)
+    session.cluster.shutdown()
+    assert scylla.connect().execute(LOCAL).one() == ("local",)
+
+
+def test_without_tls_there_is_no_name_to_check() -> None:
+    with EmbeddedScylla() as scylla:
+        session = rscylla.connect([f"127.0.0.1:{scylla.port}"], tls_check_hostname=True)
+        session.cluster.shutdown()
+
+
+COMMANDS = [
+    ["tail", "shop.orders", "--lag", "0", "--to-head"],
+    ["topology", "shop.orders"],
+    ["doctor", "shop.orders"],
+    ["replicate", "shop.orders", "shop.copy", "--lag", "0"],
+    ["cursor", "list", "--store", "shop"],
+    ["cursor", "get", "audit", "--store", "shop"],
+    ["cursor", "set", "audit", "oldest", "--store", "shop"],
+    ["cursor", "reset", "audit", "oldest", "--store", "shop", "--reason", "test"],
+    ["cursor", "reshard", "audit", "--from", "1", "--to", "2", "--store", "shop"],
+    ["cursor", "leases", "--store", "shop"],
+    ["deadletter", "list", "--store", "shop"],
+    ["deadletter", "show", "audit", "id", "--store", "shop"],
+    ["deadletter", "replay", "audit", "--all", "--to", "builtins:print", "--store", "shop"],
+    ["deadletter", "discard", "audit", "--all", "--store", "shop", "--reason", "test"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
+def test_each_command_checks_the_name_unless_told(misnamed: tuple[EmbeddedScylla, Path], command: list[str]) -> None:
+    scylla, ca = misnamed
+    line = [*command, "--host", f"127.0.0.1:{scylla.port}", "--tls-ca", str(ca)]
+    ran = CliRunner().invoke(app, line)
+    assert ran.exit_code == 3
+    assert "verify the authority alone with --tls-no-check-hostname" in ran.stderr
+    # Connected: what is wrong now is that there is no such table.
+    assert CliRunner().invoke(app, [*line, "--tls-no-check-hostname"]).exit_code in (0, 4)
+
+
+def test_the_target_of_a_replication_is_checked_too(misnamed: tuple[EmbeddedScylla, Path]) -> None:
+    scylla, ca = misnamed
+    with EmbeddedScylla() as source:
+        line = ["replicate", "shop.orders", "shop.orders", "--lag", "0", "--host", f"127.0.0.1:{source.port}"]
+        line += ["--to-host", f"127.0.0.1:{scylla.port}", "--to-tls-ca", str(ca)]
+        ran = CliRunner().invoke(app, line)
+        assert (ran.exit_code, "does not name that address" in ran.stderr) == (3, True)
+        ran = CliRunner().invoke(app, [*line, "--to-tls-no-check-hostname"])
+        assert (ran.exit_code, "there is no table shop.orders" in ran.stderr) == (4, True)
+
+
+def test_an_unchecked_name_needs_tls() -> None:
+    ran = CliRunner().invoke(app, ["topology", "shop.orders", "--tls-no-check-hostname"])
+    assert ran.exit_code == 2
+    assert "--tls-no-check-hostname needs --tls-ca" in ran.stderr
+
+
+# ---------------------------------------------------------------- what a refused connection says
+
+
+def test_a_plain_client_is_told_of_tls(scylla: EmbeddedScylla) -> None:
+    with pytest.raises(rscylla.ConnectionFailed, match=r"if it speaks TLS, give tls_ca$"):
+        connect(scylla)
+    ran = CliRunner().invoke(app, ["topology", "shop.orders", "--host", f"127.0.0.1:{scylla.port}"])
+    assert ran.stderr.rstrip().endswith("if it speaks TLS, give --tls-ca")
+
+
+def test_a_plain_client_that_gets_a_tls_alert_is_told_of_tls() -> None:
+    """OpenSSL and GnuTLS answer plain text with an alert before they hang up."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with listening.accept()[0] as connected:
+                        connected.recv(1024)
+                        connected.sendall(b"\x15\x03\x03\x00\x02\x02\x46")
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(rscylla.ConnectionFailed, match=r"if it speaks TLS, give tls_ca$"):
+            rscylla.connect([f"127.0.0.1:{listening.getsockname()[1]}"], connect_timeout_s=5)
+
+
+def test_reasons_why_tls_is_refused(
+    scylla: EmbeddedScylla, mutual: EmbeddedScylla, ours: Files, strangers: Files
+) -> None:
+    with pytest.raises(rscylla.ConnectionFailed, match="authority in tls_ca has not signed"):
+        connect(scylla, tls_ca=strangers.ca)
+    with pytest.raises(rscylla.ConnectionFailed, match=r"give tls_cert and tls_key$"):
+        connect(mutual, tls_ca=ours.ca)
+    with pytest.raises(rscylla.ConnectionFailed, match=r"signed the certificate in tls_cert$"):
+        connect(mutual, tls_ca=ours.ca, tls_cert=strangers.client_cert, tls_key=strangers.client_key)
+    with EmbeddedScylla() as plain, pytest.raises(rscylla.ConnectionFailed, match="does not speak TLS on this port"):
+        connect(plain, tls_ca=ours.ca)
+
+
+def test_a_port_that_nobody_listens_on_is_no_matter_of_tls(ours: Files) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        host = f"127.0.0.1:{closed.getsockname()[1]}"
+    for tls in ({}, {"tls_ca": ours.ca}):
+        with pytest.raises(rscylla.ConnectionFailed, match=r"and that Scylla runs$"):
+            rscylla.connect([host], **tls)

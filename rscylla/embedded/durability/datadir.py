@@ -15,6 +15,7 @@ import errno
 import logging
 import os
 import re
+import stat
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
@@ -104,13 +105,14 @@ class DataDir:
         except ImportError as error:
             raise DataDirError("this system has no file locks as data directories need them (flock)") from error
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             names = {entry.name for entry in self.path.iterdir()}
             if names and _LOCK not in names:
                 raise DataDirError(
                     f"{self.path} is not empty and was not made by an embedded server; name a directory of its own"
                 )
-            lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._shut_others_out()
+            lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise DataDirError(f"the data directory {self.path} cannot be used: {error.strerror}") from error
         try:
@@ -129,6 +131,14 @@ class DataDir:
             os.ftruncate(lock, 0)
             os.write(lock, f"{os.getpid()}\n".encode())
         return lock
+
+    def _shut_others_out(self) -> None:
+        """Let nobody but the owner read the directory, whoever made it: tables hold what is nobody else's business."""
+        if stat.S_IMODE(self.path.stat().st_mode) & 0o077:
+            try:
+                self.path.chmod(0o700)
+            except PermissionError:
+                log.warning("the data directory %s belongs to another user, and others may read it", self.path)
 
     def _tidy(self) -> tuple[int, int]:
         """Remove what a crash left behind; return the numbers of the first log that counts and of the last one."""

@@ -63,7 +63,7 @@ class RecordWriter:
         self.count = count
         self._sync = sync
         self._is_broken = False
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(self._fd, size)
         os.lseek(self._fd, size, os.SEEK_SET)
 
