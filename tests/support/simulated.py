@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import attrs
 from chaos import Chaos, ClientClock, WorldClock
+from simulated_schema import SCHEMA_KINDS, Schema
 from wire import WiredScylla
 
 import rscylla
@@ -61,6 +62,7 @@ KINDS = (
     *("write_timeout", "unprepared", "cut_connection", "cut_within_answer", "short_page", "empty_page"),
     *("replayed_write", "held_write", "node_stops", "node_skews", "clock_steps_back", "clock_steps_ahead"),
     *("vnodes", "tablets", "legacy", "sockets", "two_nodes"),
+    *SCHEMA_KINDS,
 )
 """What has to happen at least once over many seeds, by the name under which it is counted."""
 
@@ -106,7 +108,6 @@ class Simulation:
         self.delivered: dict[str, Write] = {}
         self.order: list[Write] = []
         self.fresh = iter(range(1, 1_000_000))
-        self.has_note = False
         self.held_since_us: int | None = None
         self.is_reading = False
         self.world = WorldClock()
@@ -118,6 +119,9 @@ class Simulation:
         self.scylla: EmbeddedScylla
         self.scylla = EmbeddedScylla(1, **options) if sockets else WiredScylla(1 + two, **options)
         self.chaos = Chaos(self.scylla, self.clock, self.dice, with_connections=not sockets)
+        self.schema = Schema(
+            KEYSPACE, TABLE, lambda cql: self.scylla.execute(cql), self.world.now_us, self.dice, self.counts
+        )
         self.counts.update({self.model: 1, "sockets": sockets, "two_nodes": two})
 
     def run(self) -> Counter[str]:
@@ -135,9 +139,9 @@ class Simulation:
             self.clock.before_wait = self._meanwhile
             self.clock.after_wait = self._settle
             steps: list[Callable[[], None]] = [self.write, self.pause, self.consume, self.change_streams, self.reshard]
-            steps += [self.alter, self.chaos.strike, self.kill]
+            steps += [self.alter, self.chaos.strike, self.kill, self.rename_key]
             for _ in range(self.dice.randrange(30, 100)):
-                self.dice.choices(steps, [10, 5, 1.7, 0.5, 0.1, 0.3, 2, 0.3])[0]()
+                self.dice.choices(steps, [10, 5, 1.7, 0.5, 0.1, 0.8, 2, 0.3, 0.03])[0]()
                 self._settle()
             self._finish()
         self.check()
@@ -151,10 +155,7 @@ class Simulation:
         }.get(self.model, "")
         replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
         self.session.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {replication}{option}")
-        self.session.execute(
-            f"CREATE TABLE {TABLE} (pk int, ck int, n int, s text static, PRIMARY KEY (pk, ck)) "
-            "WITH cdc = {'enabled': true}"
-        )
+        self.schema.create()
         if self.model == "tablets":
             self.world.advance(LAG_US / 1e6)  # a late write must not be older than the table's first streams
         self.memory = MemoryCursorStore(clock=self.clock)
@@ -163,9 +164,13 @@ class Simulation:
         self._settle()
 
     def _finish(self) -> None:
+        self.clock.before_wait = lambda: None
+        self._read_all()
+
+    def _read_all(self) -> None:
+        """Let everything mend, and all consumers read to the head when it has passed what was written."""
         self._deliver_held()
         self.chaos.mend()
-        self.clock.before_wait = lambda: None
         self._settle()
         self.world.advance(LAG_US / 1e6 + 1)
         for index in range(self.slices):
@@ -219,21 +224,26 @@ class Simulation:
         pk, n = dice.randrange(PARTITIONS), next(self.fresh)
         kind = dice.choice(["insert"] * 5 + ["update"] * 3 + ["static", "row", "range", "partition", "batch"])
         says = [f"{kind} {n}"]
-        texts = {
-            "insert": f"INSERT INTO {TABLE} (pk, ck, n) VALUES (?, ?, ?) USING TIMESTAMP ?",
-            "update": f"UPDATE {TABLE} USING TIMESTAMP ? SET n = ? WHERE pk = ? AND ck = ?",
-            "static": f"UPDATE {TABLE} USING TIMESTAMP ? SET s = ? WHERE pk = ?",
-            "row": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE pk = ? AND ck = ?",
-            "range": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE pk = ? AND ck >= ? AND ck < ?",
-            "partition": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE pk = ?",
-            "note": f"INSERT INTO {TABLE} (pk, ck, n, note) VALUES (?, ?, ?, ?) USING TIMESTAMP ?",
-        }
+        p, c = self.schema.pk, self.schema.ck
         if kind == "batch":
             rows = [next(self.fresh) for _ in range(dice.randrange(2, 6))]
             says = [f"insert {r}" for r in rows]
-            inserts = "".join(f"INSERT INTO {TABLE} (pk, ck, n) VALUES ({pk}, {r}, {r}); " for r in rows)
+            more = [(r, *self.schema.insert(r, time_us)) for r in rows]
+            inserts = "".join(
+                f"INSERT INTO {TABLE} ({p}, {c}, n{cs}) VALUES ({pk}, {r}, {r}{vs}); " for r, cs, vs in more
+            )
             self._accept(f"BEGIN BATCH USING TIMESTAMP {time_us} {inserts} APPLY BATCH", (), time_us, pk, says)
             return
+        columns, more_values = self.schema.insert(n, time_us) if kind == "insert" else ("", "")
+        edits = self.schema.update(n, time_us) if kind == "update" else ""
+        texts = {
+            "insert": f"INSERT INTO {TABLE} ({p}, {c}, n{columns}) VALUES (?, ?, ?{more_values}) USING TIMESTAMP ?",
+            "update": f"UPDATE {TABLE} USING TIMESTAMP ? SET n = ?{edits} WHERE {p} = ? AND {c} = ?",
+            "static": f"UPDATE {TABLE} USING TIMESTAMP ? SET s = ? WHERE {p} = ?",
+            "row": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE {p} = ? AND {c} = ?",
+            "range": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE {p} = ? AND {c} >= ? AND {c} < ?",
+            "partition": f"DELETE FROM {TABLE} USING TIMESTAMP ? WHERE {p} = ?",
+        }
         values: dict[str, tuple[Any, ...]] = {
             "insert": (pk, n, n, time_us),
             "update": (time_us, n, pk, n),
@@ -241,12 +251,9 @@ class Simulation:
             "row": (time_us, pk, n),
             "range": (time_us, pk, n, n + 5),
             "partition": (time_us, pk),
-            "note": (pk, n, n, n, time_us),
         }
         if kind == "partition":
             says = ["partition"]
-        if kind == "insert" and self.has_note:
-            kind = "note"
         self._accept(texts[kind], values[kind], time_us, pk, says)
 
     def _accept(self, cql: str, values: tuple[Any, ...], time_us: int, pk: int, says: list[str]) -> None:
@@ -266,17 +273,14 @@ class Simulation:
             self.held_since_us = time_us if self.held_since_us is None else min(self.held_since_us, time_us)
 
     def alter(self) -> None:
-        """Add a column, or drop it; the next time it comes again."""
+        """Change the schema, also while it is read."""
         self._deliver_held()
-        change = "DROP note" if self.has_note else "ADD note int"
-        try:
-            self.scylla.execute(f"ALTER TABLE {TABLE} {change}")
-        except CqlError as e:
-            if "dropped too recently" not in str(e):
-                raise
-            return
-        self.has_note = not self.has_note
-        self.counts["alters"] += 1
+        self.schema.alter()
+
+    def rename_key(self) -> None:
+        """Rename a column of the key after all was read: the log does not tell the keys from before."""
+        self._read_all()
+        self.schema.rename_key()
 
     # ------------------------------------------------------------ streams
 
@@ -474,9 +478,8 @@ class Simulation:
 
     def _note(self, event: Any) -> None:
         """Keep what an event says. Seen again, it must say the same."""
-        values = event.change.values
-        write = Write(event.timestamp_us, event.key["pk"], said(event))
-        assert values.get("note") in (None, values.get("n")), f"{write} has another row's note"
+        write = Write(event.timestamp_us, next(iter(event.key.values())), said(event))
+        self.schema.check(event.change, event.change.values.get("n"))
         if event.id in self.delivered:
             self.counts["duplicates"] += 1
             assert self.delivered[event.id] == write, f"{event.id} was {self.delivered[event.id]} and is {write}"
@@ -544,12 +547,14 @@ def said(event: Any) -> str:
     if operation == rscylla.Operation.UPDATE:
         return f"static {change.values['s']}" if "s" in change.values else f"update {change.values['n']}"
     if operation == rscylla.Operation.ROW_DELETE:
-        return f"row {change.key['ck']}"
+        _, ck = change.key.values()
+        return f"row {ck}"
     if operation == rscylla.Operation.PARTITION_DELETE:
         return "partition"
     assert change.range is not None
     start, end = change.range
     assert start is not None
     assert end is not None
-    assert (start.inclusive, end.inclusive, end.key["ck"]) == (True, False, start.key["ck"] + 5)
-    return f"range {start.key['ck']}"
+    ((ck, first),) = start.key.items()
+    assert (start.inclusive, end.inclusive, end.key) == (True, False, {ck: first + 5})
+    return f"range {first}"
