@@ -19,7 +19,7 @@ from rscylla.cdc.changes import Change
 from rscylla.cdc.columns import ColumnChange, ColumnState
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
-from rscylla.cdc.rows import Layout, LogRows
+from rscylla.cdc.rows import Layout, LogRows, _larger
 from rscylla.cdc.topology import BaseColumn, TableInfo
 from rscylla.errors import EventTypeError, HeadReached
 from rscylla.event import Operation
@@ -360,3 +360,69 @@ def test_errors_of_event_type_are_named(function: Any, said: str) -> None:
     if said == "ValueError":
         assert isinstance(told.value.__cause__, ValueError)
     assert event.operation == Operation.UPDATE
+
+
+# ---------------------------------------------------------------- lists in order
+
+
+def timeuuid(ticks: int, low: int) -> uuid.UUID:
+    head = ((ticks & 0xFFFFFFFF) << 96) | ((ticks >> 32 & 0xFFFF) << 80) | ((ticks >> 48 | 0x1000) << 64)
+    return uuid.UUID(int=head | low)
+
+
+@given(st.permutations(range(5)))
+def test_elements_of_a_list_lie_in_the_order_of_their_ids_and_not_of_their_bytes(order: list[int]) -> None:
+    """By time first, whose low bits come first in the bytes; of one time by the low half as signed bytes."""
+    ids = [
+        timeuuid(0x0000_0000_FFFF_FFFF, 0x80 << 56),
+        timeuuid(0x0000_0001_0000_0001, 0x80 << 56),
+        timeuuid(0x0000_0001_0000_0001, 0x01 << 56),
+        timeuuid(0x0001_0000_0000_0000, 0xFF << 56),
+        timeuuid(0x0001_0000_0000_0000, 0x7F << 56),
+    ]
+    at = order[0]
+    old = {ids[i]: i for i in order[1:]}
+    change = ColumnChange("l", "list", ColumnState.EDITED, added={ids[at]: at})
+    assert list(change.apply(old).items()) == list(zip(ids, range(5), strict=True))
+    removed = ColumnChange("l", "list", ColumnState.EDITED, removed={ids[at]})
+    assert list(removed.apply({ids[i]: i for i in order}).values()) == [i for i in range(5) if i != at]
+
+
+# ---------------------------------------------------------------- types of one record
+
+
+def typed(name: str, fields: str = "", args: tuple[pages.Type, ...] = ()) -> pages.Type:
+    return pages.Type(name, name, bytes, args, tuple(fields.split()))
+
+
+def test_the_larger_form_of_a_type_reads_both() -> None:
+    text, whole = typed("text"), typed("int")
+    small, large = typed("udt", "a", (text,)), typed("udt", "a b", (text, whole))
+    renamed = typed("udt", "x", (text,))
+    for wrap in (lambda t: t, lambda t: typed("list", args=(t,)), lambda t: typed("map", args=(whole, t))):
+        assert _larger(wrap(small), wrap(large)) == _larger(wrap(large), wrap(small)) == wrap(large)
+        assert _larger(wrap(small), wrap(renamed)) == wrap(small)
+        assert _larger(wrap(renamed), wrap(large)) == wrap(large)
+        assert _larger(wrap(small), typed("udt", "a b", (whole, whole))) is None
+    nested = typed("udt", "a b", (small, text)), typed("udt", "a", (large,))
+    assert _larger(*nested) == _larger(*nested[::-1]) == typed("udt", "a b", (large, text))
+    assert _larger(typed("tuple", args=(text,)), typed("tuple", args=(text, whole))) is None
+    assert _larger(text, whole) is None
+    assert _larger(typed("set", args=(text,)), typed("list", args=(text,))) is None
+
+
+@given(st.permutations([0, 1, 2]))
+def test_a_column_that_came_again_with_another_type_in_a_record_is_read_by_the_type_it_had(order: list[int]) -> None:
+    as_text = tuple(("v", "regular", "text") if c[0] == "v" else c for c in BASE)
+    pages_ = [
+        (layout_of(BASE), {"v": 1, "w": b"one"}),
+        (layout_of(as_text), {"w": b"two"}),
+        (layout_of(BASE), {"v": 3}),
+    ]
+    rows = LogRows()
+    for at in order:
+        layout, values = pages_[at]
+        own = cells({"ck": at, "cdc$batch_seq_no": at, **values}, layout.columns)
+        rows.add(Page(layout.columns, body_of([own]), 0, None), layout)
+    rows.sort()
+    assert [e.change.values for e in changes_of(rows, Context(0))] == [{"v": 1, "w": "one"}, {"w": "two"}, {"v": 3}]
