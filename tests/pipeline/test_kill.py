@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -131,3 +132,29 @@ def test_kill_9_loses_nothing(
                 by_process.setdefault(process, []).append(int(number))
         assert all(numbers == sorted(numbers) for numbers in by_process.values())
     print(f"kills {kills}, written {writer.written}, duplicates {duplicates}")
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "options", [(), ("--buffered", "50"), ("--workers", "4")], ids=["plain", "buffered", "workers"]
+)
+def test_an_event_that_kills_its_process_is_put_aside(
+    scylla: EmbeddedScylla, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    out = tmp_path / "delivered"
+    session = scylla.connect()
+    session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, n int) WITH cdc = {'enabled': true}")
+    for n in range(20):
+        session.execute("INSERT INTO shop.orders (id, n) VALUES (%s, %s)", (n, n))
+    codes = []
+    while len(codes) < 10 and (not codes or codes[-1]):
+        with start(scylla, out, "--to-head", "--deadly", "7", *options) as consumer:
+            consumer.communicate(timeout=100)
+            codes.append(consumer.returncode)
+    assert codes == [-signal.SIGKILL] * (len(codes) - 1) + [0]
+    assert 4 <= len(codes) - 1 <= 5, "retries are 3; a death may be another event's where several are at hand"
+    delivered = Counter(int(number) for _, _, number, _ in read(out))
+    assert sorted(delivered) == [n for n in range(20) if n != 7]
+    [letter] = ScyllaDeadLetters(session, "shop").list_letters("kill")
+    assert (letter.event.foreign_id, letter.error) == ('{"id":7}', "rscylla.errors.ProcessDied")

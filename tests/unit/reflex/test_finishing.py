@@ -201,6 +201,36 @@ def test_what_another_thread_commits_is_waited_for() -> None:
     other.join(LONG_S)
 
 
+def test_the_end_waits_for_a_cursor_that_is_being_saved() -> None:
+    """Else a later run could read the cursor before it, and this one would save it behind that one's back."""
+    saving, let = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    class Slow(FakeCursorStore):
+        def set_cursor(self, consumer: str, cursor: str) -> None:
+            saving.set()
+            assert let.wait(LONG_S)
+            order.append("saved")
+            super().set_cursor(consumer, cursor)
+
+    class Watched(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            let.set()  # only who waits for the save lets it go on
+            return super().wait(timeout)
+
+    prefix = Prefix(Scope(NAME, store := Slow(), ManualClock(), NO_FATE, Stop(), moved=lambda: None))
+    prefix._changed = Watched()
+    other = threading.Thread(target=prefix.done, args=(prefix.add(events(1)[0]),))
+    other.start()
+    assert saving.wait(LONG_S)
+    prefix.close()
+    order.append("closed")
+    let.set()
+    other.join(LONG_S)
+    assert order == ["saved", "closed"]
+    assert store.durable == {NAME: "e1"}
+
+
 def test_after_the_end_nothing_is_committed() -> None:
     scope = Scope(NAME, store := FakeCursorStore(), ManualClock(), NO_FATE, Stop(), moved=lambda: None)
     prefix = Prefix(scope)

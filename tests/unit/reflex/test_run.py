@@ -30,7 +30,7 @@ from rscylla.errors import (
 from rscylla.event import Event, Progress, SimpleEvent
 from rscylla.options import StreamFromHead, StreamLag, StreamToHead, StreamUntil
 from rscylla.reflex import Fate as RealFate
-from rscylla.reflex import Spec, run
+from rscylla.reflex import Spec, concurrent, run
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
 
 NAME = "recording"
@@ -421,6 +421,30 @@ def test_stop_is_looked_at_even_if_the_stream_does_not() -> None:
     with pytest.raises(Stopped):
         run(spec(diary, diary, diary), stop=stop)
     assert diary.lines[-5:] == ["recv", "set_cursor e1", "stop", "close", "flush"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "committing"])
+def test_an_event_that_comes_with_the_stop_is_not_begun(kind: str) -> None:
+    """The stop is set while the stream is on its way with an event."""
+    ends, store, inner = Stop(), FakeCursorStore(), RecordingConsumer()
+    stream = FakeStream(events(2))
+
+    def opened(after: str, *options: Any, stop: Stop | None = None) -> Any:
+        client = stream(after, *options, stop=stop)
+        recv = client.recv
+
+        def ending() -> Any:
+            item = recv()
+            ends.set()
+            return item
+
+        client.recv = ending  # type: ignore[method-assign]
+        return client
+
+    consumer: Any = concurrent(inner) if kind == "committing" else inner
+    with pytest.raises(Stopped):
+        run(spec(opened, store, consumer), stop=ends)
+    assert (inner.seen, store.durable, stream.closed) == ([], {}, 1)
 
 
 def test_stop_ends_a_stream_that_waits() -> None:
