@@ -6,6 +6,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import attrs
@@ -74,6 +75,52 @@ class _Lazy(Generic[T]):
         return value
 
 
+class _Kept(Generic[T]):
+    """A property that is worked out once, and handed out as a copy: what is done to it stays with whoever does it.
+
+    An event goes through filters, attempts, retries and dead letters, and each of them gets what the log says.
+    """
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_kept_{name}"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        if instance is None:
+            return cast("T", self)
+        known = instance.__dict__
+        if self._name not in known:
+            known[self._name] = self._work(instance)
+        return cast("T", _copied(known[self._name]))
+
+
+def _copied(value: Any) -> Any:
+    """Return *value* with containers of its own. Keys of dicts and elements of sets cannot be changed anyway."""
+    kind = type(value)
+    if kind is dict:
+        return {name: one if type(one) in _SCALARS else _copied(one) for name, one in value.items()}
+    if kind is list:
+        return [one if type(one) in _SCALARS else _copied(one) for one in value]
+    if kind is set:
+        return set(value)
+    if kind is tuple:
+        return tuple([_copied(one) for one in value])
+    if kind is KeyRange:
+        return KeyRange(*map(_copied, value))
+    if kind is Bound:
+        return Bound(_copied(value.key), value.inclusive)
+    if kind is ColumnChange and not (type(value.value) in _SCALARS and value.added is None and value.removed is None):
+        parts = {"value": _copied(value.value), "added": _copied(value.added), "removed": _copied(value.removed)}
+        return attrs.evolve(value, **parts)
+    return value
+
+
+_SCALARS = frozenset((type(None), bool, int, float, str, bytes, Decimal, uuid.UUID, datetime))
+
+
 @attrs.frozen
 class Bound:
     """An end of a deleted range: the clustering columns it names, by name; none at all means unbounded."""
@@ -94,7 +141,10 @@ class KeyRange(NamedTuple):
 
 @attrs.frozen(eq=False, slots=False)
 class Change:
-    """What one write did to one row, or to a range of rows. Immutable; values are decoded when asked for.
+    """What one write did to one row, or to a range of rows. Values are decoded when asked for.
+
+    Immutable: each access gives dicts, lists and sets of its own, so that changing one changes nothing here. Where
+    many columns are looked at, ask once: ``after = change.after``.
 
     Values are as the table in ``rscylla.cdc.rows`` tells, columns as that in ``rscylla.cdc.columns``.
     """
@@ -112,7 +162,7 @@ class Change:
     def operation(self) -> Operation:
         return _OPERATIONS[self._cells[self._layout.operation]]
 
-    @_Lazy
+    @_Kept
     def key(self) -> Mapping[str, Any]:
         """The primary key by column; of a range delete the partition key. Parts that the change lacks are absent."""
         key = self._layout.key_of(self._cells)
@@ -120,7 +170,7 @@ class Change:
             return {c.name: key[c.name] for c in self._layout.table.partition_key if c.name in key}
         return key
 
-    @_Lazy
+    @_Kept
     def before(self) -> Mapping[str, Any] | None:
         """The preimage by column, keys left out; None when the table logs none or the row did not exist.
 
@@ -130,7 +180,7 @@ class Change:
         image = self._cells if self.operation == Operation.PREIMAGE else self._preimage
         return None if image is None else self._image(image, whole=False)
 
-    @_Lazy
+    @_Kept
     def after(self) -> Mapping[str, Any] | None:
         """The postimage by column if there is one; else, for inserts and updates, what is then known of the row.
 
@@ -155,7 +205,7 @@ class Change:
                 known[column.name] = None
         return known
 
-    @_Lazy
+    @_Kept
     def columns(self) -> Mapping[str, ColumnChange]:
         """By name, what the change did to each column that it touched; of images and deletes of rows nothing."""
         if self._cells[self._layout.operation] in _IMAGES:
@@ -177,7 +227,7 @@ class Change:
                 return untouched(column)
         raise KeyError(f"{self._layout.table.full_name} has no column {name!r} outside of its primary key")
 
-    @_Lazy
+    @_Kept
     def values(self) -> Mapping[str, Any]:
         """What this change wrote, by column: whole values; of a collection the elements it added or replaced."""
         return {c.name: value for c in self._layout.values if (value := c.value_in(self._cells)) is not None}
@@ -187,7 +237,7 @@ class Change:
         """The columns that were set to null; a collection that was overwritten is here and in ``values``."""
         return frozenset(c.name for c in self._layout.values if c.marked_in(self._cells))
 
-    @_Lazy
+    @_Kept
     def deleted_elements(self) -> Mapping[str, Any]:
         """By collection column, what was removed from it: set elements, map keys, list cells or UDT field numbers."""
         found = {}
@@ -197,7 +247,7 @@ class Change:
                 found[column.name] = column.decode_elements(raw)
         return found
 
-    @_Lazy
+    @_Kept
     def range(self) -> KeyRange | None:
         """The two ends of a deleted range, in clustering order; None for other changes."""
         if self.operation in _BOUND_INCLUSIVE:

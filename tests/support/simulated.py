@@ -26,6 +26,7 @@ import attrs
 from chaos import Chaos, ClientClock, WorldClock
 from simulated_schema import SCHEMA_KINDS, Schema
 from wire import WiredScylla
+from wrecking import wreck_event
 
 import rscylla
 from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore, reshard_cursors
@@ -56,6 +57,7 @@ KINDS = (
         "failed_runs",
         "restarts",
         "followed_head",
+        "wrecked",
     ),
     *("generations", "splits", "merges", "upgrades", "joins", "leaves", "reshards", "alters", "writes_while_reading"),
     *("unavailable", "read_timeout", "read_failure", "overloaded", "bootstrapping", "rate_limit", "server_error"),
@@ -462,6 +464,7 @@ class Simulation:
         self.counts["events"] += 1
         try:
             self._note(event)
+            self._wreck(event)
         except AssertionError as e:
             self.violations.append(e)
             raise
@@ -486,6 +489,13 @@ class Simulation:
         else:
             self.delivered[event.id] = write
             self.order.append(write)
+
+    def _wreck(self, event: Any) -> None:
+        """Change whatever the event hands out, as a consumer may; it says the same to the next one."""
+        before = said(event), event.foreign_id, event.metadata
+        wreck_event(event)
+        assert (said(event), event.foreign_id, event.metadata) == before, f"{event.id} can be changed"
+        self.counts["wrecked"] += 1
 
     def check(self) -> None:
         """Everything was delivered, as often as it was logged, and in order within each partition."""
