@@ -43,7 +43,7 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Change data capture for ScyllaDB: watch a table's changes, look after cursors, try it all on a local server."""
+    """Change data capture for ScyllaDB: watch the changes of a table, manage cursors, try it all on a local server."""
 
 
 app.command("demo")(demo.demo)

@@ -36,7 +36,7 @@ from .standard import write
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Look after the saved cursors of consumers.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Manage the saved cursors of consumers.", no_args_is_help=True, rich_markup_mode=None)
 
 Keyspace = Annotated[
     str | None, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")
@@ -49,7 +49,8 @@ Cursor = Annotated[
     str, typer.Argument(metavar="CURSOR", help="A cursor, 'oldest', or with --of a time such as 2026-11-21T10:00:00Z.")
 ]
 Of = Annotated[
-    str | None, typer.Option("--of", metavar="KS.TABLE", help="Table that the consumer reads; makes a time a cursor.")
+    str | None,
+    typer.Option("--of", metavar="KS.TABLE", help="Table that the consumer reads; needed if CURSOR is a time."),
 ]
 
 
@@ -164,7 +165,7 @@ def set_(
 def reset(
     consumer: ConsumerName,
     cursor: Cursor,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursor.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded with the cursor.")],
     store: Keyspace = None,
     factory: StoreFactory = None,
     table_name: Table = DEFAULT_TABLE,
@@ -173,7 +174,7 @@ def reset(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Set a cursor whatever is saved, also backwards. A consumer at work notices, and goes on from the new cursor."""
+    """Set a cursor whatever is saved, also backwards. A running consumer notices and continues from the new cursor."""
     with _opened(connection, store, table_name, factory, of=of) as (
         session,
         cursors,
@@ -189,13 +190,13 @@ def reshard(
     consumer: ConsumerName,
     old: Annotated[
         int,
-        typer.Option("--from", parser=count, metavar="N", help="How many slices it had; 1 for a whole one."),
+        typer.Option("--from", parser=count, metavar="N", help="Number of slices so far; 1 for an undivided consumer."),
     ],
-    new: Annotated[int, typer.Option("--to", parser=count, metavar="M", help="How many slices it is to have.")],
+    new: Annotated[int, typer.Option("--to", parser=count, metavar="M", help="New number of slices.")],
     store: Keyspace = None,
     factory: StoreFactory = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the cursors.")] = "",
-    rewind: Annotated[bool, typer.Option("--rewind", help="Also set cursors back that are ahead already.")] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded with the cursors.")] = "",
+    rewind: Annotated[bool, typer.Option("--rewind", help="Also move cursors back that are ahead already.")] = False,
     table_name: Table = DEFAULT_TABLE,
     *,
     connection: Connection,
@@ -203,7 +204,7 @@ def reshard(
 ) -> None:
     """Set the cursors for another number of slices, each at the lowest of the old slices it takes over.
 
-    Stop all processes of the consumer first. Nothing is lost; changes that faster slices had done come again.
+    Stop all processes of the consumer first. No change is lost; those that faster slices had handled are repeated.
     """
     with _opened(connection, store, table_name, factory) as (_, cursors):
         moved = reshard_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
@@ -224,7 +225,7 @@ def leases(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show who holds which lease, since when, and for how long unless it is renewed."""
+    """Show the holder of each lease, since when, and when it expires unless renewed."""
     with connection.session() as session:
         records = list_leases(session, store, table_name)
     if as_json:
@@ -248,7 +249,7 @@ def leases(
 def schema(
     store: RequiredKeyspace,
     table_name: Annotated[str | None, typer.Option("--table", metavar="NAME", help="Name of the table.")] = None,
-    of_leases: Annotated[bool, typer.Option("--leases", help="That of the leases.")] = False,
+    of_leases: Annotated[bool, typer.Option("--leases", help="Print the statement of the lease table.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Print the statement that creates the cursor table, for those who may not create tables. Does not connect."""

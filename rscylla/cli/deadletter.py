@@ -28,7 +28,7 @@ from .standard import say, write
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Look after dead letters: events that consumers could not handle.", no_args_is_help=True, rich_markup_mode=None
+    help="Manage dead letters: events that consumers could not handle.", no_args_is_help=True, rich_markup_mode=None
 )
 
 STATUSES = ("dead", "replayed", "discarded", "all")
@@ -39,8 +39,8 @@ ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of t
 EventIds = Annotated[
     list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="Events; see `rscylla deadletter list`.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All letters of the consumer that are dead, by time of the event.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the letter.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters of the consumer, by time of the event.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded with the letter.")]
 
 
 @contextmanager
@@ -54,15 +54,15 @@ def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[
 @connecting
 def list_(
     store: Keyspace,
-    consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="Only the letters of this one.")] = None,
-    status: Annotated[str, typer.Option("--status", metavar="|".join(STATUSES), help="Which of them.")] = "dead",
-    count: Annotated[bool, typer.Option("--count", help="Only how many are dead, by consumer.")] = False,
+    consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="Only letters of this consumer.")] = None,
+    status: Annotated[str, typer.Option("--status", metavar="|".join(STATUSES), help="Which letters.")] = "dead",
+    count: Annotated[bool, typer.Option("--count", help="Show only the number of dead letters by consumer.")] = False,
     table_name: Table = DEFAULT_LETTER_TABLE,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """List letters by consumer and time of the event, those that nothing was decided about unless told."""
+    """List letters by consumer and time of the event; by default those that nothing was decided about."""
     if status not in STATUSES:
         raise rscylla.ConfigError(f"--status {status}: give one of {', '.join(STATUSES)}")
     with _opened(connection, store, table_name) as (_, letters):
@@ -90,7 +90,7 @@ def show(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show all of one letter: the event with its values, the last error with its traceback, and what was done."""
+    """Show one letter: the event with its values, the last error with its traceback, and what was decided."""
     with _opened(connection, store, table_name) as (_, letters):
         letter = _find(letters, consumer, event_id)
     event = letter.event
@@ -135,7 +135,7 @@ def replay(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Hand events to a function once more. Those it handles become replayed; others stay dead, with the new error."""
+    """Pass events to a function again. Those it handles become replayed; others stay dead, with the new error."""
     handle = _load(to)
     with _opened(connection, store, table_name) as (
         session,
@@ -171,7 +171,7 @@ def discard(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Decide that events are not to be handled. They stay, with the reason, and are no longer dead."""
+    """Mark events as not to be handled. Their letters stay, with the reason, and are no longer dead."""
     with _opened(connection, store, table_name) as (_, letters):
         for letter in _chosen(letters, consumer, event_ids or [], everything=everything):
             letters.resolve_letter(letter, "discarded", reason=reason)

@@ -36,19 +36,21 @@ def demo(
     seed: Annotated[
         int | None,
         typer.Option(
-            parser=number(int, least=0), metavar="S", help="Repeats the writes and the mishaps; random unless given."
+            parser=number(int, least=0),
+            metavar="S",
+            help="Repeat the writes and failures of this seed. Default: random.",
         ),
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Show Spark keep a table up to date instead; needs rscylla[spark].")
+        bool, typer.Option("--spark", help="Show Spark keeping a table up to date instead; needs rscylla[spark].")
     ] = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show that nothing is lost while a consumer keeps dying.
+    """Show that no change is lost while a consumer keeps crashing.
 
     Starts an embedded Scylla, writes to a table of orders, and reads its CDC log with a consumer that fails now and
-    then (fate), and crashes without saving its cursor. Half-way a node joins, which starts a new CDC generation. The
-    exit code is 0 only if every change was delivered, and those of each order in order.
+    then (fate) and crashes without saving its cursor. Half-way a node joins, which starts a new CDC generation. The
+    exit code is 0 only if every change was delivered, and the changes of each order in sequence.
     """
     if spark:
         from .demo_spark import demo_spark

@@ -34,17 +34,17 @@ def doctor(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
     lag: Annotated[
         float | None,
-        typer.Option("--lag", parser=seconds, metavar="SECONDS", help="The lag that the table is read with."),
+        typer.Option("--lag", parser=seconds, metavar="SECONDS", help="Lag that the table is read with."),
     ] = None,
     reads: Annotated[
-        str, typer.Option("--consistency", metavar="LEVEL", help="Level at which the log is read.")
+        str, typer.Option("--consistency", metavar="LEVEL", help="Consistency level of reads of the log.")
     ] = "QUORUM",
-    writes: Annotated[str, typer.Option("--writes", metavar="LEVEL", help="Level of the writes.")] = "QUORUM",
+    writes: Annotated[str, typer.Option("--writes", metavar="LEVEL", help="Consistency level of writes.")] = "QUORUM",
     consumer: Annotated[
-        str | None, typer.Option("--consumer", metavar="NAME", help="Look at this consumer's cursor too.")
+        str | None, typer.Option("--consumer", metavar="NAME", help="Also check the cursor of this consumer.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table; can it be used?")
+        str | None, typer.Option("--store", metavar="KEYSPACE", help="Also check the cursor table in this keyspace.")
     ] = None,
     store_table: Annotated[
         str, typer.Option("--store-table", metavar="NAME", help="Name of the cursor table.")
@@ -53,9 +53,9 @@ def doctor(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Examine a table, its CDC log and the cluster; say what is wrong and what to do. Changes nothing.
+    """Check a table, its CDC log and the cluster; report what is wrong and what to do. Changes nothing.
 
-    Ends with code 4 if something is an error, warnings are not.
+    The exit code is 4 if there is an error, and 0 if there are only warnings.
     """
     parsed = parse_table(name)
     if consumer is not None and store is None:

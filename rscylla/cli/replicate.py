@@ -79,60 +79,73 @@ class _Job:
 @told
 @connecting
 def replicate(
-    name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The table whose changes are copied.")],
-    to: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The table that they are made in.")],
+    name: Annotated[str, typer.Argument(metavar="SOURCE", help="The table to copy from, as KS.TABLE.")],
+    to: Annotated[str, typer.Argument(metavar="TARGET", help="The table to copy to, as KS.TABLE.")],
     lag: Annotated[
         float | None,
         typer.Option(
             parser=seconds,
             metavar="SECONDS",
-            help="Age a change must have to be copied. Required; 30 or more is safe.",
+            help="Required: copy a change once it is this old; 30 or more is safe.",
         ),
     ] = None,
     to_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST[:PORT]", help="A node of the target's cluster, if that is another one; repeat."),
+        typer.Option(
+            metavar="HOST[:PORT]", help="A node of the target's cluster, if that is another one; repeat for more."
+        ),
     ] = None,
     to_username: Annotated[
         str | None,
-        typer.Option(envvar="RSCYLLA_TO_USERNAME", show_default=False, help="User there; the same unless given."),
+        typer.Option(
+            envvar="RSCYLLA_TO_USERNAME", show_default=False, help="User at the target. Default: as at the source."
+        ),
     ] = None,
     to_password: Annotated[
         str | None,
-        typer.Option(envvar="RSCYLLA_TO_PASSWORD", show_default=False, help="Its password; as --password."),
+        typer.Option(envvar="RSCYLLA_TO_PASSWORD", show_default=False, help="Password of that user; see --password."),
     ] = None,
     to_password_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File whose first line is its password.")
+        Path | None, typer.Option(metavar="FILE", help="File whose first line is that password.")
     ] = None,
     to_tls_ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM file of the authority there; the same unless given.")
+        Path | None,
+        typer.Option(metavar="FILE", help="PEM file of the authority at the target. Default: as at the source."),
     ] = None,
     to_tls_no_check_hostname: Annotated[
         bool, typer.Option("--to-tls-no-check-hostname", help="As --tls-no-check-hostname, for the target alone.")
     ] = False,
     consumer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the cursor; made of both tables' names unless given."),
+        typer.Option(metavar="NAME", help="Name of the cursor. Default: made of the names of both tables."),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table; the target's unless given.")
+        str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table. Default: the target's.")
     ] = None,
     factory: StoreFactory = None,
     store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
     create: Annotated[
-        bool, typer.Option("--create", help="Create the target table and the cursor table if need be.")
+        bool, typer.Option("--create", help="Create the target table and the cursor table if they do not exist.")
     ] = False,
-    from_: Annotated[Start, typer.Option("--from", help="Where to start the first time.")] = Start.OLDEST,
-    to_head: Annotated[bool, typer.Option("--to-head", help="End when all up to now was copied.")] = False,
+    from_: Annotated[Start, typer.Option("--from", help="Where to start if there is no cursor yet.")] = Start.OLDEST,
+    to_head: Annotated[bool, typer.Option("--to-head", help="End when everything up to now was copied.")] = False,
     on_expired: Annotated[
-        OnExpired, typer.Option(help="With a cursor older than the log: raise an error, or go on at the oldest.")
+        OnExpired,
+        typer.Option(help="If the cursor is older than the log: end with an error, or continue at the oldest row."),
     ] = OnExpired.RAISE,
-    workers: Annotated[int, typer.Option(parser=count, metavar="N", help="Partitions written to at a time.")] = 16,
+    workers: Annotated[
+        int, typer.Option(parser=count, metavar="N", help="Number of partitions to write to at a time.")
+    ] = 16,
     ttl: Annotated[
-        Ttl, typer.Option(help="A copy expires so long after it was made, or about when the original does.")
+        Ttl,
+        typer.Option(
+            help="original: a copy gets the TTL of the original. remaining: it expires when the original does."
+        ),
     ] = Ttl.ORIGINAL,
-    verify_: Annotated[bool, typer.Option("--verify", help="Copy nothing, compare the two tables.")] = False,
-    limit: Annotated[int, typer.Option(parser=count, metavar="N", help="Differing rows that --verify shows.")] = 20,
+    verify_: Annotated[bool, typer.Option("--verify", help="Copy nothing and compare the two tables.")] = False,
+    limit: Annotated[
+        int, typer.Option(parser=count, metavar="N", help="Number of differing rows that --verify shows.")
+    ] = 20,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
@@ -239,7 +252,7 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
             if as_json:
                 write(json_line({"applied": replicator.applied, "cursor": saved}))
             else:
-                say(f"{replicator.applied} changes applied; call it again to continue, the cursor is {job.name!r}")
+                say(f"{replicator.applied} changes applied; run it again to continue from cursor {job.name!r}")
 
 
 def _saved(cursors: BufferedCursorStore, name: str) -> str | None:

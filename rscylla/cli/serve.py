@@ -31,33 +31,40 @@ def serve(
     vnodes: Annotated[
         int, typer.Option(parser=number(int, least=1, most=1024), metavar="N", help="Tokens (vnodes) of each node.")
     ] = 8,
-    tablets: Annotated[bool, typer.Option("--tablets", help="New keyspaces use tablets unless they say no.")] = False,
+    tablets: Annotated[
+        bool, typer.Option("--tablets", help="New keyspaces use tablets unless they say otherwise.")
+    ] = False,
     username: Username = None,
     password: Password = None,
     password_file: PasswordFile = None,
     tls_cert: Annotated[
         Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="Speak TLS only; PEM file with the nodes' certificate."),
+        typer.Option("--tls-cert", metavar="FILE", help="Accept TLS only; PEM file of the nodes' certificate."),
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM file of its key.")] = None,
     tls_ca: Annotated[
         Path | None,
-        typer.Option("--tls-ca", metavar="FILE", help="Ask clients for a certificate that this authority signed."),
+        typer.Option(
+            "--tls-ca", metavar="FILE", help="Clients need a certificate that this authority signed; PEM file."
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="DIR", help="Keep all data in this directory; it outlives a kill -9."),
+        typer.Option("--data-dir", metavar="DIR", help="Keep all data in this directory; it survives kill -9."),
     ] = None,
     fsync: Annotated[
-        bool, typer.Option("--fsync", help="Answer writes once the disk has them, for machines that may go down.")
+        bool,
+        typer.Option(
+            "--fsync", help="Acknowledge writes once the disk has them, so that they survive a crash of the machine."
+        ),
     ] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Run an embedded Scylla until Ctrl-C or SIGTERM.
 
-    For development and tests: all data is in memory and, without --data-dir, gone at the end. With it, nodes, shards
-    and vnodes count for an empty directory only. Nodes listen on 127.0.0.1, 127.0.0.2 and so
-    on. With --username only that user may connect.
+    For development and tests. Nodes listen on 127.0.0.1, 127.0.0.2 and so on. All data is in memory and lost at the
+    end, unless --data-dir keeps it; a directory that has data decides the number of nodes, shards and vnodes. With
+    --username, only that user can connect.
     """
     from rscylla.embedded import EmbeddedScylla, Tls  # it needs packages that other commands do not
 

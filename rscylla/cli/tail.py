@@ -100,7 +100,7 @@ def tail(
         typer.Option(
             parser=seconds,
             metavar="SECONDS",
-            help="Age a change must have to be shown. Required; 30 or more is safe.",
+            help="Required: show a change once it is this old; 30 or more is safe.",
         ),
     ] = None,
     from_: Annotated[
@@ -108,11 +108,13 @@ def tail(
         typer.Option(
             "--from",
             metavar="oldest|head|TIME|CURSOR",
-            help="Where to start; head, or oldest with --to-head or --until, unless given.",
+            help="Where to start. Default: head; with --to-head or --until, oldest.",
         ),
     ] = None,
-    to_head: Annotated[bool, typer.Option("--to-head", help="End when all up to now was shown.")] = False,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="End when all before this time was shown.")] = None,
+    to_head: Annotated[bool, typer.Option("--to-head", help="End when everything up to now was shown.")] = False,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End when everything before this time was shown.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="End after N lines.")] = None,
     format_: Annotated[
         Format,
@@ -120,26 +122,31 @@ def tail(
     ] = Format.EVENT,
     consumer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Keep the cursor under this name in --store, and continue there next time."),
+        typer.Option(
+            metavar="NAME", help="Save the cursor under this name in --store, and continue from it next time."
+        ),
     ] = None,
     store: Annotated[
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table, for --consumer.")
     ] = None,
     factory: StoreFactory = None,
     store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
-    create_store: Annotated[bool, typer.Option("--create-store", help="Create the cursor table if need be.")] = False,
+    create_store: Annotated[
+        bool, typer.Option("--create-store", help="Create the cursor table if it does not exist.")
+    ] = False,
     on_expired: Annotated[
-        OnExpired, typer.Option(help="With a cursor older than the log: raise an error, or go on at the oldest.")
+        OnExpired,
+        typer.Option(help="If the cursor is older than the log: end with an error, or continue at the oldest row."),
     ] = OnExpired.RAISE,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not tell the cursor at the end.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the cursor at the end.")] = False,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show the changes of a table as they come, until Ctrl-C.
+    """Show the changes of a table as they arrive, until Ctrl-C.
 
-    The cursor to continue from goes to standard error at the end; give it to --from. With --consumer it is saved as
-    the changes are shown, and a saved cursor wins over --from.
+    At the end, the cursor to continue from is written to standard error; pass it to --from. With --consumer it is saved
+    while changes are shown, and a saved cursor wins over --from.
     """
     wanted = _Wanted(
         name=parse_table(name),
