@@ -302,6 +302,34 @@ def test_read_that_outlasts_the_lease_is_refused(world: World, step: str) -> Non
         store.set_cursor("c", "1")
 
 
+def test_read_that_lasts_into_another_tenure_of_the_same_owner_is_refused(world: World) -> None:
+    (lease, store), (other, _) = world.process(), world.process("b")
+    world.acquire(lease)
+
+    def change_hands(text: str) -> None:
+        if text.startswith("INSERT"):
+            world.scylla.before = lambda text: None
+            world.acquire(other)
+            world.acquire(lease)
+
+    world.scylla.before = change_hands
+    with pytest.raises(LeaseLost, match="not as when the cursor was read"):
+        store.get_cursor("c")
+    assert store.get_cursor("c") == ""
+
+
+def test_holder_catches_up_once(world: World) -> None:
+    """A second store in the same tenure does not take up what the old holder saved after the first one had begun."""
+    (old, paused), (new, working) = world.process("old"), world.process("new")
+    world.acquire(old)
+    paused.set_cursor("c", "5")
+    world.acquire(new)
+    assert working.get_cursor("c") == "5"
+    paused.set_cursor("c", "7")
+    second = ScyllaCursorStore(world.scylla.session(), "shop", codec=CODEC, lease=new, clock=world.clock)
+    assert second.get_cursor("c") == world.cursor == "5"
+
+
 def test_read_that_outlasts_the_lease_does_not_return_what_later_holders_have_passed(world: World) -> None:
     """Its epoch is opened, the answer is lost, and six others have worked by the time it asks what came of it."""
     (first, before), (slow, late), (quick, working) = world.process("a"), world.process("b"), world.process("c")

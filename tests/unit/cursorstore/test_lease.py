@@ -130,6 +130,47 @@ def test_driver_that_repeats_a_write_by_itself_is_refused_by_its_own_first_try(t
     assert lease.epoch == 1
 
 
+def test_own_claim_of_an_earlier_attempt_is_not_taken_for_this_one(table: FaultyTable) -> None:
+    """The epoch tells the two apart: a holder must never believe in one that the table does not have."""
+    table.fail("take", "after")
+    table.fail("serial read")
+    lease = lease_of(table)
+    with pytest.raises(QueryTimeout):
+        lease.try_acquire()
+    table.fail("take")
+    assert not lease.try_acquire()
+    assert not lease.held()
+
+
+def test_lease_that_changed_hands_between_look_and_take_is_refused(table: FaultyTable) -> None:
+    """It is free both times, and only the epoch shows that another had it in between."""
+    quick, slow = lease_of(table), lease_of(table, "b")
+    quick.acquire()
+    quick.release()
+    take = table.take
+
+    def overtaken(last: LeaseRow, claim: Claim) -> bool:
+        table.take = take  # type: ignore[method-assign]
+        quick.acquire()
+        quick.release()
+        return take(last, claim)
+
+    table.take = overtaken  # type: ignore[method-assign]
+    assert not slow.try_acquire()
+    assert slow.try_acquire()
+    assert (quick.epoch, slow.epoch) == (2, 3)
+
+
+def test_release_that_arrives_late_does_not_end_a_later_tenure(table: FaultyTable) -> None:
+    lease, standby = lease_of(table), lease_of(table, "b")
+    lease.acquire()
+    first, claim = lease.epoch, lease._claim("")
+    lease.release()
+    lease.acquire()
+    assert not table.drop("orders", first, claim)
+    assert not standby.try_acquire()
+
+
 def test_refusal_for_good_is_raised_as_it_is(table: FaultyTable) -> None:
     table.fail("take", error=QueryFailed("no"))
     with pytest.raises(QueryFailed):
@@ -314,6 +355,25 @@ def test_machine_that_slept_does_not_hold_its_lease_any_more() -> None:
     clock.advance(60)
     clock.asleep_s = 60
     assert clock.monotonic() == 0
+    assert not lease.held()
+
+
+class SteppedClock(ManualClock):
+    """A machine whose wall clock was set back, while its monotonic clock goes on."""
+
+    back_s = 0.0
+
+    def now_us(self) -> int:
+        return super().now_us() - int(self.back_s * 1e6)
+
+
+def test_wall_clock_that_is_set_back_does_not_prolong_a_lease() -> None:
+    clock = SteppedClock()
+    lease = MemoryLease("orders", MemoryLeaseTable(clock), ttl=TTL)
+    lease.acquire()
+    clock.back_s = 3600
+    assert lease.held()
+    clock.advance(15)
     assert not lease.held()
 
 
