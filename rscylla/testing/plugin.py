@@ -27,6 +27,11 @@ _Scope = Literal["function", "class", "module", "package", "session"]
 _SCOPES = ("function", "class", "module", "package", "session")
 _OPTION = "embedded_scylla_scope"
 
+# Before anything imports them: pytest finds them by itself only where the wheel is installed, not in an editable tree.
+pytest.register_assert_rewrite(
+    "rscylla.testing.contracts", "rscylla.testing.leasecontracts", "rscylla.testing.lettercontracts"
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = f"how long one embedded Scylla lives: {', '.join(_SCOPES)}"

@@ -23,10 +23,9 @@ import rscylla
 from cursorstore import ScyllaDeadLetters, lease_schema_cql, schema_cql
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("rscylla.testing.contracts", "rscylla.testing.leasecontracts")
 
-from cassandra_cluster import CassandraCluster, NoCassandra, TooSlow, fetch_jars, reason_for_none  # noqa: E402
-from suites import NUMBERS  # noqa: E402
+from cassandra_cluster import CassandraCluster, NoCassandra, TooSlow, fetch_jars, reason_for_none
+from suites import NUMBERS
 
 CONTACT_POINTS = [host for host in os.environ.get("RSCYLLA_CONTACT_POINTS", "").split(",") if host]
 START = os.environ.get("RSCYLLA_CLUSTER", "")

@@ -10,10 +10,6 @@ import pytest
 
 from rscylla.embedded import EmbeddedScylla
 
-pytest.register_assert_rewrite(
-    "rscylla.testing.contracts", "rscylla.testing.leasecontracts", "rscylla.testing.lettercontracts"
-)
-
 KEYSPACE = "Shop"
 """With a capital, so that a name that is not quoted somewhere fails."""
 
