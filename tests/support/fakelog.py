@@ -5,6 +5,7 @@ It answers the very queries that the source sends, as the cluster would, and ref
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import struct
@@ -47,6 +48,7 @@ def log_time(us: int, low: int = 0x8000_0000_0000_0000) -> bytes:
     return head + low.to_bytes(8, "big")
 
 
+@functools.lru_cache(maxsize=100_000)  # each page asks it of each row that was written
 def order_of(time: bytes) -> tuple[int, bytes]:
     """Return the database's order of timeuuids, worked out without the code under test."""
     return uuid.UUID(bytes=time).time, time[8:].translate(_FLIP)

@@ -31,11 +31,15 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run pytest on the text of a test module, warnings as errors."""
+    """Run pytest on the text of a test module, warnings as errors.
 
-    def pytest_on(text: str, *options: str, name: str = "test_it.py") -> Ran:
+    With *found*, pytest has to find the plugin by itself, and loads all others that are installed, which takes longer.
+    """
+
+    def pytest_on(text: str, *options: str, name: str = "test_it.py", found: bool = False) -> Ran:
         (tmp_path / name).write_text(text)
-        plugin = [] if INSTALLED else ["-p", "rscylla.testing.plugin"]
+        found = found and INSTALLED
+        plugin = [] if found else ["-p", "rscylla.testing.plugin"]
         command = [
             sys.executable,
             "-m",
@@ -50,6 +54,8 @@ def run(tmp_path: Path) -> Run:
             name,
         ]
         environment = {**os.environ, "PYTHONPATH": str(PRODUCT), "PYTEST_ADDOPTS": ""}
+        if not found:
+            environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
         return Ran(done.returncode, done.stdout + done.stderr)
 
@@ -66,7 +72,7 @@ def page_blocks() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["test_orders.py", "test_my_store.py"])
 def test_the_examples_of_the_page_pass(run: Run, name: str) -> None:
-    ran = run(page_blocks()[name], name=name)
+    ran = run(page_blocks()[name], name=name, found=True)
     assert ran.code == 0, ran.out
     assert " passed" in ran.out
 
@@ -145,7 +151,7 @@ def test_await_cursor_fails_when_the_time_is_over(run: Run) -> None:
 
 def test_nothing_of_the_server_is_loaded_for_those_who_do_not_ask(run: Run) -> None:
     heavy = ("rscylla.embedded.facade", "lark", "sortedcontainers", "typer", "rich")
-    ran = run(f"import sys\n\ndef test_light():\n    assert not set({heavy!r}) & set(sys.modules)\n")
+    ran = run(f"import sys\n\ndef test_light():\n    assert not set({heavy!r}) & set(sys.modules)\n", found=True)
     assert ran.code == 0, ran.out
 
 
