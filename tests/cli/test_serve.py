@@ -56,6 +56,7 @@ def test_nodes_and_users(start: Callable[..., Process], run: Run) -> None:
     session.cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_data_dir_outlives_a_kill(start: Callable[..., Process], run: Run, tmp_path: Path) -> None:
     options = ("serve", "--port", "0", "--json", "--data-dir", str(tmp_path / "data"))
     replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"

@@ -647,6 +647,7 @@ def test_the_server_in_a_process_of_its_own_serves_changes_and_dies() -> None:
         again.connect(execution_profiles={EXEC_PROFILE_DEFAULT: profile}).execute("SELECT key FROM system.local")
 
 
+@pytest.mark.slow
 def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
     program = """
 import os, signal, sys

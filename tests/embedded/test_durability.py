@@ -253,6 +253,7 @@ def test_a_server_that_runs_for_long_does_not_grow(tmp_path: Path) -> None:
     assert kept.reopened().state() == expected
 
 
+@pytest.mark.slow
 def test_large_partitions_are_kept_piece_by_piece_while_they_change(tmp_path: Path) -> None:
     """Rows come, go and expire before and behind the place that the snapshot has got to, and a log loses its form."""
     kept = Kept(tmp_path, compact_bytes=150_000)
@@ -434,6 +435,7 @@ class Writer(threading.Thread):
             self.answered = self.tried
 
 
+@pytest.mark.slow
 def test_kill_9_while_writing_loses_no_answered_write(tmp_path: Path) -> None:
     """Every write that was answered is there, in its table and in the log; others are there wholly or not at all."""
     seed = int(os.environ.get("RSCYLLA_SEED", random.randrange(2**32)))
