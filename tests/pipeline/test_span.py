@@ -12,12 +12,12 @@ import pytest
 import rscylla
 from rscylla.cdc.driver import LogSession
 from rscylla.cdc.pages import Page
-from rscylla.cdc.plan import Window
-from rscylla.cdc.span import Span, SpanReader, windows_between
+from rscylla.cdc.plan import MAX_STREAMS_PER_QUERY, Window, group_streams
+from rscylla.cdc.span import FIRST_WIDTH_US, Span, SpanReader, windows_between
 from rscylla.cdc.topology import Generation
 from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
-from rscylla.errors import Stopped
+from rscylla.errors import QueryTimeout, Stopped
 from rscylla.testing import ManualClock
 
 
@@ -138,6 +138,47 @@ def test_the_first_row_after_empty_time_is_not_passed_by_a_window_before_it(box:
     reader = box.reader(box.span())
     found = [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)]
     assert sorted(found) == sorted([0, *(ck * 10 + us for ck in range(1, 7) for us in (-1, 0, 1))])
+
+
+@pytest.mark.parametrize("at_us", [0, FIRST_WIDTH_US - 1, FIRST_WIDTH_US, FIRST_WIDTH_US + 1, 3_600_000_000 - 1])
+@pytest.mark.parametrize("probe_answers", [True, False])
+def test_a_lonely_row_is_found_wherever_it_lies_in_the_span(
+    box: Box, monkeypatch: pytest.MonkeyPatch, at_us: int, probe_answers: bool
+) -> None:
+    whole = box.span()
+    start_us = box.clock.now_us()
+    box.clock.advance(7200)
+    box.session.execute(f"INSERT INTO ks.t (pk, ck) VALUES (1, 7) USING TIMESTAMP {start_us + at_us}")
+    span = attrs.evolve(whole, window=Window(whole.window.generation, start_us, start_us + 3_600_000_000))
+    reader = box.reader(span)
+    if not probe_answers:
+        ask = SpanReader._ask
+
+        def times_out(self: SpanReader, statement: object, *args: object, **more: object) -> None:
+            if statement is self._first:
+                raise QueryTimeout("the probe took too long")
+            ask(self, statement, *args, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(SpanReader, "_ask", times_out)
+    assert [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)] == [7]
+    before = box.reader(attrs.evolve(span, window=attrs.evolve(span.window, end_us=start_us + at_us)))
+    assert list(before.windows()) == []
+
+
+def test_every_group_of_streams_is_asked(box: Box) -> None:
+    """More streams than one query names, and a row in each group."""
+    streams = tuple(f"{number:032x}" for number in range(1, 2 * MAX_STREAMS_PER_QUERY + 2))
+    whole = box.span()
+    real = sorted(whole.streams)
+    padded = tuple(bytes.fromhex(s) for s in streams)
+    box.write(1, 1)
+    box.clock.advance(7200)
+    box.write(1, 2)
+    for order in ((*real, *padded), (*padded, *real)):
+        span = attrs.evolve(whole, streams=order, window=attrs.evolve(whole.window, end_us=box.clock.now_us() + 1))
+        reader = box.reader(span)
+        assert len(group_streams(order)) > 1
+        assert [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)] == [1, 2]
 
 
 def test_a_stop_ends_it(box: Box) -> None:

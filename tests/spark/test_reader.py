@@ -285,6 +285,15 @@ def test_a_first_batch_without_rows_keeps_the_row_to_start_behind(world: World) 
     assert sequences(query.rows) == positions(events[2:])
 
 
+def test_nothing_lies_between_the_end_of_the_first_batch_and_itself(world: World) -> None:
+    world.write(5)
+    world.clock.advance(60)
+    reader = world.stream()
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert rows_of(reader, reader.partitions(reader.initialOffset(), end)) != []
+    assert reader.partitions(end, end) == []
+
+
 def test_a_new_start_or_span_between_failures_does_not_change_the_first_batch(world: World) -> None:
     world.write(5)
     world.clock.advance(60)
