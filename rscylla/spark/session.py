@@ -37,7 +37,7 @@ def session_for(connection: Connection) -> LogSession:
                 tls_ca=connection.tls_ca,
                 tls_cert=connection.tls_cert,
                 tls_key=connection.tls_key,
-                tls_check_hostname=connection.tls_ca is not None and connection.tls_check_hostname,
+                tls_check_hostname=connection.tls_check_hostname,
                 local_dc=connection.local_dc,
             )
             found = _sessions[connection] = LogSession(session, consistency=consistency)
