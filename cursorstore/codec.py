@@ -14,7 +14,7 @@ from typing import Protocol
 
 from rscylla import _timeuuid as tu
 from rscylla.errors import InvalidCursor
-from rscylla.event import EventID
+from rscylla.event import EventID, LogMark
 
 __all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "parse_us"]
 
@@ -49,7 +49,8 @@ class EventCursorCodec:
 
     People can read them: ``2026-11-21T09:00:00.000Z 2026-11-21T10:00:05.2500000Z 4196...7a ced0...a1 0000000000``. The
     low half has its sign bits flipped, because the database orders ties of time by signed bytes. A cursor without a
-    row part has only the first two fields, so it sorts before the rows of its tick. Cursors of Go rscylla, which mean
+    row part has only the first two fields, so it sorts before the rows of its tick; the log that it names stands behind
+    two spaces, which sort before any row. Cursors of Go rscylla, which mean
     "replay the window", become the start of their window.
     """
 
@@ -57,13 +58,13 @@ class EventCursorCodec:
         if not cursor:
             return ""
         eid = EventID.parse(cursor)
-        ticks = tu.ticks_of(eid.stream_time) if eid.stream_id else tu.us_to_ticks(eid.time)
+        ticks = tu.ticks_of(eid.stream_time) if eid.is_row else tu.us_to_ticks(eid.time)
         try:
             head = f"{_format(eid.generation * 1000, 0, 3)} {_format(*divmod(ticks - tu.EPOCH_TICKS, 10), 7)}"
         except OverflowError as e:
             raise InvalidCursor("the cursor holds a time outside the years 1 to 9999") from e
-        if not eid.stream_id:
-            return head
+        if not eid.is_row:
+            return f"{head}  {_marked(eid.mark)}" if eid.mark else head
         return f"{head} {tu.order_low(eid.stream_time).hex()} {eid.stream_id.hex()} {eid.seq:010d}"
 
     def decode(self, position: str) -> str:
@@ -72,8 +73,8 @@ class EventCursorCodec:
         fields = position.split(" ")
         try:
             generation = tu.parse_time(fields[0]) // 1000
-            if len(fields) == 2:
-                return str(EventID(generation, tu.parse_time(fields[1])))
+            if len(fields) == 2 or not fields[2]:
+                return str(EventID(generation, tu.parse_time(fields[1]), mark=_mark(fields[3:])))
             ticks = tu.us_to_ticks(tu.parse_time(fields[1])) + int(fields[1][26])
             low, stream_id, seq = fields[2:]
             raw = _timeuuid(ticks, bytes.fromhex(low).translate(tu.FLIP_SIGNS))
@@ -119,6 +120,23 @@ def _format(us: int, tenth: int, digits: int) -> str:
 @lru_cache(maxsize=1024)
 def _second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
+
+
+_START, _UNKNOWN = "start", "?"
+
+
+def _marked(mark: LogMark) -> str:
+    """Return the log that a point names, and the TTL of its rows, as text."""
+    life = _START if mark.is_start else _UNKNOWN if mark.ttl_s is None else str(mark.ttl_s)
+    return f"{mark.log.hex()} {life}"
+
+
+def _mark(fields: list[str]) -> LogMark | None:
+    """Return what ``_marked`` wrote, split at its space; None for none."""
+    if not fields:
+        return None
+    log, life = fields
+    return LogMark(bytes.fromhex(log), life == _START, int(life) if life.isdigit() else None)
 
 
 def _timeuuid(ticks: int, low: bytes) -> bytes:

@@ -19,12 +19,7 @@ import attrs
 from . import _timeuuid as tu
 from .errors import InvalidCursor
 
-__all__ = ["ChangeLike", "Event", "EventID", "Operation", "Progress", "SimpleEvent", "cursor_key"]
-
-_LOWEST = b"\x80" * 8
-"""The low half of the smallest timeuuid of a microsecond; rows of a log have random ones."""
-
-_START, _UNKNOWN, _TTL_FROM = 0, 1, 2
+__all__ = ["ChangeLike", "Event", "EventID", "LogMark", "Operation", "Progress", "SimpleEvent", "cursor_key"]
 
 GRID_US = 1_000_000
 """Width of the aligned windows that event ids name: one second, on the grid of the epoch."""
@@ -64,6 +59,34 @@ class Operation(enum.IntEnum):
         return member
 
 
+@attrs.frozen
+class LogMark:
+    """Which log a point belongs to, and how long rows lived there when it was reached.
+
+    ``log`` is the id of the log table, 16 bytes. ``is_start``: somebody chose the point, so nothing was read before it;
+    otherwise the log was read up to it. ``ttl_s`` is the TTL of the rows at the point, 0 for none, None if not known.
+    """
+
+    log: bytes
+    is_start: bool = False
+    ttl_s: int | None = None
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self | None:
+        """Return what the JSON of a point holds of it, None if nothing. Raises ``ValueError`` for anything else."""
+        if "log" not in fields:
+            return None
+        log, is_start, ttl_s = bytes.fromhex(fields["log"]), fields.get("start", False), fields.get("ttl")
+        if len(log) != 16 or not isinstance(is_start, bool) or (ttl_s is not None and not 0 <= int(ttl_s) == ttl_s):
+            raise ValueError("log, start and ttl of a point are 32 hex digits, true, and seconds")
+        return cls(log, is_start, None if ttl_s is None else int(ttl_s))
+
+    def __str__(self) -> str:
+        """Return the end of the JSON of a point."""
+        start = ',"start":true' if self.is_start else ""
+        return f',"log":"{self.log.hex()}"{start}' + ("" if self.ttl_s is None else f',"ttl":{self.ttl_s}')
+
+
 @attrs.frozen(order=False)
 class EventID:
     """A row of a CDC log, or the point before which everything is done.
@@ -71,8 +94,8 @@ class EventID:
     ``generation`` is in milliseconds since the epoch, ``time`` in microseconds: the start of the aligned window, or
     the exact point. ``stream_time`` holds the raw bytes of ``cdc$time``, ``seq`` is ``cdc$batch_seq_no``.
 
-    A point has an empty row part, or, from ``point``, one that no row has: ``stream_time`` is the smallest timeuuid of
-    the point's time, ``stream_id`` the id of the log, and ``seq`` tells how long rows lived there.
+    A point has an empty row part. Its ``mark`` tells it from a point of a log that is created later under the same
+    name; it has no part in the order.
     """
 
     generation: int
@@ -80,28 +103,13 @@ class EventID:
     stream_id: bytes = b""
     stream_time: bytes = b""
     seq: int = 0
+    mark: LogMark | None = None
 
     @classmethod
     def row(cls, generation: int, stream_id: bytes, stream_time: bytes, seq: int) -> Self:
         """Return the id of one log row."""
         us = tu.ticks_to_us(tu.ticks_of(stream_time))
         return cls(generation, us - us % GRID_US, stream_id, stream_time, seq)
-
-    @classmethod
-    def point(
-        cls, generation: int, time_us: int, log: bytes, *, is_start: bool = False, ttl_s: int | None = None
-    ) -> Self:
-        """Return the point *time_us* of one log, which a log that is created later under its name does not have.
-
-        Args:
-            log: the id of the log table; one that is not a version 1 UUID, as Scylla's are, is left out.
-            is_start: somebody chose the point; otherwise the log was read up to it.
-            ttl_s: the TTL that rows of this time were written with; 0: none, None: not known.
-        """
-        if not _is_time_based(log):
-            return cls(generation, time_us)
-        lifetime = _START if is_start else _UNKNOWN if ttl_s is None else min(_TTL_FROM + ttl_s, 2**31 - 1)
-        return cls.row(generation, log, tu.min_timeuuid(time_us).bytes, lifetime)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -126,6 +134,7 @@ class EventID:
             stream_id = bytes.fromhex(fields["stream_id"])
             stream_time = bytes.fromhex(fields["stream_time"].replace("-", ""))
             seq = fields["stream_seq"]
+            mark = LogMark.parse(fields)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             raise InvalidCursor(
                 "the text is not a cursor of rscylla; expected JSON with cursor_gen, cursor_time, stream_id, "
@@ -136,7 +145,7 @@ class EventID:
         if version == 1:
             return cls(generation_us // 1000, time_us)
         if not stream_id and not stream_time and seq == 0:
-            return cls(generation_us // 1000, time_us)
+            return cls(generation_us // 1000, time_us, mark=mark)
         if len(stream_id) != 16 or len(stream_time) != 16 or not isinstance(seq, int) or not 0 <= seq < 2**31:
             raise InvalidCursor("the cursor names only part of a row; stream_id and stream_time are 16 bytes each")
         return cls(generation_us // 1000, time_us, stream_id, stream_time, seq)
@@ -144,22 +153,7 @@ class EventID:
     @property
     def is_row(self) -> bool:
         """Whether this names a row; if not, it is the point before which everything is done."""
-        return bool(self.stream_id) and (self.stream_time[8:] != _LOWEST or not _is_time_based(self.stream_id))
-
-    @property
-    def log(self) -> bytes | None:
-        """The id of the log that this is a point of; None for rows, and for points that do not tell."""
-        return self.stream_id if self.stream_id and not self.is_row else None
-
-    @property
-    def is_start(self) -> bool:
-        """Whether this is a point that somebody chose, so that nothing was read before it."""
-        return self.log is not None and self.seq == _START
-
-    @property
-    def ttl_s(self) -> int | None:
-        """The TTL of the rows at this point when it was read, in seconds, 0 for none; None if that is not told."""
-        return self.seq - _TTL_FROM if self.log is not None and self.seq >= _TTL_FROM else None
+        return bool(self.stream_id)
 
     @property
     def exact_us(self) -> int:
@@ -191,13 +185,8 @@ class EventID:
             stime = f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
         return (
             f'{{"cursor_gen":"{tu.format_time(self.generation * 1000)}","cursor_time":"{tu.format_time(self.time)}",'
-            f'"stream_id":"{sid}","stream_time":"{stime}","stream_seq":{self.seq},"v":2}}'
+            f'"stream_id":"{sid}","stream_time":"{stime}","stream_seq":{self.seq},"v":2{self.mark or ""}}}'
         )
-
-
-def _is_time_based(raw: bytes) -> bool:
-    """Return whether 16 bytes are a version 1 UUID."""
-    return raw[6] >> 4 == 1 and raw[8] >> 6 == 2
 
 
 def cursor_key(cursor: str) -> tuple[int, bytes]:

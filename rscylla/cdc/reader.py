@@ -113,8 +113,9 @@ class Reader:
         self._skip = start.position if start.is_row else b""
         self._start = start
         # Time before a start is nobody's, also where a generation begins in it that was not known yet.
-        is_ahead = start.log is None and not start.is_row and start.exact_us > source.now_us()
-        self._floor_us = start.exact_us if start.is_start or is_ahead else 0
+        is_start = start.mark is not None and start.mark.is_start
+        is_ahead = start.mark is None and not start.is_row and start.exact_us > source.now_us()
+        self._floor_us = start.exact_us if is_start or is_ahead else 0
         # Rows after a cursor must not be missed; for a start at whatever is oldest that holds from now on.
         self._promised_us = start.exact_us if promised else source.now_us()
         self._at_head = False

@@ -23,7 +23,7 @@ from ..errors import (
     TableChanged,
     TableNotFound,
 )
-from ..event import EventID
+from ..event import EventID, LogMark
 from .driver import LogSession
 from .lifetimes import NEVER_US, Hole, Lifetimes
 from .query import row_ttl_cql
@@ -230,12 +230,13 @@ class Source:
         """Return the point *time_us* as a cursor to start at; the first generation's start if it is before that."""
         i = generation_at(self.generations, time_us)
         at = self.generations[max(i, 0)]
-        return EventID.point(at.time, max(time_us, at.start_us), self.table.log_id.bytes, is_start=True)
+        mark = LogMark(self.table.log_id.bytes, is_start=True)
+        return EventID(at.time, max(time_us, at.start_us), mark=mark)
 
     def read_until(self, generation: Generation, time_us: int) -> EventID:
         """Return the point *time_us* of *generation* as the cursor of one who has read all before it."""
-        ttl_s = self.lifetimes.ttl_at(time_us)
-        return EventID.point(generation.time, time_us, self.table.log_id.bytes, ttl_s=ttl_s)
+        mark = LogMark(self.table.log_id.bytes, ttl_s=self.lifetimes.ttl_at(time_us))
+        return EventID(generation.time, time_us, mark=mark)
 
     def at_time(self, time: datetime | None) -> EventID:
         """Return the cursor that starts at *time* (aware), or at the oldest row that may be there.
@@ -291,8 +292,8 @@ class Source:
 
     def _is_of_former_log(self, cursor: EventID, *, is_listed: bool) -> bool:
         """Return whether *cursor* was saved while another log had this name. Where it cannot be known, warn."""
-        if cursor.log is not None:
-            own, theirs = self.table.log_id, uuid.UUID(bytes=cursor.log)
+        if cursor.mark is not None:
+            own, theirs = self.table.log_id, uuid.UUID(bytes=cursor.mark.log)
             if theirs != own and own.version == theirs.version == 1 and theirs.time > own.time:
                 raise QueryTimeout(
                     f"the cursor is of a later CDC log of {self.table.full_name} than the node knows; if it is no "
@@ -334,9 +335,9 @@ class Source:
                 return False
             age_s = max(0, self.now_us() - cursor.exact_us) // 1_000_000 + 1
             self.lifetimes = self.lifetimes.knowing(0 if left_s[0] is None else age_s + left_s[0])
-        elif cursor.ttl_s is not None:
-            self.lifetimes = self.lifetimes.knowing(cursor.ttl_s)
-        elif not cursor.is_start:
+        elif cursor.mark is not None and cursor.mark.ttl_s is not None:
+            self.lifetimes = self.lifetimes.knowing(cursor.mark.ttl_s)
+        elif cursor.mark is None or not cursor.mark.is_start:
             log.warning(
                 "%s was altered at %s, after its cursor, which does not tell the TTL that rows had before: if that was "
                 "shorter than the cursor is old, changes may be lost",

@@ -143,7 +143,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
     def save(self) -> None:
         """Move the cursor behind the window that was given out last. Taking the next window does it, too."""
         if self._open is not None:
-            self._move(EventID(self._open.generation, self._open.end_us))
+            self._move(self._source.read_until(Generation(self._open.generation), self._open.end_us))
             self._open = None
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         boundary = self._successor(self._place.generation)
         if boundary is not None and at_us >= boundary.start_us:
             source.reread_table(patiently=True)
-            self._move(EventID(boundary.time, boundary.start_us))
+            self._move(self._source.read_until(boundary, boundary.start_us))
             return None
         found = plan.next_window(
             self._place.generation,
