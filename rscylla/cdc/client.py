@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
 from queue import SimpleQueue
+
+import attrs
 
 from ..clock import Clock, Stop
 from ..errors import HeadReached, Stopped
@@ -40,7 +41,6 @@ class Client:
         self._progress_every_s = settings.progress_every.total_seconds()
         self._batch = first
         self._finished = first.done
-        self._events: Iterator[ChangeEvent] = iter(())
         self._handed: ChangeEvent | None = None  # the last event of this batch, until its end is told
         self._told = None if first.must_save else first.done
         self._told_at = clock.monotonic()
@@ -103,11 +103,11 @@ class Client:
         """Return the next event or the next point worth saving; see ``StreamClient.recv``."""
         while True:
             try:
-                for event in self._events:
+                for event in self._batch.events:
                     self._handed = event
                     return event
             except BaseException as e:
-                self._events = _Broken(e)  # the batch must not pass for finished
+                self._batch = attrs.evolve(self._batch, events=_Broken(e))  # it must not pass for finished
                 raise
             self._finished = self._batch.done
             progress = self._progress()
@@ -135,14 +135,12 @@ class Client:
             raise self._error
         self._stop.check()
         try:
-            batch = self._take()
+            # Its events and its end in one assignment: an interrupt in between would let one batch end as another.
+            self._batch = self._take()
         except BaseException as e:
             self._error = e
             if not isinstance(e, HeadReached):
                 raise
-        else:
-            self._events = batch.events
-            self._batch = batch
 
     def _take(self) -> Batch:
         if self._thread is None:

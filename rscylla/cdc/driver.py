@@ -6,6 +6,7 @@ request-init hook, so a session shared with the application's own code is left a
 
 from __future__ import annotations
 
+import copy
 import socket
 import ssl
 import threading
@@ -51,6 +52,7 @@ from cassandra.policies import (
 from cassandra.protocol import ErrorMessage, SyntaxException
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
 
+from ..clock import Stop
 from ..errors import (
     AuthenticationFailed,
     ConfigError,
@@ -59,6 +61,7 @@ from ..errors import (
     QueryTimeout,
     RscyllaError,
     SourceError,
+    Stopped,
 )
 from .pages import Column, Page, raw_handler, type_of
 
@@ -353,11 +356,19 @@ _hooked: weakref.WeakSet[Session] = weakref.WeakSet()
 _hooked_lock = threading.Lock()
 
 
-def _on_some_node(ask: Callable[[], T], doing: str, *, attempts: int) -> T:
-    """Return what *ask* gives; where trying again may help it is asked again at once, for the driver changes nodes."""
+def _on_some_node(ask: Callable[[], T], doing: str, *, attempts: int, stop: Stop) -> T:
+    """Return what *ask* gives; where trying again may help it is asked again at once, for the driver changes nodes.
+
+    Raises:
+        Stopped: *stop* was set before an attempt, or while *ask* waited for it.
+        RscyllaError: the last attempt failed, or one for good.
+    """
     for left in reversed(range(attempts)):
+        stop.check()
         try:
             return ask()
+        except Stopped:
+            raise
         except Exception as e:
             ours = translate(e, doing)
             if not left or not ours.resumable:
@@ -396,10 +407,17 @@ class LogSession:
     def __init__(self, session: Session, *, consistency: int) -> None:
         self.session = session
         self.consistency = consistency
+        self._stop = Stop()
         with _hooked_lock:
             if session not in _hooked:
                 session.add_request_init_listener(_on_request)
                 _hooked.add(session)
+
+    def until(self, stop: Stop) -> LogSession:
+        """Return the same session, whose small queries end with ``Stopped`` when *stop* is set, answered or not."""
+        same = copy.copy(self)
+        same._stop = stop  # noqa: SLF001 - a new one of ours
+        return same
 
     def rows(
         self,
@@ -422,11 +440,21 @@ class LogSession:
             is_idempotent=True,
         )
         timeout = METADATA_TIMEOUT_S if timeout_s is None else timeout_s
-        return _on_some_node(
-            lambda: list(self.session.execute(statement, tuple(values) or None, timeout=timeout, host=host)),
-            doing,
-            attempts=1 if host is not None else METADATA_ATTEMPTS,
-        )
+
+        def ask() -> list[tuple[Any, ...]]:
+            future = self.session.execute_async(statement, tuple(values) or None, timeout=timeout, host=host)
+            ended = Stop()
+            future.add_callbacks(lambda _: ended.set(), lambda _: ended.set())
+            forget = self._stop.on_set(ended.set)
+            try:
+                ended.wait()
+            finally:
+                forget()
+            self._stop.check()
+            return list(future.result())
+
+        attempts = 1 if host is not None else METADATA_ATTEMPTS
+        return _on_some_node(ask, doing, attempts=attempts, stop=self._stop)
 
     @property
     def metadata_consistency(self) -> int:
@@ -449,7 +477,7 @@ class LogSession:
 
     def prepare(self, cql: str, *, page_size: int, doing: str) -> LogStatement:
         """Prepare a log read. Blocks. As with `rows`, several nodes are asked."""
-        prepared = _on_some_node(lambda: self.session.prepare(cql), doing, attempts=METADATA_ATTEMPTS)
+        prepared = _on_some_node(lambda: self.session.prepare(cql), doing, attempts=METADATA_ATTEMPTS, stop=self._stop)
         return LogStatement(prepared, raw_handler(), self.consistency, page_size)
 
     def fetch(

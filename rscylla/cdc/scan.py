@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import attrs
 
@@ -82,6 +82,7 @@ class Scanner:
         self._limits = limits
         # Kept from one read to the next: queries of a read that was given up still count until they are answered.
         self._answers: SimpleQueue[tuple[_Fetch, Page | BaseException] | None] = SimpleQueue()
+        self._arrived = Stop()  # set by the next answer, for a wait that ends by itself
         self._in_flight = 0
         self._reads = 0
         self.pages = 0
@@ -109,8 +110,7 @@ class Scanner:
             SourceError: a page failed for good, or at each of its attempts.
             TooMuch: see *may_give_up*.
         """
-        answers = self._answers
-        forget = stop.on_set(lambda: answers.put(None))
+        forget = stop.on_set(lambda: self._answer(None))
         self._reads += 1
         waiting = deque(_Fetch(t, self._reads) for t in tasks)
         delayed: list[_Fetch] = []
@@ -123,10 +123,9 @@ class Scanner:
                 while waiting and self._in_flight < self._limits.in_flight:
                     self._send(statement, waiting.popleft())
                 if not self._in_flight:
-                    due = min(f.due for f in delayed)
-                    self._clock.wait(stop, max(0.001, due - self._clock.monotonic()))  # clocks have a grain
+                    self._pause(stop, delayed)
                     continue
-                answer = answers.get()
+                answer = self._next_answer(delayed)
                 if answer is None:
                     continue
                 self._in_flight -= 1
@@ -149,16 +148,37 @@ class Scanner:
         finally:
             forget()
 
+    def _answer(self, answer: tuple[_Fetch, Page | BaseException] | None) -> None:
+        """Hand an answer to the thread that reads. Any thread."""
+        self._answers.put(answer)
+        self._arrived.set()
+
+    def _next_answer(self, delayed: list[_Fetch]) -> tuple[_Fetch, Page | BaseException] | None:
+        """Wait for an answer; None when the stop signal is set, or the first of the delayed pages is due."""
+        if not delayed:
+            return self._answers.get()
+        self._arrived = Stop()
+        if self._answers.empty():  # an answer that comes from now on sets the signal
+            self._pause(self._arrived, delayed)
+        try:
+            return self._answers.get_nowait()
+        except Empty:
+            return None
+
     def _send(self, statement: LogStatement, fetch: _Fetch) -> None:
-        answers = self._answers
         self._in_flight += 1
         self._session.fetch(
             statement,
             scan_values(fetch.task),
             fetch.state,
-            on_page=lambda page: answers.put((fetch, page)),
-            on_error=lambda error: answers.put((fetch, error)),
+            on_page=lambda page: self._answer((fetch, page)),
+            on_error=lambda error: self._answer((fetch, error)),
         )
+
+    def _pause(self, signal: Stop, delayed: list[_Fetch]) -> None:
+        """Wait until the first of the delayed pages is due, or *signal* is set."""
+        due = min(f.due for f in delayed)
+        self._clock.wait(signal, max(0.001, due - self._clock.monotonic()))  # clocks have a grain
 
     def _wake(self, delayed: list[_Fetch], waiting: deque[_Fetch]) -> None:
         """Move the delayed pages that are due to *waiting*."""

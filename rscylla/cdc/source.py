@@ -73,7 +73,7 @@ class Source:
     """
 
     def __init__(self, session: LogSession, keyspace: str, table: str, clock: Clock, stop: Stop) -> None:
-        self.session = session
+        self.session = session = session.until(stop)
         self.clock = clock
         self._stop = stop
         self._backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))

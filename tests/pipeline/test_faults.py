@@ -219,6 +219,29 @@ def test_a_stop_does_not_wait_for_a_query_that_is_never_answered(
     assert ended.wait(60)
 
 
+@pytest.mark.parametrize("asked", ["system_schema", "system", "system_distributed"])
+def test_a_stop_does_not_wait_for_a_stream_that_cannot_be_opened(
+    scylla: EmbeddedScylla, monkeypatch: pytest.MonkeyPatch, orders: Orders, asked: str
+) -> None:
+    """A service that is to end while it starts on a cluster that hangs."""
+    stop, ended = rscylla.Stop(), threading.Event()
+    monkeypatch.setattr(driver, "METADATA_TIMEOUT_S", 600.0)
+    monkeypatch.setattr(topology, "SAMPLE_TIMEOUT_S", 600.0)
+    rule = scylla.faults.no_answer(Statements(kind="select", keyspace=asked), times=None)
+
+    def run() -> None:
+        consumer = rscylla.Consumer("billing", orders._consume)
+        try:
+            rscylla.run(rscylla.Spec(orders.stream(), orders.store, consumer, LAG), stop=stop)
+        except rscylla.Stopped:
+            ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    until(lambda: rule.hits > 0, "a node is asked in vain")
+    stop.set()
+    assert ended.wait(60)
+
+
 def test_a_node_that_is_lost_within_a_window(scylla: EmbeddedScylla, orders: Orders) -> None:
     orders.write(120)
     on_second = Statements(kind="select", table="orders_scylla_cdc_log", node=NODES[1])

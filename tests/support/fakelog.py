@@ -21,6 +21,7 @@ from rscylla.cdc import driver, pages
 from rscylla.cdc.driver import LogStatement
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.query import LOG_SUFFIX
+from rscylla.clock import Stop
 from rscylla.testing import ManualClock
 
 SECOND = 1_000_000
@@ -200,6 +201,9 @@ class FakeLog:
 
     def hosts(self) -> list[Host]:
         return list(self.nodes)
+
+    def until(self, stop: Stop) -> FakeLog:
+        return self
 
     def prepare(self, cql: str, *, page_size: int, doing: str) -> LogStatement:
         return LogStatement(cql, type, 1, self.page_size or page_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from cassandra import InvalidRequest, OperationTimedOut
 from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_id
 
 from rscylla import Consumer, Spec, run
-from rscylla._timeuuid import datetime_of
+from rscylla._timeuuid import datetime_of, min_timeuuid
 from rscylla.abc import Reporting
 from rscylla.cdc.client import Client
 from rscylla.cdc.query import first_row_cql
@@ -566,6 +567,105 @@ def test_R24_a_node_whose_clock_is_behind_holds_the_windows_back(
     assert names(to_head(one)) == [seen.name]
     told = [r.message for r in caplog.records if "clock of node" in r.message]
     assert [("node b" in t, "node d" in t) for t in sorted(told)] == [(True, False), (False, True)]
+
+
+def test_a_list_of_generations_is_as_old_as_the_moment_it_was_asked_for(one: FakeLog) -> None:
+    """The answer may have been made right then, however long it takes to come."""
+    source = stream_of(one).describe()
+
+    def slow(cql: str) -> None:
+        if "generation_timestamps" in cql:
+            one.clock.advance(20)
+
+    asked_us = one.clock.now_us()
+    one.on_rows = slow  # type: ignore[assignment]
+    source.refresh_generations()
+    assert source.known_at_us == pytest.approx(asked_us, abs=1000)
+
+
+@pytest.mark.parametrize("lag_s", [1, 10, 30, 60, 600])
+def test_a_generation_may_be_announced_at_its_very_start(one: FakeLog, lag_s: int) -> None:
+    """And by a node whose clock is behind by up to the margin: the list is that much younger than a window is."""
+    margin_us = min(lag_s * SECOND // 2, 15 * SECOND)
+    stream = stream_of(one, poll=timedelta(seconds=1), progress_every=timedelta(0))
+    client = stream("", StreamLag(seconds=lag_s))
+    seen: list[Any] = []
+    begins_us = one.clock.now_us() + (lag_s + 40) * SECOND
+    is_written = False
+    for _ in range(2000):
+        now_us = one.clock.now_us()
+        if not is_written and now_us >= begins_us + margin_us - SECOND:
+            cut(one, begins_us)
+            one.write(begins_us + 1000)
+            is_written = True
+        got = client.recv()
+        if not isinstance(got, Progress):
+            seen.append(got)
+            break
+        assert is_written or got.time_us <= begins_us, "no progress beyond a generation that nobody has heard of"
+        assert seen or not is_written or got.time_us <= begins_us + 1000, "no progress beyond a row that was not read"
+    assert [e.timestamp_us for e in seen] == [begins_us + 1000]
+
+
+def test_a_start_in_the_future_stays_one_though_a_generation_begins_before_it(one: FakeLog) -> None:
+    one.log_id = min_timeuuid(NOW_US - HOUR)
+    start_us = NOW_US + 100 * SECOND
+    cursor = stream_of(one).cursor_at(datetime_of(start_us))
+    cut(one, NOW_US + 50 * SECOND)
+    one.write(NOW_US + 60 * SECOND)
+    wanted = one.write(NOW_US + 101 * SECOND)
+    one.clock.advance(200)
+    assert names(to_head(one, cursor)) == [wanted.name]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int) -> None:
+    """Ctrl-C may come anywhere in ``recv``; who goes on receiving gets what comes next, or an error, and no gap."""
+    rows = [one.write(HEAD_US - s * SECOND) for s in (50, 40, 30, 20, 10)]
+    expected = one.expected(rows)
+    settings = {"prefetch": prefetch, "limits": Limits(window_rows=1), "progress_every": timedelta(0)}
+    code = {f.__code__ for f in (Client.recv, Client._advance, Client._take, Client._progress)}
+    for nth in range(1, 400):
+        left = nth
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal left
+            if frame.f_code not in code:
+                return None
+            if event == "line":
+                left -= 1
+                if left == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        client = stream_of(one, **settings)("", LAG, StreamToHead())
+        seen: list[tuple[str, str, int]] = []
+        interrupts = 0
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            while True:
+                try:
+                    got = client.recv()
+                except KeyboardInterrupt:
+                    interrupts += 1
+                    if interrupts == 3:
+                        break  # an error that stays
+                    continue
+                except HeadReached:
+                    assert seen == expected, f"interrupted at line {nth}"
+                    break
+                if isinstance(got, Progress):
+                    passed = [r for r in rows if r.us < EventID.parse(got.cursor).exact_us]
+                    assert seen == one.expected(passed), f"progress passes what was not delivered, line {nth}"
+                else:
+                    seen += names([got])
+                    assert seen == expected[: len(seen)], f"interrupted at line {nth}"
+        finally:
+            sys.settrace(before)
+            client.close()
+        if left > 0:
+            break  # it ended before the interrupt
 
 
 def test_R25_no_query_asks_for_more_streams_than_the_server_allows(log: FakeLog) -> None:

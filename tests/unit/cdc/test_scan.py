@@ -136,6 +136,103 @@ def test_R14_queries_of_a_read_that_was_given_up_still_count() -> None:
     assert cluster.most <= 3
 
 
+@pytest.mark.timeout(30)
+def test_a_page_is_asked_again_when_it_is_due_though_another_query_hangs() -> None:
+    clock = ManualClock()
+    held: list[Callable[[], None]] = []
+    asked: list[bytes] = []
+
+    class Session:
+        def fetch(
+            self, statement: LogStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
+        ) -> None:
+            stream = values[0][0]
+            asked.append(stream)
+            page = Page(COLUMNS, body_of([(stream,)]), 0, None)
+            if stream == b"1":
+                held.append(lambda: on_page(page))
+            elif asked.count(b"0") == 1:
+                on_error(OperationTimedOut("late"))
+            else:
+                on_page(page)
+                held[0]()
+
+    began = clock.monotonic()
+    got: list[Page] = []
+    scanner = Scanner(Session(), clock=clock, limits=Limits())  # type: ignore[arg-type]
+    scanner.read(STATEMENT, tasks(2), Stop(), got.append)
+    assert asked == [b"0", b"1", b"0"]
+    assert len(got) == 2
+    assert 0 < clock.monotonic() - began <= 0.1, "the back-off and no more"
+
+
+@pytest.mark.timeout(30)
+def test_an_answer_ends_the_wait_for_a_page_that_is_due_later() -> None:
+    arrived: list[Page] = []
+
+    class Session:
+        def __init__(self) -> None:
+            self.held: Callable[[], None] = lambda: None
+
+        def fetch(
+            self, statement: LogStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
+        ) -> None:
+            stream = values[0][0]
+            if stream == b"0" and not arrived:
+                on_error(OperationTimedOut("late"))
+            elif stream == b"1":
+                self.held = lambda: on_page(Page(COLUMNS, body_of([(stream,)]), 0, None))
+            else:
+                on_page(Page(COLUMNS, body_of([(stream,)]), 0, None))
+
+    session = Session()
+
+    class Waits(ManualClock):
+        def wait(self, stop: Stop, seconds: float) -> bool:
+            session.held()
+            session.held = lambda: None
+            return stop.is_set() or super().wait(stop, seconds)
+
+    clock = Waits()
+    began = clock.monotonic()
+
+    def on_page(page: Page) -> None:
+        if not arrived:
+            assert clock.monotonic() == began, "it did not wait for what is due"
+        arrived.append(page)
+
+    scanner = Scanner(session, clock=clock, limits=Limits())  # type: ignore[arg-type]
+    scanner.read(STATEMENT, tasks(2), Stop(), on_page)
+    assert len(arrived) == 2
+
+
+@pytest.mark.timeout(30)
+def test_slots_of_an_abandoned_read_come_back_with_its_answers() -> None:
+    """However often a read is given up, the next one may send as many queries as ever."""
+    held: list[Callable[[], None]] = []
+    at_once = False
+
+    class Session:
+        def fetch(
+            self, statement: LogStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
+        ) -> None:
+            stream = values[0][0]
+            held.append(lambda: on_page(Page(COLUMNS, body_of([(stream,)]), 0, None)))
+            if len(held) == 3 or at_once:
+                for answer in held[:]:
+                    held.remove(answer)
+                    answer()
+
+    scanner = Scanner(Session(), clock=ManualClock(), limits=Limits(in_flight=3, window_rows=1))  # type: ignore[arg-type]
+    for _ in range(5):
+        with pytest.raises(TooMuch):
+            scanner.read(STATEMENT, tasks(6), Stop(), lambda page: None)
+    at_once = True
+    got: list[Page] = []
+    scanner.read(STATEMENT, tasks(3), Stop(), got.append, may_give_up=False)
+    assert sorted(page.cells()[0][0] or b"" for page in got) == [b"0", b"1", b"2"]
+
+
 @pytest.mark.parametrize("limits", [Limits(window_rows=5), Limits(window_bytes=40)])
 def test_R15_a_window_with_too_much_is_given_up_unless_it_must_be_read(limits: Limits) -> None:
     cluster = Cluster(10)

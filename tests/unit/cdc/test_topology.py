@@ -114,6 +114,18 @@ def test_a_node_that_does_not_answer_keeps_its_last_value(log: FakeLog) -> None:
     assert clocks.slowest_us() == pytest.approx(NOW_US - SECOND, abs=1000), "a node that has gone counts no more"
 
 
+def test_R24_the_clock_of_a_node_that_falls_silent_still_holds_the_windows_back(log: FakeLog) -> None:
+    """It may still take writes, and stamps them with the clock that it had."""
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", 0), Host("b", -5 * SECOND)]
+    clocks.sample()
+    log.nodes = [Host("a", 0), Host("b", None)]
+    log.clock.advance(10)
+    clocks.sample()
+    assert clocks.slowest_us() == pytest.approx(NOW_US + 5 * SECOND, abs=1000)
+    assert clocks.skew_us["b"] == pytest.approx(-5 * SECOND, abs=1000)
+
+
 def test_while_all_nodes_are_away_their_clocks_count_and_not_that_of_the_client(log: FakeLog) -> None:
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
     log.nodes = [Host("a", -7200 * SECOND), Host("b", -7201 * SECOND)]
