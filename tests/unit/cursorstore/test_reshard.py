@@ -93,7 +93,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         def get_cursor(self, consumer: str) -> str:
             return at(1)
 
-    with pytest.raises(ConfigError, match="use a store that implements rscylla.abc.CursorAdmin"):
+    with pytest.raises(ConfigError, match=r"use a store that implements rscylla\.abc\.CursorAdmin"):
         reshard_cursors(Plain(), "billing", 2, 1)  # type: ignore[arg-type]
 
 
