@@ -76,6 +76,16 @@ def test_lags_may_be_short(seconds: float, lag: timedelta) -> None:
     assert lag == parse_lag(seconds, command="tail")
 
 
+def test_numbers_may_be_at_their_bounds() -> None:
+    parse = common.number(int, least=1, most=64)
+    assert [parse(text) for text in ("1", "64", 8)] == [1, 64, 8]
+    assert common.count("1") == 1
+    for text in ("0", "65"):
+        with pytest.raises(typer.BadParameter, match=f"{text} is not from 1 to 64"):
+            parse(text)
+    assert common.seconds("0.5") == 0.5
+
+
 def test_credentials_go_together() -> None:
     assert credentials(None, None) == (None, None)
     assert credentials("ann", "secret") == ("ann", "secret")

@@ -146,3 +146,17 @@ def test_errors_are_json_in_ascii_too(words: Shop) -> None:
 @pytest.mark.parametrize("text", ["é", "日本", "\U0001f600x", "\udcff"])
 def test_escapes_are_those_of_json(text: str) -> None:
     assert json.loads(f'"{escaped(text)}"') == text
+
+
+@pytest.mark.parametrize("name", ["help", "cursor list", "topology"])
+def test_a_reader_that_has_gone_is_no_failure(
+    words: Shop, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with ``rscylla ... | head -1``."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "wb") as pipe:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))
+        prepare()
+        code = run(commands(words)[name])
+    assert (code, [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]) == (0, [])
