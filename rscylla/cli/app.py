@@ -12,7 +12,7 @@ import rscylla
 
 from . import cursor, deadletter, demo, doctor, replicate, serve, tail, topology
 from .common import Exit, end_with, tell_error
-from .standard import say, write
+from .standard import say, unwritable, write
 
 __all__ = ["app", "run"]
 
@@ -65,6 +65,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         ended = app(args=given, prog_name="rscylla", standalone_mode=False)
+    except SystemExit:
+        if isinstance(unwritable(), BrokenPipeError):  # what click makes of a reader of --help that has gone
+            return Exit.DONE
+        raise
     except OSError as error:  # of --help and --version; commands deal with theirs
         return end_with(error, as_json=False)
     except typer.Abort:  # Ctrl-C or the end of the input at a question
