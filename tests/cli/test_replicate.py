@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
+import attrs
 import pytest
 
 import rscylla
+from rscylla.cli.common import Connection
+from rscylla.cli.replicate import _other
 from rscylla.embedded import EmbeddedScylla
 
 from .conftest import Ran, Run, Shop
@@ -107,3 +111,18 @@ def test_a_table_is_not_copied_to_itself_by_another_way(run: Run, shop: Shop) ->
     )
     assert ran.code == 4
     assert "cannot be copied to itself" in ran.error
+
+
+def test_the_target_is_reached_as_the_source_unless_told() -> None:
+    source = Connection(
+        ["a"], "ann", "secret", Path("pass"), Path("ca"), Path("cert"), Path("key"), tls_no_check_hostname=True
+    )
+    same = _other(source, ["b"], None, None, None, None, unchecked=False)
+    assert same == attrs.evolve(source, hosts=["b"])
+    own = _other(source, ["b"], "bob", None, Path("own"), Path("other"), unchecked=False)
+    assert own == attrs.evolve(
+        source, hosts=["b"], username="bob", password=None, password_file=Path("own"), tls_ca=Path("other")
+    )
+    checked = attrs.evolve(source, tls_no_check_hostname=False)
+    assert _other(checked, ["b"], None, None, None, None, unchecked=True) == attrs.evolve(source, hosts=["b"])
+    assert _other(source, None, None, None, None, None, unchecked=False) is None
