@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -266,18 +267,20 @@ def _saved(cursors: BufferedCursorStore, name: str) -> str | None:
 def _compare(
     job: _Job, here: rscylla.Session, there: rscylla.Session, limit: int, stop: rscylla.Stop, *, as_json: bool
 ) -> None:
-    verdict = verify(
-        here,
-        there,
-        job.source.keyspace,
-        job.source.table,
-        job.target.keyspace,
-        job.target.table,
-        lag=job.lag + ON_ITS_WAY,
-        limit=limit,
-        workers=job.workers,
-        stop=stop,
-    )
+    with _progress() as show:
+        verdict = verify(
+            here,
+            there,
+            job.source.keyspace,
+            job.source.table,
+            job.target.keyspace,
+            job.target.table,
+            lag=job.lag + ON_ITS_WAY,
+            limit=limit,
+            workers=job.workers,
+            stop=stop,
+            on_progress=show,
+        )
     for difference in verdict.differences:
         write(_line(difference, as_json=as_json))
     number = f"{'at least ' if verdict.more else ''}{len(verdict.differences)}"
@@ -297,6 +300,24 @@ def _compare(
         write(f"{verdict.rows} rows compared, {number} differ{unsettled}")
     if not verdict.same:
         raise typer.Exit(Exit.FAILED)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Give what shows, on a terminal, how much of the ring was compared; nothing of it stays there."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("token ranges compared", total=None)
+
+        def show(done: int, of: int) -> None:
+            what = "reading again what differs" if done == of else "token ranges compared"
+            bars.update(task, completed=done, total=of, description=what, refresh=True)
+
+        yield show
 
 
 def _line(difference: Difference, *, as_json: bool) -> str:

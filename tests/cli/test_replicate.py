@@ -36,9 +36,9 @@ def copy(run: Run, shop: Shop) -> Run:
     keyspace = f"{shop.keyspace}_copy"
     shop.cql(f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
 
-    def command(*arguments: str, table: str = "orders") -> Ran:
+    def command(*arguments: str, table: str = "orders", **environment: str) -> Ran:
         names = (f"{shop.keyspace}.{table}", f"{keyspace}.orders")
-        return run("replicate", *names, "--lag", "0.001", "--host", shop.host, *arguments)
+        return run("replicate", *names, "--lag", "0.001", "--host", shop.host, *arguments, **environment)
 
     return command
 
@@ -56,6 +56,15 @@ def test_a_copy_and_its_differences(copy: Run, shop: Shop) -> None:
         {"kind": "different", "key": {"id": 2}, "columns": ["status"]},
         {"rows": 3, "differences": 1, "more": False, "unsettled": 0},
     ]
+
+
+def test_a_comparison_shows_its_progress_on_a_terminal_alone(copy: Run, shop: Shop) -> None:
+    shop.insert(1)
+    assert copy("--to-head", "--create").code == 0
+    assert copy("--verify").err == []
+    shown = copy("--verify", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1")  # rich takes it for a terminal then
+    assert shown.out == ["1 rows compared, 0 differ"]
+    assert any("64/64" in line for line in shown.err), shown.err
 
 
 def test_two_tables_that_are_copied_to_one_keep_a_cursor_each(copy: Run, shop: Shop) -> None:
