@@ -170,3 +170,35 @@ def test_what_is_left_of_a_ttl_is_never_more_than_the_whole_nor_nothing(ttl: int
 
 def test_a_ttl_is_counted_in_whole_seconds_of_age() -> None:
     assert (remaining_ttl(100, 0, 999_999), remaining_ttl(100, 0, 1_000_000)) == (100, 99)
+
+
+MARSHAL = "org.apache.cassandra.db.marshal."
+MAP = f"{MARSHAL}MapType({MARSHAL}Int32Type,{MARSHAL}Int32Type)"
+INTS = f"{MARSHAL}SetType({MARSHAL}Int32Type)"
+
+
+def test_a_map_that_is_overwritten_is_written_once() -> None:
+    base = (("pk", "partition_key", "int"), ("m", "regular", "map<int, int>"))
+    layout = Layout.of(
+        columns_of(base, {"map<int, int>": MAP, "elements:map<int, int>": INTS}),
+        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in base)),
+    )
+    entries = b"".join(filter(None, map(integer, (1, 4, 7, 4, 8))))
+    values = {"pk": integer(1), "m": entries, "cdc$deleted_m": b"\x01"}
+    cells = tuple(values.get(c.name) for c in layout.columns)
+    [write] = Replay(layout, "shop", "copy", {"pk", "m"}).writes(Operation.UPDATE, 7, 0, cells)
+    assert write.cql == "UPDATE shop.copy USING TIMESTAMP ? AND TTL ? SET m = ? WHERE pk = ?"
+    assert entries in write.values
+
+
+def test_a_field_without_a_number_is_never_taken_for_the_last() -> None:
+    base = (("pk", "partition_key", "int"), ("u", "regular", "p"))
+    layout = Layout.of(
+        columns_of(base, {"p": UDT, "elements:p": PLACES}),
+        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in base)),
+    )
+    none = b"".join(filter(None, map(integer, (1, -1))))
+    values = {"pk": integer(1), "cdc$deleted_elements_u": none}
+    cells = tuple(values.get(c.name) for c in layout.columns)
+    with pytest.raises(CannotReplicate, match="that its type did not have"):
+        Replay(layout, "shop", "copy", {"pk", "u"}).writes(Operation.UPDATE, 7, 0, cells)
