@@ -511,6 +511,53 @@ def test_a_table_that_is_changed_meanwhile_keeps_the_schema_of_the_query(world: 
     assert [row["cdc_values"] for row in rows] == [{"gone": None, "v": 1}, {"gone": None, "v": 2}]
 
 
+PLACES = {
+    "a": ("frozen<addr>", "{street: 'x'}", {"street": "x"}),
+    "b": ("addr", "{street: 'x'}", {"street": "x"}),
+    "l": ("list<frozen<addr>>", "[{street: 'x'}]", [{"street": "x"}]),
+    "s": ("set<frozen<addr>>", "{{street: 'x'}}", [{"street": "x"}]),
+    "m": ("map<int, frozen<addr>>", "{1: {street: 'x'}}", [(1, {"street": "x"})]),
+    "t": ("tuple<int, frozen<addr>>", "(1, {street: 'x'})", {"_1": 1, "_2": {"street": "x"}}),
+}
+
+
+def test_a_type_that_gets_a_field_while_it_is_read_keeps_the_schema_of_the_query(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.session.execute("CREATE TYPE ks.addr (street text)")
+    columns = ", ".join(f"{name} {type_}" for name, (type_, _, _) in PLACES.items())
+    world.session.execute(f"ALTER TABLE ks.t ADD ({columns})")
+    texts = ", ".join(text for _, text, _ in PLACES.values())
+    for ck in range(4):
+        world.session.execute(f"INSERT INTO ks.t (pk, ck, {', '.join(PLACES)}) VALUES (1, {ck}, {texts})")
+    world.clock.advance(60)
+    source = world.source(pageSize=2)
+    reader = source.reader(schema=source.schema())
+    fetch = LogSession.fetch
+    due = ["ALTER TYPE ks.addr ADD zip int"]
+
+    def fetch_after(self: LogSession, statement: Any, values: Any, state: bytes | None, **answers: Any) -> None:
+        if state is not None and due:
+            world.scylla.execute(due.pop())
+        fetch(self, statement, values, state, **answers)
+
+    monkeypatch.setattr(LogSession, "fetch", fetch_after)
+    rows = rows_of(reader, reader.partitions())
+    assert not due
+    assert [row["ck"] for row in rows] == [0, 1, 2, 3]
+    expected = {name: value for name, (_, _, value) in PLACES.items()} | {"v": None}
+    assert [row["cdc_values"] for row in rows] == [expected] * 4
+
+
+@pytest.mark.parametrize("mode", ["changes", "events"])
+def test_changes_whose_keys_went_with_a_rename_are_an_error(world: World, mode: str) -> None:
+    world.write(2)
+    world.session.execute("ALTER TABLE ks.t RENAME ck TO cc")
+    world.clock.advance(60)
+    with pytest.raises(TableChanged, match=r"a key column of ks\.t was renamed at"):
+        world.batch(mode=mode)
+
+
 def test_a_schema_given_by_hand_may_leave_out_columns_but_not_change_them(world: World) -> None:
     world.write(3)
     world.clock.advance(60)
