@@ -17,7 +17,6 @@ from simulated import FULL_RUN, KINDS, Simulation, never_happened
 
 import rscylla
 from rscylla.cdc import reader as reader_module
-from rscylla.cdc import rows as rows_module
 from rscylla.cdc.reader import Reader
 from rscylla.cdc.rows import LogRows
 from rscylla.cdc.source import Source
@@ -128,17 +127,11 @@ def columns_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogRows, "layout_at", lambda self, _index: self.layouts[-1])
 
 
-def a_record_in_one_of_its_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows of a record are all read as its first one."""
-    monkeypatch.setattr(rows_module, "_united", lambda rows: rows[0][0])
-
-
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "fault",
     [
         columns_of_another_page,
-        a_record_in_one_of_its_layouts,
         no_cut_at_generations,
         a_list_of_generations_that_is_never_fresh,
         a_cursor_that_is_ahead,

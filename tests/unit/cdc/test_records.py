@@ -7,6 +7,7 @@ import itertools
 import uuid
 from typing import Any
 
+import attrs
 import pytest
 from cassandra.cqltypes import Int32Type, UserType, UTF8Type
 from fakelog import NOW_US, SECOND, FakeLog, body_of, columns_of, integer, log_time, stream_id, type_of
@@ -426,3 +427,16 @@ def test_a_column_that_came_again_with_another_type_in_a_record_is_read_by_the_t
         rows.add(Page(layout.columns, body_of([own]), 0, None), layout)
     rows.sort()
     assert [e.change.values for e in changes_of(rows, Context(0))] == [{"v": 1, "w": "one"}, {"w": "two"}, {"v": 3}]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_record_in_which_a_field_gets_another_name_keeps_its_values(order: tuple[int, int]) -> None:
+    renamed = pages.type_of(UserType.make_udt_class("ks", "person2", ("called", "age"), (UTF8Type, Int32Type)))
+    of_new = tuple(attrs.evolve(c, type=renamed) if c.name == "u" else c for c in LAYOUT.columns)
+    layouts = [LAYOUT, Layout.of(of_new, LAYOUT.table)]
+    rows = LogRows()
+    for at in order:
+        own = cells({"ck": at, "cdc$batch_seq_no": at, "u": person("x", at), "gone": ["u"]}, layouts[at].columns)
+        rows.add(Page(layouts[at].columns, body_of([own]), 0, None), layouts[at])
+    rows.sort()
+    assert [list(e.change.after["u"].values()) for e in changes_of(rows, Context(0))] == [["x", 0], ["x", 1]]
