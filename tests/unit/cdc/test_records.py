@@ -440,3 +440,15 @@ def test_a_record_in_which_a_field_gets_another_name_keeps_its_values(order: tup
         rows.add(Page(layouts[at].columns, body_of([own]), 0, None), layouts[at])
     rows.sort()
     assert [list(e.change.after["u"].values()) for e in changes_of(rows, Context(0))] == [["x", 0], ["x", 1]]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_column_that_is_dropped_inside_of_a_record_is_what_it_was(order: tuple[int, int]) -> None:
+    layouts = [layout_of(BASE), layout_of(tuple(c for c in BASE if c[0] != "s"))]
+    rows = LogRows()
+    for at in order:
+        own = cells({"ck": at, "cdc$batch_seq_no": at, "v": at}, layouts[at].columns)
+        rows.add(Page(layouts[at].columns, body_of([own]), 0, None), layouts[at])
+    rows.sort()
+    for event in changes_of(rows, Context(0)):
+        assert [c.name for c in event.layout.values if c.static] == ["s"]

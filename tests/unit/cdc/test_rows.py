@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from rscylla._json import dumps, plain
 from rscylla.cdc import pages as raw_pages
 from rscylla.cdc.pages import Column, Page, raw_handler, split_rows
-from rscylla.cdc.rows import Layout, LogRows, decoder_for
+from rscylla.cdc.rows import Layout, Layouts, LogRows, decoder_for
 from rscylla.cdc.topology import BaseColumn, TableInfo
 from rscylla.errors import MetadataError
 from rscylla.event import EventID
@@ -293,3 +293,27 @@ def test_positions_are_those_of_event_ids(time: bytes, token: int, seq: int) -> 
     rows.add(page, Layout.of(columns, table()))
     (position,) = rows.positions
     assert position == EventID(0, 0, stream_id(token), time, seq).position
+
+
+def test_a_page_from_before_a_change_means_what_the_table_was_then() -> None:
+    """The page of a node, or of a query, that was slow comes when the table is known as it is now."""
+    renamed = (("pk", "partition_key", "int"), ("cc", "clustering", "int"), ("v", "static", "text"))
+    old, new = table(), table(renamed)
+    reread: list[TableInfo] = []
+
+    def read() -> TableInfo:
+        reread.append(new)
+        return new
+
+    layouts = Layouts(read)
+    pages = [Page(columns_of(base), body_of([]), 0, None) for base in (SIMPLE, renamed)]
+    first = layouts.of(pages[0], old)
+    assert reread == []
+    assert [c.name for c in layouts.of(pages[1], old).keys] == ["pk", "cc"]
+    assert reread == [new]
+    again = layouts.of(pages[0], new)
+    assert [[c.name for c in layout.keys] for layout in (first, again)] == [["pk", "ck"]] * 2
+    assert [c.cql_type for c in again.values] == ["int"]
+    assert [c.static for c in layouts.of(pages[1], new).values] == [True]
+    assert layouts.of(pages[0], old) is first
+    assert again.table is old
