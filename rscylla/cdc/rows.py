@@ -133,7 +133,7 @@ class Layout:
         """
         index = {c.name: i for i, c in enumerate(columns)}
         types = {c.name: c.type for c in columns}
-        tables = (table, *former)
+        tables = sorted((table, *former), key=lambda t: not _fits(columns, t))  # a table of just these columns first
         of_keys = next((t for t in tables if all(c.name in index for c in _keys_of(t))), table)
         key_names = [c.name for c in _keys_of(of_keys)]
         missing = [n for n in (*_FIXED, *key_names) if n not in index]
