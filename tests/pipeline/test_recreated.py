@@ -145,10 +145,9 @@ def test_cursors_of_a_table_that_is_what_it_was_are_not_suspected(shop: Shop, ca
     assert not [r for r in caplog.records if AGAIN in r.message]
 
 
+@pytest.mark.parametrize("shop", ["vnodes"], indirect=True)
 def test_a_cursor_at_a_row_from_before_the_table_is_no_cursor_of_another_table(shop: Shop) -> None:
-    """Rows may be written with timestamps of the past, which vnodes take from all of the present generation."""
-    if shop.model == "tablets":
-        pytest.skip("tablets take no row from before the table")
+    """Rows may be written with timestamps of the past, which vnodes, unlike tablets, take from before the table."""
     shop.write(1, ago_s=1800)
     shop.write(2, ago_s=900)
     shop.clock.advance(31)
@@ -270,10 +269,9 @@ def test_R18_a_start_that_was_stored_before_the_table_was_created_again_is_told(
     assert isinstance(cause_of(shop), rscylla.TableChanged)
 
 
+@pytest.mark.parametrize("shop", ["vnodes"], indirect=True)
 def test_a_point_that_does_not_name_its_log_is_warned_of(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    """As Go rscylla writes them, and versions of ours that did not name the log."""
-    if shop.model == "tablets":
-        pytest.skip("tablets have stream sets of each table")
+    """As Go rscylla writes it. The stream sets of tablets are the table's own, and tell."""
     of_log = rscylla.EventID.parse(shop.stream().cursor_at())
     shop.recreate()
     shop.stream()(str(rscylla.EventID(of_log.generation, shop.clock.now_us() - 1_000_000)), LAG).close()
