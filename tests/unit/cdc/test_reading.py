@@ -396,7 +396,9 @@ def test_R20_from_head_first_tells_where_it_starts(one: FakeLog) -> None:
     client = stream_of(one)("", LAG, StreamFromHead())
     start = client.recv()
     assert isinstance(start, Progress)
-    assert EventID.parse(start.cursor) == EventID((NOW_US - HOUR) // 1000, HEAD_US)
+    at = EventID.parse(start.cursor)
+    assert (at.generation, at.exact_us) == ((NOW_US - HOUR) // 1000, HEAD_US)
+    assert at.is_start
     assert one.asked == []
     fresh = one.write(HEAD_US)
     assert names([client.recv()]) == [fresh.name]
