@@ -398,7 +398,8 @@ def test_R20_from_head_first_tells_where_it_starts(one: FakeLog) -> None:
     assert isinstance(start, Progress)
     at = EventID.parse(start.cursor)
     assert (at.generation, at.exact_us) == ((NOW_US - HOUR) // 1000, HEAD_US)
-    assert at.is_start
+    assert at.mark is not None
+    assert at.mark.is_start
     assert one.asked == []
     fresh = one.write(HEAD_US)
     assert names([client.recv()]) == [fresh.name]
