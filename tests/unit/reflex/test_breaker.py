@@ -227,7 +227,7 @@ def test_a_call_begun_before_it_opened_says_nothing_while_it_is_half_open(outcom
         assert told.wait(60)
         assert bench.breaker.state == "half-open"
 
-    old = threading.Thread(target=work)
+    old = threading.Thread(target=work, daemon=True)
     old.start()
     assert begun.wait(60)
     bench.breaker.call(probe)
