@@ -286,6 +286,32 @@ def test_a_sweep_that_failed_before_it_saved_its_cursor_still_knows_what_was_del
     assert bench.got == ids(rows)
 
 
+def test_a_save_of_the_sweeps_cursor_that_failed_although_it_was_made_brings_nothing_again() -> None:
+    """The next run finds the cursor ahead of the last one that is known to be saved; nobody moved it on purpose."""
+    bench = Bench()
+    old = [bench.log.write() for _ in range(2)]
+    bench.clock.advance(100)
+    rows = [bench.log.write() for _ in range(3)]
+    bench.clock.advance(2)
+    bench.fast()
+    save = bench.store.set_cursor
+
+    def save_and_fail(consumer: str, cursor: str) -> None:
+        save(consumer, cursor)
+        if consumer == "billing":
+            raise OSError("the answer was lost")
+
+    bench.store.set_cursor = save_and_fail  # type: ignore[method-assign]
+    with pytest.raises(RunError):
+        run(bench.lanes.sweep)
+    bench.store.set_cursor = save  # type: ignore[method-assign]
+    assert bench.store.durable["billing"] >= old[-1].id
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    assert bench.got == ids([*old, *rows])
+
+
 def test_more_events_than_are_remembered_come_again_and_none_is_missed(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(remember=3)
     rows = [bench.log.write() for _ in range(5)]
@@ -431,6 +457,28 @@ def test_a_reset_to_a_place_between_the_lanes_brings_what_the_fast_lane_delivere
     bench.fast()
     bench.sweep()
     assert bench.got == [(row.id, True) for row in rows if row.id > target]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_reset_to_the_cursor_there_is_counts_between_two_runs_of_the_sweep_only_for_a_new_process(
+    restarted: bool,
+) -> None:
+    bench = Bench()
+    bench.log.write()
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    row = bench.log.write()
+    bench.clock.advance(10)
+    bench.fast()
+    bench.store.reset_cursor("billing", bench.store.durable["billing"])
+    if restarted:
+        bench.start()
+    del bench.got[:]
+    bench.clock.advance(100)
+    bench.fast()
+    bench.sweep()
+    assert bench.got == (ids([row]) if restarted else [])
 
 
 def test_the_fast_lanes_cursor_is_saved_now_and_then_and_at_the_end() -> None:

@@ -403,6 +403,41 @@ def test_a_death_counts_against_the_event_that_was_at_hand_and_no_other() -> Non
     assert [bench.letters.tries("recording", event) for event in EVENTS if event.id != "e3"] == [0, 0, 0]
 
 
+def test_events_under_suspicion_are_consumed_one_at_a_time() -> None:
+    """If the process dies, it dies of the one that is at hand."""
+    bench, steps, waits = Bench(), list[tuple[str, str]](), threading.Event()
+    for event in EVENTS[:2]:
+        bench.letters.set_tries("recording", event, 1)
+
+    class Watched:
+        """A lock that tells when somebody has to wait for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self._lock.acquire(blocking=False):
+                waits.set()
+                self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    def fn(event: Event, fate: Any) -> None:
+        steps.append(("begins", event.id))
+        if len(steps) > 1:
+            waits.set()
+        assert waits.wait(60)  # until the other one waits for its turn, or has come in
+        steps.append(("ends", event.id))
+
+    consumer: Any = bench.dead(Consumer("recording", fn, registry=bench.registry))
+    consumer._suspects = Watched()
+    bench.stream.items = list(EVENTS[:2])
+    bench.run(concurrent(consumer, workers=2))
+    assert [step for step, _ in steps] == ["begins", "ends"] * 2
+    assert [bench.letters.tries("recording", event) for event in EVENTS[:2]] == [0, 0]
+
+
 @pytest.mark.parametrize(
     "end", [Stopped(), KeyboardInterrupt(), ConnectionFailed("no node answers; start one"), FateError("struck")]
 )

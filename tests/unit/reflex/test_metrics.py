@@ -382,6 +382,27 @@ def test_a_consumer_that_hangs_shows_for_how_long() -> None:
     assert bench.scrape()["rscylla_busy_seconds", "billing"] == 0
 
 
+def test_a_consumer_that_waits_for_the_next_event_does_not_seem_to_hang() -> None:
+    bench = Bench()
+    seen: list[float] = []
+    items = iter([event(1, START_US), event(2, START_US)])
+
+    class Client:
+        def recv(self) -> Any:
+            bench.clock.advance(42)
+            seen.append(bench.scrape()["rscylla_busy_seconds", "billing"])
+            try:
+                return next(items)
+            except StopIteration:
+                raise HeadReached from None
+
+        def close(self) -> None: ...
+
+    with pytest.raises(HeadReached):
+        run(Spec(lambda *_, **__: Client(), FakeCursorStore(), bench.consumer, StreamToHead(), clock=bench.clock))
+    assert seen == [0, 0, 0]
+
+
 def test_a_poison_event_shows_how_often_it_has_failed_until_it_is_consumed() -> None:
     bench = Bench()
     consumer = RecordingConsumer("billing", fail={"e2": ValueError("no")}, times=3)

@@ -634,3 +634,23 @@ def test_whatever_fate_does_nothing_is_lost_and_duplicates_are_only_what_was_not
     assert runs > 1
     assert sorted(set(consumer.ids), key=lambda one: int(one[1:])) == [one.id for one in events(50)]
     assert len(consumer.ids) <= 50 + runs - 1
+
+
+def test_the_first_error_that_a_consumer_reports_ends_the_run() -> None:
+    first, second = ConnectionFailed("the warehouse is down"), ValueError("its worker was interrupted by that")
+
+    class Reporting(RecordingConsumer):
+        def begin(self, scope: Any) -> None:
+            self.scope = scope
+
+        def progress(self, cursor: str) -> None: ...
+
+        def drain(self) -> None: ...
+
+        def consume(self, event: Event, fate: Any) -> None:
+            self.scope.fail(first, event=event)
+            self.scope.fail(second, stage="set_cursor")
+
+    with pytest.raises(RunError) as caught:
+        run(spec(FakeStream(events(2)), None, Reporting()))
+    assert (caught.value.stage, caught.value.event_id, caught.value.__cause__) == ("consume", "e1", first)
