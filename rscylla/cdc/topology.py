@@ -29,6 +29,7 @@ __all__ = [
     "TabletTopology",
     "Topology",
     "VnodeTopology",
+    "dropped_us",
     "read_table",
     "topology_for",
 ]
@@ -459,28 +460,41 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         columns=tuple(BaseColumn(name, kind, at, text, order == "desc") for name, kind, at, text, order in columns),
         delta=options.get("delta", "full"),
         dropped=tuple((column, text) for of, column, text, _ in dropped if of == table),
-        renamed_us=_renamed_us({column: ms for of, column, _, ms in dropped if of != table}),
+        renamed_us=_renamed_us({column: dropped_us(told) for of, column, _, told in dropped if of != table}),
         altered_us=found[table][2],
     )
 
 
-def _renamed_us(dropped_ms: dict[str, int]) -> int | None:
-    """Return when a key column was renamed last, by the columns of the log that were dropped, None if never.
+def dropped_us(told: int) -> int:
+    """Return the write time of a drop, in microseconds; *told*: ``dropped_time`` as a number of milliseconds.
+
+    Scylla puts microseconds into this column of milliseconds. Of milliseconds it is the last microsecond.
+    Source: Scylla ``db/schema_tables.cc``, ``db_clock::duration(column.timestamp)``.
+    """
+    return told if told > _LAST_MS else told * 1000 + 999
+
+
+_LAST_MS = 10**14
+"""As milliseconds in the year 5138, as microseconds in 1973."""
+
+
+def _renamed_us(dropped: dict[str, int]) -> int | None:
+    """Return when a key column was renamed last, by the columns of the log and when they were dropped, None if never.
 
     A column of the key that is renamed is dropped from the log and a new one added. Other columns are dropped together
     with the one that marks their deletion, which key columns do not have.
     """
     of_keys = [
-        ms
-        for name, ms in dropped_ms.items()
-        if not name.startswith(_DELETED) and abs(dropped_ms.get(_DELETED + name, -TOGETHER_MS) - ms) >= TOGETHER_MS
+        us
+        for name, us in dropped.items()
+        if not name.startswith(_DELETED) and abs(dropped.get(_DELETED + name, -TOGETHER_US) - us) >= TOGETHER_US
     ]
-    return max(of_keys) * 1000 - LOG_DROP_AHEAD_US if of_keys else None
+    return max(of_keys) - LOG_DROP_AHEAD_US if of_keys else None
 
 
 _DELETED = "cdc$deleted_"
 
-TOGETHER_MS = 1_000
+TOGETHER_US = 1_000_000
 """Columns dropped by one statement have about the same time."""
 
 

@@ -159,6 +159,7 @@ class FakeLog:
         self.enabled = "true"
         self.log_id = uuid.uuid4()
         self.altered_us: int | None = None
+        self.dropped: list[tuple[str, str, str, int]] = []
         self.columns = columns_of(base)
         self.generations: dict[int, list[bytes]] = {}
         self.written: list[Written] = []
@@ -246,7 +247,7 @@ class FakeLog:
         if "FROM system_schema.columns" in cql:
             return [(n, kind, at, text, "none") for at, (n, kind, text) in enumerate(self.base)]
         if "FROM system_schema.dropped_columns" in cql:
-            return []
+            return list(self.dropped)
         if "FROM system_schema.tables" in cql:
             return self._tables(given)
         raise AssertionError(f"a query that the cluster would not know: {cql}")

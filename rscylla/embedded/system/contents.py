@@ -235,7 +235,7 @@ class SystemTables:
                     "keyspace_name": table.keyspace,
                     "table_name": table.name,
                     "column_name": name,
-                    "dropped_time": timestamp // 1000,
+                    "dropped_time": timestamp,  # microseconds in a column of milliseconds, as Scylla has it
                     "type": kind.name,
                 }
 

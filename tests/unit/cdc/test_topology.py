@@ -10,7 +10,9 @@ from fakelog import NOW_US, SECOND, FakeLog, Host, pack_options, stream_id
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rscylla.cdc.query import LOG_SUFFIX
 from rscylla.cdc.topology import (
+    LOG_DROP_AHEAD_US,
     Generation,
     NodeClocks,
     VnodeTopology,
@@ -163,3 +165,22 @@ def test_errors_say_what_was_done(log: FakeLog) -> None:
     log.on_rows = lambda _: OperationTimedOut("late")
     with pytest.raises(QueryTimeout, match="reading the CDC generations"):
         VnodeTopology(log).generations()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("per_ms", [1, 1000], ids=["milliseconds", "microseconds, as Scylla"])
+def test_the_time_of_a_rename_is_told_in_either_unit(log: FakeLog, per_ms: int) -> None:
+    at_ms = NOW_US // 1000
+    name = log.table + LOG_SUFFIX
+    log.dropped = [
+        (name, "gone", "int", (at_ms + 9000) * per_ms),
+        (name, "cdc$deleted_gone", "boolean", (at_ms + 9000) * per_ms),
+        (name, "ck", "int", at_ms * per_ms),
+        (log.table, "gone", "int", at_ms * per_ms),
+    ]
+    table = read_table(log, log.keyspace, log.table)  # type: ignore[arg-type]
+    assert table.dropped == (("gone", "int"),)
+    assert table.renamed_us is not None
+    assert 0 <= table.renamed_us + LOG_DROP_AHEAD_US - at_ms * 1000 < 1000
+    assert table.may_lack_keys(at_ms * 1000 - SECOND)
+    assert not table.may_lack_keys(at_ms * 1000 + SECOND)
+    assert "renamed at 20" in table.lost_keys
