@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import cassandra
 import pytest
+from cassandra import ConsistencyLevel
 from fake_scylla import FakeScylla
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,6 +82,15 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def test_new_holder_reads_what_conditional_writes_under_way_will_leave(world: World) -> None:
+    """A plain read may miss the epoch that an attempt which timed out is about to open."""
+    lease, store = world.process("a")
+    world.acquire(lease)
+    world.scylla.levels.clear()
+    assert store.get_cursor("c") == ""
+    assert ("SELECT", ConsistencyLevel.LOCAL_SERIAL, ConsistencyLevel.LOCAL_SERIAL) in world.scylla.levels
 
 
 def test_old_holder_writes_where_nobody_looks(world: World) -> None:

@@ -247,6 +247,20 @@ def test_saving_works_after_a_reset_to_the_far_past_although_the_reset_was_writt
     assert open_store(scylla).get_cursor("c") == "5"
 
 
+def test_record_shows_when_the_cursor_was_last_saved(scylla: FakeScylla, clock: HandClock) -> None:
+    store = open_store(scylla, clock)
+    store.reset_cursor("c", "2", reason="wrong prices")
+    opened = store.find_cursor("c")
+    assert store.get_cursor("c") == "2"
+    clock.advance(60)
+    store.set_cursor("c", "3")
+    saved = store.find_cursor("c")
+    assert opened is not None
+    assert saved is not None
+    assert opened.updated_at is not None
+    assert saved.updated_at == opened.updated_at + timedelta(seconds=60)
+
+
 def test_history_tells_of_every_reset(scylla: FakeScylla, clock: HandClock) -> None:
     store = open_store(scylla, clock)
     store.set_cursor("c", "5")

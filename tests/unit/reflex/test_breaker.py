@@ -272,6 +272,19 @@ def test_outages_may_be_told_by_a_function() -> None:
     assert isinstance(bench.run(fn), HeadReached)
 
 
+def test_a_stop_is_no_outage_whatever_is_said_to_be_one() -> None:
+    bench = Bench(outage=Exception, failures=1)
+    ends = iter([Stopped(), None])
+
+    def fn(event: Any, fate: Any) -> None:
+        if (end := next(ends, None)) is not None:
+            raise end
+
+    assert isinstance(bench.run(fn), Stopped)
+    assert bench.breaker.state == "closed"
+    assert bench.clock.waits == []
+
+
 def test_the_guarded_consumer_keeps_name_metrics_reset_and_stop() -> None:
     inner = RecordingConsumer("billing")
     guarded = Bench().breaker.guard(inner)

@@ -38,6 +38,14 @@ def test_the_extremes_are_certain() -> None:
     assert strikes(Fate(1), 100) == list(range(1, 101))
 
 
+@pytest.mark.parametrize("draw", [0.0, 1 - 2**-53])
+def test_the_extremes_are_certain_whatever_is_drawn(draw: float) -> None:
+    for probability, struck in ((0, []), (1, [1])):
+        fate = Fate(probability)
+        fate._random.random = lambda: draw  # type: ignore[method-assign]
+        assert strikes(fate, 1) == struck
+
+
 def test_no_fate_never_strikes() -> None:
     assert strikes(NO_FATE, 10) == []
     assert repr(NO_FATE) == "NO_FATE"

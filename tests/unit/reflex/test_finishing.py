@@ -231,6 +231,19 @@ def test_the_end_waits_for_a_cursor_that_is_being_saved() -> None:
     assert store.durable == {NAME: "e1"}
 
 
+def test_after_a_cursor_could_not_be_saved_no_later_one_is() -> None:
+    """The run ends, and its cursor may be another run's already."""
+    scope = Scope(NAME, store := FakeCursorStore(), ManualClock(), NO_FATE, Stop(), moved=lambda: None)
+    prefix = Prefix(scope)
+    first, second = (prefix.add(event) for event in events(2))
+    store.fail("set_cursor", cause := ConnectionFailed("no node answers; start one"))
+    prefix.done(first)
+    prefix.done(second)
+    assert store.durable == {}
+    assert scope.failure is not None
+    assert scope.failure.error is cause
+
+
 def test_after_the_end_nothing_is_committed() -> None:
     scope = Scope(NAME, store := FakeCursorStore(), ManualClock(), NO_FATE, Stop(), moved=lambda: None)
     prefix = Prefix(scope)
@@ -467,6 +480,18 @@ def test_TRAP_1_12_the_period_counts_from_arrival_not_from_the_time_of_the_event
     assert bench.clock.now_us() >= START_US + 5_000_000
     bench.stop.set()
     bench.end()
+
+
+def test_each_batch_has_a_period_of_its_own_and_between_two_nothing_is_waited_for() -> None:
+    bench, batches = Bench(to_head=False), Batches()
+    bench.start(batches.consumer(bench, size=3, period=timedelta(seconds=5)))
+    for event in events(3):
+        bench.stream.append(event)
+        soon(lambda last=event.id: bench.cursor == last)  # type: ignore[misc]
+    bench.stop.set()
+    bench.end()
+    assert batches.got == [["e1"], ["e2"], ["e3"]]
+    assert bench.clock.waits == [5, 5, 5]
 
 
 def test_TRAP_1_12_an_error_on_an_idle_stream_surfaces_at_once_with_its_cause() -> None:

@@ -416,6 +416,18 @@ def test_a_poison_event_shows_how_often_it_has_failed_until_it_is_consumed() -> 
     assert attempts == [1, 2, 3, 0]
 
 
+def test_the_failures_of_one_event_are_not_counted_to_another() -> None:
+    bench = Bench()
+    seen: list[tuple[str, int]] = []
+    for failed in ("e1", "e1", "e2", "e1"):
+        stream = FakeStream([event(int(failed[1]), START_US)])  # alone, so that no other one is consumed in between
+        consumer = RecordingConsumer("billing", fail={failed: ValueError("no")})
+        with pytest.raises(RunError):
+            run(Spec(stream, FakeCursorStore(), consumer, StreamToHead(), registry=bench.registry))
+        seen.append(metrics_for(bench.registry).consumer("billing").failing())
+    assert seen == [("e1", 1), ("e1", 2), ("e2", 1), ("e1", 1)]
+
+
 def test_an_expired_cursor_is_counted() -> None:
     bench = Bench()
     stream = FakeStream(clock=bench.clock)
