@@ -17,11 +17,11 @@ __all__ = ["Lane", "current_lane", "entered"]
 
 @attrs.define(eq=False)
 class Lane:
-    """One run of a spec, as ``current_lane`` shows it to consumers and wrappers of them.
+    """One run of a spec, as ``current_lane`` returns it to consumers and their wrappers.
 
-    ``stop`` is the run's own signal: code that works or waits long inside a consumer looks at it, or waits on it with
-    ``clock``. ``source`` names what is read, such as ``shop.orders``, "" if the stream does not say. ``event`` is the
-    one that is being consumed, None between events.
+    ``stop`` is the run's own signal: long-running code inside a consumer can check it, or wait on it with ``clock``.
+    ``source`` names the table, such as ``shop.orders``, or "" if the stream does not name one. ``event`` is
+    the event that is being consumed, None between events.
     """
 
     consumer: str
@@ -36,9 +36,10 @@ _current: ContextVar[Lane | None] = ContextVar("rscylla_lane", default=None)
 
 
 def current_lane() -> Lane | None:
-    """Return the lane whose ``run`` called us, None outside of one.
+    """Return the lane of the surrounding ``run``, or None outside a run.
 
-    It goes by context: a thread that a consumer starts has it only if it runs in ``contextvars.copy_context()``.
+    The lane belongs to the context: a thread that a consumer starts has it only if it runs in
+    ``contextvars.copy_context()``.
     """
     return _current.get()
 

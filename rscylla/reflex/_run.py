@@ -31,11 +31,11 @@ __all__ = ["Spec", "run"]
 
 @attrs.frozen(init=False)
 class Spec:
-    """What ``run`` needs: a stream, a cursor store, a consumer, the options the stream is opened with.
+    """What ``run`` needs: a stream, a cursor store, a consumer, and the options of the stream.
 
-    ``fate`` is handed to the consumer and tempted at the points after_recv, after_consume, before_set_cursor and
-    before_flush. ``flush_timeout`` bounds the flush at the end of a run. Metrics go to the consumer's own ``series``
-    unless ``registry`` names another place.
+    ``fate`` is passed to the consumer, and its ``tempt`` is called at the points after_recv, after_consume,
+    before_set_cursor, and before_flush. ``flush_timeout`` limits the flush at the end of a run. Metrics go to the
+    consumer's own ``series`` unless ``registry`` is given.
     """
 
     stream: StreamFunc
@@ -110,13 +110,13 @@ class Spec:
 
 
 def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
-    """Drive the consumer until something ends it; always raises. *stop* is looked at between events.
+    """Run the consumer of *spec* until something ends the run; always raises. *stop* is checked between events.
 
     Raises:
-        HeadReached: the stream delivered all it was asked for, and everything is saved.
+        HeadReached: the stream reached the head that it runs to, and everything is saved.
         Stopped: *stop* was set, and everything is saved.
-        RunError: anything else that is an ``Exception``: the stage, consumer and event are named, the cause chained.
-            What fails while the run is put away is attached to the first error as a note.
+        RunError: any other ``Exception`` occurred: the error names the stage, consumer, and event, and chains the
+            cause. Errors during cleanup are attached to the first error as notes.
     """
     scope = Scope(spec.name, spec.store, spec.clock, spec.fate, stop or Stop(), moved=spec.series.moved)
     lane = Lane(spec.name, spec.source, scope.stop, spec.clock, spec.series)

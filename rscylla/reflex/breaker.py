@@ -30,7 +30,7 @@ log = logging.getLogger("rscylla.reflex")
 T = TypeVar("T")
 
 Outage = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
-"""Which errors mean that the thing behind the breaker is down: classes, or a function that tells."""
+"""Which errors mean that the system behind the breaker is down: classes, or a function that decides."""
 
 BreakerState = Literal["closed", "open", "half-open"]
 
@@ -41,26 +41,27 @@ BETWEEN_PROBES_S = 1.0
 
 
 class CircuitBreaker:
-    """Guards one thing that consumers call, such as a service, a broker or a database. Thread-safe, for many consumers.
+    """Guards one system that consumers call, such as a service, a broker, or a database. Thread-safe and shareable.
 
-    ``guard(consumer)`` gives a consumer that treats an outage so: its event is tried again in place, with short pauses.
-    After *failures* in a row, of all consumers together, the breaker opens: they all wait, nothing is called, for
-    *reset_after*. Then it is half-open: one of them tries its event, the others go on waiting; *successes* in a row
-    close the breaker, and an outage opens it again. A stop of the run ends every wait at once.
+    ``guard(consumer)`` returns a consumer that handles outages as follows. While the breaker is closed, the event is
+    retried in place, with short pauses. After *failures* consecutive outages of all consumers together, the breaker
+    opens: all consumers wait for *reset_after*, and the system is not called. Then the breaker is half-open: one
+    consumer tries its event, and the others continue to wait. *successes* consecutive successes close the breaker; an
+    outage opens it again. A stop of the run ends every wait at once.
 
-    So an outage never ends a run, never counts as an attempt of ``dead_letter``, and delays events instead. Any other
-    error is the event's or the consumer's own: it passes through, and says nothing about the thing guarded.
+    An outage therefore never ends a run and never counts as an attempt of ``dead_letter``; it only delays events. Any
+    other error belongs to the event or the consumer: it passes through and does not affect the breaker.
 
     Args:
-        name: Label of the metrics, and what health checks call it.
-        outage: Which errors mean that the thing is down. An event that gives such an error for ever by itself would
-            hold its lane for ever, so do not name the errors of bad requests.
-        backoff: The pauses between attempts while the breaker is still closed.
+        name: Label of the metrics, and the name in health checks.
+        outage: Which errors mean that the system is down. An event that always causes such an error by itself would
+            block its lane forever, so do not include errors of bad requests.
+        backoff: The pauses between attempts while the breaker is closed.
         clock: Where time comes from.
-        registry: Where metrics are registered; the default registry if not given.
+        registry: Where metrics are registered; default: the default registry.
 
     Raises:
-        ConfigError: an argument makes no sense, or ``pybreaker`` is not installed.
+        ConfigError: an argument is invalid, or ``pybreaker`` is not installed.
     """
 
     def __init__(
@@ -94,28 +95,29 @@ class CircuitBreaker:
 
     @property
     def state(self) -> BreakerState:
-        """What it is now: an open breaker becomes half-open when somebody wants to pass."""
+        """The current state. An open breaker becomes half-open when a caller tries to pass after *reset_after*."""
         return cast("BreakerState", self._machine.current_state)
 
     def guard(self, consumer: Consumer) -> Consumer:
-        """Return *consumer* behind this breaker; its name, metrics, ``reset`` and ``stop`` stay.
+        """Return *consumer* behind this breaker; its name, metrics, ``reset``, and ``stop`` are kept.
 
-        Put it inside of ``dead_letter``, ``batch`` and the like: ``dead_letter(breaker.guard(consumer), letters)``.
+        Put it inside ``dead_letter``, ``batch``, and similar wrappers:
+        ``dead_letter(breaker.guard(consumer), letters)``.
 
         Raises:
-            ConfigError: *consumer* finishes events later and must be the outermost.
+            ConfigError: *consumer* finishes events later and must be outermost.
         """
         return _Guarded(consumer, self)
 
     def call(self, function: Callable[[], T], *, waiting: Callable[[str], None] | None = None) -> T:
-        """Return what *function* gives. It is called once the thing is up, again and again until it meets no outage.
+        """Call *function*, repeatedly until it meets no outage, and return its result. Waits while the breaker is open.
 
         Args:
-            waiting: Told why before each wait, and "" after it.
+            waiting: Called with the reason before each wait, and with "" after it.
 
         Raises:
-            Stopped: the run that this is called in was stopped meanwhile.
-            Exception: what *function* raised, if that is no outage.
+            Stopped: the surrounding run was stopped.
+            Exception: an error of *function* that is not an outage.
         """
         lane = current_lane()
         stop = lane.stop if lane is not None else Stop()

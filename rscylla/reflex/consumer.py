@@ -34,23 +34,23 @@ class LabelledGauge(Protocol):
 
 
 class Consumer:
-    """Business logic with a name, as ``run`` drives it. Used by one thread at a time.
+    """A function with a name, as ``run`` drives it. Used by one thread at a time.
 
     Args:
-        name: Key of the cursor and label of the metrics. Stable over releases.
+        name: Key of the cursor and label of the metrics. Keep it stable across releases.
         fn: Called with the event and the run's fate.
-        lag_alert: Lag above which ``reflex_consumer_lag_alert`` is 1, worked out when it is read; None: never.
-        lag_alert_gauge: A gauge of your own that shows the alert too.
-        activity_ttl: How long after an event ``reflex_consumer_active`` stays 1, or a function that gives it, called
-            once here; None: the series does not exist.
+        lag_alert: Lag above which ``reflex_consumer_lag_alert`` is 1, computed when it is read; None: never.
+        lag_alert_gauge: A gauge of your own that also shows the alert.
+        activity_ttl: How long after an event ``reflex_consumer_active`` stays 1, or a function that returns this time,
+            called once here; None: the series does not exist.
         filter_types: Types of events to consume; empty: all.
-        event_filter: Which of those to consume; None: all. Events left out are skipped: the cursor moves over them.
-        recover: Called with each error of *fn* that is not expected; never with errors of filters.
-        registry: Where metrics are registered; the default registry if not given.
-        clock: Where ages and latencies come from.
+        event_filter: Which of those to consume; None: all. Other events are skipped: the cursor moves past them.
+        recover: Called with each unexpected error of *fn*; never with errors of filters.
+        registry: Where metrics are registered; default: the default registry.
+        clock: The clock for ages and latencies.
 
     Raises:
-        ConfigError: an argument makes no sense.
+        ConfigError: an argument is invalid.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class Consumer:
         return self._name
 
     def reset(self) -> None:
-        """Bring the series of lag back. Called by ``run`` before the cursor is read."""
+        """Restore the lag series. ``run`` calls this before it reads the cursor."""
         self.series.started()
 
     def stop(self) -> None:
-        """Called by ``run`` at its end. Nothing runs in the background; the lag is still shown, and goes on growing."""
+        """Do nothing: there is no background work. ``run`` calls this at its end; the lag series stays, and grows."""
 
     def consume(self, event: Event, fate: Fate) -> None:
         """Filter, call the function, recover, count.
 
         Raises:
-            FilterError: a filter failed; recovery was not asked.
-            Exception: what the function raised, or what recovery made of it.
+            FilterError: a filter failed; ``recover`` was not called.
+            Exception: the error of the function, or the one that ``recover`` returned instead.
         """
         series = self.series
         started = self._clock.monotonic()

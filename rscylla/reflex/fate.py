@@ -42,25 +42,25 @@ NO_FATE = NoFate()
 
 
 class Fate:
-    """Raises ``FateError`` with some probability each time it is tempted. Thread-safe.
+    """Raises ``FateError`` with a given probability each time ``tempt`` is called. Thread-safe.
 
-    The same seed gives the same strikes for the same sequence of calls. The seed is logged when the object is made
+    The same seed produces the same errors for the same sequence of calls. The seed is logged when the object is created
     and named in each error, together with the number of the draw.
 
     Args:
-        probability: Chance of an error for each call, 0 to 1, where neither of the next two says otherwise.
-        per_module: Chances by module name of the caller of ``tempt``; the longest matching package prefix wins.
-        per_point: Chances by the point's name; they win over modules.
+        probability: Probability of an error for each call, 0 to 1, unless one of the next two arguments applies.
+        per_module: Probabilities by module name of the caller of ``tempt``; the longest matching package prefix wins.
+        per_point: Probabilities by the name of the point; they override those of modules.
         window: ``(first_hour, end_hour)``, half-open, Monday to Friday: errors happen only inside. None: at any time.
-        tz: Time zone of the window, or its IANA name; UTC if not given.
-        seed: Makes strikes repeatable; chosen at random if not given.
-        enabled: False switches this fate off for good. If not given, the environment variable ``RSCYLLA_FATE``,
-            read once here, may switch it off (``0``) or replace *probability* (a number up to 1). ``0`` there also
-            wins over ``enabled=True``.
-        clock: Where the window's time comes from.
+        tz: Time zone of the window, or its IANA name; default: UTC.
+        seed: Makes errors repeatable; default: random.
+        enabled: False switches this fate off permanently. By default, the environment variable ``RSCYLLA_FATE``,
+            which is read once here, can switch it off (``0``) or replace *probability* (a number up to 1). ``0`` there
+            also overrides ``enabled=True``.
+        clock: The clock for the window.
 
     Raises:
-        ConfigError: a probability, hour, time zone or the environment variable makes no sense.
+        ConfigError: a probability, hour, time zone, or the environment variable is invalid.
     """
 
     def __init__(

@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def all_event_filters(*filters: EventFilter) -> EventFilter:
-    """Return a filter that wants what all of *filters* want.
+    """Return a filter that accepts the events that all of *filters* accept.
 
-    The first refusal or error decides, and later filters are not asked. Without filters everything is wanted.
+    The first rejection or error decides, and later filters are not called. Without filters, it accepts every event.
     """
     _check(filters)
 
@@ -34,10 +34,10 @@ def all_event_filters(*filters: EventFilter) -> EventFilter:
 
 
 def any_event_filters(*filters: EventFilter) -> EventFilter:
-    """Return a filter that wants what any of *filters* wants.
+    """Return a filter that accepts the events that any of *filters* accepts.
 
     The first acceptance decides, even after errors of earlier filters. If none accepts and some failed, the last
-    error is raised. Without filters nothing is wanted.
+    error is raised. Without filters, it accepts no event.
     """
     _check(filters)
 
@@ -57,9 +57,9 @@ def any_event_filters(*filters: EventFilter) -> EventFilter:
 
 
 def metadata_event_filter(deserialize: Callable[[bytes], T], wanted: Callable[[T], bool]) -> EventFilter:
-    """Return a filter that decodes an event's metadata and lets *wanted* decide on the result.
+    """Return a filter that decodes an event's metadata and calls *wanted* with the result.
 
-    Errors of *wanted* pass through as they are.
+    Errors of *wanted* pass through unchanged.
 
     Raises:
         ConfigError: one of the two is not callable.

@@ -17,15 +17,15 @@ _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"asctime", "message", "t
 
 
 class LaneFilter(logging.Filter):
-    """Adds ``consumer``, ``event_id`` and ``source`` (the table) to each record, "" outside of a lane; refuses none.
+    """Adds ``consumer``, ``event_id``, and ``source`` (the table) to each record, "" outside a lane; drops no record.
 
-    Put it on a handler, so that it sees the records of all loggers, your own and those of libraries too::
+    Put it on a handler, so that it sees the records of all loggers, including your own and those of libraries::
 
         handler = logging.StreamHandler()
         handler.addFilter(rscylla.LaneFilter())
         handler.setFormatter(logging.Formatter("%(levelname)s %(consumer)s %(event_id)s %(message)s"))
 
-    A record that has one of the fields already, by ``extra=``, keeps it.
+    A record that already has one of the fields, from ``extra=``, keeps it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -42,15 +42,15 @@ class LaneFilter(logging.Filter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Renders a record as one JSON object a line.
+    """Formats each record as one line with a JSON object.
 
     Members: ``time`` (RFC 3339, UTC, microseconds), ``level``, ``logger``, ``message``; in a lane ``consumer``,
-    ``event_id`` and ``source``; what ``extra=`` gave; ``error`` and ``traceback`` where there is an exception. What
-    JSON does not know becomes text. Where handlers work in a thread of their own, as those of a ``QueueListener``,
+    ``event_id``, and ``source``; the fields of ``extra=``; ``error`` and ``traceback`` if there is an exception. Values
+    that JSON cannot represent become text. If handlers run in a separate thread, like those of a ``QueueListener``,
     put a ``LaneFilter`` on the ``QueueHandler``: only the thread that logs knows its lane.
 
     Args:
-        tracebacks: whether to show them. Their text may hold row values.
+        tracebacks: whether to include tracebacks. Their text may contain row values.
     """
 
     def __init__(self, *, tracebacks: bool = True) -> None:

@@ -35,7 +35,7 @@ def shard_name(consumer: str, index: int, count: int) -> str:
 
 
 def shard_of(name: str) -> tuple[str, int, int]:
-    """Return the consumer, the slice and the number of slices that *name* stands for.
+    """Return the consumer, the slice, and the number of slices that *name* stands for.
 
     >>> shard_of("billing[0/4]"), shard_of("billing")
     (('billing', 0, 4), ('billing', 0, 1))
@@ -57,20 +57,20 @@ def shard_specs(
     flush_timeout: timedelta = timedelta(seconds=10),
     registry: CollectorRegistry | None = None,
 ) -> tuple[Spec, ...]:
-    """Return the specs of a consumer that is read in *count* slices, for ``run_forever`` in a process or thread each.
+    """Return the specs of a consumer in *count* slices, each for ``run_forever`` in its own process or thread.
 
-    Together they read the table about once. The changes of a key are all in one slice, in order, also when nodes or
-    tablets come and go; between keys of different slices there is no order. To change *count* later, stop all of
-    them and move their cursors with ``cursorstore.reshard_cursors`` or ``rscylla cursor reshard``.
+    Together they read the table about once. All changes of a key are in one slice, in order, even when nodes or
+    tablets come and go; there is no order between keys of different slices. To change *count* later, stop all
+    slices and move their cursors with ``cursorstore.reshard_cursors`` or ``rscylla cursor reshard``.
 
     Args:
-        make: gives the consumer of a slice, called with its name such as ``billing[0/4]``.
-        options: what each stream is opened with.
-        only: the slices that run here; all of them unless given.
+        make: returns the consumer of a slice; called with the name of the slice, such as ``billing[0/4]``.
+        options: options of each stream.
+        only: the slices to run here; default: all.
         fate, clock, flush_timeout, registry: as for ``Spec``.
 
     Raises:
-        ConfigError: *count* or a slice makes no sense, or a consumer has another name than it was given.
+        ConfigError: *count* or a slice is invalid, or *make* returned a consumer with another name.
     """
     chosen = [Shard.of((index, count)) for index in (range(count) if only is None else only)]
     if not chosen:

@@ -26,18 +26,18 @@ TraceOf = Callable[[Event], "str | bytes | None"]
 def traced(
     consumer: Consumer, *, trace_of: TraceOf | None = None, tracer_provider: TracerProvider | None = None
 ) -> Consumer:
-    """Return *consumer* so that each event is consumed within a span of its own, which is current meanwhile.
+    """Return *consumer*, wrapped so that it consumes each event within a span of its own, which is the current span.
 
-    The span is of kind consumer, named ``process`` and the source, and continues the writer's trace where the event
-    carries one; what the consumer calls, and its own spans, hang below it. An error is recorded by its type alone,
-    because texts may hold row values. May be used by several threads if *consumer* may.
+    The span has the kind consumer and the name ``process`` plus the source. If the event carries the writer's trace,
+    the span continues it. Spans of the consumer and of its calls become children. An error is recorded by its type
+    alone, because its text may contain row values. Thread-safe if *consumer* is.
 
     Args:
-        consumer: What to wrap; its name, metrics, ``reset`` and ``stop`` stay. Put the wrapper next to the function,
-            inside of ``dead_letter`` and the like: each attempt is a span then.
-        trace_of: Gives the trace context of an event, such as ``lambda event: event.change.after.get("traceparent")``
-            where writers put it into a column; ``event.trace`` unless given. What is no trace context is ignored.
-        tracer_provider: The global one unless given.
+        consumer: The consumer to wrap; its name, metrics, ``reset``, and ``stop`` are kept. Put this wrapper next to
+            the function, inside ``dead_letter`` and similar wrappers: each attempt is then a span.
+        trace_of: Returns the trace context of an event, such as ``lambda event: event.change.after.get("traceparent")``
+            if writers put it into a column; default: ``event.trace``. An invalid trace context is ignored.
+        tracer_provider: Default: the global one.
 
     Raises:
         ConfigError: ``opentelemetry-api`` is not installed, or *consumer* finishes events later.

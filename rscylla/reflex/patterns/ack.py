@@ -19,10 +19,10 @@ __all__ = ["Ack", "AckFunc", "ack"]
 
 
 class Ack:
-    """Says that an event is done: call it. Any thread, any time, repeatedly; after the end of the run it does nothing.
+    """Marks an event as done when called: from any thread, at any time, repeatedly. No effect after the end of the run.
 
-    It saves the cursor that this allows, as long as the store takes, so it is not for the thread of an event loop. A
-    failure of that ends the run; it is not raised here.
+    A call saves the cursor if it can move, and blocks while the store writes: do not call it in the thread of an event
+    loop. A failure to save ends the run; it is not raised here.
     """
 
     __slots__ = ("_entry", "_prefix", "_scope")
@@ -36,7 +36,7 @@ class Ack:
         self._prefix.done(self._entry)
 
     def fail(self, error: BaseException) -> None:
-        """End the run with *error*; the event comes again."""
+        """End the run with *error*; the event is delivered again."""
         self._scope.fail(error, event=self._entry.event)
 
 
@@ -95,22 +95,24 @@ class _Acknowledged(Finishing[_Handed]):
 def ack(name: str, fn: AckFunc, *, max_unacked: int = 10_000, **options: Any) -> ConsumerLike:
     """Return a consumer whose events are done when *fn*'s third argument is called, not when *fn* returns.
 
-    For work that goes on elsewhere: a broker that confirms later, a pool, a write that is flushed now and then.
+    For work that finishes elsewhere: a broker that confirms later, a pool, a write that is flushed periodically.
 
-    Delivery: at least once. Acknowledgements may come from any thread and in any order; the cursor moves to the last
-    event before which all are acknowledged, so after a crash the unacknowledged ones come again, and those after them.
-    When the run ends, what is not acknowledged by then comes again; acknowledgements that are late do nothing. At the
-    head the run waits for the last ones. Metrics: ``rscylla_unfinished_events``, ``rscylla_oldest_unfinished_seconds``.
+    Delivery: at least once. Acknowledgements may arrive from any thread and in any order. The cursor moves to the last
+    event before which all events are acknowledged, so a crash repeats the first unacknowledged event and all later
+    ones. Events that are not acknowledged when the run ends are delivered again; late acknowledgements have no effect.
+    At the head, the run waits for the remaining acknowledgements. Metrics: ``rscylla_unfinished_events``,
+    ``rscylla_oldest_unfinished_seconds``.
 
-    *fn* itself is called by the thread of the run; what it raises ends the run, unless ``recover`` swallows it: then
-    the event is done.
+    The thread of the run calls *fn*. An error in *fn* ends the run, unless ``recover`` swallows it: then the event is
+    done.
 
     Args:
-        max_unacked: How many events may be handed out and not be committed; then the stream waits.
-        options: As for ``rscylla.Consumer``: filters, recovery, alerts, registry, clock. Events left out need no
+        max_unacked: How many delivered events may be uncommitted; then the stream waits.
+        options: As for ``rscylla.Consumer``: filters, recovery, alerts, registry, clock. Filtered events need no
             acknowledgement.
 
     Raises:
-        ConfigError: an argument makes no sense.
+        ConfigError: an argument is invalid.
     """
+
     return _Acknowledged(name, fn, max_unacked, **options)

@@ -71,29 +71,30 @@ def await_event(
     stop: Stop | None = None,
     clock: Clock | None = None,
 ) -> Event | None:
-    """Wait until *poll* says that something has happened, or an event says so; return the event, None if *poll* did.
+    """Wait until *poll* returns true or a matching event arrives; return the event, or None if *poll* came first.
 
-    The stream is opened at its head before *poll* is first called, so nothing that happens between the two is missed.
-    Whichever is first decides; if one of them fails, the other goes on, and only if both fail this does. No cursor is
-    saved. Thread-safe; the stream is closed when this returns.
+    The stream opens at its head before the first call of *poll*, so nothing is missed between the two. If one of the
+    two fails, the other continues; if both fail, ``await_event`` raises. It saves no cursor, is thread-safe, and closes
+    the stream when it returns.
 
     Args:
-        stream: What to listen to.
-        poll: Called by this thread, now and then *every*, until it returns true or fails.
-        options: What the stream is opened with, such as ``StreamLag``.
-        foreign_id: Of the event that is wanted; None: any.
-        types: Of the event that is wanted; empty: any.
-        event_filter: What else it must fulfil; called by a thread of its own.
+        stream: The stream to read.
+        poll: Called by this thread at once, and then *every*, until it returns true or fails.
+        options: Options of the stream, such as ``StreamLag``.
+        foreign_id: The foreign id of the event; None: any.
+        types: Types of the event; empty: any.
+        event_filter: An additional filter; called by a separate thread.
         timeout: How long to wait, by *clock*.
         stop: Ends the wait.
 
     Raises:
-        TimeoutError: neither happened in time; a note tells which of them had failed.
+        TimeoutError: neither happened in time; a note names the one that failed, if any.
         Stopped: *stop* was set.
-        Exception: what *poll* raised, with what the stream raised as its cause.
+        Exception: the error of *poll*, with the error of the stream as its cause.
         BaseException: an interrupt, such as SystemExit, that *poll* or *event_filter* raised; at once.
         ConfigError: *timeout* or *every* is not more than zero.
     """
+
     if timeout <= timedelta() or every <= timedelta():
         raise ConfigError("await_event: timeout and every must be more than zero")
     clock = clock or SystemClock()

@@ -25,7 +25,7 @@ from ._prefix import Entry, Prefix, positive, wait_until
 __all__ = ["BatchFunc", "batch"]
 
 BatchFunc = Callable[[Sequence[Event], Any], None]
-"""Gets the events of a batch, in order, and the run's fate; handles them, or raises. Must be idempotent."""
+"""Takes the events of a batch, in order, and the run's fate; handles them, or raises. Must be idempotent."""
 
 
 @attrs.frozen
@@ -214,29 +214,29 @@ def batch(
     fallback: ConsumerLike | None = None,
     **options: Any,
 ) -> ConsumerLike:
-    """Return a consumer that hands events to *fn* in lists.
+    """Return a consumer that passes events to *fn* in lists.
 
-    A batch is handed over when it has *size* events, or *max_bytes*, or *period* after its first event arrived here,
-    whatever the age of the event; at the head at once. While *fn* works, the next batch is filled, and then the stream
-    waits.
+    A batch is delivered when it has *size* events or *max_bytes*, when *period* has passed since its first event
+    arrived here (whatever the age of the event), and, at the head, at once. While *fn* runs, the next batch fills; when
+    that is full, the stream waits.
 
-    Delivery: at least once. The cursor moves to the last event of a batch when *fn* returned; a batch comes again
-    whole, though not in the same pieces. What *fn* raises ends the run at once, also while the stream is idle. When
-    the run is stopped, a batch that was not handed over yet is dropped, and comes again.
+    Delivery: at least once. The cursor moves to the last event of a batch when *fn* returns. After a crash, all events
+    of a batch are delivered again, but possibly in different batches. An error in *fn* ends the run at once, even while
+    the stream is idle. When the run stops, a batch that was not delivered yet is dropped, and delivered again later.
 
-    *fn* is called by one thread of the run, which has ended before the run does.
+    One thread of the run calls *fn*. It ends before the run does.
 
     Args:
-        size: Events of a batch, at most.
-        period: None: batches wait until they are full.
-        max_bytes: Of the events' JSON (``metadata`` and ``foreign_id``), which is made for that.
-        fallback: A consumer that gets the events of a batch one by one after *fn* failed with it; with ``dead_letter``
-            around it, one poison event does not hold up the rest. Give it the same *name*: that is where its letters
-            and numbers go. It is reset and stopped with each run.
-        options: As for ``rscylla.Consumer``: filters, alerts, registry, clock. Events left out are not in batches.
+        size: Maximum number of events in a batch.
+        period: None: a batch waits until it is full.
+        max_bytes: Maximum size of the events' JSON (``metadata`` and ``foreign_id``), which is computed to measure it.
+        fallback: A consumer that gets the events of a batch one by one after *fn* failed; with ``dead_letter``
+            around it, one poison event does not block the others. Give it the same *name*, because letters and metrics
+            go under its name. It is reset and stopped with each run.
+        options: As for ``rscylla.Consumer``: filters, alerts, registry, clock. Filtered events are in no batch.
 
     Raises:
-        ConfigError: an argument makes no sense.
+        ConfigError: an argument is invalid.
     """
     if "recover" in options:
         raise ConfigError(f'consumer "{name}": recover= is for single events; a batch that fails has fallback=')

@@ -38,23 +38,24 @@ def best_effort(
     backoff: Backoff | None = None,
     counts: Callable[[Exception], bool] | None = None,
 ) -> Consumer:
-    """Return *consumer* so that it tries an event again in place, *retries* times, and then lets it go.
+    """Return *consumer*, wrapped so that it retries an event in place, *retries* times, and then skips it.
 
-    Delivery: at least once, but an event may be lost that failed ``retries + 1`` times in a row; it is logged and
-    counted (``rscylla_given_up_events_total``). Attempts are not kept over restarts: an event that takes the process
-    down is tried for ever. To lose nothing use ``dead_letter``.
+    Delivery: at least once, except that an event is skipped after it failed ``retries + 1`` times in a row; the event
+    is logged and counted (``rscylla_given_up_events_total``). Attempts are not saved across restarts, so an event that
+    ends the process is retried forever. To lose no event, use ``dead_letter``.
 
-    A stop ends the pauses at once, and the event comes again: neither ``Stopped`` nor an interrupt is ever counted or
-    swallowed, nor is an error that comes while the run is being stopped. May be used by several threads if *consumer*
-    may, as inside of ``concurrent``.
+    A stop ends the pauses at once, and the event is delivered again: ``Stopped``, interrupts, and errors that occur
+    while the run is being stopped are never counted or swallowed. Thread-safe if *consumer* is, as needed inside
+    ``concurrent``.
 
     Args:
-        consumer: What to wrap; its name, metrics, ``reset`` and ``stop`` stay.
-        backoff: The pauses between attempts: 0.1 to 10 s with jitter unless given.
-        counts: Whether an error may be the event's fault; any other ends the run. Unless given: all are, but lost
+        consumer: The consumer to wrap; its name, metrics, ``reset``, and ``stop`` are kept.
+        backoff: The pauses between attempts; default: 0.1 to 10 s with jitter.
+        counts: Whether an error may be the event's fault; any other error ends the run. Default: all errors except lost
             connections and errors of ``Fate``.
 
     Raises:
-        ConfigError: *retries* is negative, or *consumer* finishes events later and must be the outermost.
+        ConfigError: *retries* is negative, or *consumer* finishes events later and must be outermost.
     """
+
     return _BestEffort(consumer, retries=retries, backoff=backoff, counts=counts)

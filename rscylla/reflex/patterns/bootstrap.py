@@ -60,15 +60,15 @@ class _FromHead:
 
 
 def bootstrap(spec: Spec) -> Spec:
-    """Return *spec* so that it starts at the head, now minus the lag, if its consumer has no cursor yet.
+    """Return *spec*, changed so that it starts at the head (now minus the lag) if its consumer has no cursor yet.
 
-    The head is saved and flushed before the stream is opened. So a run that ends before its first event is followed by
-    one that starts at the same place, and nothing between them is lost. A consumer with a cursor goes on from it; one
-    whose cursor was reset to the oldest event starts there, where the store can tell (``find_cursor``).
+    The head is saved and flushed before the stream opens. If a run ends before its first event, the next run therefore
+    starts at the same position, and nothing between them is lost. A consumer with a cursor continues from it. If a
+    cursor was reset to the oldest event, its consumer starts there, provided that the store has ``find_cursor``.
 
     Raises:
-        ConfigError: the stream cannot tell its head, as ``rscylla.NewStream`` can; or the spec has ``StreamFromHead``,
-            which would skip to the head at each restart.
+        ConfigError: the stream has no ``head_cursor``, which streams of ``rscylla.NewStream`` have; or the spec has
+            ``StreamFromHead``, which would skip to the head at each restart.
     """
     if not isinstance(spec.stream, Headed):
         raise ConfigError(f'consumer "{spec.name}": the stream has no head_cursor(lag), so it cannot start at its head')

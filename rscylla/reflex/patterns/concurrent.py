@@ -20,10 +20,9 @@ __all__ = ["concurrent", "partition_of"]
 
 
 def partition_of(event: Event) -> Hashable:
-    """Return what keeps events in order: the partition key of a change, else the event's foreign id.
+    """Return the key whose events stay in order: the partition key of a change, or else the event's foreign id.
 
-    A delete of a partition or of a range of rows has to wait for the rows it deletes, so the key of the row is too
-    little.
+    The key of the row is not enough, because the delete of a partition or of a range must wait for the rows it deletes.
     """
     return tuple(event.raw_partition_key().items()) if isinstance(event, Partitioned) else event.foreign_id
 
@@ -142,23 +141,25 @@ def concurrent(
     max_in_flight: int | None = None,
     key: Callable[[Event], Hashable] = partition_of,
 ) -> Consumer:
-    """Return *consumer* so that it works on up to *workers* events at a time, each in a thread.
+    """Return *consumer*, wrapped so that it handles up to *workers* events at the same time, each in a thread.
 
-    Delivery: at least once. Events of one *key* are consumed one after the other, in their order; the cursor moves to
-    the last event before which all are done, so that after a crash up to *max_in_flight* events come again. The first
-    error ends the run at once, also while the stream is idle; what is being done then is waited for, and nothing more
-    begun. At the head all is finished first.
+    Delivery: at least once. Events of one *key* are consumed one after the other, in order. The cursor moves to
+    the last event before which all events are done, so a crash repeats up to *max_in_flight* events. The first
+    error ends the run at once, even while the stream is idle: events in progress finish, and no further event begins.
+    At the head, all events finish before the run ends.
 
-    *consumer*, its function, filters and ``recover`` are called by several threads at once: they must be thread-safe,
-    as ``dead_letter`` and ``best_effort`` are. Threads start with each run and end before it does. Events are handed
-    to them by this one, so threads help where consuming waits for something, not where it computes.
+    Several threads call *consumer*, its function, filters, and ``recover`` at the same time: they must be thread-safe,
+    as ``dead_letter`` and ``best_effort`` are. The threads start with each run and end before it does. They speed up
+    consumers that wait for other systems, not consumers that compute.
 
     Args:
-        consumer: What to wrap; its name, metrics, ``reset`` and ``stop`` stay.
-        workers: How many threads.
-        max_in_flight: How many events may be taken from the stream and not be committed yet, 16 for each worker unless
-            given. The stream is not read further until there is room.
-        key: What of an event decides on its order; the partition key, or the foreign id of events that have none.
+        consumer: The consumer to wrap; its name, metrics, ``reset``, and ``stop`` are kept.
+        workers: The number of threads.
+        max_in_flight: How many events taken from the stream may be uncommitted; default: 16 for each worker. The stream
+            waits until there is room.
+        key: Returns the key whose events stay in order; default: the partition key, or the foreign id of events
+            without one.
+
 
     Raises:
         ConfigError: a number is below 1, or *consumer* finishes events later itself.

@@ -128,34 +128,34 @@ def dead_letter(
     backoff: Backoff | None = None,
     counts: Callable[[Exception], bool] | None = None,
 ) -> Consumer:
-    """Return *consumer* so that it tries an event again in place, *retries* times, and then puts it aside in *letters*.
+    """Return *consumer*, wrapped so that it retries an event *retries* times, and then stores it in *letters*.
 
-    Delivery: at least once, and nothing is lost: the letter, with the whole event, the attempts and the traceback, is
-    durable before the cursor moves. If it cannot be written, the run ends with that error and the event comes again.
-    Attempts are kept in *letters* too, by consumer and event id, so that restarts do not start the count anew.
+    Delivery: at least once, and no event is lost: the letter, with the whole event, the attempts, and the traceback, is
+    durable before the cursor moves. If it cannot be written, the run ends with that error and the event is delivered
+    again. *letters* also counts attempts, by consumer and event id, so the count survives restarts.
 
-    An event that takes the whole process down is counted as well: each of the first events of a process, for 100
-    events and 5 seconds, is noted in *letters* before it is consumed, and struck out after that; later events cost
-    no query unless they fail. So the death of a process that had run for longer is not counted, those that follow are,
-    and after more than *retries* of them (two at least) the event is put aside without another attempt. That needs
-    a cursor that is saved at least every 5 seconds. Inside of ``concurrent`` events under suspicion take turns.
+    An event that ends the whole process is counted, too: at the start of a process, for 100 events and 5 seconds, each
+    event is recorded in *letters* before it is consumed, and the record is removed afterwards; later events cost no
+    query unless they fail. If a process has run for longer, its death is not counted, but the next deaths are. After
+    more than *retries* of them (two at least), the event is stored without another attempt. This works only if the
+    cursor is saved at least every 5 seconds. Inside ``concurrent``, suspected events run one at a time.
 
-    Later events of the same key go on: a consumer that cannot have that refuses them itself, or does without dead
-    letters. ``rscylla deadletter`` lists, shows, replays and discards letters.
+    Later events of the same key continue. A consumer that must not process them has to reject them itself, or not use
+    dead letters. ``rscylla deadletter`` lists, shows, replays, and discards letters.
 
-    A stop ends the pauses at once, and the event comes again: neither ``Stopped`` nor an interrupt is ever counted or
-    swallowed, nor is an error that comes while the run is being stopped. May be used by several threads if *consumer*
-    may, as inside of ``concurrent``.
+    A stop ends the pauses at once, and the event is delivered again: ``Stopped``, interrupts, and errors that occur
+    while the run is being stopped are never counted or swallowed. Thread-safe if *consumer* is, as needed inside
+    ``concurrent``.
 
     Args:
-        consumer: What to wrap; its name, metrics, ``reset`` and ``stop`` stay.
-        letters: Such as ``cursorstore.ScyllaDeadLetters``.
-        backoff: The pauses between attempts: 0.1 to 10 s with jitter unless given.
-        counts: Whether an error may be the event's fault; any other ends the run, and ``run_forever`` tries again
-            later. Unless given: all are, but lost connections and errors of ``Fate``, so that an outage of what is
+        consumer: The consumer to wrap; its name, metrics, ``reset``, and ``stop`` are kept.
+        letters: Where letters go, such as ``cursorstore.ScyllaDeadLetters``.
+        backoff: The pauses between attempts; default: 0.1 to 10 s with jitter.
+        counts: Whether an error may be the event's fault; any other error ends the run, and ``run_forever`` retries
+            later. Default: all errors except lost connections and errors of ``Fate``, so that an outage of a system
             behind the consumer pauses it and does not drain the stream.
 
     Raises:
-        ConfigError: *retries* is negative, or *consumer* finishes events later and must be the outermost.
+        ConfigError: *retries* is negative, or *consumer* finishes events later and must be outermost.
     """
     return _DeadLetter(consumer, letters, retries=retries, backoff=backoff, counts=counts)

@@ -36,7 +36,7 @@ SAVE_EVERY_S = 1.0
 
 
 def fast_lane_name(consumer: str) -> str:
-    """Return the name of a consumer's fast lane: of its cursor, and in metrics. The sweep has the consumer's own.
+    """Return the name of a consumer's fast lane, for its cursor and metrics. The sweep has the consumer's own name.
 
     >>> fast_lane_name("billing"), fast_lane_name("billing[0/4]")
     ('billing[fast]', 'billing[0/4][fast]')
@@ -63,7 +63,7 @@ class Lanes:
 
     @property
     def remembered(self) -> int:
-        """How many events are remembered now: those between the sweep and the fast lane. Any thread may ask."""
+        """The number of events remembered now: those between the sweep and the fast lane. Any thread."""
         return len(self._ledger)
 
 
@@ -82,26 +82,26 @@ def fast_and_sweep(
     flush_timeout: timedelta = timedelta(seconds=10),
     registry: CollectorRegistry | None = None,
 ) -> Lanes:
-    """Return the two specs of *consumer*: a fast lane, and a sweep that hands out what the fast lane missed.
+    """Return the two specs of *consumer*: a fast lane, and a sweep that delivers what the fast lane missed.
 
-    Each event is handed out once: by the fast lane in order, or by the sweep with ``event.late`` set, behind newer
-    ones. The consumer gets one event at a time, whichever lane it comes by. A crash at any point repeats events and
-    loses none: the cursor under the consumer's own name is the sweep's and the truth, and where a new process begins
-    with both lanes. That of the fast lane, ``NAME[fast]``, is there to be seen.
+    Each event is delivered once: by the fast lane in order, or by the sweep, after newer events, with ``event.late``
+    set. The consumer gets one event at a time, from either lane. A crash at any point repeats events and loses none.
+    The cursor under the consumer's own name is the sweep's; it is authoritative, and a new process starts both lanes
+    there. The cursor of the fast lane, ``NAME[fast]``, is for information only.
 
     Args:
         stream: must apply the lag itself (``supports_lag``), as CDC streams do.
-        options: what both streams are opened with, besides the lag: ``StreamToHead``, ``StreamUntil``.
-        fast: the fast lane's lag; a second if not given.
-        sweep: the sweep's, which must be safe; a minute if not given. Rows later than that are missed.
-        force: allow a sweep below 30 seconds, or one less than 30 seconds behind the fast lane.
-        remember: how many events between the lanes are remembered, of some 200 bytes each. When there are more, the
-            oldest are forgotten and handed out again by the sweep.
-        order: gives the key by which the stream's cursors compare, "" the least.
+        options: options of both streams besides the lag: ``StreamToHead``, ``StreamUntil``.
+        fast: the lag of the fast lane; default: a second.
+        sweep: the lag of the sweep, which must be safe; default: a minute. Rows that are later than this are missed.
+        force: allow a sweep below 30 seconds, or less than 30 seconds behind the fast lane.
+        remember: how many events between the lanes are remembered, some 200 bytes each. When there are more, the
+            oldest are forgotten, and the sweep delivers them again.
+        order: returns the key by which the stream's cursors compare; "" has the lowest.
         fate, clock, flush_timeout, registry: as for ``Spec``.
 
     Raises:
-        ConfigError: the lags are too close, or an argument makes no sense.
+        ConfigError: the lags are too close, or an argument is invalid.
     """
     fast = fast or StreamLag(seconds=1)
     sweep = sweep or StreamLag(seconds=60)

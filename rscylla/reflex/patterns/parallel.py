@@ -23,19 +23,20 @@ def parallel(
     on_error: Callable[[Exception], None] | None = None,
     keep_going: bool = False,
 ) -> None:
-    """Run each of *specs* with ``run_forever`` in a thread of its own; return when all have returned.
+    """Run each of *specs* with ``run_forever`` in its own thread; return when all have returned.
 
-    With the specs of ``shard_specs`` a table is read once between them, each key in order. Threads help where
-    consumers wait for something; for more computing start processes, with some of the shards each.
+    With the specs of ``shard_specs``, the threads together read a table once, each key in order. Threads speed up
+    consumers that wait for other systems. For consumers that compute, start several processes with some shards each.
 
-    An error that trying again cannot mend stops the others too, and is raised when all have ended; with *keep_going*
-    the others go on, and it is raised in the end. An interrupt in this thread stops and waits for all.
+    An error that a retry cannot fix stops the other specs, too, and is raised when all have ended. With *keep_going*,
+    the others continue, and the error is raised at the end. An interrupt in this thread stops all specs and waits for
+    them.
 
     Args:
-        specs: Each with a consumer name of its own. Stores and sessions may be shared; consumers must not be, unless
-            they are thread-safe.
-        stop: Ends all of them.
-        backoff: The pauses of each after an error.
+        specs: Specs with different consumer names. They can share stores and sessions, but consumers only if these are
+            thread-safe.
+        stop: Ends all specs.
+        backoff: The pauses of each spec after an error.
         on_error: As for ``run_forever``; called by several threads.
 
     Raises:

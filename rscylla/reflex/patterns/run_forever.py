@@ -22,21 +22,21 @@ def run_forever(
     backoff: Backoff | None = None,
     on_error: Callable[[Exception], None] | None = None,
 ) -> None:
-    """Run *spec* until *stop* is set or the head it was asked for is reached; then return.
+    """Run *spec* until *stop* is set or the stream reaches the head that it runs to; then return.
 
-    Errors from which trying again may help are logged (in one line as a warning; with their traceback, which may hold
-    row values, at level debug), handed to *on_error*, and followed by a pause on the spec's clock, which *stop* ends at
-    once. Signals are the caller's: set *stop* in a handler, or let ``KeyboardInterrupt``
-    pass through; the cursor is saved either way.
+    An error that a retry may fix is logged (as a warning in one line; at level debug with its traceback, which may
+    contain row values) and passed to *on_error*. A pause on the spec's clock follows, which *stop* ends at once. The
+    caller handles signals: set *stop* in a handler, or let ``KeyboardInterrupt`` pass through; the cursor is saved
+    either way.
 
     Args:
-        spec: What to run.
-        stop: Ends the loop, also in the middle of a pause or of waiting for events.
-        backoff: How long the pauses are.
-        on_error: Called with each error before the pause; what it raises ends the loop.
+        spec: The spec to run.
+        stop: Ends the loop, even during a pause or while it waits for events.
+        backoff: The length of the pauses.
+        on_error: Called with each error before the pause; an error that it raises ends the loop.
 
     Raises:
-        RunError: an error that trying again cannot mend, such as a missing option or an expired cursor.
+        RunError: an error that a retry cannot fix, such as a missing option or an expired cursor.
     """
     signal = stop or Stop()
 

@@ -20,13 +20,13 @@ GiveUp = Literal["escalate", "park"]
 class Restarts:
     """How a lane of a ``Service`` is restarted after an error.
 
-    A failed lane runs again after a pause. It is given up once it has failed more than ``most`` times ``within`` a span
-    (``most=None``: never), or at once with an error that trying again cannot mend, such as an expired cursor or a
-    missing option. ``give_up`` says what then happens, ``fatal`` what happens in the second case if that is to differ:
+    A failed lane runs again after a pause. The service gives up on it after more than ``most`` failures ``within`` a
+    time span (``most=None``: never), or at once after an error that a retry cannot fix, such as an expired cursor or a
+    missing option. ``give_up`` defines what happens then; ``fatal`` overrides it for the second case:
 
-    - ``"escalate"``: all lanes stop and save, and the service ends with exit code 1 and the cause, for whatever
-      supervises the process to see;
-    - ``"park"``: this lane stays down, the others go on, and ``/readyz`` names it.
+    - ``"escalate"``: all lanes stop and save, and the service ends with exit code 1 and the cause, for the process
+      supervisor to handle;
+    - ``"park"``: this lane stays down, the others continue, and ``/readyz`` names it.
     """
 
     most: int | None = 10
@@ -45,7 +45,7 @@ class Restarts:
                 raise ConfigError(f'Restarts: {name} must be "escalate" or "park", not {value!r}')
 
     def when_fatal(self) -> GiveUp:
-        """Return what happens after an error that trying again cannot mend."""
+        """Return what happens after an error that a retry cannot fix."""
         return self.fatal or self.give_up
 
 

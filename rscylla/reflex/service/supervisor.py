@@ -44,38 +44,42 @@ OnError = Callable[[str, Exception], None]
 
 
 class Service:
-    """Runs specs side by side, a thread each, until they are done, it is told to stop, or one of them is given up.
+    """Runs specs side by side, each in a thread, until all are done, a stop is requested, or one of them is given up.
 
-    ``sys.exit(service.run())`` is a whole program; ``with service: ...`` runs it beside other things. It runs once.
+    ``sys.exit(service.run())`` is a complete program. ``with service: ...`` runs the service in the background. A
+    service runs once.
 
-    - A lane (a spec) that fails runs again after a pause, as its ``Restarts`` say. One that reached the head it was
-      asked for is done; when all are, the service ends.
-    - SIGTERM, SIGINT and ``stop`` mean: read no more, finish the events at hand, save, and end, within *stop_timeout*.
-      A consumer that is not done by then is named and left; a second signal leaves all of them at once.
-    - With a *lease* it stands by until it holds it, stops its lanes at once when it loses it, and stands by again.
-    - With a *port* it answers ``/metrics``, ``/healthz`` and ``/readyz``.
+    - A lane (a spec) that fails runs again after a pause, as its ``Restarts`` define. A lane is done when it reaches
+      the head that it runs to; when all lanes are done, the service ends.
+    - On SIGTERM, SIGINT, and ``stop``, the service stops reading, finishes the current events, saves, and ends, within
+      *stop_timeout*. It logs the name of a consumer that has not finished by then, and ends without it. A second signal
+      ends the service at once.
+    - With a *lease*, the service stands by until it holds the lease. When it loses the lease, it stops its lanes at
+      once and stands by again.
+    - With a *port*, it serves ``/metrics``, ``/healthz``, and ``/readyz``.
 
-    Exit codes: 0 done or stopped, and a cursor that could not be saved then was logged; 1 a lane was given up,
-    ``failure`` says why; 3 a consumer was left because it hung; 128 and the number of the signal if it was asked twice.
-    Whatever was not saved comes again.
+    Exit codes: 0: done or stopped; if a cursor could not be saved, the log says so. 1: the service gave up on a lane;
+    ``failure`` has the cause. 3: a consumer hung, and the service ended without it. 128 plus the number of the signal:
+    a second signal arrived. Events whose cursor was not saved are delivered again.
 
     Args:
-        specs: What to run, each under a consumer name of its own; several together, as ``shard_specs`` and
-            ``fast_and_sweep`` give them, may be one item.
-        restarts: For all lanes, or by consumer name (the others have the default).
-        lease: Guards all lanes; give it to the cursor store too, so that a process that was paused cannot write.
-        port, host: Where to answer over HTTP; port 0 lets the system choose, None: nowhere. Loopback unless told
-            otherwise: there is no login.
-        dead_letters: Where to count dead letters, every half minute, for metrics and health.
-        stop_timeout: How long a stop may take; keep it below the time after which your platform kills.
-        stuck_after: A consumer that works longer than this on one event fails ``/healthz``.
+        specs: The specs to run, with different consumer names. Several specs, as ``shard_specs`` and
+            ``fast_and_sweep`` return them, can be one item.
+        restarts: For all lanes, or by consumer name (the other lanes use the default).
+        lease: Guards all lanes. Give it to the cursor store, too, so that a paused process cannot write.
+        port, host: The HTTP address. Port 0 lets the system choose; None: no HTTP. The default host is loopback,
+            because there is no login.
+        dead_letters: Where to count dead letters, every half minute, for metrics and health checks.
+        stop_timeout: How long a stop may take; keep it below the time after which your platform kills the process.
+        stuck_after: A consumer that works on one event for longer than this fails ``/healthz``.
         poll_timeout: A source that does not answer for longer than this fails ``/readyz``.
         on_error: Called with the consumer's name and each error of a run, by the lane's thread. It must not raise.
-        registry: What ``/metrics`` shows and the service's own metrics go to; the default registry if not given.
-        clock: Paces renewals and counting; lanes go by the clocks of their specs.
+        registry: The registry that ``/metrics`` shows and that has the service's own metrics; default: the default
+            registry.
+        clock: The clock for lease renewals and for counting; lanes use the clocks of their specs.
 
     Raises:
-        ConfigError: an argument makes no sense, or a consumer is a coroutine function.
+        ConfigError: an argument is invalid, or a consumer is a coroutine function.
     """
 
     def __init__(
@@ -157,10 +161,10 @@ class Service:
     # ------------------------------------------------------------ running
 
     def run(self) -> int:
-        """Run until the end and return the exit code. In the main thread, SIGTERM and SIGINT stop it.
+        """Run until the end and return the exit code. In the main thread, SIGTERM and SIGINT stop the service.
 
         Raises:
-            ConfigError: it ran before, or cannot listen on its port.
+            ConfigError: the service ran before, or cannot listen on its port.
         """
         self._open()
         with _signals(lambda number: self._inbox.put(("halt", number))):
@@ -168,21 +172,21 @@ class Service:
         return self.exit_code
 
     def start(self) -> None:
-        """Run in the background; ``wait`` and ``stop`` belong to it. Signals are left alone.
+        """Run in the background; use it with ``wait`` and ``stop``. Signals are left alone.
 
         Raises:
-            ConfigError: it ran before, or cannot listen on its port.
+            ConfigError: the service ran before, or cannot listen on its port.
         """
         self._open()
         self._thread = threading.Thread(target=self._supervise, name="rscylla-service", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask it to stop, and return at once. Any thread may, also a consumer's, and a signal handler; repeatedly."""
+        """Request a stop and return at once. Can be called repeatedly, by any thread, consumer, or signal handler."""
         self._inbox.put(("halt", None))
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until it has ended, at most *timeout* of real time; return whether it has."""
+        """Wait until the service has ended, at most *timeout* of real time; return whether it has."""
         return self._ended.wait(None if timeout is None else timeout.total_seconds())
 
     def __enter__(self) -> Self:
@@ -379,11 +383,11 @@ class Service:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port of the HTTP endpoint, once it runs; None without one."""
+        """Host and port of the HTTP endpoint while it runs; otherwise None."""
         return None if self._endpoint is None else self._endpoint.address
 
     def facts(self) -> health.Facts:
-        """Return how it is at this moment. Nothing is asked of the cluster. Any thread."""
+        """Return the current state of the service. Sends no queries. Any thread."""
         failure = self.failure
         return health.Facts(
             supervised=self._supervised,
@@ -416,7 +420,7 @@ class Service:
         )
 
     def alive(self) -> dict[str, Any]:
-        """Return what ``/healthz`` shows: ``status`` is not "ok" when only the end of the process would help."""
+        """Return what ``/healthz`` shows: ``status`` is not "ok" if only a new process would help."""
         facts = self.facts()
         return health.report(facts, health.alive(facts, self._limits))
 
