@@ -1,6 +1,8 @@
 """Where a streaming query is: what Spark keeps in the checkpoint, as JSON. Pure.
 
 ``{"v":1,"log":"...","t":...}``: everything before *t* (microseconds since the epoch) of the log with that id was read.
+The end of a batch has ``ttl``, too, if it is known: the TTL in seconds of rows that are written then, 0 for none. A
+table that was altered since does not tell it any more.
 The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row to
 start behind. Spark asks for the initial offset anew until the first batch is done, and keeps none of the answers. The
 end of the first batch therefore has ``begin``, the initial offset that the batch was planned with. Two offsets alone
@@ -28,7 +30,7 @@ class Offset:
     """A place in a log.
 
     ``chosen``: of an initial offset, how: "earliest", "latest", or "given"; else empty. ``begin``: of the end of a
-    query's first batch, the initial offset where that batch starts.
+    query's first batch, the initial offset where that batch starts. ``ttl_s``: None if it is not known.
     """
 
     log: str
@@ -36,6 +38,7 @@ class Offset:
     after: bytes = b""
     chosen: str = ""
     begin: Offset | None = None
+    ttl_s: int | None = None
 
     @property
     def promised(self) -> bool:
@@ -56,7 +59,7 @@ class Offset:
                 "use the rscylla that wrote it, or a newer one, or another checkpoint"
             )
         log, time_us, after = given.get("log"), given.get("t"), given.get("after", "")
-        chosen = given.get("from", "")
+        chosen, ttl_s = given.get("from", ""), given.get("ttl")
         try:
             position = bytes.fromhex(after)
             begin = cls.of({"v": VERSION, "log": log, **given["begin"]}) if "begin" in given else None
@@ -64,9 +67,9 @@ class Offset:
             raise ConfigError(_NOT_ONE) from e
         if not isinstance(log, str) or not isinstance(time_us, int) or isinstance(time_us, bool):
             raise ConfigError(_NOT_ONE)
-        if not isinstance(chosen, str):
+        if not isinstance(chosen, str) or not (ttl_s is None or (type(ttl_s) is int and ttl_s >= 0)):
             raise ConfigError(_NOT_ONE)
-        return cls(log, time_us, position, chosen, begin)
+        return cls(log, time_us, position, chosen, begin, ttl_s)
 
     def as_json(self) -> dict[str, Any]:
         """Return what Spark keeps: the same text for the same offset."""
@@ -75,6 +78,8 @@ class Offset:
             out["after"] = self.after.hex()
         if self.chosen:
             out["from"] = self.chosen
+        if self.ttl_s is not None:
+            out["ttl"] = self.ttl_s
         if self.begin is not None:
             begin = self.begin.as_json()
             out["begin"] = {name: value for name, value in begin.items() if name not in ("v", "log")}

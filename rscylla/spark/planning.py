@@ -122,7 +122,7 @@ class Plan:
         source, options = self.source, self.options
         if end_us > source.known_at_us - min(options.lag_us // 2, MARGIN_US):
             source.refresh_generations()
-        start_us = self._within_ttl(start_us, promised=promised)
+        start_us = self._within_ttl(start_us, end_us, promised=promised)
         spans = []
         for window in windows_between(source.generations, start_us, end_us):
             streams = source.streams(Generation(window.generation))
@@ -136,26 +136,45 @@ class Plan:
         table = source.table
         return [Span(table, s.window, s.streams, after if s.window.generation == first else b"") for s in spans]
 
-    def _within_ttl(self, start_us: int, *, promised: bool) -> int:
+    def learn_ttl(self, ttl_s: int | None, time_us: int) -> None:
+        """Take *ttl_s*, unless None, for what rows of *time_us* were written with, if the schema does not tell it."""
+        lifetimes = self.source.lifetimes
+        if ttl_s is not None and time_us < lifetimes.unknown_until_us():
+            self.source.lifetimes = lifetimes.knowing(ttl_s)
+
+    def _within_ttl(self, start_us: int, end_us: int, *, promised: bool) -> int:
         """Return *start_us*, or what the log keeps from if that is later and nobody minds."""
-        oldest_us = self.source.oldest_us()
-        if start_us >= oldest_us:
+        gap = self._gap(start_us, end_us)
+        if gap is None:
             return start_us
+        gap_from_us, gap_to_us = gap
         table = self.source.table
         text = (
             f"the log of {table.full_name} keeps {table.ttl_s} s: changes from "
-            f"{datetime_of(start_us):%Y-%m-%d %H:%M:%S} to {datetime_of(oldest_us):%Y-%m-%d %H:%M:%S} UTC may be lost"
+            f"{datetime_of(gap_from_us):%Y-%m-%d %H:%M:%S} to {datetime_of(gap_to_us):%Y-%m-%d %H:%M:%S} UTC may be "
+            "lost"
         )
         if promised and self.options.fail_on_data_loss:
             raise CursorExpired(
                 f"{text}; repair what the query wrote, then start it anew, or go on with the option failOnDataLoss "
                 "set to false",
-                gap_from=datetime_of(start_us),
-                gap_to=datetime_of(oldest_us),
+                gap_from=datetime_of(gap_from_us),
+                gap_to=datetime_of(gap_to_us),
             )
         if promised:
-            log.error("%s; going on at the oldest row, as failOnDataLoss = false asks", text)
-        return oldest_us
+            log.error("%s; going on with what is left, as failOnDataLoss = false asks", text)
+        return start_us if gap_from_us > start_us else gap_to_us
+
+    def _gap(self, start_us: int, end_us: int) -> tuple[int, int] | None:
+        """Return the first span of time in what is read whose rows may be gone, None if there is none.
+
+        It may begin later than the read does: rows live as long as the table said when they were written.
+        """
+        oldest_us = self.source.oldest_us()
+        if start_us < oldest_us:
+            return start_us, oldest_us
+        hole = self.source.hole(start_us)
+        return None if hole is None or hole.start_us >= end_us else (hole.start_us, hole.end_us)
 
 
 def spans_between(

@@ -199,7 +199,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end_us = min(end_us, first_us + limit.max_files * self._window_us)
         begin = at if at.chosen else None
         if end_us > at.time_us:
-            return Offset(self._opened().log_id, end_us, begin=begin).as_json()
+            plan = self._opened()
+            return Offset(plan.log_id, end_us, begin=begin, ttl_s=plan.source.lifetimes.ttl_at(end_us)).as_json()
         return start if begin is None else Offset(at.log, at.time_us, at.after, begin=begin).as_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -219,6 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 f"the checkpoint's offsets of {name} go backwards, from {first.time_us} to {last.time_us}; it was "
                 "changed by hand, or by two queries at once: start with a new one"
             )
+        plan.learn_ttl(first.ttl_s, first.time_us)
         spans = plan.spans(first.time_us, last.time_us, after=first.after, promised=first.promised)
         return [InputPartition(span) for span in spans]
 

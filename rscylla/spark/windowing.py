@@ -105,12 +105,15 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         self._options = options
         self._caps = caps
         self._read = dict(read)
+        if on_expired == "oldest" and "failondataloss" not in {name.lower() for name in read}:
+            self._read["failOnDataLoss"] = "false"  # rows go on expiring until an executor reads them
         self._on_expired: OnExpired = on_expired
         self._stop = stop
         assert options.lag is not None
         self._lag_us = options.lag // _MICROSECOND
         most = caps.longest_us
         self._width = plan.Width(us=most, target=max(1, (caps.max_rows or 1) * 4 // 5), most_us=most)
+        self._promised_us = 0
         self._place = self._first_place()
         self._open: Window | None = None
         self._reach_us = 0
@@ -168,7 +171,10 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             self._store.set_cursor(self._name, str(place))  # a restart must not begin at a newer head
             return place
         cursor = self._store.get_cursor(self._name)
-        return self._source.resume(cursor, self._on_expired) if cursor else self._source.at_time(None)
+        if cursor:
+            return self._source.resume(cursor, self._on_expired)
+        self._promised_us = self._source.now_us()  # what is gone before that was never anybody's
+        return self._source.at_time(None)
 
     def _move(self, place: EventID) -> None:
         self._store.set_cursor(self._name, str(place))
@@ -191,25 +197,36 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         source.refresh_metadata()
         if reach_us > source.known_at_us - min(self._lag_us // 2, 15_000_000):
             source.refresh_generations()
-        self._place = source.resume(str(self._place), self._on_expired, saved=False)
+        self._place = self._within_ttl()
         at_us = self._place.exact_us
         boundary = self._successor(self._place.generation)
         if boundary is not None and at_us >= boundary.start_us:
             source.reread_table(patiently=True)
             self._move(self._source.read_until(boundary, boundary.start_us))
             return None
+        hole = source.hole(at_us)
+        ahead = (None if each is None else each.start_us for each in (boundary, hole))
+        limit_us = min((us for us in ahead if us is not None and us > at_us), default=None)
         found = plan.next_window(
-            self._place.generation,
-            at_us,
-            watermark_us=reach_us,
-            boundary_us=None if boundary is None else boundary.start_us,
-            width_us=self._width.us,
+            self._place.generation, at_us, watermark_us=reach_us, boundary_us=limit_us, width_us=self._width.us
         )
-        if found is None or self._is_too_short(found, boundary):
+        if found is None or self._is_too_short(found, limit_us):
             if not self._is_at_end(at_us):
                 self._wait(at_us, watermark_us)
             return None
         return Window(found.generation, found.start_us, found.end_us, str(self._place))
+
+    def _within_ttl(self) -> EventID:
+        """Return the place, or where the rows go on that are left behind it, if nobody was promised others, or minds.
+
+        Raises:
+            CursorExpired: rows that were promised may be gone, and the policy is to raise.
+        """
+        source, at_us = self._source, self._place.exact_us
+        hole = source.hole(at_us)
+        if hole is not None and hole.start_us <= at_us < self._promised_us:
+            return source.at(hole.end_us)
+        return source.resume(str(self._place), self._on_expired, saved=False)
 
     def _is_at_end(self, at_us: int) -> bool:
         """Whether all that was asked for was given out. The head is that of when the last window was planned."""
@@ -218,12 +235,12 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             return True
         return self._options.to_head and self._reach_us > 0 and at_us >= self._reach_us
 
-    def _is_too_short(self, found: plan.Window, boundary: Generation | None) -> bool:
+    def _is_too_short(self, found: plan.Window, limit_us: int | None) -> bool:
         """Whether more of the window is to come, and it is worth waiting for: each window costs jobs of Spark."""
         if found.span_us >= min(self._caps.shortest_us, self._width.us) or self._options.to_head:
             return False
         asked = None if self._options.until is None else tu.us_of(self._options.until)
-        return found.end_us != asked and (boundary is None or found.end_us != boundary.start_us)
+        return found.end_us not in (asked, limit_us)
 
     def _wait(self, at_us: int, watermark_us: int) -> None:
         """Wait until the window should be long enough, or what ends the loop be reached; ten seconds at most."""

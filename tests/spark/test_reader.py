@@ -368,6 +368,63 @@ def test_a_start_that_has_expired_is_an_error_unless_told_otherwise(world: World
     assert len(rows_of(lenient, lenient.partitions(at, end))) == 3
 
 
+def alter(world: World, ttl_s: int) -> None:
+    world.session.execute(f"ALTER TABLE ks.t WITH cdc = {{'enabled': true, 'ttl': {ttl_s}}}")
+
+
+def first_batch(world: World) -> Row:
+    """Run a first batch without rows, and return where it ended."""
+    world.clock.advance(60)
+    reader = world.stream()
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert rows_of(reader, reader.partitions(reader.initialOffset(), end)) == []
+    world.clock.advance(60)
+    return passed_through_a_checkpoint(end)
+
+
+def test_rows_that_expired_in_the_middle_of_a_batch_are_told(world: World) -> None:
+    start = first_batch(world)
+    world.write(1)
+    world.clock.advance(10)
+    altered_us = world.clock.now_us()
+    alter(world, 60)
+    world.clock.advance(5)
+    world.write(1)
+    world.clock.advance(200)
+    reader = world.stream()
+    end = reader.latestOffset(start, ALL)
+    with pytest.raises(CursorExpired, match="may be lost") as caught:
+        reader.partitions(start, end)
+    assert caught.value.gap_from == datetime_of(altered_us)
+    assert caught.value.gap_to == datetime_of(world.clock.now_us() - 60_000_000)
+    before = {**end, "t": altered_us}
+    assert [row["ck"] for row in rows_of(reader, reader.partitions(start, before))] == [0]
+    with pytest.raises(CursorExpired, match="may be lost"):
+        reader.partitions(before, end)
+    lenient = world.stream(failOnDataLoss=False)
+    assert [row["ck"] for row in rows_of(lenient, lenient.partitions(start, end))] == [0]
+
+
+def test_rows_that_expired_before_the_ttl_became_longer_are_told(world: World) -> None:
+    start = first_batch(world)
+    assert start["ttl"] == 3600
+    world.write(1)
+    world.clock.advance(3700)
+    alter(world, 86400)
+    world.clock.advance(100)
+    world.write(1)
+    world.clock.advance(60)
+    reader = world.stream()
+    end = reader.latestOffset(start, ALL)
+    assert end["ttl"] == 86400
+    unknown = {name: value for name, value in start.items() if name != "ttl"}  # of an rscylla that did not keep it
+    assert [row["ck"] for row in rows_of(reader, reader.partitions(unknown, end))] == [1]
+    with pytest.raises(CursorExpired, match="may be lost") as caught:
+        reader.partitions(start, end)
+    assert caught.value.gap_from == datetime_of(start["t"])
+    assert reader.partitions({**start, "t": world.clock.now_us() - 120_000_000}, end), "of the table as it is"
+
+
 def test_earliest_is_whatever_is_there_when_it_is_read(world: World) -> None:
     world.write(5)
     reader = world.stream()
@@ -384,10 +441,10 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
     at = reader.initialOffset()
     end = reader.latestOffset(at, ALL)
     assert list(at) == ["v", "log", "t", "from"]
-    assert list(end) == ["v", "log", "t", "begin"]
-    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "begin"]
+    assert list(end) == ["v", "log", "t", "ttl", "begin"]
+    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "ttl", "begin"]
     world.clock.advance(100)
-    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t"]
+    assert list(reader.latestOffset(end, ALL)) == ["v", "log", "t", "ttl"]
     with pytest.raises(ConfigError, match="go backwards"):
         reader.partitions(end, at)
     with pytest.raises(ConfigError, match="version 2, this rscylla reads version 1"):
@@ -400,6 +457,9 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
         {**at, "after": "x"},
         {**at, "t": True},
         {**at, "from": 1},
+        {**end, "ttl": "3600"},
+        {**end, "ttl": -1},
+        {**end, "ttl": True},
         {**end, "begin": 1},
         {**end, "begin": {}},
     ):

@@ -222,8 +222,52 @@ def test_an_expired_cursor_is_an_error_unless_told_otherwise(box: Box) -> None:
     box.pass_(7200)
     with pytest.raises(rscylla.CursorExpired):
         next(box.windows(TO_HEAD))
-    window, _ = next(box.windows(TO_HEAD, on_expired="oldest"))
+    window, frame = next(box.windows(TO_HEAD, on_expired="oldest"))
     assert window.start_us >= box.clock.now_us() - 3_600_000_000
+    assert frame.given["failOnDataLoss"] == "false", "the executors read it later, when more has expired"
+    _, frame = next(box.windows(TO_HEAD, on_expired="oldest", read={"failondataloss": "true"}))
+    assert "failOnDataLoss" not in frame.given
+
+
+def shorten_ttl(box: Box) -> int:
+    """Shorten the TTL to a minute, let all that was written since expire, and return when that was."""
+    box.pass_(60)
+    altered_us = box.clock.now_us()
+    box.session.execute("ALTER TABLE k.t WITH cdc = {'enabled': true, 'ttl': 60}")
+    box.pass_(200)
+    return altered_us
+
+
+def test_a_window_ends_where_rows_begin_that_have_expired(box: Box) -> None:
+    box.pass_(60)
+    assert list(box.windows(TO_HEAD))
+    start_us = box.cursor_us()
+    altered_us = shorten_ttl(box)
+    found = box.windows(TO_HEAD)
+    window, _ = next(found)
+    assert (window.start_us, window.end_us) == (start_us, altered_us)
+    with pytest.raises(rscylla.CursorExpired) as caught:
+        next(found)
+    assert caught.value.gap_from == datetime_of(altered_us)
+    assert box.cursor_us() == altered_us
+    [(window, _)] = list(box.windows(TO_HEAD, on_expired="oldest"))
+    assert (window.start_us, window.end_us) == (box.clock.now_us() - 60_000_000, box.clock.now_us() - 30_000_000)
+
+
+def test_a_window_that_rows_which_expired_cut_short_is_not_waited_for(box: Box) -> None:
+    box.pass_(60)
+    assert list(box.windows(TO_HEAD))
+    start_us = box.cursor_us()
+    altered_us = shorten_ttl(box)
+    window, _ = next(box.windows(shortest=timedelta(minutes=10)))
+    assert (window.start_us, window.end_us) == (start_us, altered_us)
+
+
+def test_what_had_expired_before_the_first_window_was_promised_to_nobody(box: Box) -> None:
+    altered_us = shorten_ttl(box)
+    edges = [(w.start_us, w.end_us) for w, _ in box.windows(TO_HEAD)]
+    now_us = box.clock.now_us()
+    assert edges == [(box.generation_us(), altered_us), (now_us - 60_000_000, now_us - 30_000_000)]
 
 
 @pytest.mark.parametrize(
