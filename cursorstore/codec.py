@@ -49,9 +49,9 @@ class EventCursorCodec:
 
     People can read them: ``2026-11-21T09:00:00.000Z 2026-11-21T10:00:05.2500000Z 4196...7a ced0...a1 0000000000``. The
     low half has its sign bits flipped, because the database orders ties of time by signed bytes. A cursor without a
-    row part has only the first two fields, so it sorts before the rows of its tick; the log that it names stands behind
-    two spaces, which sort before any row. Cursors of Go rscylla, which mean
-    "replay the window", become the start of their window.
+    row part has only the first two fields, so it sorts before the rows of its tick. The log that it names follows two
+    spaces, which sort before any row; among names of one point the order means nothing. Cursors of Go rscylla, which
+    mean "replay the window", become the start of their window.
     """
 
     def encode(self, cursor: str) -> str:

@@ -135,7 +135,7 @@ class EventID:
             stream_time = bytes.fromhex(fields["stream_time"].replace("-", ""))
             seq = fields["stream_seq"]
             mark = LogMark.parse(fields)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
             raise InvalidCursor(
                 "the text is not a cursor of rscylla; expected JSON with cursor_gen, cursor_time, stream_id, "
                 "stream_time, stream_seq, as an event id has it"

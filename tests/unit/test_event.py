@@ -136,6 +136,23 @@ def changed(**fields: Any) -> str:
     return json.dumps({key: value for key, value in (json.loads(ROW) | fields).items() if value is not ...})
 
 
+LOG = "6b1c0000c6a211f08d4b0242ac110002"
+
+
+def point(**fields: Any) -> str:
+    return changed(stream_id="", stream_time="", stream_seq=0, **fields)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"log": LOG}, {"log": LOG, "start": True}, {"log": LOG, "ttl": 0}, {"log": LOG, "ttl": 86400}]
+)
+def test_a_point_names_its_log_which_has_no_part_in_the_order(fields: dict[str, Any]) -> None:
+    named = EventID.parse(point(**fields))
+    assert json.loads(str(named)) == json.loads(point(**fields))
+    assert EventID.parse(str(named)) == named
+    assert named.key == EventID.parse(point()).key
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -163,6 +180,15 @@ def changed(**fields: Any) -> str:
         changed(stream_seq=-1),
         changed(stream_seq=2**31),
         changed(stream_id="", stream_time="", stream_seq=1),
+        point(log="xyz"),
+        point(log="6b1c"),
+        point(log=7),
+        point(log=LOG, start=1),
+        point(log=LOG, ttl=-1),
+        point(log=LOG, ttl=0.5),
+        point(log=LOG, ttl="60"),
+        point(log=LOG, ttl=float("inf")),
+        point(log=LOG, ttl=float("nan")),
     ],
 )
 def test_what_is_no_cursor_is_refused_without_showing_it(text: str) -> None:

@@ -1,13 +1,15 @@
 """Positions sort like the cursors they stand for."""
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cursorstore import EventCursorCodec, IntCursorCodec
 from cursorstore.codec import format_us, parse_us
+from rscylla._timeuuid import us_to_ticks
 from rscylla.errors import InvalidCursor
-from rscylla.event import EventID, cursor_key
+from rscylla.event import EventID, LogMark, cursor_key
 
 EVENTS = EventCursorCodec()
 INTS = IntCursorCodec()
@@ -35,14 +37,37 @@ rows = st.builds(
     ),
     st.one_of(st.integers(0, 3), st.integers(0, 2**31 - 1)),
 )
-cursors = st.one_of(st.just(""), st.builds(str, points), st.builds(str, rows))
+logs = st.sampled_from([bytes(16), bytes(range(16))])
+marks = st.one_of(
+    st.builds(LogMark, logs, st.just(value=True)),
+    st.builds(LogMark, logs, ttl_s=st.one_of(st.none(), st.integers(0, 2**31 - 1))),
+)
+unmarked = st.one_of(st.just(""), st.builds(str, points), st.builds(str, rows))
+cursors = st.one_of(unmarked, st.builds(lambda point, mark: str(attrs.evolve(point, mark=mark)), points, marks))
 
 
 @given(cursors, cursors)
 def test_positions_sort_like_the_cursors(a: str, b: str) -> None:
     keys, positions = (cursor_key(a), cursor_key(b)), (EVENTS.encode(a), EVENTS.encode(b))
-    assert (keys[0] < keys[1]) == (positions[0] < positions[1])
-    assert (keys[0] == keys[1]) == (positions[0] == positions[1])
+    if keys[0] != keys[1]:
+        assert (keys[0] < keys[1]) == (positions[0] < positions[1])
+    assert (a == b) == (positions[0] == positions[1])
+
+
+@given(unmarked, unmarked)
+def test_cursors_that_name_no_log_are_equal_where_their_positions_are(a: str, b: str) -> None:
+    assert (cursor_key(a) == cursor_key(b)) == (EVENTS.encode(a) == EVENTS.encode(b))
+
+
+@given(points, marks)
+def test_a_point_that_names_its_log_lies_behind_the_same_point_without_and_before_its_rows(
+    point: EventID, mark: LogMark
+) -> None:
+    marked = EVENTS.encode(str(attrs.evolve(point, mark=mark)))
+    row = EventID.row(point.generation, bytes(16), timeuuid(max(0, us_to_ticks(point.time)), b"\x80" * 8), 0)
+    assert EVENTS.encode(str(point)) < marked
+    if row.exact_us == point.time:
+        assert marked < EVENTS.encode(str(row))
 
 
 @given(cursors)
