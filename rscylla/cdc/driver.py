@@ -350,6 +350,17 @@ def _as_it_is(_names: Any, rows: Any) -> Any:
     return rows
 
 
+_OF_FEW = frozenset(
+    (
+        ConsistencyLevel.ANY,
+        ConsistencyLevel.ONE,
+        ConsistencyLevel.TWO,
+        ConsistencyLevel.THREE,
+        ConsistencyLevel.LOCAL_ONE,
+    )
+)
+"""Levels at which a read may find nothing although an earlier one at the same level found it."""
+
 _NO_RETRY: dict[str, Any] = {"retry_policy": FallthroughRetryPolicy()}
 
 _hooked: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -465,6 +476,11 @@ class LogSession:
         # All nodes count, also those that are down: with ONE a single stale replica would decide what there is.
         nodes = len(self.session.cluster.metadata.all_hosts())
         return cast("int", ConsistencyLevel.ONE if nodes < 2 else ConsistencyLevel.QUORUM)
+
+    @property
+    def firm_consistency(self) -> int:
+        """The level of log reads, but QUORUM at least: what one replica lacks, another one may have told."""
+        return cast("int", ConsistencyLevel.QUORUM) if self.consistency in _OF_FEW else self.consistency
 
     def hosts(self) -> list[Any]:
         """Return the nodes that the driver believes to be up."""

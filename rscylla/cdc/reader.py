@@ -111,7 +111,7 @@ class Reader:
         self._layouts = Layouts(lambda: source.reread_table(patiently=True))
         self._at_us = start.exact_us
         self._skip = start.position if start.is_row else b""
-        self._start = start
+        self._start = self._done = start
         # Time before a start is nobody's, also where a generation begins in it that was not known yet.
         is_start = start.mark is not None and start.mark.is_start
         is_ahead = start.mark is None and not start.is_row and start.exact_us > source.now_us()
@@ -143,7 +143,10 @@ class Reader:
         """The point before which everything was read."""
         if self._at_us == self._start.exact_us and self._generation.time == self._start.generation:
             return self._start  # nothing was read: a point of this time would lie before the row that was resumed at
-        return self._source.read_until(self._generation, self._at_us)
+        if (self._done.generation, self._done.time) != (self._generation.time, self._at_us):
+            # Made once for each point: what is known of the log's TTL may change, and a cursor that was told may not.
+            self._done = self._source.read_until(self._generation, self._at_us)
+        return self._done
 
     def step(self) -> Batch:
         """Return the events of the next window, possibly none. Waits at the head, up to one poll.

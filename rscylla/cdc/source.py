@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .._retry import Backoff, retry
 from .._timeuuid import datetime_of, us_of
@@ -27,7 +27,7 @@ from ..event import EventID, LogMark
 from .driver import LogSession
 from .lifetimes import NEVER_US, Hole, Lifetimes
 from .query import row_ttl_cql
-from .topology import Generation, NodeClocks, TableInfo, Topology, generation_at, read_table, topology_for
+from .topology import Generation, NodeClocks, TableInfo, Topology, generation_at, read_log_id, read_table, topology_for
 
 __all__ = ["OnExpired", "Source"]
 
@@ -190,7 +190,14 @@ class Source:
         Raises:
             TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``reread_table``.
         """
-        if until_us > self.same_until_us:
+        if until_us <= self.same_until_us:
+            return
+        # With a short lag this is asked at each look at the head: one small query instead of those for the table.
+        at_us = self.node_clocks.slowest_us()
+        table = self.table
+        if self._patiently(lambda: read_log_id(self.session, table.keyspace, table.name)) == table.log_id:
+            self.same_until_us = max(self.same_until_us, at_us)
+        else:
             self.reread_table(patiently=True)
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
@@ -351,9 +358,11 @@ class Source:
         values = cursor.stream_id, uuid.UUID(bytes=cursor.stream_time)
         doing = f"looking for the cursor's row in the log of {self.table.full_name}"
         cql = row_ttl_cql(self.table.keyspace, self.table.name)
-        rows = self._patiently(
-            lambda: self.session.rows(cql, values, doing=doing, consistency=self.session.consistency)
-        )
+        rows: list[tuple[Any, ...]] = []
+        for level in dict.fromkeys((self.session.consistency, self.session.firm_consistency)):
+            rows = self._patiently(lambda at=level: self.session.rows(cql, values, doing=doing, consistency=at))  # type: ignore[misc]
+            if rows:
+                break
         return [row[0] for row in rows]
 
     def skip_gap(self, text: str) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "Topology",
     "VnodeTopology",
     "dropped_us",
+    "read_log_id",
     "read_table",
     "topology_for",
 ]
@@ -463,6 +464,16 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         renamed_us=_renamed_us({column: dropped_us(told) for of, column, _, told in dropped if of != table}),
         altered_us=found[table][2],
     )
+
+
+def read_log_id(session: LogSession, keyspace: str, table: str) -> uuid.UUID | None:
+    """Return the id of the log of a base table, None if there is no such log. Blocks on one query."""
+    found = session.rows(
+        "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
+        (keyspace, table + LOG_SUFFIX),
+        doing=f"looking up table {quote_name(keyspace)}.{quote_name(table)}",
+    )
+    return found[0][0] if found else None
 
 
 def dropped_us(told: int) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import sys
 import threading
+import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from cassandra import InvalidRequest, OperationTimedOut
@@ -19,8 +22,11 @@ from rscylla import Consumer, Spec, run
 from rscylla._timeuuid import datetime_of, min_timeuuid
 from rscylla.abc import Reporting
 from rscylla.cdc.client import Client
+from rscylla.cdc.driver import LogSession
+from rscylla.cdc.lifetimes import Lifetimes
 from rscylla.cdc.query import first_row_cql
 from rscylla.cdc.scan import Limits
+from rscylla.cdc.source import METADATA_EVERY_S
 from rscylla.cdc.stream import Stream
 from rscylla.clock import Stop
 from rscylla.errors import (
@@ -296,6 +302,67 @@ def test_R14_an_idle_stream_asks_little(log: FakeLog) -> None:
         client.recv()
     seconds = (log.clock.now_us() - before) / SECOND
     assert len(log.asked) <= 3 * (seconds + 1)  # 256 streams are three queries
+
+
+def test_R14_a_short_lag_asks_of_the_schema_no_more_than_whether_the_log_is_the_same(one: FakeLog) -> None:
+    client = stream_of(one)("", StreamLag(seconds=0.5))
+    client.recv()
+    one.metadata.clear()
+    before = one.clock.now_us()
+    for _ in range(6):
+        client.recv()
+    seconds = (one.clock.now_us() - before) / SECOND
+    asked = [cql for cql in one.metadata if "FROM system_schema." in cql and not cql.startswith("SELECT id ")]
+    assert len(asked) <= 3 * (seconds / METADATA_EVERY_S + 1)  # the table takes three queries
+
+
+@pytest.mark.parametrize("lag_s", [0, 0.5, 30])
+def test_R18_no_progress_passes_the_moment_when_the_log_became_another(one: FakeLog, lag_s: float) -> None:
+    client = stream_of(one, progress_every=timedelta(0))("", StreamLag(seconds=lag_s))
+    client.recv()
+    one.log_id = uuid.uuid4()
+    changed_us = one.clock.now_us()
+
+    def told_times() -> Iterator[int]:
+        while isinstance(got := client.recv(), Progress):
+            yield got.time_us
+
+    with pytest.raises(TableChanged):
+        assert all(us <= changed_us for us in told_times())
+
+
+def test_R8_a_point_that_was_told_is_not_told_anew_when_the_ttl_changes(one: FakeLog) -> None:
+    client = stream_of(one)("", LAG)
+    reader = client._reader
+    for _ in range(3):
+        reader.step()
+    told = reader.done
+    reader._source.lifetimes = Lifetimes(((0, 60),))
+    assert reader.done == told
+    one.clock.advance(5)
+    reader.step()
+    assert json.loads(str(reader.done))["ttl"] == 60
+
+
+@pytest.mark.parametrize(("level", "firm"), [(1, 4), (4, 4), (6, 6)], ids=["ONE", "QUORUM", "LOCAL_QUORUM"])
+def test_R23_a_row_that_a_replica_lacks_has_not_expired(
+    one: FakeLog, monkeypatch: pytest.MonkeyPatch, level: int, firm: int
+) -> None:
+    one.write(HEAD_US - 60 * SECOND)
+    cursor = to_head(one)[0].id
+    one.altered_us = HEAD_US
+    answers = one.rows
+
+    def rows(cql: str, values: Any = (), **given: Any) -> Any:
+        if "SELECT TTL(" not in cql:
+            return answers(cql, values, **given)
+        return [(80_000,)] if given["consistency"] == firm else []
+
+    monkeypatch.setattr(one, "rows", rows)
+    monkeypatch.setattr(one, "consistency", level, raising=False)
+    monkeypatch.setattr(one, "firm_consistency", firm, raising=False)
+    assert to_head(one, cursor) == []
+    assert LogSession(Mock(), consistency=level).firm_consistency == firm
 
 
 def test_R14_the_head_of_very_many_streams_is_looked_at_less_often(log: FakeLog) -> None:
