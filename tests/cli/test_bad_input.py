@@ -166,7 +166,7 @@ def test_start_that_is_nothing_known(run: Run, shop: Shop) -> None:
 def test_consumer_and_store_go_together(run: Run) -> None:
     ran = run("tail", "shop.orders", "--lag", "1", "--consumer", "audit")
     assert ran.code == 2
-    assert "--consumer NAME and --store KEYSPACE go together" in ran.error
+    assert "--consumer NAME and --store KEYSPACE, or --store-factory, go together" in ran.error
 
 
 def test_expired_cursor_stays_as_it_was(run: Run, shop: Shop) -> None:
@@ -178,7 +178,7 @@ def test_expired_cursor_stays_as_it_was(run: Run, shop: Shop) -> None:
         *("--consumer", "audit", "--store", shop.keyspace),
     )
     assert ran.code == 5
-    assert "older than what the log keeps" in ran.error
+    assert "before the first CDC generation of this cluster" in ran.error
     assert ran.error.endswith("(here: --on-expired oldest)")
     assert ran.out == []
     assert store.get_cursor("audit") == OLD
@@ -191,7 +191,7 @@ def test_expired_cursor_goes_on_at_the_oldest_when_asked(run: Run, shop: Shop) -
         *("--from", OLD, "--on-expired", "oldest"),
     )
     assert (ran.code, len(ran.out)) == (0, 1)
-    (warning,) = [line for line in ran.err if "may be lost" in line]
+    (warning,) = [line for line in ran.err if "before the first CDC generation" in line]
     assert warning.startswith("warning: the cursor of ")
     assert not any(line.startswith("error:") for line in ran.err)
 

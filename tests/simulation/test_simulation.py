@@ -100,12 +100,8 @@ def a_list_of_generations_that_is_never_fresh(monkeypatch: pytest.MonkeyPatch) -
 
 def a_cursor_that_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress is told for a second that was not read."""
-    true = reader_module.EventID
-
-    def ahead(generation: int, time_us: int) -> Any:
-        return true(generation, time_us + 1_000_000)
-
-    monkeypatch.setattr(reader_module, "EventID", ahead)
+    true = Source.read_until
+    monkeypatch.setattr(Source, "read_until", lambda self, at, time_us: true(self, at, time_us + 1_000_000))
 
 
 def a_lag_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
