@@ -383,7 +383,7 @@ class Service:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port of the HTTP endpoint while it runs; otherwise None."""
+        """Host and port of the HTTP endpoint; None before the service starts and without a port."""
         return None if self._endpoint is None else self._endpoint.address
 
     def facts(self) -> health.Facts:
