@@ -26,10 +26,10 @@ MAX_TRACEBACK = 16_000
 
 @attrs.frozen
 class KeptChange:
-    """The change of an event that was kept, as its metadata tells it.
+    """The change of a stored event, from its metadata.
 
-    Values are in terms of JSON, as ``rscylla.to_json`` makes them: uuids, timestamps, blobs and decimals are text. For
-    the values as they were, read the event from its log again.
+    Values are JSON values, as ``rscylla.to_json`` produces them: uuids, timestamps, blobs, and decimals are text. For
+    the original values, read the event from its log again.
     """
 
     _fields: Mapping[str, Any] = attrs.field(repr=False)
@@ -57,13 +57,13 @@ class KeptChange:
         return self._fields.get("ttl")
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Return all that was kept."""
+        """Return all stored members."""
         return self._fields
 
 
 @attrs.frozen(repr=False)
 class KeptEvent(Event):
-    """An event that was kept outside of its stream. Its change, if its metadata tells one, is a ``KeptChange``."""
+    """An event stored outside its stream. Its change, if its metadata contains one, is a ``KeptChange``."""
 
     id: str
     type: int
@@ -75,7 +75,7 @@ class KeptEvent(Event):
 
     @classmethod
     def of(cls, event: Event) -> KeptEvent:
-        """Return what is kept of *event*; its metadata and key are made now, and left empty where that fails."""
+        """Return *event* in its stored form; its metadata and key are computed now, and left empty if that fails."""
         # What cannot be made may be why the consumer failed, and must not keep the letter from being written.
         return cls(
             event.id,
@@ -110,10 +110,10 @@ def _made(make: Callable[[], T], otherwise: T) -> T:
 
 @attrs.frozen
 class DeadLetter:
-    """An event that *consumer* could not handle in *attempts* attempts, and why.
+    """An event that *consumer* could not handle in *attempts* attempts, and the reason.
 
-    ``error`` is the type of the last error, ``traceback`` its whole text, which may hold row values. ``failed_at`` and
-    the times of ``audit`` are aware UTC. ``audit`` tells what was done about it: the time and process, and what.
+    ``error`` is the type of the last error, ``traceback`` its whole text, which may contain row values. ``failed_at``
+    and the times of ``audit`` are aware UTC. ``audit`` lists what was done about the letter: time and process, action.
     """
 
     consumer: str
@@ -127,7 +127,7 @@ class DeadLetter:
 
     @classmethod
     def of(cls, consumer: str, event: Event, error: Exception, *, attempts: int, failed_at: datetime) -> DeadLetter:
-        """Return the letter of *event*, whose last attempt of *attempts* ended with *error*."""
+        """Return the letter for *event*, which failed *attempts* times, the last time with *error*."""
         kind = type(error)
         return cls(
             consumer,

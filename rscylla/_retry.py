@@ -25,9 +25,9 @@ T = TypeVar("T")
 class Backoff:
     """How long to wait between attempts.
 
-    The n-th failure in a row is followed by ``initial * factor ** (n - 1)``, at most ``maximum``, less a random part
-    of up to ``jitter`` (0 to 1) of that. An attempt that lasted ``reset_after`` or longer was healthy: counting starts
-    again with its failure.
+    The n-th consecutive failure is followed by a pause of ``initial * factor ** (n - 1)``, at most ``maximum``, minus a
+    random part of up to ``jitter`` (0 to 1) of that. An attempt that lasted ``reset_after`` or longer was healthy: its
+    failure counts as the first again.
     """
 
     initial: timedelta = timedelta(seconds=1)
@@ -47,9 +47,9 @@ class Backoff:
             raise ConfigError("Backoff: reset_after must be more than zero")
 
     def seconds(self, failures: int, chance: float | None = None) -> float:
-        """Return the seconds to wait after this many failures in a row.
+        """Return the seconds to wait after this many consecutive failures.
 
-        *chance* (0 to 1) decides on the jitter; it is drawn if not given.
+        *chance* (0 to 1) determines the jitter; default: random.
         """
         if chance is None:
             chance = random.random()

@@ -14,10 +14,10 @@ __all__ = ["Clock", "Stop", "SystemClock"]
 
 
 class Stop:
-    """A stop signal that can be waited on. Thread-safe; once set it stays set.
+    """A stop signal that code can wait on. Thread-safe; once set, it stays set.
 
-    There is no lock in it, because a signal handler that sets it runs in the middle of whatever its thread does here.
-    So the flag is raised first and read last, and whoever takes a callback out of the table is the one that calls it.
+    It has no lock, because a signal handler that sets it may interrupt any line of this class in its own thread.
+    Instead, ``set`` raises the flag first, ``on_set`` reads it last, and the caller that removes a callback calls it.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Stop:
         self._numbers = itertools.count()
 
     def set(self) -> None:
-        """Ask everything that waits on this signal to stop. May be called from a signal handler, and repeatedly."""
+        """Set the signal. Can be called from a signal handler, and repeatedly."""
         self._set = True
         for number in list(self._callbacks):
             callback = self._callbacks.pop(number, None)
@@ -54,7 +54,7 @@ class Stop:
             raise Stopped
 
     def on_set(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call *callback* once when the signal is set (at once if it is); return a function that takes that back."""
+        """Call *callback* once when the signal is set (at once if it is); return a function that unregisters it."""
         number = next(self._numbers)
         self._callbacks[number] = callback
         if self._set and self._callbacks.pop(number, None) is not None:
@@ -73,7 +73,7 @@ class Clock(Protocol):
         """Return the wall clock, microseconds since the epoch (UTC)."""
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never steps back, for measuring spans."""
+        """Return seconds of a clock that never steps back, to measure time spans."""
 
     def wait(self, stop: Stop, seconds: float) -> bool:
         """Wait *seconds* of this clock, or less if *stop* is set; return whether it is set."""

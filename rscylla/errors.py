@@ -85,7 +85,7 @@ def _rebuild(cls: type[RscyllaError], args: tuple[Any, ...], state: dict[str, An
 
 
 class RscyllaError(Exception):
-    """Base of all errors of this library. ``resumable``: trying again from the saved cursor may help."""
+    """Base of all errors of this library. ``resumable``: a retry from the saved cursor may help."""
 
     resumable: bool = False
 
@@ -98,7 +98,7 @@ class ConfigError(RscyllaError, ValueError):
 
 
 class MissingLag(ConfigError):
-    """A stream was opened without a lag, which rscylla does not guess."""
+    """A stream was opened without a lag, for which there is no default."""
 
     def __init__(
         self, what: str = "the stream", *, name: str = "StreamLag", example: str = "StreamLag(seconds=30)"
@@ -110,15 +110,15 @@ class MissingLag(ConfigError):
 
 
 class IncompleteKey(ConfigError, LookupError):
-    """A base row was to be looked up by the key of a range, a partition or a static row, which names no single row."""
+    """The key of a range, a partition, or a static row was used for a lookup, which needs the key of a single row."""
 
 
 class MetadataError(RscyllaError):
-    """The table or its CDC streams are not as they must be."""
+    """The table or its CDC streams cannot be used as they are."""
 
 
 class CannotReplicate(MetadataError):
-    """A change cannot be made again in another table: the tables differ, or the log does not say enough."""
+    """A change cannot be applied to another table: the tables differ, or the log does not contain enough."""
 
 
 class TableNotFound(MetadataError):
@@ -132,18 +132,18 @@ class CDCDisabled(MetadataError):
 class TableChanged(MetadataError):
     """The log table was dropped and created again, while it was being read or since the cursor was saved.
 
-    Also: a key column was renamed, so that the log no longer tells the keys of changes that were not read before.
+    Also: a key column was renamed, so the log no longer contains the keys of changes that were not read before.
     """
 
 
 class NoStreams(MetadataError):
-    """No generation, or one without streams, was found; after a change of topology it may still be on its way."""
+    """No generation was found, or one without streams; after a topology change, it may still appear."""
 
     resumable = True
 
 
 class CursorError(RscyllaError):
-    """Something is wrong with a cursor. Saved cursors are left as they are."""
+    """A cursor cannot be used. Saved cursors are not changed."""
 
 
 class InvalidCursor(CursorError, ValueError):
@@ -160,7 +160,7 @@ class CursorExpired(CursorError):
 
 
 class CursorRegression(CursorError):
-    """A cursor lower than the saved one was to be saved. ``stored`` and ``given`` are the two cursors."""
+    """The cursor to save is lower than the saved one. ``stored`` and ``given`` are the two cursors."""
 
     def __init__(self, message: str, *, consumer: str, stored: str, given: str) -> None:
         super().__init__(message)
@@ -170,13 +170,13 @@ class CursorRegression(CursorError):
 
 
 class CursorConflict(CursorError):
-    """The saved cursor was reset by somebody else while this process was using it; read it again."""
+    """The saved cursor was reset while this process was using it; read it again."""
 
     resumable = True
 
 
 class LeaseLost(CursorError):
-    """The lease is not held, or not any more: another owner may be at work. Acquire it before anything is saved."""
+    """The lease is not held, or no longer held: another owner may be active. Acquire it before you save anything."""
 
     resumable = True
 
@@ -215,7 +215,7 @@ class Stopped(RscyllaError):
 
 
 class HeadReached(RscyllaError):
-    """All events up to the head, or to the asked end, were delivered. ``cursor`` is where to continue."""
+    """All events up to the head, or up to the requested end, were delivered. ``cursor`` is where to continue."""
 
     def __init__(self, message: str = "head reached", *, cursor: str = "") -> None:
         super().__init__(message)
@@ -223,19 +223,19 @@ class HeadReached(RscyllaError):
 
 
 class FateError(RscyllaError):
-    """An error that ``Fate`` injected to see whether the application is idempotent."""
+    """An error that ``Fate`` injected to test whether the application is idempotent."""
 
     resumable = True
 
 
 class EventTypeError(RscyllaError):
-    """The function that the stream was given as ``event_type=`` failed, or gave no int. The cause is chained."""
+    """The ``event_type=`` function of the stream failed, or did not return an int. The cause is chained."""
 
     resumable = True
 
 
 class FilterError(RscyllaError):
-    """A consumer's event filter failed, so it is not known whether the event is wanted. The cause is chained."""
+    """A consumer's event filter failed, so nothing decides whether to consume the event. The cause is chained."""
 
     resumable = True
 
@@ -249,7 +249,7 @@ class ProcessDied(RscyllaError):
 
 
 class RunError(RscyllaError):
-    """What ended a run. The cause is chained.
+    """The error that ended a run. The cause is chained.
 
     ``stage`` is one of reset, get_cursor, stream, recv, delay, consume, set_cursor, stop, close, flush; ``event_id``
     and ``event_fid`` are empty outside consume and set_cursor.
@@ -267,9 +267,9 @@ class RunError(RscyllaError):
 
 
 class ServiceFailed(RscyllaError):
-    """A lane of a service was given up, or hangs. The cause is chained. ``consumer`` names the lane, "" if it is none.
+    """The service gave up on a lane, or a lane hangs. The cause is chained. ``consumer`` names the lane, if any.
 
-    ``exit_code`` is what a process that ends with it should return.
+    ``exit_code`` is the exit code for a process that ends with this error.
     """
 
     exit_code = 1

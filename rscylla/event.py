@@ -34,7 +34,7 @@ _CANONICAL = re.compile(
 
 
 class Operation(enum.IntEnum):
-    """What a log row says: ``cdc$operation``. A number that is not known here becomes a member of its own."""
+    """The operation of a log row, ``cdc$operation``. An unknown number becomes a new member, ``UNKNOWN_<n>``."""
 
     SERVICE_PARTITION_DELETE = -4
     SERVICE_ROW_DELETE = -3
@@ -94,8 +94,8 @@ class EventID:
     ``generation`` is in milliseconds since the epoch, ``time`` in microseconds: the start of the aligned window, or
     the exact point. ``stream_time`` holds the raw bytes of ``cdc$time``, ``seq`` is ``cdc$batch_seq_no``.
 
-    A point has an empty row part. Its ``mark`` tells it from a point of a log that is created later under the same
-    name; it has no part in the order.
+    A point has an empty row part. Its ``mark`` distinguishes it from a point of a log that is created later under the
+    same name; it does not affect the order.
     """
 
     generation: int
@@ -113,13 +113,13 @@ class EventID:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the id that *text* holds.
+        """Parse *text* and return the id.
 
         Ids without ``"v"`` were written by Go rscylla, whose cursor means "replay the window": their row part is
         dropped.
 
         Raises:
-            InvalidCursor: *text* is no such id.
+            InvalidCursor: *text* is not such an id.
         """
         try:
             match = _CANONICAL.fullmatch(text)
@@ -152,7 +152,7 @@ class EventID:
 
     @property
     def is_row(self) -> bool:
-        """Whether this names a row; if not, it is the point before which everything is done."""
+        """Whether this is the id of a row; otherwise it is the point before which everything is done."""
         return bool(self.stream_id)
 
     @property
@@ -162,7 +162,7 @@ class EventID:
 
     @property
     def position(self) -> bytes:
-        """Bytes whose plain comparison is the order of delivery inside one generation.
+        """Bytes that sort in the order of delivery inside one generation.
 
         Order: ticks, low half of the timeuuid as signed bytes, stream id, sequence number.
         """
@@ -218,9 +218,9 @@ class ChangeLike(Protocol):
 
 
 class Event(ABC):
-    """Something that happened, at one place of an ordered stream.
+    """Something that happened, at one position of an ordered stream.
 
-    Events are immutable and may be handed to other threads. What is costly to make is made when it is asked for.
+    Events are immutable and can be passed to other threads. Costly parts are computed when they are read.
     """
 
     __slots__ = ()
@@ -228,17 +228,17 @@ class Event(ABC):
     @property
     @abstractmethod
     def id(self) -> str:
-        """The event's identity and at the same time the cursor to continue right after it."""
+        """The identity of the event, and the cursor that continues right after it."""
 
     @property
     def order_key(self) -> tuple[int, bytes]:
-        """What ``cursor_key`` makes of the id; for events whose ids are cursors of that form."""
+        """The ``cursor_key`` of the id, for events whose ids are cursors of that form."""
         return cursor_key(self.id)
 
     @property
     @abstractmethod
     def type(self) -> int:
-        """An ``Operation``, or what the stream's ``event_type=`` function returned."""
+        """An ``Operation``, or the result of the stream's ``event_type=`` function."""
 
     @property
     @abstractmethod
@@ -248,21 +248,21 @@ class Event(ABC):
     @property
     @abstractmethod
     def timestamp(self) -> datetime:
-        """When it was written: aware UTC, microseconds."""
+        """The time of the write: aware UTC, microseconds."""
 
     @property
     def timestamp_us(self) -> int:
-        """When it was written, in microseconds since the epoch."""
+        """The time of the write, in microseconds since the epoch."""
         return tu.us_of(self.timestamp)
 
     @property
     def metadata(self) -> bytes:
-        """The change as JSON bytes; empty when the stream has none."""
+        """The change as JSON bytes; empty if the stream has none."""
         return b""
 
     @property
     def trace(self) -> bytes:
-        """Trace context of the writer; empty when there is none."""
+        """Trace context of the writer; empty if there is none."""
         return b""
 
     @property
@@ -277,7 +277,7 @@ class Event(ABC):
 
     @property
     def late(self) -> bool:
-        """Whether a sweep handed it out, behind a fast lane that had passed its place: newer ones came before it."""
+        """Whether a sweep delivered the event after the fast lane had passed it, so that newer events came first."""
         return False
 
     def as_late(self) -> Event:
@@ -330,7 +330,7 @@ class _LateEvent(Event):
 
 @attrs.frozen
 class Progress:
-    """All before ``cursor`` is done, although no event says so. ``time_us`` is the watermark."""
+    """A point worth saving without an event: everything before ``cursor`` is done. ``time_us`` is the watermark."""
 
     cursor: str
     time_us: int

@@ -23,16 +23,16 @@ __all__ = [
 ]
 
 SAFE_LAG = timedelta(seconds=30)
-"""Below this, rows that other clocks, hints or slow replicas delay may arrive behind the reader and be missed."""
+"""With a shorter lag, rows delayed by other clocks, hints, or slow replicas may arrive too late and be missed."""
 
 
 @attrs.frozen
 class StreamOptions:
     """All options of one stream.
 
-    ``lag``: age a row must have before it is delivered; None if it was not given, which a CDC stream refuses.
+    ``lag``: the age at which a row is delivered; None if it was not given, which a CDC stream rejects.
     ``from_head``: ignore the cursor and start at the head. ``to_head``: raise ``HeadReached`` there instead of waiting.
-    ``until``: raise ``HeadReached`` once everything before this aware time was delivered.
+    ``until``: raise ``HeadReached`` after everything before this aware time is delivered.
     """
 
     lag: timedelta | None = None
@@ -50,7 +50,7 @@ class StreamOption(Protocol):
 
 @attrs.frozen(init=False)
 class StreamLag:
-    """Deliver a row only once it is this old. Required by CDC streams; 30 seconds or more is safe.
+    """Deliver a row only when it is this old. Required for CDC streams; 30 seconds or more is safe.
 
     >>> StreamLag(seconds=30) == StreamLag(timedelta(seconds=30))
     True
@@ -86,7 +86,7 @@ class StreamLag:
 
 @attrs.frozen
 class StreamFromHead:
-    """Start at the head (now minus the lag) whatever the cursor says."""
+    """Start at the head (now minus the lag), whatever the cursor is."""
 
     def apply(self, options: StreamOptions) -> StreamOptions:
         return attrs.evolve(options, from_head=True)
@@ -94,7 +94,7 @@ class StreamFromHead:
 
 @attrs.frozen
 class StreamToHead:
-    """Raise ``HeadReached`` when everything up to now minus the lag was delivered, instead of waiting for more."""
+    """Raise ``HeadReached`` after everything up to now minus the lag is delivered, instead of waiting for more."""
 
     def apply(self, options: StreamOptions) -> StreamOptions:
         return attrs.evolve(options, to_head=True)
@@ -102,7 +102,7 @@ class StreamToHead:
 
 @attrs.frozen
 class StreamUntil:
-    """Raise ``HeadReached`` when everything before *time* (aware) was delivered."""
+    """Raise ``HeadReached`` after everything before *time* (aware) is delivered."""
 
     time: datetime
 

@@ -123,16 +123,16 @@ _SCALARS = frozenset((type(None), bool, int, float, str, bytes, Decimal, uuid.UU
 
 @attrs.frozen
 class Bound:
-    """An end of a deleted range: the clustering columns it names, by name; none at all means unbounded."""
+    """One end of a deleted range: the clustering columns that it contains, by name; without any, it is unbounded."""
 
     key: Mapping[str, Any]
     inclusive: bool
 
 
 class KeyRange(NamedTuple):
-    """The two ends of a deleted range, in clustering order: with ``ck`` declared DESC, ``start`` is the greater.
+    """The two ends of a deleted range, in clustering order: with ``ck`` declared DESC, ``start`` is the greater one.
 
-    An end is None when its log row is gone, which happens when a record is read while it expires.
+    An end is None if its log row is missing, which happens when a record is read while it expires.
     """
 
     start: Bound | None
@@ -141,12 +141,13 @@ class KeyRange(NamedTuple):
 
 @attrs.frozen(eq=False, slots=False)
 class Change:
-    """What one write did to one row, or to a range of rows. Values are decoded when asked for.
+    """What one write did to one row, or to a range of rows. Values are decoded when they are read.
 
-    Immutable: each access gives dicts, lists and sets of its own, so that changing one changes nothing here. Where
-    many columns are looked at, ask once: ``after = change.after``.
+    Immutable: each access returns new dicts, lists, and sets, so modifying them does not affect the change. To read
+    many columns, access the part once: ``after = change.after``.
 
-    Values are as the table in ``rscylla.cdc.rows`` tells, columns as that in ``rscylla.cdc.columns``.
+    The table in ``rscylla.cdc.rows`` defines the Python types of values, and the table in ``rscylla.cdc.columns`` the
+    parts of columns.
     """
 
     _layout: Layout = attrs.field(repr=False)
@@ -156,7 +157,7 @@ class Change:
     _range_end: Cells | None = attrs.field(repr=False, default=None)
     _batch: ChangeBatch | None = attrs.field(repr=False, default=None)
     batch_index: int = 0
-    """Place of this change among those of its record, from 0."""
+    """Position of this change in its record, from 0."""
 
     @_Lazy
     def operation(self) -> Operation:
@@ -164,7 +165,7 @@ class Change:
 
     @_Kept
     def key(self) -> Mapping[str, Any]:
-        """The primary key by column; of a range delete the partition key. Parts that the change lacks are absent."""
+        """The primary key by column; for a range delete, the partition key. Parts that the change lacks are absent."""
         key = self._layout.key_of(self._cells)
         if self._cells[self._layout.operation] in _RANGES:
             return {c.name: key[c.name] for c in self._layout.table.partition_key if c.name in key}
@@ -172,7 +173,7 @@ class Change:
 
     @_Kept
     def before(self) -> Mapping[str, Any] | None:
-        """The preimage by column, keys left out; None when the table logs none or the row did not exist.
+        """The preimage by column, without keys; None if the table logs none or the row did not exist.
 
         Unless the table logs full preimages, it has only the columns that the write touched. Several changes of one
         row in one record share their images.
@@ -182,7 +183,7 @@ class Change:
 
     @_Kept
     def after(self) -> Mapping[str, Any] | None:
-        """The postimage by column if there is one; else, for inserts and updates, what is then known of the row.
+        """The postimage by column if there is one; otherwise, for inserts and updates, the known part of the new row.
 
         That is the columns that were set, made null or overwritten. Of a collection that was only edited the whole is
         not known, so it is absent: see ``columns``. With ``delta = 'keys'`` nothing is known.
@@ -207,7 +208,7 @@ class Change:
 
     @_Kept
     def columns(self) -> Mapping[str, ColumnChange]:
-        """By name, what the change did to each column that it touched; of images and deletes of rows nothing."""
+        """By name, what the change did to each column that it touched; empty for images and deletes of rows."""
         if self._cells[self._layout.operation] in _IMAGES:
             return {}
         cells = self._cells
@@ -229,17 +230,17 @@ class Change:
 
     @_Kept
     def values(self) -> Mapping[str, Any]:
-        """What this change wrote, by column: whole values; of a collection the elements it added or replaced."""
+        """The values that this change wrote, by column; for a collection, the elements that it added or replaced."""
         return {c.name: value for c in self._layout.values if (value := c.value_in(self._cells)) is not None}
 
     @_Lazy
     def deleted(self) -> frozenset[str]:
-        """The columns that were set to null; a collection that was overwritten is here and in ``values``."""
+        """The columns that were set to null. A collection that was overwritten is both here and in ``values``."""
         return frozenset(c.name for c in self._layout.values if c.marked_in(self._cells))
 
     @_Kept
     def deleted_elements(self) -> Mapping[str, Any]:
-        """By collection column, what was removed from it: set elements, map keys, list cells or UDT field numbers."""
+        """By collection column, the removed set elements, map keys, list cells, or UDT field numbers."""
         found = {}
         for column in self._layout.values:
             raw = self._cells[column.elements] if column.elements >= 0 else None
@@ -266,23 +267,23 @@ class Change:
 
     @property
     def static(self) -> bool:
-        """Whether the change is of the partition's static row, so that its key is the partition key."""
+        """Whether the change is a write to the partition's static row, whose key is the partition key."""
         operation = self._cells[self._layout.operation]
         return operation not in _NEVER_STATIC and self._layout.is_static(self._cells)
 
     @property
     def is_delete(self) -> bool:
-        """Whether rows were deleted: one, a range or a partition, by a statement or because their time had come."""
+        """Whether a row, a range, or a partition was deleted, by a statement or because it expired."""
         return self.operation in _DELETES
 
     @property
     def expired(self) -> bool:
-        """Whether the row or partition was deleted by the database because its TTL had passed (operations -3, -4)."""
+        """Whether the database deleted the row or partition because it expired (operations -3, -4)."""
         return self.operation in _EXPIRIES
 
     @property
     def ttl(self) -> int | None:
-        """Seconds after which the written values expire; None when they do not."""
+        """Seconds after which the written values expire; None if they do not expire."""
         raw = self._cells[self._layout.ttl]
         return None if raw is None else int.from_bytes(raw, "big", signed=True)
 
@@ -298,7 +299,7 @@ class Change:
 
     @_Lazy
     def batch(self) -> ChangeBatch:
-        """The record that the change belongs to: all that one statement or batch did to one partition at one time."""
+        """The record that contains the change: what one statement or batch wrote to one partition at one time."""
         return self._batch if self._batch is not None else ChangeBatch(self._layout, [self._cells], None)
 
     @property
@@ -307,7 +308,7 @@ class Change:
         return self.batch_index == self.batch.size - 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the change as a dict of typed values: what ``Event.metadata`` holds as JSON; see docs/events.md."""
+        """Return the change as a dict of typed values: the content of ``Event.metadata``; see docs/events.md."""
         out: dict[str, Any] = {"operation": self.operation.name, "key": dict(self.key)}
         if self.range is not None:
             out["range"] = [None if b is None else {"key": dict(b.key), "inclusive": b.inclusive} for b in self.range]
@@ -353,10 +354,10 @@ Parts = tuple[int, Cells | None, Cells | None, Cells | None]
 
 
 class ChangeBatch:
-    """A record of the log: the changes that one write did to one partition at one time. Shared by their events.
+    """A record of the log: the changes of one write to one partition at one time. Shared by their events.
 
-    A record whose first or last rows are gone, because it was read while it expired or somebody deleted from the log,
-    is not ``complete``: its changes are told all the same, and the stream counts it.
+    A record is not ``complete`` if rows of it are missing, because it was read while it expired or because somebody
+    deleted rows from the log. Its remaining changes are still delivered, and the stream counts it.
     """
 
     __slots__ = ("_layout", "_parts", "_rows")
@@ -368,7 +369,7 @@ class ChangeBatch:
 
     @property
     def size(self) -> int:
-        """How many changes there are."""
+        """The number of changes."""
         return len(self._rows if self._parts is None else self._parts)
 
     @property
@@ -377,27 +378,27 @@ class ChangeBatch:
 
     @property
     def time(self) -> uuid.UUID:
-        """``cdc$time``, which no other record of the stream has."""
+        """``cdc$time``, which is unique in the stream."""
         return uuid.UUID(bytes=self._rows[0][self._layout.time])
 
     @property
     def timestamp_us(self) -> int:
-        """The write timestamp that all of the record have, microseconds since the epoch."""
+        """The write timestamp of the whole record, microseconds since the epoch."""
         return tu.ticks_to_us(tu.ticks_of(self._rows[0][self._layout.time]))  # type: ignore[arg-type]
 
     @property
     def complete(self) -> bool:
-        """Whether all log rows of the record were there, up to the one that ends it."""
+        """Whether all log rows of the record were present, including its last one."""
         last = self._rows[-1]
         return last[self._layout.end_of_batch] == b"\x01" and last[self._layout.seq] == _SEQ.pack(len(self._rows) - 1)
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """All changes of the record, in order. Made anew each time it is asked for."""
+        """All changes of the record, in order. Each access creates new objects."""
         return tuple(self.change(i) for i in range(self.size))
 
     def change(self, index: int) -> Change:
-        """Return the change at *index*, made anew."""
+        """Return the change at *index*, as a new object."""
         return Change(self._layout, *self.raw_rows(index), self, index)
 
     def raw_rows(self, index: int) -> tuple[Cells, Cells | None, Cells | None, Cells | None]:
@@ -408,7 +409,7 @@ class ChangeBatch:
         return self._rows[at], before, after, end
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what identifies the record, and its size."""
+        """Return the members that identify the record, and its size."""
         named = {"stream_id": self.stream_id, "time": self.time}
         return {**named, "size": self.size, "complete": self.complete}
 

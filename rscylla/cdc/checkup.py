@@ -37,21 +37,21 @@ def diagnose(
     failed: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> tuple[Finding, ...]:
-    """Return what there is to say of reading the CDC log of a table. Changes nothing. Blocks on small queries.
+    """Return the findings of checks on reading the CDC log of a table. Changes nothing. Blocks on small queries.
 
     Args:
         session: a connected driver session.
         keyspace, table: the base table, names as stored.
-        lag: what streams of it are opened with; 30 s is assumed where that matters.
-        consistency, writes: the levels at which the log is read, and the table written.
-        cursors: saved cursors by consumer, to be looked at too; None for a consumer that has none.
+        lag: the lag of its streams; default: 30 s.
+        consistency, writes: the consistency levels of log reads, and of writes to the table.
+        cursors: saved cursors by consumer, to be checked, too; None for a consumer without a cursor.
         can_save: the caller found that cursors can be read and saved.
-        failed: what the caller tried and could not do: by check, why.
+        failed: checks of the caller that failed: the reason, by check.
         clock: where time comes from.
 
     Raises:
-        TableNotFound: there is no such table.
-        ConfigError: a level is none, or cannot be used so.
+        TableNotFound: the table does not exist.
+        ConfigError: a level is invalid, or invalid for this use.
         ConnectionFailed, AuthenticationFailed, QueryTimeout, QueryFailed: not even the schema can be read.
     """
     for level, levels, name in ((consistency, READ_LEVELS, "consistency"), (writes, WRITE_LEVELS, "writes")):

@@ -1,6 +1,6 @@
 """What a change did to one column: set, made null, overwritten, or edited element by element.
 
-How each kind of CQL column says so, and what ``ColumnChange`` makes of it:
+The states of each kind of CQL column, and the parts of ``ColumnChange`` that they use:
 
     column                  written          made null    overwritten             edited
     native, frozen, tuple   SET: ``value``   NULL         -                       -
@@ -9,12 +9,12 @@ How each kind of CQL column says so, and what ``ColumnChange`` makes of it:
     list                    -                NULL         OVERWRITTEN: ``value``  EDITED: ``added`` dict by timeuuid, ``removed`` set of timeuuids
     user-defined type       -                NULL         OVERWRITTEN: ``value``  EDITED: ``added`` dict of fields, ``removed`` set of fields
 
-``added`` is there when a collection is overwritten, too: for a list it tells the new elements' timeuuids, under which
-later changes name them. The elements of a list lie in the order of their timeuuids. Sets and keys that
-cannot be hashed come in a list instead of a set. How single values are represented: ``rscylla.cdc.rows``.
+An overwritten collection also has ``added``: for a list, it has the timeuuids of the new elements, which later changes
+use. List elements are in the order of their timeuuids. Elements and keys that cannot be hashed are in a list instead of
+a set. ``rscylla.cdc.rows`` defines the Python types of single values.
 
-An INSERT or overwrite of a collection with a TTL comes as two changes of one record: first the column made null, then
-its elements added with the TTL.
+An INSERT or overwrite of a collection with a TTL arrives as two changes of one record: the first makes the column null,
+and the second adds its elements with the TTL.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class ColumnState(enum.Enum):
 
 @attrs.frozen
 class ColumnChange:
-    """What one change did to one column; the table at the head of the module tells which part is used when.
+    """What one change did to one column; the table at the top of the module shows which parts each state uses.
 
-    ``kind`` is "value" for what is written as a whole, else "list", "set", "map" or "udt".
+    ``kind`` is "value" for columns that are written as a whole, otherwise "list", "set", "map", or "udt".
     """
 
     name: str
@@ -60,22 +60,22 @@ class ColumnChange:
 
     @property
     def touched(self) -> bool:
-        """Whether the change did anything to the column. If not, nothing is known of its value."""
+        """Whether the change affected the column. If not, its value is not known."""
         return self.state is not ColumnState.UNTOUCHED
 
     @property
     def known(self) -> bool:
-        """Whether ``value`` is the column's whole value after the change: set, null or overwritten."""
+        """Whether ``value`` is the column's whole value after the change: set, null, or overwritten."""
         return self.state in (ColumnState.SET, ColumnState.NULL, ColumnState.OVERWRITTEN)
 
     def apply(self, old: Any) -> Any:
-        """Return the column's value after the change, given that it was *old*.
+        """Return the column's value after the change, given the value *old* before it.
 
-        Lists go in and come out as dicts by timeuuid, such as ``added``, because edits name elements so.
+        Lists are dicts by timeuuid in both directions, like ``added``, because edits identify elements by timeuuid.
         A collection without elements is None, as in the database.
 
         Raises:
-            TypeError: *old* is not of the column's kind.
+            TypeError: *old* does not match the column's kind.
         """
         if self.state is ColumnState.UNTOUCHED:
             return old
@@ -106,7 +106,7 @@ class ColumnChange:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the parts that are used, by name; values as they are."""
+        """Return the parts that are used, by name; values are not converted."""
         parts = {"value": self.value if self.state in _WITH_VALUE else None, "added": self.added}
         parts["removed"] = self.removed
         out: dict[str, Any] = {"state": self.state.value}

@@ -42,7 +42,7 @@ FIXED_COLUMNS = frozenset(
 
 @attrs.frozen
 class Finding:
-    """One thing that was looked at: ``what`` is so, and what to ``do`` about it, "" if nothing."""
+    """The result of one check: ``what`` was found, and what to ``do`` about it ("" if nothing)."""
 
     check: str
     severity: Severity

@@ -131,18 +131,18 @@ def connect(
     """Return a new driver session, with settings that suit reading a CDC log. Shut it down with its ``cluster``.
 
     Args:
-        hosts: contact points, each ``host``, ``host:port`` or ``[ipv6]:port``; *port* where none is given.
-        username: user to log in as; then *password* is required.
+        hosts: contact points, each ``host``, ``host:port``, or ``[ipv6]:port``; default port: *port*.
+        username: user to log in as; requires *password*.
         tls_ca: PEM file of the authority that signed the nodes' certificates; turns TLS on.
-        tls_cert, tls_key: PEM files of this client's own certificate and key, for nodes that ask for one (mutual TLS).
-        tls_check_hostname: with TLS, a node's certificate must name the address that it is reached by: the host given
-            here, and for other nodes the address in ``system.peers``. False checks the authority alone.
-        local_dc: data centre to prefer.
+        tls_cert, tls_key: PEM files of this client's certificate and key, for nodes that require one (mutual TLS).
+        tls_check_hostname: with TLS, a node's certificate must name the address that the client connects to: the host
+            given here, and for other nodes the address in ``system.peers``. False checks the authority alone.
+        local_dc: preferred data center.
 
     Raises:
         ConnectionFailed: no node answered.
-        AuthenticationFailed: the user name or password was refused.
-        ConfigError: an argument is wrong.
+        AuthenticationFailed: the cluster rejected the user name or password.
+        ConfigError: an argument is invalid.
     """
     if (username is None) != (password is None):
         raise ConfigError("username and password go together; give both or neither")

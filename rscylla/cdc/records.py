@@ -73,7 +73,7 @@ class Context:
 
 
 class ChangeEvent(Event):
-    """An event of a CDC log: a thin wrapper of undecoded cells. What is asked for is made then, and kept if costly."""
+    """An event of a CDC log: a thin wrapper of undecoded cells. Parts are decoded when read, and kept if costly."""
 
     __slots__ = ("_cells", "_change", "_context", "_foreign_id", "_index", "_layout", "_record", "position")
 

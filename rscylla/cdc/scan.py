@@ -28,12 +28,12 @@ _RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=
 
 @attrs.frozen
 class Limits:
-    """What one stream may ask of the cluster and hold in memory. Figures and advice are in docs/streams.md.
+    """Limits the load that one stream puts on the cluster, and its memory. For figures and advice see docs/streams.md.
 
-    ``in_flight``: queries at once. ``page_size``: rows a page. ``window_rows`` and ``window_bytes``: what a window may
-    hold before it is read in narrower ones. ``attempts``: tries of one page. ``backoff``: waits between them.
-    ``head_queries_per_s``: at the head each look costs a query a group of streams, so in a cluster of very many streams
-    the looks come less often than ``poll`` says. ``rows_per_s``: rows read, on average; None for as many as there are.
+    ``in_flight``: concurrent queries. ``page_size``: rows per page. ``window_rows`` and ``window_bytes``: the most that
+    a window may hold; larger ones are read as narrower windows. ``attempts``: attempts per page. ``backoff``: pauses
+    between attempts. ``head_queries_per_s``: at the head, each poll costs one query per group of streams, so with very
+    many streams the stream polls less often than ``poll``. ``rows_per_s``: average rate of rows read; None: no limit.
     """
 
     in_flight: int = 16

@@ -32,7 +32,7 @@ log = logging.getLogger("rscylla")
 class Stream:
     """Opens event streams over the CDC log of one table; see ``NewStream`` for the arguments.
 
-    A call opens one: ``stream(after, StreamLag(seconds=30))``. Thread-safe: streams share nothing but the session.
+    Each call opens a stream: ``stream(after, StreamLag(seconds=30))``. Thread-safe: streams share only the session.
     """
 
     supports_lag = True
@@ -81,12 +81,12 @@ class Stream:
 
     @property
     def source(self) -> str:
-        """The table that is read, as in CQL: ``shop.orders``."""
+        """The name of the base table, as in CQL: ``shop.orders``."""
         return str(self)
 
     @property
     def shard(self) -> tuple[int, int]:
-        """The slice that is read, as ``NewStream`` was given it."""
+        """The ``shard=`` argument of ``NewStream``: the index of the slice, and the number of slices."""
         shard = self._settings.shard
         return shard.index, shard.count
 
@@ -94,7 +94,7 @@ class Stream:
         """Return the same stream for the slice *index* of *count*; see ``NewStream``.
 
         Raises:
-            ConfigError: there is no such slice.
+            ConfigError: the slice does not exist.
         """
         other = copy.copy(self)
         other._settings = attrs.evolve(self._settings, shard=Shard.of((index, count)))  # noqa: SLF001 - a new one of ours
@@ -106,9 +106,9 @@ class Stream:
         Blocks on a few small queries.
 
         Raises:
-            MissingLag: no ``StreamLag`` among *options*.
+            MissingLag: *options* contain no ``StreamLag``.
             TableNotFound, CDCDisabled, NoStreams: there is nothing to read.
-            InvalidCursor, CursorExpired, TableChanged: *after* cannot be continued.
+            InvalidCursor, CursorExpired, TableChanged: the stream cannot continue after *after*.
             ConnectionFailed, AuthenticationFailed, QueryFailed, QueryTimeout: the cluster did not answer.
         """
         chosen = resolve(options)
@@ -145,9 +145,9 @@ class Stream:
     def cursor_at(self, time: datetime | None = None) -> str:
         """Return the cursor that starts at *time* (aware; inclusive), for ``stream(cursor, ...)`` or a cursor store.
 
-        None, and times before what the log keeps, give the oldest row's place, leaving out the minute of rows that
-        would expire before the cursor is used (a tenth of the TTL if that is shorter). No row is looked for: empty time
-        costs next to nothing to skip.
+        None, and times before the oldest row of the log, mean the oldest row, except that the cursor skips rows that
+        expire within a minute (a tenth of the TTL if that is shorter), because they may expire before the cursor is
+        used. This method does not look for a row: skipping empty time later costs next to nothing.
 
         Raises:
             ConfigError: *time* has no time zone.
@@ -156,29 +156,29 @@ class Stream:
         return str(self._source(Stop()).at_time(time))
 
     def head_cursor(self, lag: timedelta) -> str:
-        """Return the cursor of the head as it is now: the point *lag* ago, by the slowest clock of client and nodes."""
+        """Return the cursor of the current head: the point *lag* ago, by the slowest clock of client and nodes."""
         source = self._source(Stop())
         return str(source.at(source.watermark_us(lag // timedelta(microseconds=1))))
 
     def lookup(self, of: Event | str) -> dict[str, Any] | None:
-        """Return the row of the base table as it is now, by column, null as None; None if it is gone.
+        """Return the current row of the base table, by column, with null as None; None if the row does not exist.
 
-        Values are as those of changes. The statement is prepared at the first call. Blocks; any thread may call.
+        Values have the same types as in changes. The first call prepares the statement. Blocks; thread-safe.
 
         Args:
-            of: an event of this stream, or the ``foreign_id`` of one. An event of the static row gives the
-                partition key and the static columns.
+            of: an event of this stream, or the ``foreign_id`` of one. For an event of the static row, the result has
+                the partition key and the static columns.
 
         Raises:
-            IncompleteKey: *of* names a range or a partition, not a row.
-            ConfigError: the text is no foreign id of this table, or the event is of another table.
+            IncompleteKey: *of* identifies a range or a partition, not a row.
+            ConfigError: the text is not a foreign id of this table, or the event is of another table.
             TableNotFound, CDCDisabled, ConnectionFailed, AuthenticationFailed, QueryFailed, QueryTimeout: as for
-                opening; what may pass is tried again for a few seconds.
+                opening; temporary errors are retried for a few seconds.
         """
         return self._base_rows.get(of)
 
     def describe(self) -> Source:
-        """Return what is known of the table's log: its columns and options, generations, streams, clocks. Blocks."""
+        """Return a description of the table's log: its columns and options, generations, streams, clocks. Blocks."""
         return self._source(Stop())
 
     def _source(self, stop: Stop) -> Source:
@@ -216,27 +216,27 @@ def NewStream(
     clock: Clock | None = None,
     shard: tuple[int, int] = (0, 1),
 ) -> Stream:
-    """Return a stream function over the CDC log of a table. Nothing is asked of the cluster until it is called.
+    """Return a stream function over the CDC log of a table. It sends no query until it is called.
 
     Args:
-        session: a connected driver session. It stays the caller's and is left as it is.
+        session: a connected driver session. The caller keeps it; it is neither changed nor closed.
         keyspace, table: the base table, names as stored (no quotes).
-        consistency: level of log reads. With the level of the writes it must overlap: R + W > replicas.
-        event_type: maps a change to ``event.type``; without it the type is the ``Operation``.
-        granularity: ``"change"``: one event a change, images joined to it; ``"row"``: one a log row.
+        consistency: level of log reads. It must overlap with the level of the writes: R + W > replicas.
+        event_type: maps a change to ``event.type``; default: the ``Operation``.
+        granularity: ``"change"``: one event per change, with its images; ``"row"``: one event per log row.
         on_expired: what to do with a cursor older than the log's TTL, or than a log that was dropped and created again:
-            ``"raise"``, or go on at the ``"oldest"`` row.
+            ``"raise"``, or continue at the ``"oldest"`` row.
         limits: queries in flight, page size, rows and bytes of a window, retries.
-        streams_per_query: streams asked in one query, at most 100.
-        poll: wait between looks at the head; a tenth of the lag if that is shorter.
-        progress_every: how often an idle stream's progress is told.
+        streams_per_query: streams per query, at most 100.
+        poll: pause between polls at the head; a tenth of the lag if that is shorter.
+        progress_every: how often an idle stream returns a ``Progress``.
         prefetch: windows read ahead; 0 reads in the thread that calls ``recv``.
         clock: where time comes from.
-        shard: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``shard_specs``. A key is in the
-            same slice for ever, so n processes read a table once between them, each in the order of its keys.
+        shard: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``shard_specs``. A key is always
+            in the same slice, so n processes together read a table once, each in the order of its keys.
 
     Raises:
-        ConfigError: an argument is wrong.
+        ConfigError: an argument is invalid.
     """
     return Stream(
         session,
