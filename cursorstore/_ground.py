@@ -29,12 +29,12 @@ def check_reason(reason: str) -> None:
 
 
 def moves(consumer: str, codec: CursorCodec, known: str, given: str) -> bool:
-    """Return whether the position *given* is above *known*, False if they are equal.
+    """Return whether the position *given* is to be saved over *known*: it is above, or adds to an equal cursor.
 
     Raises:
         CursorRegression: it is below.
     """
-    if given < known:
+    if codec.place(given) < codec.place(known):
         raise CursorRegression(
             f"the cursor for consumer {consumer!r} is lower than the saved one, which stays; does another process of "
             "this name run? To go back on purpose, reset the cursor",

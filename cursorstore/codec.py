@@ -25,8 +25,8 @@ _INTEGER = re.compile(r"\d{1,20}", re.ASCII)
 class CursorCodec(Protocol):
     """Turns the cursors of one kind of stream into positions and back. Pure, so safe from any thread.
 
-    For all cursors a and b: a comes before b exactly when ``encode(a) < encode(b)``. All positions are ASCII, so the
-    database, which compares bytes, agrees.
+    For all cursors a and b: a comes before b exactly when ``place(encode(a)) < place(encode(b))``, and then
+    ``encode(a) < encode(b)`` too. All positions are ASCII, so the database, which compares bytes, agrees.
     """
 
     def encode(self, cursor: str) -> str:
@@ -43,6 +43,9 @@ class CursorCodec(Protocol):
             InvalidCursor: *position* was not made by this codec.
         """
 
+    def place(self, position: str) -> str:
+        """Return the part of *position* that decides the order: equal cursors may have different positions."""
+
 
 class EventCursorCodec:
     """Positions of event ids: generation, ticks, low half of the timeuuid, stream id, sequence number.
@@ -50,8 +53,8 @@ class EventCursorCodec:
     People can read them: ``2026-11-21T09:00:00.000Z 2026-11-21T10:00:05.2500000Z 4196...7a ced0...a1 0000000000``. The
     low half has its sign bits flipped, because the database orders ties of time by signed bytes. A cursor without a
     row part has only the first two fields, so it sorts before the rows of its tick. The log that it names follows two
-    spaces, which sort before any row; among names of one point the order means nothing. Cursors of Go rscylla, which
-    mean "replay the window", become the start of their window.
+    spaces, which sort before any row, and has no part in the order. Cursors of Go rscylla, which mean "replay the
+    window", become the start of their window.
     """
 
     def encode(self, cursor: str) -> str:
@@ -82,6 +85,9 @@ class EventCursorCodec:
         except (ValueError, IndexError, OverflowError) as e:
             raise InvalidCursor("the saved position is not of an event id; is the store's codec the right one?") from e
 
+    def place(self, position: str) -> str:
+        return position.partition("  ")[0]
+
 
 class IntCursorCodec:
     """Positions of cursors that are whole numbers, as event tables with counting ids have them: 20 digits."""
@@ -99,6 +105,9 @@ class IntCursorCodec:
         if len(position) != 20 or not _INTEGER.fullmatch(position):
             raise InvalidCursor("the saved position is not of a whole number; is the store's codec the right one?")
         return str(int(position))
+
+    def place(self, position: str) -> str:
+        return position
 
 
 def format_us(us: int) -> str:

@@ -54,7 +54,7 @@ class SqliteCursorStore:
         with self._reading(consumer) as (_, epoch, saved, _, reason):
             if self._epochs.setdefault(consumer, epoch) != epoch:
                 raise rscylla.CursorConflict(f"the cursor of consumer {consumer!r} was reset; read it again")
-            if position < saved:
+            if self._codec.place(position) < self._codec.place(saved):
                 raise rscylla.CursorRegression(
                     f"the cursor of consumer {consumer!r} is lower than the saved one, which stays; does another "
                     "process of this name run?",

@@ -22,7 +22,7 @@ import pytest
 
 from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
 from rscylla.errors import ConfigError, CursorConflict, CursorError, CursorRegression, InvalidCursor
-from rscylla.event import EventID
+from rscylla.event import EventID, LogMark, cursor_key
 
 from .leasecontracts import ExpiringLeaseContract, LeaseContract
 from .lettercontracts import DeadLettersContract
@@ -53,8 +53,19 @@ def _row(
     return str(EventID.row(_GENERATION_MS + later, stream, head.to_bytes(8, "big") + low, seq))
 
 
-def _progress(us: int) -> str:
-    return str(EventID(_GENERATION_MS, us))
+def _progress(us: int, mark: LogMark | None = None) -> str:
+    return str(EventID(_GENERATION_MS, us, mark=mark))
+
+
+_MARKS = (
+    None,
+    LogMark(b"\x01" * 16, is_start=True),
+    LogMark(b"\x01" * 16),
+    LogMark(b"\x01" * 16, ttl_s=86_400),
+    LogMark(b"\x01" * 16, ttl_s=172_800),
+    LogMark(b"\x00" * 16, ttl_s=0),
+)
+"""What points may say of their log, which has no part in their order."""
 
 
 class CursorStoreContract:
@@ -222,6 +233,21 @@ class EventCursorStoreContract(CursorStoreContract):
         store.set_cursor(consumer, _row(low=positive))
         with pytest.raises(CursorRegression):
             store.set_cursor(consumer, _row(low=negative))
+
+    @pytest.mark.parametrize("first", _MARKS, ids=str)
+    def test_points_that_only_name_their_log_otherwise_are_equal(
+        self, store: CursorStore, consumer: str, first: LogMark | None
+    ) -> None:
+        store.set_cursor(consumer, _progress(_AT_US, first))
+        for other in _MARKS:
+            store.set_cursor(consumer, _progress(_AT_US, other))
+        store.flush()
+        assert cursor_key(store.get_cursor(consumer)) == cursor_key(_progress(_AT_US))
+        with pytest.raises(CursorRegression):
+            store.set_cursor(consumer, _progress(_AT_US - 1, first))
+        store.set_cursor(consumer, _progress(_AT_US + 1, first))
+        store.flush()
+        assert store.get_cursor(consumer) == _progress(_AT_US + 1, first)
 
     def test_TRAP_1_8_b_cursors_are_not_compared_as_text(self, store: CursorStore, consumer: str) -> None:
         whole, half = _progress(_AT_US - 250_000), _progress(_AT_US + 250_000)

@@ -241,6 +241,73 @@ def test_TRAP_1_8_f_set_never_waits_for_flushes_that_overlap(inner: Inner) -> No
     assert inner.get_cursor("a") == inner.get_cursor("b") == "2"
 
 
+@pytest.mark.parametrize(
+    "then", [BufferedCursorStore.flush, lambda store: store.get_cursor("a")], ids=["flush", "read"]
+)
+def test_writes_of_one_consumer_do_not_overtake_each_other(
+    inner: Inner, then: Callable[[BufferedCursorStore], object]
+) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "1")
+    stalled, release = threading.Event(), threading.Event()
+
+    class Watched:
+        """A lock that tells when somebody has to wait for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self._lock.acquire(blocking=False):
+                release.set()
+                self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    def stall(consumer: str) -> None:
+        if not stalled.is_set():
+            stalled.set()
+            assert release.wait(WAIT_S)
+
+    inner.on_write = stall
+    store._slots["a"].writing = Watched()  # type: ignore[assignment]
+    first = threading.Thread(target=store.flush)
+    first.start()
+    assert stalled.wait(WAIT_S)
+    store.set_cursor("a", "2")
+
+    def work() -> None:
+        then(store)
+        release.set()  # also if it did not have to wait
+
+    second = threading.Thread(target=work)
+    second.start()
+    for thread in (first, second):
+        thread.join(WAIT_S)
+    store.flush()
+    assert inner.writes == [("a", "1"), ("a", "2")]
+
+
+def test_cursor_that_is_set_while_the_inner_store_is_read_counts(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "5")
+    read = inner.get_cursor
+
+    def read_slowly(consumer: str) -> str:
+        saved = read(consumer)
+        store.set_cursor("a", "7")
+        return saved
+
+    inner.get_cursor = read_slowly  # type: ignore[method-assign]
+    assert store.get_cursor("a") == "7"
+    inner.get_cursor = read  # type: ignore[method-assign]
+    with pytest.raises(CursorRegression):
+        store.set_cursor("a", "6")
+    store.flush()
+    assert inner.get_cursor("a") == "7"
+
+
 # Failures
 
 
@@ -519,6 +586,7 @@ def test_1_12_cursor_of_the_old_store_is_copied_and_flushed(inner: Inner) -> Non
     store = ReadThroughCursorStore(buffered, old)
     assert store.get_cursor("a") == "5"
     assert inner.writes == [("a", "5")]
+    assert inner.flushed == 1
     store.set_cursor("a", "6")
     store.flush()
     assert (inner.get_cursor("a"), old.get_cursor("a")) == ("6", "5")

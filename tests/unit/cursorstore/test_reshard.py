@@ -76,8 +76,10 @@ def test_a_second_time_is_refused_once_the_new_slices_have_gone_on() -> None:
     reshard_cursors(store, "billing", 1, 2)
     reshard_cursors(store, "billing", 1, 2)
     store.set_cursor("billing[1/2]", at(8))
+    history = store.cursor_history("billing[0/2]")
     with pytest.raises(CursorRegression, match="ahead of the old slices already"):
         reshard_cursors(store, "billing", 1, 2)
+    assert store.cursor_history("billing[0/2]") == history, "nothing is reset unless all can be"
     assert store.get_cursor("billing[1/2]") == at(8)
     reshard_cursors(store, "billing", 1, 2, rewind=True)
     assert store.get_cursor("billing[1/2]") == at(7)

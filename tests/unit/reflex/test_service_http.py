@@ -144,6 +144,23 @@ def test_so_many_threads_and_no_more(clock: ManualClock) -> None:
         endpoint.close()
 
 
+def test_connections_that_were_cut_leave_room_once_their_threads_have_ended() -> None:
+    endpoint = Endpoint({}, "127.0.0.1", 0)
+    endpoint.start()
+    try:
+        with ExitStack() as stack:
+            for _ in range(http.CONNECTIONS + http.THREADS):
+                stack.enter_context(connect(endpoint))  # says nothing
+            for _ in range(1000):
+                with suppress(ConnectionError):
+                    if b" 404 " in ask(endpoint, b"GET /no HTTP/1.1\r\n\r\n"):
+                        break
+            else:
+                pytest.fail("no room")
+    finally:
+        endpoint.close()
+
+
 @pytest.mark.parametrize("version", ["abc", "1.0.0", "0.0.1", "", "1.x", "9"])
 def test_metrics_are_shown_whatever_version_is_asked_for(version: str) -> None:
     registry = CollectorRegistry()
