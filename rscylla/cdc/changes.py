@@ -76,9 +76,11 @@ class _Lazy(Generic[T]):
 
 
 class _Kept(Generic[T]):
-    """A property that is worked out once, and handed out as a copy: what is done to it stays with whoever does it.
+    """A property of which each access gives a value of its own: what is done to it stays with whoever does it.
 
-    An event goes through filters, attempts, retries and dead letters, and each of them gets what the log says.
+    An event goes through filters, attempts, retries and dead letters, and each of them gets what the log says. Most
+    parts are looked at once, so the first value is handed out as it is, and only from the second on one is kept to be
+    copied.
     """
 
     def __init__(self, work: Callable[[Any], T]) -> None:
@@ -93,6 +95,9 @@ class _Kept(Generic[T]):
             return cast("T", self)
         known = instance.__dict__
         if self._name not in known:
+            known[self._name] = ...
+            return self._work(instance)
+        if known[self._name] is ...:
             known[self._name] = self._work(instance)
         return cast("T", _copied(known[self._name]))
 
