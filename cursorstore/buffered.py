@@ -41,20 +41,20 @@ class _Slot:
 class BufferedCursorStore:
     """Buffers ``set_cursor`` and writes to *inner* every *interval*, in ``flush`` and in ``close``. Thread-safe.
 
-    Only the last cursor of each consumer is written. A write that fails is tried again at the next interval; the
-    error is kept and raised once, by the consumer's next ``set_cursor`` (which has buffered by then) or by ``flush``,
-    and other consumers' cursors are written all the same. After ``CursorConflict`` and ``CursorRegression``, which no
-    retry mends, the buffered cursor is dropped and the consumer must read its cursor again. ``set_cursor`` waits for
-    no write (only its first call reads), and a cursor that is too low is refused at once. ``get_cursor`` writes what is
-    buffered for its consumer before it reads, and raises what keeps that from being written: a cursor that was buffered
-    before a reset, or in an earlier tenure of a lease, counts no more.
+    Only the last cursor of each consumer is written. A failed write is retried at the next interval. Its error is kept
+    and raised once, by the consumer's next ``set_cursor`` (after it has buffered) or by ``flush``; the cursors of other
+    consumers are written regardless. After ``CursorConflict`` and ``CursorRegression``, which a retry cannot fix, the
+    buffered cursor is dropped, and the consumer must read its cursor again. ``set_cursor`` does not wait for a write
+    (only its first call reads), and rejects a cursor that is too low at once. ``get_cursor`` writes the buffered cursor
+    of its consumer before it reads, and raises the error if that fails: a cursor that was buffered before a reset, or
+    in an earlier tenure of a lease, is no longer valid.
 
     Args:
         inner: Where cursors go. It is closed together with this store.
-        interval: Time between background writes, of *clock*.
-        codec: What the cursors are; must be that of *inner*.
+        interval: Time between background writes, by *clock*.
+        codec: The kind of the cursors; must be that of *inner*.
         background: Whether a thread writes. It starts with the first ``set_cursor`` and ends with ``close`` or when
-            the store is no longer referenced. Without it, a ``set_cursor`` that comes *interval* after the last write
+            the store is no longer referenced. Without it, a ``set_cursor`` call *interval* after the last write
             flushes before it returns.
     """
 
@@ -142,7 +142,7 @@ class BufferedCursorStore:
             self._inner.close()
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
-        """Return what is saved or buffered for *consumer*, None if nothing ever was."""
+        """Return the saved or buffered record of *consumer*; None if it never had a cursor."""
         slot = self._slot(consumer)
         return self._overlaid(consumer, slot, find(self._inner, consumer))
 
@@ -186,7 +186,7 @@ class BufferedCursorStore:
             return slot.known
 
     def write_quietly(self) -> None:
-        """Write all that is buffered; errors are kept for the consumers and logged. For the background thread."""
+        """Write all buffered cursors; keep errors for the consumers, and log them. For the background thread."""
         self._write_all()
         try:
             self._inner.flush()

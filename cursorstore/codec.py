@@ -23,24 +23,24 @@ _INTEGER = re.compile(r"\d{1,20}", re.ASCII)
 
 
 class CursorCodec(Protocol):
-    """Turns the cursors of one kind of stream into positions and back. Pure, so safe from any thread.
+    """Converts the cursors of one kind of stream to positions and back. Pure, and therefore thread-safe.
 
     For all cursors a and b: a comes before b exactly when ``place(encode(a)) < place(encode(b))``, and then
-    ``encode(a) < encode(b)`` too. All positions are ASCII, so the database, which compares bytes, agrees.
+    ``encode(a) < encode(b)`` too. All positions are ASCII, so the database, which compares bytes, uses the same order.
     """
 
     def encode(self, cursor: str) -> str:
         """Return the position of *cursor*; "" for "".
 
         Raises:
-            InvalidCursor: *cursor* is not of this kind.
+            InvalidCursor: *cursor* is not a cursor of this kind.
         """
 
     def decode(self, position: str) -> str:
-        """Return the canonical cursor of a position that ``encode`` made; "" for "".
+        """Return the canonical cursor of a position that ``encode`` returned; "" for "".
 
         Raises:
-            InvalidCursor: *position* was not made by this codec.
+            InvalidCursor: *position* was not created by this codec.
         """
 
     def place(self, position: str) -> str:
@@ -50,11 +50,11 @@ class CursorCodec(Protocol):
 class EventCursorCodec:
     """Positions of event ids: generation, ticks, low half of the timeuuid, stream id, sequence number.
 
-    People can read them: ``2026-11-21T09:00:00.000Z 2026-11-21T10:00:05.2500000Z 4196...7a ced0...a1 0000000000``. The
-    low half has its sign bits flipped, because the database orders ties of time by signed bytes. A cursor without a
-    row part has only the first two fields, so it sorts before the rows of its tick. The log that it names follows two
-    spaces, which sort before any row, and has no part in the order. Cursors of Go rscylla, which mean "replay the
-    window", become the start of their window.
+    They are readable: ``2026-11-21T09:00:00.000Z 2026-11-21T10:00:05.2500000Z 4196...7a ced0...a1 0000000000``. The
+    low half has its sign bits flipped, because the database orders rows of the same time by signed bytes. A cursor
+    without a row part has only the first two fields, so it sorts before the rows of its tick. The log that it names
+    follows after two spaces, which sort before any row, and does not affect the order. Cursors of Go rscylla, which
+    mean "replay the window", become the start of their window.
     """
 
     def encode(self, cursor: str) -> str:
@@ -90,7 +90,7 @@ class EventCursorCodec:
 
 
 class IntCursorCodec:
-    """Positions of cursors that are whole numbers, as event tables with counting ids have them: 20 digits."""
+    """Positions of cursors that are whole numbers, such as the ids of an event table: 20 digits."""
 
     def encode(self, cursor: str) -> str:
         if not cursor:

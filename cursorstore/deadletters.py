@@ -27,21 +27,21 @@ __all__ = ["MemoryDeadLetters", "ScyllaDeadLetters"]
 class ScyllaDeadLetters:
     """Dead letters in the table *keyspace*.*table*, all by plain writes. Thread-safe.
 
-    A letter is known by consumer, time of the event and event id: the same event again replaces its letter. Resolved
-    letters stay, as an audit trail; delete their rows, or days, when they are of no more use. Discard a letter before
-    its row is deleted, or it is still counted.
+    The key of a letter is the consumer, the time of the event, and the event id: the same event replaces its letter.
+    Resolved letters stay, as an audit trail; delete their rows, or whole days, when you no longer need them. Discard a
+    letter before you delete its row; otherwise, it still counts.
 
     Args:
-        session: A connected session of the driver. It stays the caller's: nothing of it is changed or closed.
-        keyspace: Where the table is; names are taken as they are, capitals too.
+        session: A connected driver session. The caller keeps it; it is neither changed nor closed.
+        keyspace: The keyspace of the table; names are case-sensitive.
         table: Name of the table.
-        create: Create the table at first use if it is not there. The keyspace must exist.
-        keep_tries: How long the attempts at an event that is no letter yet are remembered.
-        consistency: LOCAL_QUORUM, QUORUM or ALL, as text or the driver's number.
-        clock: Gives the times of the audit and the timestamps of letters. Clocks of consumers and operators may differ:
-            what happened last counts.
+        create: Create the table at first use if it does not exist. The keyspace must exist.
+        keep_tries: How long attempts are remembered for an event that is not yet a letter.
+        consistency: LOCAL_QUORUM, QUORUM, or ALL, as text or the driver's number.
+        clock: The clock for audit times and the timestamps of letters. The clocks of consumers and operators may
+            differ: the last action takes effect.
 
-    Errors of the cluster come as ``ConnectionFailed``, ``QueryTimeout``, ``AuthenticationFailed``, ``QueryFailed``,
+    Errors of the cluster are ``ConnectionFailed``, ``QueryTimeout``, ``AuthenticationFailed``, ``QueryFailed``,
     ``TableNotFound``. Writing again is safe.
     """
 
@@ -66,7 +66,7 @@ class ScyllaDeadLetters:
         return f"<{type(self).__name__} {self._table.name}>"
 
     def create_schema(self) -> None:
-        """Create the table unless it is there."""
+        """Create the table if it does not exist."""
         self._table.create()
 
     def tries(self, consumer: str, event: Event) -> int:

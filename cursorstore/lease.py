@@ -51,9 +51,9 @@ _NEVER = float("-inf")
 
 @attrs.frozen
 class LeaseRecord:
-    """A lease as ``list_leases`` shows it: who has it since when, and how long it lasts unless it is renewed.
+    """A lease, as ``list_leases`` returns it: its holder, since when, and how long it lasts unless it is renewed.
 
-    ``owner`` is "" and ``since`` None if it is free. ``epoch`` is that of the last holder.
+    If the lease is free, ``owner`` is "" and ``since`` is None. ``epoch`` is the epoch of the last holder.
     """
 
     name: str
@@ -230,21 +230,21 @@ class ScyllaLease(_Lease):
     """A lease in the table *keyspace*.*table*. Implements ``rscylla.abc.Lease``. Thread-safe; one object is one owner.
 
     Args:
-        session: A connected session of the driver. It stays the caller's: nothing of it is changed or closed.
-        keyspace: Where the table is; names are taken as they are, capitals too.
-        name: What is leased. All replicas of a service use the same.
-        table: Name of the table, see ``lease_schema_cql``.
-        owner: Who this is, for people: unless given, the host and the number of the process.
-        ttl: How long the lease lasts unless it is renewed, in whole seconds, 3 or more: if its holder dies, that is
-            how long nobody works. Standbys look about four times in that span, and within a second after it.
-        margin: How much earlier the holder counts itself out: a quarter of *ttl* unless given, more than the second in
-            which TTLs are counted. It has to cover the difference of the nodes' clocks, too.
-        create: Create the table at first use if it is not there. The keyspace must exist.
-        consistency: LOCAL_QUORUM, QUORUM or ALL, as text or the driver's number. With LOCAL_QUORUM each datacenter has
-            a holder of its own; replicas of a service in several datacenters need QUORUM.
-        clock: What the holder counts by.
+        session: A connected driver session. The caller keeps it; it is neither changed nor closed.
+        keyspace: The keyspace of the table; names are case-sensitive.
+        name: The name of the lease. All replicas of a service use the same name.
+        table: Name of the table; see ``lease_schema_cql``.
+        owner: The name of this owner, for people; default: the host and the process id.
+        ttl: How long the lease lasts unless it is renewed, in whole seconds, at least 3. If the holder dies, no replica
+            works for that long. Standbys poll about four times in that time, and within a second after it.
+        margin: How much earlier the holder stops; default: a quarter of *ttl*. It must be longer than one second,
+            because TTLs are counted in whole seconds, and cover the difference between the nodes' clocks.
+        create: Create the table at first use if it does not exist. The keyspace must exist.
+        consistency: LOCAL_QUORUM, QUORUM, or ALL, as text or the driver's number. With LOCAL_QUORUM, each data center
+            has its own holder; replicas of one service in several data centers need QUORUM.
+        clock: The clock of the holder.
 
-    Give it to ``ScyllaCursorStore(lease=...)``: then an old holder that does not know yet cannot move cursors.
+    Give it to ``ScyllaCursorStore(lease=...)``: a former holder that has not noticed the loss then cannot move cursors.
     """
 
     def __init__(
@@ -278,27 +278,27 @@ class MemoryLeaseTable:
         self._leases: dict[str, tuple[int, Claim | None, float]] = {}
 
     def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
-        """Return the lease, None if nobody ever had it."""
+        """Return the lease; None if it never had a holder."""
         with self._lock:
             return self._row(name) if name in self._leases else None
 
     def add(self, name: str) -> bool:
-        """Add a lease that nobody has; return False if it is there."""
+        """Add a free lease; return False if it already exists."""
         with self._lock:
             return self._leases.setdefault(name, fresh := (0, None, _NEVER)) is fresh
 
     def take(self, last: LeaseRow, claim: Claim) -> bool:
-        """Give the lease the next epoch and *claim*, if it is still as in *last*; return whether it was."""
+        """Give the lease the next epoch and *claim*, if it still equals *last*; return whether it did."""
         with self._lock:
             return self._swap(last.name, last.epoch, last.token, last.epoch + 1, claim)
 
     def keep(self, name: str, epoch: int, claim: Claim) -> bool:
-        """Start the time of *claim* anew if it is still there and of *epoch*; return whether it was."""
+        """Restart the time of *claim* if it still holds the lease with *epoch*; return whether it did."""
         with self._lock:
             return self._swap(name, epoch, claim.token, epoch, claim)
 
     def drop(self, name: str, epoch: int, claim: Claim) -> bool:
-        """Take *claim* away if it is still there and of *epoch*; return whether it was."""
+        """Remove *claim* if it still holds the lease with *epoch*; return whether it did."""
         with self._lock:
             return self._swap(name, epoch, claim.token, epoch, None)
 
@@ -321,10 +321,10 @@ class MemoryLeaseTable:
 
 
 class MemoryLease(_Lease):
-    """A lease in a ``MemoryLeaseTable``, for tests of services. It is what ``ScyllaLease`` is, without a database.
+    """A lease in a ``MemoryLeaseTable``, for tests of services. It works like ``ScyllaLease``, without a database.
 
-    Owners that compete share *table*, and unless *clock* is given its clock: with a driven one, leases expire on
-    command. Without *table* the lease competes with nobody.
+    Competing owners share *table* and, unless *clock* is given, its clock: with a driven clock, leases expire when the
+    test says so. Without *table*, the lease has no competitors.
     """
 
     def __init__(
@@ -344,10 +344,10 @@ class MemoryLease(_Lease):
 def list_leases(
     session: Any, keyspace: str, table: str = DEFAULT_LEASE_TABLE, *, consistency: int | str = "LOCAL_QUORUM"
 ) -> list[LeaseRecord]:
-    """Return all leases of a table, sorted by name, the free ones too.
+    """Return all leases of a table, including free ones, sorted by name.
 
     Raises:
-        TableNotFound, ConfigError: the table is not there, or another.
+        TableNotFound, ConfigError: the table does not exist, or is a different one.
         QueryFailed, QueryTimeout, ConnectionFailed: it cannot be read.
     """
     rows = LeaseTable(session, keyspace, table, create=False, consistency=consistency).rows()

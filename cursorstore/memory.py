@@ -33,8 +33,8 @@ class _Entry:
 class MemoryCursorStore:
     """Cursors that live as long as this object. Thread-safe.
 
-    *cursors* are saved at the start. After ``reset_cursor``, a consumer that had read or set its cursor before must
-    read it again: until then ``set_cursor`` raises ``CursorConflict``, as the store in Scylla does.
+    *cursors* are the initial cursors. After ``reset_cursor``, a consumer that has read or set its cursor before must
+    read it again: until then, ``set_cursor`` raises ``CursorConflict``, as in ``ScyllaCursorStore``.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class MemoryCursorStore:
         """Nothing runs in the background."""
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
-        """Return what is saved for *consumer*, None if nothing ever was."""
+        """Return the record of *consumer*; None if it never had a cursor."""
         check_consumer(consumer)
         with self._lock:
             return self._record(consumer, self._last(consumer)) if consumer in self._epochs else None

@@ -10,10 +10,10 @@ __all__ = ["ReadThroughCursorStore"]
 
 
 class ReadThroughCursorStore:
-    """Reads *primary*; a cursor that only *fallback* has is copied to *primary* and flushed. Thread-safe if both are.
+    """Reads *primary*; copies a cursor that only *fallback* has to *primary* and flushes it. Thread-safe if both are.
 
-    Everything is written to *primary* only. A cursor of *primary* that was reset to "" counts as one: it does not
-    come back from *fallback*. Both stores are closed together with this one. Cursors must be of the same kind.
+    Writes go only to *primary*. A cursor of *primary* that was reset to "" exists: it is not read from *fallback*
+    again. Both stores are closed together with this one. Both must have cursors of the same kind.
     """
 
     def __init__(self, primary: CursorStore, fallback: CursorStore) -> None:
@@ -53,18 +53,18 @@ class ReadThroughCursorStore:
             self._fallback.close()
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
-        """Return what *primary* has for *consumer*, else what *fallback* has; None if neither has anything."""
+        """Return the record of *consumer* in *primary*, or else in *fallback*; None if neither has one."""
         check_consumer(consumer)
         return find(self._primary, consumer) or find(self._fallback, consumer)
 
     def list_cursors(self) -> list[CursorRecord]:
-        """Return the cursors of both stores, sorted by consumer; those of *primary* count."""
+        """Return the cursors of both stores, sorted by consumer; those of *primary* take precedence."""
         records = {record.consumer: record for record in admin_of(self._fallback).list_cursors()}
         records |= {record.consumer: record for record in admin_of(self._primary).list_cursors()}
         return [records[consumer] for consumer in sorted(records)]
 
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
-        """Return what *primary* knows of the epochs of *consumer*, the newest epoch first."""
+        """Return the last cursor of each epoch of *consumer* in *primary*, the newest epoch first."""
         return list(admin_of(self._primary).cursor_history(consumer))
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:

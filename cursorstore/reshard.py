@@ -15,22 +15,22 @@ __all__ = ["reshard_cursors"]
 def reshard_cursors(
     store: CursorStore, consumer: str, old: int, new: int, *, reason: str = "", rewind: bool = False
 ) -> dict[str, str]:
-    """Set the cursors of *consumer* for *new* slices from those of *old* ones; return them by name.
+    """Set the cursors of *consumer* for *new* slices from those of *old* slices; return the new cursors by name.
 
-    Each new slice starts at the lowest cursor of the old slices that had its keys: what any of them had not done is
-    done, what the faster ones had done comes again. One slice is the consumer itself, under its own name. All
-    processes of the consumer must be stopped before, and those of the new slices started after. The old cursors stay
-    where they are.
+    Each new slice starts at the lowest cursor of the old slices that had its keys: no change is lost, and the changes
+    that faster slices had handled are delivered again. A single slice is the consumer itself, under its own name. Stop
+    all processes of the consumer before, and start the processes of the new slices afterwards. The old cursors do not
+    change.
 
     Args:
-        store: where the cursors are; one that can also reset them.
-        reason: kept with each reset.
-        rewind: also set cursors that are beyond where they would be set, as after another reshard just like this.
+        store: the store of the cursors; it must also be able to reset them.
+        reason: saved with each reset.
+        rewind: also move cursors back that are already ahead, for example after the same reshard was done before.
 
     Raises:
-        ConfigError: a number makes no sense, or the store cannot reset cursors.
+        ConfigError: a number is invalid, or the store cannot reset cursors.
         CursorError: an old slice has no cursor.
-        CursorRegression: a new slice is ahead already; nothing was changed.
+        CursorRegression: a new slice is already ahead; nothing was changed.
     """
     check_consumer(consumer)
     if old == new:

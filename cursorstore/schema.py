@@ -127,10 +127,10 @@ LETTERS = TableKind(
 def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
     """Return the statement that creates the table of the cursors, without a semicolon.
 
-    For those who do not let this library create tables: print it, and give it to whoever does.
+    Use it where the library must not create tables itself.
 
     Raises:
-        ConfigError: a name cannot be one of a keyspace or table.
+        ConfigError: a name is not a valid name of a keyspace or table.
     """
     return CURSORS.cql(keyspace, table)
 

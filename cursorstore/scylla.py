@@ -82,24 +82,24 @@ class ScyllaCursorStore:
     """Cursors in the table *keyspace*.*table*, one plain write for each ``set_cursor``. Thread-safe.
 
     Args:
-        session: A connected session of the driver. It stays the caller's: nothing of it is changed or closed.
-        keyspace: Where the table is; names are taken as they are, capitals too.
-        table: Name of the table, for ``create_schema`` see below.
-        create: Create the table at first use if it is not there. The keyspace must exist.
-        codec: What the cursors are; event ids unless told.
-        epoch_check: How often a process that saves looks whether its cursor was reset, or passed by another process.
-        consistency: LOCAL_QUORUM, QUORUM or ALL, as text or the driver's number.
-        lease: Only its holder may read and save cursors for work; the store neither acquires nor renews it. All
-            processes that share a consumer need it. Looking (``find_cursor``, ``list_cursors``) and
-            ``reset_cursor`` are for operators, and ask for no lease.
-        clock: Gives the times that are kept for people. The order of cursors does not depend on it.
+        session: A connected driver session. The caller keeps it; it is neither changed nor closed.
+        keyspace: The keyspace of the table; names are case-sensitive.
+        table: Name of the table; see ``create_schema``.
+        create: Create the table at first use if it does not exist. The keyspace must exist.
+        codec: The kind of the cursors; default: event ids.
+        epoch_check: How often a saving process checks whether its cursor was reset, or passed by another process.
+        consistency: LOCAL_QUORUM, QUORUM, or ALL, as text or the driver's number.
+        lease: Only its holder can read and save cursors for work; the store neither acquires nor renews it. All
+            processes that share a consumer need it. ``find_cursor``, ``list_cursors``, and ``reset_cursor`` are for
+            operators, and need no lease.
+        clock: The clock for times that people see. The order of cursors does not depend on it.
 
-    ``set_cursor`` raises ``CursorRegression`` for a cursor below what this process knows to be saved. Below what only
-    others saved, the write has no effect, and the next check raises it. ``CursorConflict`` tells that the cursor was
-    reset; ``get_cursor`` takes it up. ``LeaseLost`` tells that the lease is not held, or not as when the cursor was
-    read. Errors of the cluster come as ``ConnectionFailed``, ``QueryTimeout``,
-    ``AuthenticationFailed``, ``QueryFailed``, ``TableNotFound``; the saved cursor is then as before, or what was
-    given, and saving again is safe. To spare a write an event, wrap it in ``BufferedCursorStore``.
+    ``set_cursor`` raises ``CursorRegression`` for a cursor lower than the one that this process knows to be saved. If
+    only another process saved a higher one, the write has no effect, and the next check raises the error.
+    ``CursorConflict`` means that the cursor was reset; ``get_cursor`` returns the new one. ``LeaseLost`` means that the
+    lease is not held, or was lost since the cursor was read. Errors of the cluster are ``ConnectionFailed``,
+    ``QueryTimeout``, ``AuthenticationFailed``, ``QueryFailed``, ``TableNotFound``; the saved cursor is then either
+    unchanged or the given one, and saving again is safe. To avoid one write per event, use ``BufferedCursorStore``.
     """
 
     def __init__(
@@ -129,14 +129,14 @@ class ScyllaCursorStore:
         return f"<{type(self).__name__} {self._table.name}>"
 
     def create_schema(self) -> None:
-        """Create the table unless it is there."""
+        """Create the table if it does not exist."""
         self._table.create()
 
     def check_access(self) -> None:
-        """Return when this user can read and reset cursors; writes nothing.
+        """Check that this user can read and reset cursors; writes nothing.
 
         Raises:
-            TableNotFound, ConfigError: the table is not there, or another.
+            TableNotFound, ConfigError: the table does not exist, or is a different one.
             QueryFailed, QueryTimeout, ConnectionFailed: it cannot be read or written.
         """
         self._table.touch()
@@ -170,7 +170,7 @@ class ScyllaCursorStore:
         """Nothing runs in the background, and the session belongs to the caller."""
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
-        """Return what is saved for *consumer*, None if nothing ever was."""
+        """Return the record of *consumer*; None if it never had a cursor."""
         check_consumer(consumer)
         row = self._table.read(consumer)
         return self._record(row) if row and row.saved is not None else None
@@ -182,7 +182,7 @@ class ScyllaCursorStore:
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
         """Return the last cursor of each epoch of *consumer*, the newest epoch first: the audit trail of resets.
 
-        Epochs that holders of a lease opened are there too, marked as ``takeover``. Some 1,000 epochs are kept.
+        The result includes epochs that lease holders opened, marked as ``takeover``. Some 1,000 epochs are kept.
         """
         check_consumer(consumer)
         return [self._record(row) for row in self._table.history(consumer) if row.saved is not None]
