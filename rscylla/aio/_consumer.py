@@ -19,20 +19,20 @@ AsyncConsumeFunc = Callable[[Event, Any], Awaitable[None]]
 
 @runtime_checkable
 class AsyncConsumer(Protocol):
-    """Business logic with a name, for an event loop. Must be idempotent: after an error events come again."""
+    """A consumer for an event loop. Must be idempotent: after an error, events are delivered again."""
 
     @property
     def name(self) -> str:
-        """Key of the cursor and label of the metrics. Stable over releases."""
+        """Key of the cursor and label of the metrics. Keep it stable across releases."""
 
     async def aconsume(self, event: Event, fate: Fate) -> None:
-        """Handle one event. Called for one at a time, in order. An error ends the run and the event comes again."""
+        """Handle one event. Called for one event at a time, in order. An error ends the run; the event is redelivered."""
 
 
 class Consumer(SyncConsumer):
-    """A coroutine function with a name, for ``rscylla.aio.run``; takes what ``rscylla.Consumer`` takes.
+    """A coroutine function with a name, for ``rscylla.aio.run``; takes the arguments of ``rscylla.Consumer``.
 
-    Filters and the recover function stay plain functions, which must not block.
+    Filters and the recover function are plain functions, which must not block.
     """
 
     needs_event_loop = True
@@ -48,15 +48,15 @@ class Consumer(SyncConsumer):
         self._coroutine = fn
 
     def consume(self, event: Event, fate: Fate) -> NoReturn:
-        """Refuse: a thread cannot await."""
+        """Raise an error: a thread cannot await."""
         raise ConfigError(f'consumer "{self.name}" is a coroutine function; run it with rscylla.aio.run')
 
     async def aconsume(self, event: Event, fate: Fate) -> None:
         """Filter, await the function, recover, count.
 
         Raises:
-            FilterError: a filter failed; recovery was not asked.
-            Exception: what the function raised, or what recovery made of it.
+            FilterError: a filter failed; ``recover`` was not called.
+            Exception: the error of the function, or the one that ``recover`` returned instead.
         """
         series, clock = self.series, self._clock
         started = clock.monotonic()

@@ -27,12 +27,12 @@ __all__ = ["Events", "events"]
 class Events:
     """Events for ``async for``; made by ``events``. For one task at a time.
 
-    An event counts as done when the next one is asked for, or when ``commit`` is called. Its cursor is then saved, if
-    there is a store, behind the loop. So after ``break`` or an error the last event comes again: it is also the first
-    of another ``async for`` over the same object.
+    An event is done when the next one is requested, or when ``commit`` is called. With a store, another thread then
+    saves its cursor. After ``break`` or an error, the last event is therefore delivered again: it is also the first
+    event of another ``async for`` over the same object.
 
-    Use it as an ``async with`` block to be sure that the stream is closed and all is saved where the block ends. One
-    that is dropped without that is closed in the background.
+    Use an ``async with`` block to ensure that the stream is closed and everything is saved where the block ends. If
+    the object is dropped without it, it is closed in the background.
     """
 
     def __init__(self, spec: Spec, bridge: Bridge, stop: Stop | None) -> None:
@@ -51,16 +51,16 @@ class Events:
         self._finalizer.atexit = False
 
     def __aiter__(self) -> Self:
-        """Begin with the event at hand, if there is one: the loop that got it was left before it was done."""
+        """Begin with the current event, if there is one: the loop that received it ended before it was done."""
         self._again = self._hand is not None
         return self
 
     async def __anext__(self) -> Event:
-        """Return the next event; the one before is done now, unless an iteration begins with it.
+        """Return the next event; the previous one is now done, unless an iteration begins with it.
 
         Raises:
-            StopAsyncIteration: the stream reached the head it was asked for, the stop signal is set, or it was closed.
-            RunError: anything else, as ``rscylla.run`` raises it; open another one to go on from the saved cursor.
+            StopAsyncIteration: the stream reached the head that it runs to, the stop signal is set, or it was closed.
+            RunError: any other error, as ``rscylla.run`` raises it; open another one to continue from the saved cursor.
         """
         if self._asking:
             raise RuntimeError("events are already being waited for by another task")
@@ -96,10 +96,10 @@ class Events:
         return None
 
     async def commit(self) -> None:
-        """Count the event that was handed out last as done, and return when its cursor is saved for good.
+        """Mark the last delivered event as done, and return when its cursor is durably saved.
 
         Raises:
-            RunError: it could not be saved.
+            RunError: the cursor could not be saved.
         """
         if self._started:
             self._bridge.check_loop()
@@ -109,10 +109,10 @@ class Events:
             self._check_end()
 
     async def aclose(self) -> None:
-        """Close the stream and return when all that was done is saved. The event in hand comes again. Repeatable.
+        """Close the stream and return when all done events are saved. The current event is delivered again. Repeatable.
 
         Raises:
-            RunError: something could not be closed or saved. What was raised before is not raised again.
+            RunError: something could not be closed or saved. Errors raised earlier are not raised again.
         """
         self._forget()
         self._signal.set()
@@ -171,22 +171,22 @@ def events(
     flush_timeout: timedelta = timedelta(seconds=10),
     registry: CollectorRegistry | None = None,
 ) -> Events:
-    """Return the events of *stream* for ``async for``. Nothing is read before one is asked for, or its block entered.
+    """Return the events of *stream* for ``async for``. Reading starts with the first event or the ``async with`` block.
 
-    A thread of its own reads them, ahead of the loop. The iteration ends at the head, if the options ask for one, and
-    when *stop* is set; else it waits for more.
+    A separate thread reads ahead of the loop. The iteration ends when *stop* is set and, with ``StreamToHead`` or
+    ``StreamUntil``, at the head; otherwise, it waits for more events.
 
     Args:
-        options: what the stream is opened with; CDC streams demand a ``StreamLag``.
-        store: where the cursor is read and saved; see ``Events`` for when.
-        name: the cursor's name, and the label of metrics; without it there are no metrics.
+        options: options of the stream; CDC streams require a ``StreamLag``.
+        store: where the cursor is read and saved; see ``Events`` for the times of saving.
+        name: the name of the cursor, and the label of metrics; without it, there are no metrics.
         after: the cursor to continue right after, for iterations without a store; "" starts at the oldest event.
         stop: ends the iteration.
-        buffer: how many events may be read ahead, or done and not saved yet.
+        buffer: how many events may be read ahead, or done and not yet saved.
         clock, flush_timeout, registry: as for ``Spec``.
 
     Raises:
-        ConfigError: a store without a name, a store and *after*, or an option that makes no sense.
+        ConfigError: a store without a name, a store together with *after*, or an invalid option.
     """
     if store is not None and (not name or after):
         raise ConfigError("events: a store needs name=, the cursor's name, and tells itself where to continue")

@@ -26,15 +26,15 @@ log = logging.getLogger("rscylla.aio")
 
 
 async def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
-    """Drive an async consumer until something ends it; always raises what ``rscylla.run`` raises.
+    """Run an async consumer until something ends the run; always raises, with the same errors as ``rscylla.run``.
 
-    The stream is read by a thread of its own, ahead of the loop and at most 1,000 events. The consumer is awaited for
-    one event at a time, in order. Cursors are saved behind it by another thread, which writes one at a time and then
-    the newest: a crash repeats what was done since the last write began.
+    A separate thread reads the stream, at most 1,000 events ahead of the loop. The consumer is awaited for
+    one event at a time, in order. Another thread saves cursors, one write at a time and always the newest cursor: a
+    crash repeats the events that were done since the last write began.
 
-    When the task is cancelled, the stream is closed at once, the event at hand does not count as done, and the task
-    ends when what was done before is saved. A cancellation that the consumer meets in what it awaits, when nobody
-    cancelled the task, is an error like any other.
+    When the task is cancelled, the stream is closed at once, the current event does not count as done, and the task
+    ends when earlier events are saved. If something that the consumer awaits is cancelled, but the task is not, the
+    cancellation is an error like any other.
 
     Raises:
         HeadReached, Stopped, RunError: as ``rscylla.run``.
@@ -51,13 +51,13 @@ async def run_forever(
     backoff: Backoff | None = None,
     on_error: Callable[[Exception], None] | None = None,
 ) -> None:
-    """Run *spec* until *stop* is set, the head it was asked for is reached, or the task is cancelled.
+    """Run *spec* until *stop* is set, the stream reaches the head that it runs to, or the task is cancelled.
 
-    As ``rscylla.run_forever``, with an async consumer; see ``run``. *on_error* is called by another thread. Tasks of a
-    ``TaskGroup`` that drive consumers are best made of this.
+    Like ``rscylla.run_forever``, with an async consumer; see ``run``. Another thread calls *on_error*. Use this
+    function for tasks of a ``TaskGroup`` that run consumers.
 
     Raises:
-        RunError: an error that trying again cannot mend.
+        RunError: an error that a retry cannot fix.
         ConfigError: the spec's consumer has no ``aconsume``.
     """
 

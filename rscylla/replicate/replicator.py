@@ -27,24 +27,25 @@ _MOST_LAYOUTS = 16
 
 
 class Replicator:
-    """Makes the changes of a table again in another, of the same cluster or of another one.
+    """Applies the changes of a table to another table, in the same cluster or in another one.
 
-    An instance is the function of a consumer: ``rscylla.Consumer("copy", Replicator(...))``. All kinds of changes are
-    applied, with the timestamps they had: a change that comes twice, or after later ones, leaves the table as if it had
-    come once and in time. So the copy is right after every crash, and wrong only in what was not applied yet. Changes
-    of different partitions may be applied at once: ``rscylla.concurrent(consumer, workers=32)``. Thread-safe.
+    An instance is the function of a consumer: ``rscylla.Consumer("copy", Replicator(...))``. It applies all kinds of
+    changes, with their original timestamps: a change that is applied twice, or after later ones, has the same result as
+    one that is applied once and in order. After a crash, the copy is therefore correct except for changes that are not
+    applied yet. Changes of different partitions can be applied concurrently: ``rscylla.concurrent(consumer,
+    workers=32)``. Thread-safe.
 
-    The source's log must hold whole changes (``'delta': 'full'``, the default). The first call looks at both tables;
-    it does so again when a column was added or dropped.
+    The source's log must contain whole changes (``'delta': 'full'``, the default). The first call reads the schema of
+    both tables, and so does the first call after a column was added or dropped.
 
     Args:
-        source: session of the cluster that is read, to look at its schema.
-        target: session of the cluster to write to; both stay the caller's.
-        keyspace, table: what to write to; *table* is named like the source's unless given.
+        source: session of the source cluster, to read its schema.
+        target: session of the target cluster. The caller keeps both sessions.
+        keyspace, table: the target table; default for *table*: the name of the source table.
         consistency: level of the writes.
-        ttl: what is written with a TTL expires that long after it is applied (``original``), or about when it does at
-            the source (``remaining``): that is right where timestamps are times, and not numbers of the writers' own.
-        create: make the target table, without CDC, if there is none.
+        ttl: ``original``: a value with a TTL expires that long after it is applied; ``remaining``: it expires at about
+            the same time as at the source, which requires write timestamps that are real times.
+        create: create the target table, without CDC, if it does not exist.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Replicator:
         self._replays: dict[Layout, Future[Replay]] = {}
 
     def __call__(self, event: Event, fate: Fate) -> None:
-        """Apply one change. Blocks until the target confirmed it.
+        """Apply one change. Blocks until the target confirms it.
 
         Raises:
             CannotReplicate: the tables differ, or the change cannot be made again; the cursor stays before it.

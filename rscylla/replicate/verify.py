@@ -33,11 +33,11 @@ _MOST_WAITING = 10_000
 
 @attrs.frozen
 class Difference:
-    """A row that is not the same on both sides.
+    """A row that differs between the two tables.
 
-    ``kind``: ``missing`` in the target, ``extra`` in it, or ``different``; then ``columns`` names what differs, a
-    column's value, write time, or whether it has a TTL. ``key`` is the primary key, typed; without a clustering key
-    it is of a partition that has static columns only.
+    ``kind``: ``missing`` in the target, ``extra`` in the target, or ``different``; ``columns`` then names the columns
+    whose value, write time, or presence of a TTL differs. ``key`` is the primary key, typed; without a clustering key,
+    the difference is in a partition that has only static columns.
     """
 
     kind: str
@@ -47,11 +47,11 @@ class Difference:
 
 @attrs.frozen
 class Verdict:
-    """What a comparison found. ``rows`` of the source were compared.
+    """The result of a comparison. ``rows`` is the number of source rows compared.
 
-    ``differences`` are those that stayed when they were looked at again; ``more``: the comparison ended early, because
-    there were too many to go on. ``unsettled`` rows could not be judged: wherever the two sides differ, the source had
-    changed within the lag at each look.
+    ``differences`` are those that remained when the rows were read again; ``more``: the comparison ended early, because
+    there were too many. ``unsettled`` rows could not be judged: wherever the two tables differ, the source had changed
+    within the lag at each attempt.
     """
 
     rows: int
@@ -84,19 +84,19 @@ def verify(
     clock: Clock | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Verdict:
-    """Compare a table with its copy, while both may be written to.
+    """Compare a table with its copy, even while both are written to.
 
-    Rows are compared by the columns of the source: values byte by byte, and of those that are written as a whole also
-    the write time and whether they expire; when they expire may differ. What differs is read again after *lag*, up
-    to *looks* times, because the change may have been on its way; it counts as a difference if it still differs and
-    has not changed at the source within the last *lag*. Memory is bounded whatever the size of the table and of its
-    partitions: a page of each side for each of *workers*, and the keys of some thousand rows that differ.
+    Rows are compared by the columns of the source: values byte by byte and, for columns that are written as a whole,
+    the write time and whether they expire; the time of expiry may differ. A row that differs is read again after *lag*,
+    up to *looks* times, because the change may still be on its way. It counts as a difference if it still differs and
+    has not changed at the source within the last *lag*. Memory is bounded, whatever the size of the table and its
+    partitions: a page of each table for each of *workers*, and the keys of some thousand differing rows.
 
     Args:
-        lag: at least what a change takes to arrive, the lag of the replicator included.
-        limit: how many differing rows to tell of; with more the comparison ends early.
-        ranges: how many parts the ring is read in.
-        on_progress: called with the ranges done, and their number; by this thread.
+        lag: at least the time that a change takes to arrive, including the lag of the replicator.
+        limit: the maximum number of differing rows to report; with more, the comparison ends early.
+        ranges: the number of token ranges.
+        on_progress: called with the number of finished ranges, and their total; by this thread.
 
     Raises:
         TableNotFound, CannotReplicate: the tables cannot be compared.
