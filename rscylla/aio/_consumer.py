@@ -26,7 +26,7 @@ class AsyncConsumer(Protocol):
         """Key of the cursor and label of the metrics. Keep it stable across releases."""
 
     async def aconsume(self, event: Event, fate: Fate) -> None:
-        """Handle one event. Called for one event at a time, in order. An error ends the run; the event is redelivered."""
+        """Handle one event; called for one at a time, in order. An error ends the run; the event is redelivered."""
 
 
 class Consumer(SyncConsumer):

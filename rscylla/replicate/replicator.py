@@ -98,14 +98,14 @@ class Replicator:
 
     @property
     def applied(self) -> int:
-        """How many changes were applied, those that came again counted again."""
+        """The number of applied changes; a change that is applied again counts again."""
         return self._applied
 
     def prepare(self, keyspace: str, table: str) -> Table:
-        """Check, or make, the target for changes of the source table; return it. Blocks.
+        """Check or create the target for changes of the source table; return it. Blocks.
 
         Raises:
-            TableNotFound: one of them is not there.
+            TableNotFound: one of the tables does not exist.
             CannotReplicate: the target cannot take the changes.
         """
         source = read_columns(self._source, keyspace, table)
