@@ -278,7 +278,7 @@ class Source:
         first = self.generations[0]
         is_listed = cursor.generation in {g.time for g in self.generations}
         if saved and self._is_of_former_log(cursor, is_listed=is_listed):
-            return self._changed(on_expired)
+            return self._changed(cursor, on_expired)
         if saved and at_us >= first.start_us and not self._learn_lifetime(cursor):
             self._tell_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
             return cursor  # nobody knows where the rows that are left begin, so all is looked through
@@ -370,14 +370,15 @@ class Source:
         self.gaps += 1
         log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
 
-    def _changed(self, on_expired: OnExpired) -> EventID:
+    def _changed(self, cursor: EventID, on_expired: OnExpired) -> EventID:
         text = (
             f"the CDC log of {self.table.full_name} was dropped and created again since the cursor was saved (or the "
             "cursor is of another table): changes in between are gone"
         )
         if on_expired == "oldest":
             self.skip_gap(text)
-            return self.oldest()
+            # Stores refuse a cursor below the saved one, and generations of vnodes may be older than it.
+            return self.at(max(self.oldest_us(), cursor.exact_us + 1))
         raise TableChanged(
             f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'"
         )

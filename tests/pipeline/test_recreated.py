@@ -115,6 +115,18 @@ def test_R18_the_policy_may_be_to_go_on_with_the_new_table(shop: Shop, caplog: p
     assert [r.levelno for r in caplog.records if AGAIN in r.message] == [logging.ERROR]
 
 
+@pytest.mark.parametrize("shop", ["vnodes"], indirect=True)
+def test_R18_going_on_with_the_new_table_does_not_go_back(shop: Shop) -> None:
+    """Generations of vnodes are older than the table, and stores refuse a cursor below the saved one."""
+    shop.consume_one()
+    shop.recreate()
+    shop.write(3, ago_s=40)
+    shop.write(4)
+    shop.clock.advance(31)
+    shop.run(on_expired="oldest")
+    assert shop.seen == [4]
+
+
 def test_R18_an_idle_cursor_of_the_former_table_is_told(shop: Shop) -> None:
     shop.write(1)
     shop.clock.advance(31)
