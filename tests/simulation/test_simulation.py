@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from simulated import FULL_RUN, KINDS, Simulation, never_happened
 
 import rscylla
 from rscylla.cdc import reader as reader_module
+from rscylla.cdc.lifetimes import Lifetimes
 from rscylla.cdc.reader import Reader
 from rscylla.cdc.rows import LogRows
 from rscylla.cdc.source import Source
@@ -123,6 +125,49 @@ def columns_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogRows, "layout_at", lambda self, _index: self.layouts[-1])
 
 
+def a_margin_on_the_wrong_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of generations is believed to be of a time to come."""
+
+    def refresh_before(self: Any, end_us: int) -> None:
+        if end_us > self._source.known_at_us + self._list_margin_us:
+            self._source.refresh_generations()
+
+    monkeypatch.setattr(Reader, "_refresh_before", refresh_before)
+
+
+def any_cursor_is_of_the_present_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Source, "_is_of_former_log", lambda _self, _cursor, **_: False)
+
+
+def points_that_do_not_tell_their_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Source._is_of_former_log
+
+    def is_of_former_log(self: Source, cursor: Any, **options: bool) -> bool:
+        return true(self, attrs.evolve(cursor, mark=None), **options)
+
+    monkeypatch.setattr(Source, "_is_of_former_log", is_of_former_log)
+
+
+def lifetimes_by_the_option_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lifetimes, "of", classmethod(lambda cls, table: cls(((0, table.ttl_s),))))
+    monkeypatch.setattr(Lifetimes, "altered", lambda _self, table, _now_us: Lifetimes.of(table))
+
+
+def no_rows_ever_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lifetimes, "hole", lambda *_: None)
+
+
+def a_start_is_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that starts in the future reads generations that begin before it from their start."""
+    true = Reader._switch_to
+
+    def switch_to(self: Any, generation: Any) -> Any:
+        self._floor_us = 0
+        return true(self, generation)
+
+    monkeypatch.setattr(Reader, "_switch_to", switch_to)
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "fault",
@@ -133,6 +178,10 @@ def columns_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
         a_cursor_that_is_ahead,
         a_lag_of_zero,
         a_query_that_is_forgotten,
+        any_cursor_is_of_the_present_log,
+        lifetimes_by_the_option_of_today,
+        no_rows_ever_expire,
+        a_start_is_no_floor,
     ],
     ids=lambda fault: fault.__name__,
 )

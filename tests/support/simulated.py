@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import attrs
 from chaos import Chaos, ClientClock, WorldClock
+from simulated_log import LIFE_KINDS, LogLife, Watched
 from simulated_schema import SCHEMA_KINDS, Schema
 from wire import WiredScylla
 from wrecking import wreck_event
@@ -65,6 +66,7 @@ KINDS = (
     *("replayed_write", "held_write", "node_stops", "node_skews", "clock_steps_back", "clock_steps_ahead"),
     *("vnodes", "tablets", "legacy", "sockets", "two_nodes"),
     *SCHEMA_KINDS,
+    *LIFE_KINDS,
 )
 """What has to happen at least once over many seeds, by the name under which it is counted."""
 
@@ -87,11 +89,12 @@ class Crash(Exception):
 
 @attrs.frozen
 class Write:
-    """A change as it was accepted: when, on which partition, and what the event must say."""
+    """A change as it was accepted: when, on which partition, what the event must say, and in which of the logs."""
 
     time_us: int
     pk: int
     says: str
+    log: int = 1
 
 
 class Simulation:
@@ -103,7 +106,7 @@ class Simulation:
         self.seed = seed
         self.violations: list[AssertionError] = []
         self.slices = self.dice.choice([1, 1, 1, 2, 3, 5])
-        self.tablets = 2
+        self.tablets = self.first_tablets = 2
         self.rewriting: Rewriting | None = None  # of a cluster of 4.3 that was upgraded
         self.counts = Counter[str]()
         self.written: list[Write] = []
@@ -124,6 +127,7 @@ class Simulation:
         self.schema = Schema(
             KEYSPACE, TABLE, lambda cql: self.scylla.execute(cql), self.world.now_us, self.dice, self.counts
         )
+        self.life = LogLife(self)
         self.counts.update({self.model: 1, "sockets": sockets, "two_nodes": two})
 
     def run(self) -> Counter[str]:
@@ -141,9 +145,10 @@ class Simulation:
             self.clock.before_wait = self._meanwhile
             self.clock.after_wait = self._settle
             steps: list[Callable[[], None]] = [self.write, self.pause, self.consume, self.change_streams, self.reshard]
-            steps += [self.alter, self.chaos.strike, self.kill, self.rename_key]
+            steps += [self.alter, self.chaos.strike, self.kill, self.rename_key, self.life.strike]
+            weights = [10, 5, 1.7, 0.5, 0.1, 0.8, 2, 0.3, 0.03, 0.7 * self.life.is_eventful]
             for _ in range(self.dice.randrange(30, 100)):
-                self.dice.choices(steps, [10, 5, 1.7, 0.5, 0.1, 0.8, 2, 0.3, 0.03])[0]()
+                self.dice.choices(steps, weights)[0]()
                 self._settle()
             self._finish()
         self.check()
@@ -167,11 +172,11 @@ class Simulation:
 
     def _finish(self) -> None:
         self.clock.before_wait = lambda: None
-        self._read_all()
+        self.read_all()
 
-    def _read_all(self) -> None:
+    def read_all(self) -> None:
         """Let everything mend, and all consumers read to the head when it has passed what was written."""
-        self._deliver_held()
+        self.deliver_held()
         self.chaos.mend()
         self._settle()
         self.world.advance(LAG_US / 1e6 + 1)
@@ -182,7 +187,8 @@ class Simulation:
         """Nothing is broken any more, so one attempt has to do; over sockets, a slow machine still may break it."""
         for left in reversed(range(attempts)):
             try:
-                self.consume_slice(index, to_end=True)
+                while self.consume_slice(index, to_end=True):
+                    self.life.mend(self.names()[index])
             except rscylla.RunError as e:
                 if not left or not e.resumable:
                     raise
@@ -200,9 +206,12 @@ class Simulation:
         """Writes that were held back must be seen while the lag still covers them."""
         since = self.held_since_us
         if since is not None and self.world.now_us() + seconds * 1e6 - since > LATEST_US:
-            self._deliver_held()
+            self.deliver_held()
 
-    def _deliver_held(self) -> None:
+    def execute(self, cql: str) -> None:
+        self.scylla.execute(cql)
+
+    def deliver_held(self) -> None:
         self.held_since_us = None
         self.chaos.deliver_held()
 
@@ -210,7 +219,8 @@ class Simulation:
         """The world goes on while the source waits: to ask for a page again, or for something new at the head."""
         if self.is_reading:
             steps: list[Callable[[], None]] = [lambda: None, self.write, self.alter, self.chaos.strike]
-            self.dice.choices([*steps, self.change_streams, self.pause], [5, 5, 0.5, 0.3, 1, 3])[0]()
+            steps += [self.change_streams, self.pause, self.life.strike]
+            self.dice.choices(steps, [5, 5, 0.5, 0.3, 1, 3, 0.5 * self.life.is_eventful])[0]()
 
     def pause(self) -> None:
         dice = self.dice
@@ -222,7 +232,7 @@ class Simulation:
     def write(self) -> None:
         dice = self.dice
         late_us = int(dice.random() ** 4 * LATEST_US) if dice.random() < 0.3 else 0
-        time_us = self.world.now_us() - late_us
+        time_us = self.life.late(self.world.now_us() - late_us)
         pk, n = dice.randrange(PARTITIONS), next(self.fresh)
         kind = dice.choice(["insert"] * 5 + ["update"] * 3 + ["static", "row", "range", "partition", "batch"])
         says = [f"{kind} {n}"]
@@ -266,22 +276,28 @@ class Simulation:
         except CqlError:
             self.counts["refused"] += 1  # a timestamp of a generation that is over, or far off the node's clock
             return
-        writes = [Write(time_us, pk, s) for s in says] * (1 + self.chaos.replayed() - replayed)
+        if self.chaos.held() > held:
+            self.held_since_us = time_us if self.held_since_us is None else min(self.held_since_us, time_us)
+        if not self.life.accepts(time_us):
+            return
+        writes = [Write(time_us, pk, s, self.life.log) for s in says] * (1 + self.chaos.replayed() - replayed)
         self.written += writes
+        for write in writes:
+            self.life.accepted(write)
         self.counts["writes"] += len(writes)
         self.counts["late"] += time_us < self.world.now_us()
         self.counts["writes_while_reading"] += self.is_reading
-        if self.chaos.held() > held:
-            self.held_since_us = time_us if self.held_since_us is None else min(self.held_since_us, time_us)
 
     def alter(self) -> None:
         """Change the schema, also while it is read."""
-        self._deliver_held()
-        self.schema.alter()
+        if self.life.may_alter():
+            self.deliver_held()
+            self.schema.alter()
 
     def rename_key(self) -> None:
         """Rename a column of the key after all was read: the log does not tell the keys from before."""
-        self._read_all()
+        self.life.settle()
+        self.read_all()
         self.schema.rename_key()
 
     # ------------------------------------------------------------ streams
@@ -299,7 +315,7 @@ class Simulation:
     def resize_tablets(self) -> None:
         is_split = self.tablets == 1 or (self.tablets < 16 and self.dice.random() < 0.5)
         resize = self.scylla.split_tablets if is_split else self.scylla.merge_tablets
-        resize(KEYSPACE, "Orders", timedelta(seconds=self.dice.uniform(5, 40)))
+        resize(KEYSPACE, "Orders", self.life.delay())
         self.tablets = self.tablets * 2 if is_split else self.tablets // 2
         self.counts["splits"] += is_split
         self.counts["merges"] += not is_split
@@ -321,7 +337,7 @@ class Simulation:
             self.counts["leaves"] += 1
         elif len(nodes) < 3:
             try:
-                self.scylla.add_node(timedelta(seconds=self.dice.uniform(5, 40)))
+                self.scylla.add_node(self.life.delay())
             except EmbeddedScyllaError:
                 return  # its generation would start before one that is already on its way
             self.counts["joins"] += 1
@@ -329,7 +345,7 @@ class Simulation:
 
     def new_generation(self) -> None:
         try:
-            self.scylla.new_generation(delay=timedelta(seconds=self.dice.uniform(5, 40)))
+            self.scylla.new_generation(delay=self.life.delay())
         except EmbeddedScyllaError:
             return  # it would start before one that is already on its way
         self.counts["generations"] += 1
@@ -346,10 +362,16 @@ class Simulation:
         checked = CheckedStore(self, self.new_store(), index)
         return BufferedCursorStore(checked, background=False, clock=self.clock) if self.buffered else checked
 
-    def stream_of(self, index: int, *, to_end: bool = False) -> rscylla.Stream:
+    def names(self) -> list[str]:
+        """Return the names of the consumers that share the table."""
+        return [rscylla.shard_name("sim", i, self.slices) for i in range(self.slices)]
+
+    def stream_of(self, index: int, *, to_end: bool = False) -> Any:
         """Return a stream that reads in a way of its own; the last ones take larger steps, for they have far to go."""
         dice = self.dice
-        return rscylla.NewStream(
+        name = self.names()[index]
+        on_expired = self.life.policy(name)
+        stream = rscylla.NewStream(
             self.session,
             KEYSPACE,
             "Orders",
@@ -364,27 +386,37 @@ class Simulation:
             progress_every=timedelta(seconds=dice.choice([0, 10, 60])),
             clock=self.clock,
             shard=(index, self.slices),
+            on_expired=on_expired,
         )
+        return Watched(stream, self.life, name, on_expired)
 
     def consume(self) -> None:
         """Run one of the consumers that share the table."""
-        self.consume_slice(self.dice.randrange(self.slices))
+        index = self.dice.randrange(self.slices)
+        if self.consume_slice(index) and self.dice.random() < 0.5:
+            self.life.mend(self.names()[index])
 
     def reshard(self) -> None:
         """Share the table between another number of consumers, from where the old ones are."""
+        if not self.life.is_of_this_log(self.names()):
+            return
         self.chaos.mend()
         self._settle()
         count = self.dice.choice([n for n in (1, 2, 3, 5) if n != self.slices])
         store = self.new_store()
-        for name in (rscylla.shard_name("sim", i, self.slices) for i in range(self.slices)):
+        for name in self.names():
             if store.find_cursor(name) is None:
                 store.reset_cursor(name, "", reason="it never ran")
         reshard_cursors(store, "sim", self.slices, count, rewind=True)
         self.slices = count
+        self.life.resharded(self.names())
         self.counts["reshards"] += 1
 
-    def consume_slice(self, index: int, *, to_end: bool = False) -> None:
-        """Run a new consumer, as a new process would, until the head or a time to come, an error, or a crash."""
+    def consume_slice(self, index: int, *, to_end: bool = False) -> bool:
+        """Run a new consumer, as a new process would, until the head or a time to come, an error, or a crash.
+
+        Return whether it was told that changes are lost.
+        """
         dice = self.dice
         left = dice.randrange(1, 60)
 
@@ -396,7 +428,7 @@ class Simulation:
             if left == 0 and not to_end:
                 raise Crash
 
-        name = rscylla.shard_name("sim", index, self.slices)
+        name = self.names()[index]
         end: Any = rscylla.StreamToHead()
         if not to_end and dice.random() < 0.15:
             self.counts["followed_head"] += 1
@@ -418,9 +450,12 @@ class Simulation:
         except rscylla.HeadReached:
             pass
         except rscylla.RunError as e:
+            if self.life.told(name, e.__cause__):
+                return True
             self._count_failure(e, to_end=to_end)
         finally:
             self._end_reading()
+        return False
 
     def _count_failure(self, e: rscylla.RunError, *, to_end: bool) -> None:
         if isinstance(e.__cause__, Crash):
@@ -439,7 +474,7 @@ class Simulation:
         """
         index, left = self.dice.randrange(self.slices), self.dice.randrange(1, 30)
         store = self.store_of(index)
-        name = rscylla.shard_name("sim", index, self.slices)
+        name = self.names()[index]
         self.is_reading = True
         try:
             lag = rscylla.StreamLag(seconds=LAG_US / 1e6)
@@ -455,7 +490,7 @@ class Simulation:
                     store.set_cursor(name, item.id)
             self.counts["kills"] += 1
         except rscylla.RscyllaError as e:
-            if not isinstance(e, rscylla.HeadReached) and not e.resumable:
+            if not isinstance(e, rscylla.HeadReached) and not e.resumable and not self.life.told(name, e):
                 raise
         finally:
             self._end_reading()
@@ -469,8 +504,8 @@ class Simulation:
             self.violations.append(e)
             raise
         if self.is_reading and self.dice.random() < 0.04:
-            steps = [self.write, self.alter, self.chaos.strike, self.change_streams, self.pause]
-            self.dice.choices(steps, [2, 1, 1, 1, 3])[0]()
+            steps = [self.write, self.alter, self.chaos.strike, self.change_streams, self.pause, self.life.strike]
+            self.dice.choices(steps, [2, 1, 1, 1, 3, 1 * self.life.is_eventful])[0]()
 
     def _end_reading(self) -> None:
         self.is_reading = False
@@ -481,7 +516,7 @@ class Simulation:
 
     def _note(self, event: Any) -> None:
         """Keep what an event says. Seen again, it must say the same."""
-        write = Write(event.timestamp_us, next(iter(event.key.values())), said(event))
+        write = Write(event.timestamp_us, next(iter(event.key.values())), said(event), self.life.reading_log or 0)
         self.schema.check(event.change, event.change.values.get("n"))
         if event.id in self.delivered:
             self.counts["duplicates"] += 1
@@ -500,22 +535,25 @@ class Simulation:
     def check(self) -> None:
         """Everything was delivered, as often as it was logged, and in order within each partition."""
         written, delivered = Counter(self.written), Counter(self.order)
-        assert not written - delivered, f"lost: {written - delivered}"
+        lost = written - delivered - self.life.gone
+        assert not lost, f"lost: {lost}"
         assert not delivered - written, f"never written: {delivered - written}"
         for pk in range(PARTITIONS):
-            times = [w.time_us for w in self.order if w.pk == pk]
-            assert times == sorted(times), f"partition {pk} is out of order"
+            places = [(w.log, w.time_us) for w in self.order if w.pk == pk]
+            assert places == sorted(places), f"partition {pk} is out of order"
 
-    def check_cursor(self, cursor: str, keys: set[int]) -> None:
-        """No write to one of *keys* before *cursor* may be missing from what was delivered.
-
-        The library hands on what its callbacks raise in other errors, so it is also kept for after the run.
-        """
+    def check_cursor(self, consumer: str, cursor: str, keys: set[int]) -> None:
+        """No write to one of *keys* before *cursor* may be missing from what was delivered."""
         passed_us = rscylla.EventID.parse(cursor).exact_us
-        missing = Counter(w for w in self.written if w.time_us < passed_us and w.pk in keys)
-        missing -= Counter(w for w in self.order if w.time_us < passed_us)
-        if missing:
-            self.violations.append(AssertionError(f"the cursor {cursor} passes {missing}"))
+        log = self.life.reading_log
+        passed = Counter(w for w in self.written if w.log == log and w.time_us < passed_us and w.pk in keys)
+        missing = self.life.saved(consumer, passed - Counter(self.order))
+        self.claim(not missing, f"the cursor {cursor} passes {missing}")
+
+    def claim(self, is_true: bool, otherwise: str) -> None:
+        """Fail unless *is_true*. The library wraps what is raised within it, so it is also kept for after the run."""
+        if not is_true:
+            self.violations.append(AssertionError(otherwise))
             raise self.violations[-1]
 
 
@@ -532,7 +570,7 @@ class CheckedStore:
         return cursor
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
-        self._simulation.check_cursor(cursor, self._keys)
+        self._simulation.check_cursor(consumer, cursor, self._keys)
         self._store.set_cursor(consumer, cursor)
 
     def flush(self) -> None:

@@ -83,9 +83,20 @@ class Schema:
 
     def create(self) -> None:
         self.execute(f"CREATE TYPE {self.keyspace}.addr (f0 int)")
+        self._create_table()
+
+    def recreate(self) -> None:
+        """Drop the table and create it again, without its columns of many types."""
+        self.execute(f"DROP TABLE {self.table}")
+        for column in self.columns.values():
+            if column.is_there:
+                column.is_there, column.drops, column.dropped_us = False, column.drops + 1, self.now_us()
+        self._create_table()
+
+    def _create_table(self) -> None:
         self.execute(
-            f"CREATE TABLE {self.table} (pk int, ck int, n int, s text static, PRIMARY KEY (pk, ck)) "
-            "WITH cdc = {'enabled': true}"
+            f"CREATE TABLE {self.table} ({self.pk} int, {self.ck} int, n int, s text static, "
+            f"PRIMARY KEY ({self.pk}, {self.ck})) WITH cdc = {{'enabled': true}}"
         )
 
     # ------------------------------------------------------------ changes

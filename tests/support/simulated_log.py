@@ -1,0 +1,291 @@
+"""What becomes of the simulated table's log: it is created again, its rows expire, and consumers start in the future.
+
+The oracle knows which log each saved cursor is of, and how long each row lives. Nothing may be lost in silence: a
+consumer whose log has gone, or whose rows have expired, is told at each run until somebody mends it, and a consumer
+whose rows are all there is told nothing.
+
+What cannot be known (see ``docs/guarantees.md``) is left out: the TTL changes once at most between a saved cursor and
+the next run, and no column is altered meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import rscylla
+
+__all__ = ["LIFE_KINDS", "LogLife", "Watched"]
+
+LIFE_KINDS = (
+    *("recreated", "recreated_while_reading", "told_recreated", "cursor_resets", "on_expired_oldest"),
+    *("ttl_longer", "ttl_shorter", "cdc_off", "cdc_on", "unlogged", "told_expired", "expired"),
+    *("starts_ahead", "passed_over", "announced_late"),
+)
+"""What has to happen at least once over many seeds."""
+
+DAY_S = 86_400
+TTLS_S = (DAY_S, 3600, 1200, 400)
+
+NEVER_US = 2**62
+
+UNSURE_US = 50_000_000
+"""Clocks of nodes differ by less: to within this span it is open whether a row has expired, or had which TTL."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LogLife:
+    """The log of one simulation. ``log`` is the present one's number; ``is_eventful``: whether anything happens."""
+
+    def __init__(self, simulation: Any) -> None:
+        self._simulation = simulation
+        self._dice = simulation.dice
+        self._counts: Counter[str] = simulation.counts
+        self.is_eventful: bool = simulation.seed % 5 in (2, 3) or simulation.seed % 20 == 4
+        self.log = 1
+        self.reading_log: int | None = None
+        """The log that the stream opened last was opened with; None until it is open."""
+        self.is_opening = False
+        self.is_lenient = False
+        """Whether that stream need not tell what had expired: it has no cursor, or was asked to go on at the oldest."""
+        self.floor_us = 0
+        """Writes before this are before the start of all consumers."""
+        self.gone = Counter[Any]()
+        """Writes that nobody will see any more: those of a former log, and expired ones of which somebody was told."""
+        self._is_settled = True
+        self._ttls: list[tuple[int, int]] = [(0, DAY_S)]  # since when rows are written with what TTL; 0: none are
+        self._expires_us: dict[Any, int] = {}
+        self._saved: dict[str, int | None] = {}  # by consumer: the log of its cursor, None if it has none
+        self._policy: dict[str, Any] = {}
+        self._skipped_us: dict[str, int] = {}  # by consumer: where one that went on with a new log had been
+
+    # ------------------------------------------------------------ what happens
+
+    def strike(self) -> None:
+        """Let one thing happen to the log."""
+        steps = [self.recreate, self.change_ttl, self.start_ahead, self.wait_for_expiry]
+        self._dice.choices(steps, [4, 4, 1, 3])[0]()
+
+    def recreate(self) -> None:
+        """Drop the table and create it again. What was not read of it is gone."""
+        simulation = self._simulation
+        if self.is_opening or not self.is_eventful:
+            return  # which log a stream is opened with would be open
+        simulation.deliver_held()
+        self.gone += Counter(w for w in simulation.written if w.log == self.log) - Counter(simulation.order)
+        simulation.schema.recreate()
+        simulation.tablets = simulation.first_tablets
+        self.log += 1
+        self.floor_us = 0
+        self._ttls = [(0, DAY_S)]
+        self._is_settled = True
+        self._happened("recreated")
+        self._counts["recreated_while_reading"] += simulation.is_reading
+        if self._dice.random() < 0.5:
+            simulation.world.advance(self._dice.uniform(0, 100))
+
+    def change_ttl(self) -> None:
+        """Give the log another TTL, or switch CDC off or on."""
+        simulation = self._simulation
+        if simulation.is_reading:
+            if not self._is_settled:
+                return
+        else:
+            self.settle()
+        simulation.deliver_held()
+        former_s = self._ttls[-1][1]
+        ttl_s = self._dice.choice([t for t in (*TTLS_S, 0) if t != former_s])
+        option = f"'enabled': true, 'ttl': '{ttl_s}'" if ttl_s else "'enabled': false"
+        simulation.world.advance(UNSURE_US / 1e6)
+        simulation.execute(f"ALTER TABLE {simulation.schema.table} WITH cdc = {{{option}}}")
+        self._ttls.append((self._now_us(), ttl_s))
+        simulation.world.advance(UNSURE_US / 1e6)
+        self._is_settled = False
+        kind = "cdc_off" if not ttl_s else "cdc_on" if not former_s else "ttl_longer"
+        self._happened("ttl_shorter" if 0 < ttl_s < former_s else kind)
+
+    def settle(self) -> None:
+        """Let all consumers read past the last change."""
+        if not self._is_settled or self.floor_us > self._now_us():
+            wait_us = max(2 * UNSURE_US, self.floor_us - self._now_us() + UNSURE_US)
+            self._simulation.world.advance(wait_us / 1e6)
+            self._simulation.read_all()
+            self._is_settled = True
+
+    def may_alter(self) -> bool:
+        """Return whether columns may be altered: not while consumers have a change of the TTL before them."""
+        if not self._is_settled and not self._simulation.is_reading and self._dice.random() < 0.3:
+            self.settle()
+        return self._is_settled
+
+    def start_ahead(self) -> None:
+        """Let all consumers begin anew at a time in the future, before which other streams may take over."""
+        simulation = self._simulation
+        if simulation.is_reading:
+            return
+        self.settle()
+        simulation.read_all()
+        start_us = self._now_us() + int(self._dice.uniform(5e6, 200e6))
+        cursor = simulation.stream_of(0).cursor_at(EPOCH + timedelta(microseconds=start_us))
+        for name in simulation.names():
+            self.reset(name, cursor)
+        self.floor_us = start_us
+        self._happened("starts_ahead")
+        for _ in range(self._dice.randrange(4)):
+            self._dice.choice([simulation.change_streams, simulation.write, simulation.write, simulation.pause])()
+
+    def wait_for_expiry(self) -> None:
+        """Let about the time pass that rows live, if that is short."""
+        if 0 < self._ttls[-1][1] < DAY_S:
+            self._simulation.world.advance(self._ttls[-1][1] * self._dice.choice([0.8, 0.95, 1.05, 1.5]))
+
+    def delay(self) -> timedelta:
+        """Return how long before its start new streams are announced."""
+        is_late = self.is_eventful and self._dice.random() < 0.5
+        self._counts["announced_late"] += is_late
+        return timedelta(
+            seconds=self._dice.choice([0.0, self._dice.uniform(0, 5)]) if is_late else self._dice.uniform(5, 40)
+        )
+
+    # ------------------------------------------------------------ writes
+
+    def late(self, time_us: int) -> int:
+        """Return *time_us*, or the time of the last change of the TTL: which TTL older rows have cannot be known."""
+        return max(time_us, self._ttls[-1][0])
+
+    def accepts(self, time_us: int) -> bool:
+        """Return whether a write that the server took at *time_us* has to be delivered."""
+        if not self._ttls[-1][1]:
+            self._counts["unlogged"] += 1
+            return False
+        if time_us < self.floor_us:
+            self._counts["passed_over"] += 1
+            return False
+        return True
+
+    def accepted(self, write: Any) -> None:
+        self._expires_us[write] = self._now_us() + self._ttls[-1][1] * 1_000_000
+
+    # ------------------------------------------------------------ consumers
+
+    def policy(self, name: str) -> Any:
+        """Return what ``on_expired`` is in the next run of a consumer."""
+        return self._policy.pop(name, "raise")
+
+    def begin(self) -> None:
+        self.reading_log = None
+        self.is_opening = True
+
+    def opened(self, name: str, after: str, policy: str) -> None:
+        """A stream was opened, so there is nothing to tell."""
+        saved = self._saved.get(name)
+        self.reading_log = self.log
+        self.is_lenient = after == "" or policy == "oldest"
+        if saved not in (None, self.log):
+            self._skipped_us[name] = rscylla.EventID.parse(after).exact_us
+        self._simulation.claim(
+            policy == "oldest" or saved in (None, self.log), f"{name} is of log {saved}, and reads {self.log} untold"
+        )
+
+    def saved(self, name: str, missing: Counter[Any]) -> Counter[Any]:
+        """A cursor was saved; return those of the writes that it passes without delivery that should not be missing."""
+        self._saved[name] = self.reading_log
+        missing -= self.gone
+        if not self.is_lenient:
+            return missing
+        skipped_us = self._skipped_us.get(name, 0)
+        expired = Counter({w: n for w, n in missing.items() if w.time_us <= skipped_us or self._has_expired(w)})
+        self.gone += expired
+        self._counts["expired"] += expired.total()
+        return missing - expired
+
+    def _has_expired(self, write: Any) -> bool:
+        now_us = self._now_us() + UNSURE_US
+        if self._simulation.model == "tablets":  # stream sets go by the TTL of now, with the rows in them
+            ttls = [ttl_s for _, ttl_s in self._ttls if ttl_s]
+            return bool(write.time_us + min(ttls) * 1_000_000 <= now_us)
+        return self._expires_us[write] <= now_us
+
+    def reset(self, name: str, cursor: str) -> None:
+        """Set a cursor as its operator does."""
+        self._simulation.new_store().reset_cursor(name, cursor, reason="as its operator wishes")
+        self._saved[name] = self.log if cursor else None
+
+    def is_of_this_log(self, names: list[str]) -> bool:
+        return all(self._saved.get(name) in (None, self.log) for name in names)
+
+    def resharded(self, names: list[str]) -> None:
+        store = self._simulation.new_store()
+        for name in names:
+            self._saved[name] = self.log if store.get_cursor(name) else None
+
+    def told(self, name: str, error: BaseException | None) -> bool:
+        """Return whether *error* tells a loss. It has to be one."""
+        if isinstance(error, rscylla.TableChanged):
+            of = self._saved.get(name) if self.reading_log is None else self.reading_log
+            self._simulation.claim(of not in (None, self.log), f"{name} is of log {of}, which is there: {error}")
+            self._happened("told_recreated")
+        elif isinstance(error, rscylla.CursorExpired):
+            self._check_expired(error)
+            self._happened("told_expired")
+        else:
+            return False
+        return True
+
+    def mend(self, name: str) -> None:
+        """Do what an operator does who was told."""
+        if self._dice.random() < 0.5:
+            self.reset(name, "")
+            self._happened("cursor_resets")
+        else:
+            self._policy[name] = "oldest"
+            self._happened("on_expired_oldest")
+
+    def _check_expired(self, error: rscylla.CursorExpired) -> None:
+        """What is said to have expired has: the rows that were written first in the gap live no more."""
+        assert error.gap_from is not None
+        from_us = (error.gap_from - EPOCH) // timedelta(microseconds=1)
+        now_us = self._now_us()
+        ends = [*(us for us, _ in self._ttls[1:]), NEVER_US]
+        expired = any(
+            ttl_s
+            and since_us - UNSURE_US <= from_us <= until_us + UNSURE_US
+            and from_us + ttl_s * 1_000_000 <= now_us + UNSURE_US
+            for (since_us, ttl_s), until_us in zip(self._ttls, ends, strict=True)
+        )
+        # The stream sets of tablets go by the TTL of now, with the rows in them.
+        expired = expired or (self._simulation.model == "tablets" and len(self._ttls) > 1)
+        self._simulation.claim(expired, f"nothing has expired: {error}, {self._ttls}, {now_us}")
+
+    def _happened(self, kind: str) -> None:
+        self._counts[kind] += 1
+
+    def _now_us(self) -> int:
+        now_us: int = self._simulation.world.now_us()
+        return now_us
+
+
+class Watched:
+    """A stream function of which the log's life sees what is opened."""
+
+    supports_lag = True
+
+    def __init__(self, stream: rscylla.Stream, life: LogLife, name: str, policy: str) -> None:
+        self._stream = stream
+        self._life = life
+        self._name = name
+        self._policy = policy
+
+    def __call__(self, after: str, *options: Any, **stop: Any) -> Any:
+        self._life.begin()
+        try:
+            client = self._stream(after, *options, **stop)
+        finally:
+            self._life.is_opening = False
+        self._life.opened(self._name, after, self._policy)
+        return client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
