@@ -17,7 +17,7 @@ from rscylla.embedded import EmbeddedScylla
 LAG = rscylla.StreamLag(milliseconds=100)
 PAUSES = rscylla.Backoff(initial=timedelta(milliseconds=1), maximum=timedelta(milliseconds=1))
 STATEMENTS = (
-    "INSERT INTO shop.t (pk, ck, l, m, z, u, f) VALUES (1, 1, [1, 2], {1: 2}, {3}, {a: 1, b: [2]}, {[4]})",
+    "INSERT INTO shop.t (pk, ck, l, m, z, u, f, t) VALUES (1, 1, [1, 2], {1: 2}, {3}, {a: 1, b: [2]}, {[4]}, (5, [6]))",
     "UPDATE shop.t SET l = l + [3], m[5] = 6, z = z + {7}, u.a = 8, m = m - {1} WHERE pk = 1 AND ck = 1",
     "UPDATE shop.t SET l = [9], m = {9: 9}, z = {9}, u = {a: 9, b: [9]} WHERE pk = 1 AND ck = 1",
     "UPDATE shop.t SET s = 'static' WHERE pk = 1",
@@ -34,7 +34,7 @@ def stream() -> Iterator[rscylla.Stream]:
         session.execute("CREATE TYPE shop.pair (a int, b frozen<list<int>>)")
         session.execute(
             "CREATE TABLE shop.t (pk int, ck int, l list<int>, m map<int, int>, z set<int>, u pair, s text static, "
-            "f frozen<set<frozen<list<int>>>>, PRIMARY KEY (pk, ck)) "
+            "f frozen<set<frozen<list<int>>>>, t tuple<int, frozen<list<int>>>, PRIMARY KEY (pk, ck)) "
             "WITH cdc = {'enabled': true, 'preimage': 'full', 'postimage': true}"
         )
         for statement in STATEMENTS:
