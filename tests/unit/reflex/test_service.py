@@ -463,6 +463,26 @@ def test_it_stands_by_until_it_holds_the_lease(bench: Bench) -> None:
     assert bench.store.durable == {"billing": "e4"}
 
 
+def test_a_lease_is_not_released_while_a_consumer_that_hangs_may_still_act_under_it(bench: Bench) -> None:
+    lease, release, hangs = FakeLease(), threading.Event(), threading.Event()
+
+    def fn(event: Any, fate: Any) -> None:
+        hangs.set()
+        release.wait(PATIENCE_S)
+
+    consumer = Consumer("billing", fn, registry=bench.registry)
+    service = bench.service(bench.spec(consumer=consumer), lease=lease, stop_timeout=timedelta(milliseconds=50))
+    service.start()
+    assert hangs.wait(PATIENCE_S)
+    service.stop()
+    assert service.wait(timedelta(seconds=PATIENCE_S))
+    assert service._keeper is not None
+    assert service._keeper.join(PATIENCE_S)
+    assert lease.released == 0
+    release.set()
+    assert service.exit_code == 3
+
+
 def test_a_lost_lease_stops_the_lanes_and_it_stands_by_again(bench: Bench) -> None:
     lease = FakeLease()
     with bench.service(bench.spec(), lease=lease) as service:
