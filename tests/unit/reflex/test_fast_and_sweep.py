@@ -494,6 +494,24 @@ def test_the_fast_lanes_cursor_is_saved_now_and_then_and_at_the_end() -> None:
     assert len(bench.got) == 20
 
 
+def test_a_fast_lane_that_begins_again_never_saves_a_lower_cursor() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.log.write()
+    bench.clock.advance(100)
+    bench.fast()
+    consume = bench.consume
+
+    def slowly(event: Event, fate: Fate) -> None:
+        bench.clock.advance(2)  # so that each cursor is due to be saved
+        consume(event, fate)
+
+    bench.consume = slowly  # type: ignore[method-assign]
+    bench.start()
+    bench.fast()
+    assert len(bench.got) == 6
+
+
 def test_the_metrics_of_the_fast_lane_stand_beside_the_consumers() -> None:
     bench = Bench()
     bench.log.write()
