@@ -168,6 +168,7 @@ def a_start_is_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reader, "_switch_to", switch_to)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "fault",
