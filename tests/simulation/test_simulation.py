@@ -180,6 +180,7 @@ def a_start_is_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
         a_lag_of_zero,
         a_query_that_is_forgotten,
         any_cursor_is_of_the_present_log,
+        points_that_do_not_tell_their_log,
         lifetimes_by_the_option_of_today,
         no_rows_ever_expire,
         a_start_is_no_floor,

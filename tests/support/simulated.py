@@ -220,7 +220,7 @@ class Simulation:
         if self.is_reading:
             steps: list[Callable[[], None]] = [lambda: None, self.write, self.alter, self.chaos.strike]
             steps += [self.change_streams, self.pause, self.life.strike]
-            self.dice.choices(steps, [5, 5, 0.5, 0.3, 1, 3, 0.5 * self.life.is_eventful])[0]()
+            self.dice.choices(steps, [5, 5, 0.5, 0.3, 1, 3, 1.5 * self.life.is_eventful])[0]()
 
     def pause(self) -> None:
         dice = self.dice
@@ -296,9 +296,10 @@ class Simulation:
 
     def rename_key(self) -> None:
         """Rename a column of the key after all was read: the log does not tell the keys from before."""
-        self.life.settle()
-        self.read_all()
-        self.schema.rename_key()
+        if self.life.may_rename():
+            self.life.settle()
+            self.read_all()
+            self.schema.rename_key()
 
     # ------------------------------------------------------------ streams
 
@@ -430,7 +431,7 @@ class Simulation:
 
         name = self.names()[index]
         end: Any = rscylla.StreamToHead()
-        if not to_end and dice.random() < 0.15:
+        if not to_end and dice.random() < (0.5 if self.life.is_eventful else 0.15):
             self.counts["followed_head"] += 1
             now = EPOCH + timedelta(microseconds=self.clock.now_us())
             end = rscylla.StreamUntil(now + timedelta(seconds=dice.uniform(0, 150)))

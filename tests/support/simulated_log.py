@@ -65,8 +65,8 @@ class LogLife:
 
     def strike(self) -> None:
         """Let one thing happen to the log."""
-        steps = [self.recreate, self.change_ttl, self.start_ahead, self.wait_for_expiry]
-        self._dice.choices(steps, [4, 4, 1, 3])[0]()
+        steps = [self.recreate, self.change_ttl, self.start_ahead, self.wait_for_expiry, self.announce]
+        self._dice.choices(steps, [4, 4, 1, 3, 4])[0]()
 
     def recreate(self) -> None:
         """Drop the table and create it again. What was not read of it is gone."""
@@ -106,6 +106,10 @@ class LogLife:
         kind = "cdc_off" if not ttl_s else "cdc_on" if not former_s else "ttl_longer"
         self._happened("ttl_shorter" if 0 < ttl_s < former_s else kind)
 
+    def may_rename(self) -> bool:
+        """Return whether key columns may be renamed: a log that is switched off does not follow, and is unreadable."""
+        return self._ttls[-1][1] > 0
+
     def settle(self) -> None:
         """Let all consumers read past the last change."""
         if not self._is_settled or self.floor_us > self._now_us():
@@ -140,6 +144,14 @@ class LogLife:
         """Let about the time pass that rows live, if that is short."""
         if 0 < self._ttls[-1][1] < DAY_S:
             self._simulation.world.advance(self._ttls[-1][1] * self._dice.choice([0.8, 0.95, 1.05, 1.5]))
+
+    def announce(self) -> None:
+        """Let new streams take over, and the time pass after which a reader at the head comes to what they hold."""
+        simulation = self._simulation
+        simulation.change_streams()
+        simulation.world.advance(self._dice.uniform(0, 5))
+        simulation.write()
+        simulation.world.advance(self._dice.uniform(25, 45))
 
     def delay(self) -> timedelta:
         """Return how long before its start new streams are announced."""
