@@ -107,20 +107,20 @@ class StreamFunc(Protocol):
 
 
 class CursorStore(Protocol):
-    """Keeps one cursor a consumer. All methods may be called from several threads."""
+    """Keeps one cursor per consumer. All methods may be called from several threads."""
 
     def get_cursor(self, consumer: str) -> str:
-        """Return the consumer's cursor, with writes that are still buffered counted; "" if there is none."""
+        """Return the consumer's cursor, including buffered writes; "" if there is none."""
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
-        """Save *cursor*. Called after each consumed event; may buffer until ``flush``. The same again is a no-op.
+        """Save *cursor*. Called after each consumed event; may buffer until ``flush``. Saving the same one is a no-op.
 
         Raises:
             CursorRegression: *cursor* is lower than the saved one, which stays.
         """
 
     def flush(self) -> None:
-        """Make all that was set durable. What fails stays buffered, and others' cursors are written all the same."""
+        """Make all cursors durable. Those that fail stay buffered, and the cursors of other consumers are written."""
 
     def close(self) -> None:
         """Flush and stop background work. The session belongs to the caller and stays open. Safe to repeat."""
@@ -128,10 +128,11 @@ class CursorStore(Protocol):
 
 @attrs.frozen
 class CursorRecord:
-    """A saved cursor as ``CursorAdmin`` shows it: the last one of an epoch of a consumer.
+    """A saved cursor as ``CursorAdmin`` returns it: the last one of an epoch of a consumer.
 
     ``updated_at`` is aware UTC, or None if not known. ``reason`` says why the epoch was opened, "" for the first one.
-    With ``takeover`` it names the new holder of a lease, who went on at the cursor before; else it is that of a reset.
+    With ``takeover``, it names the new lease holder, which continued at the previous cursor; otherwise, it is the
+    reason of a reset.
     """
 
     consumer: str
@@ -143,49 +144,49 @@ class CursorRecord:
 
 
 class CursorAdmin(Protocol):
-    """What operators do with cursors, and consumers do not. Any thread may call it; no lease is asked for.
+    """Operations on cursors for operators, not for consumers. Thread-safe; they need no lease.
 
-    Each method raises what the database raises. What a store has buffered counts as saved.
+    Each method raises the errors of the database. Buffered cursors count as saved.
     """
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
-        """Return what is saved for *consumer*, None if nothing ever was. One that was reset to "" has a record."""
+        """Return the record of *consumer*; None if it never had a cursor. A cursor reset to "" has a record."""
 
     def list_cursors(self) -> Iterable[CursorRecord]:
-        """Return the records of all consumers that have one, as ``find_cursor`` returns them, sorted by consumer."""
+        """Return the records of all consumers, as ``find_cursor`` returns them, sorted by consumer."""
 
     def cursor_history(self, consumer: str) -> Iterable[CursorRecord]:
         """Return the last cursor of each epoch of *consumer*, the newest first: the audit trail of resets.
 
-        Nothing for a consumer without a cursor. A store may forget old epochs, and need not count what is buffered.
+        Empty for a consumer without a cursor. A store may delete old epochs, and may leave out buffered cursors.
         """
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
-        """Set *cursor* whatever is saved, also backwards or to "", and keep *reason* as an audit trail.
+        """Set *cursor*, whatever is saved, even backward or to "", and save *reason* for the audit trail.
 
-        It opens a new epoch. Whoever read the cursor before gets ``CursorConflict`` from ``set_cursor`` until it reads
-        it again, in this process at once; what it still saves counts for nobody.
+        It opens a new epoch. A process that read the cursor before gets ``CursorConflict`` from ``set_cursor`` until it
+        reads the cursor again; in this process, at once. Cursors that it still saves have no effect.
 
         Raises:
             ConfigError: *reason* is blank.
-            InvalidCursor: *cursor* is none.
+            InvalidCursor: *cursor* is not a cursor.
         """
 
 
 class Lease(Protocol):
-    """Leave to work under a name, for one owner at a time, until it expires. All methods may be called by any thread.
+    """Permission to work under a name, for one owner at a time, until it expires. Thread-safe.
 
-    One object is one owner. It neither renews itself nor watches: whoever acquired it calls ``renew`` every
-    ``renew_every`` seconds, and stops what it does once ``held`` is false.
+    One object is one owner. It does not renew itself: the owner that acquired it calls ``renew`` every
+    ``renew_every`` seconds, and stops working when ``held`` is false.
     """
 
     @property
     def name(self) -> str:
-        """What is leased."""
+        """The name of the lease."""
 
     @property
     def owner(self) -> str:
-        """Who this is, for people."""
+        """The name of this owner, for people."""
 
     @property
     def epoch(self) -> int:
@@ -193,39 +194,39 @@ class Lease(Protocol):
 
     @property
     def renew_every(self) -> float:
-        """Seconds from one ``renew`` to the next, with time left for some that fail."""
+        """Seconds from one ``renew`` to the next; leaves time for some failures."""
 
     def held(self) -> bool:
-        """Return whether this owner may act now. Asks nobody: it is false in good time before others can acquire."""
+        """Return whether this owner may act now. Sends no query; turns false before another owner can acquire."""
 
     def try_acquire(self) -> bool:
-        """Acquire it if it is free or expired, with a new epoch; return whether it is held now. True if it was held.
+        """Acquire the lease if it is free or expired, with a new epoch; return whether this owner holds it now.
 
         Raises:
-            SourceError: the store could not be asked. A later call finds out what came of this one.
+            SourceError: the store did not answer. A later call finds out the result of this one.
         """
 
     def acquire(self, stop: Stop | None = None) -> int:
-        """Stand by until it is acquired, and return its epoch. Errors that may pass are waited out.
+        """Stand by until the lease is acquired, and return its epoch. Temporary errors are retried.
 
         Raises:
             Stopped: *stop* was set first.
-            RscyllaError: what no waiting mends.
+            RscyllaError: an error that a retry cannot fix.
         """
 
     def renew(self) -> None:
-        """Start its time anew. Called by whoever holds it.
+        """Restart the time of the lease. Called by its holder.
 
         Raises:
-            LeaseLost: it is not held any more, and has to be acquired again.
-            SourceError: the store could not be asked; it is held until its time is over, so try again.
+            LeaseLost: the lease is no longer held, and must be acquired again.
+            SourceError: the store did not answer; the lease is held until its time is over, so try again.
         """
 
     def release(self) -> None:
-        """Let others have it at once, if it is held. Whatever comes of that, it is not held here any more.
+        """Release the lease if it is held, so that others can acquire it at once. This owner no longer holds it.
 
         Raises:
-            SourceError: the store could not be asked; it expires by itself.
+            SourceError: the store did not answer; the lease expires by itself.
         """
 
 
@@ -237,14 +238,14 @@ class Fate(Protocol):
 
 
 class Consumer(Protocol):
-    """Business logic with a name. Must be idempotent: after an error or a restart events come again."""
+    """A function with a name. Must be idempotent: after an error or a restart, events are delivered again."""
 
     @property
     def name(self) -> str:
-        """Key of the cursor and label of the metrics. Stable over releases."""
+        """Key of the cursor and label of the metrics. Keep it stable across releases."""
 
     def consume(self, event: Event, fate: Fate) -> None:
-        """Handle one event. Called by one thread, in order. An error ends the run and the event comes again."""
+        """Handle one event. Called by one thread, in order. An error ends the run; the event is delivered again."""
 
 
 @runtime_checkable
