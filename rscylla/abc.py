@@ -265,11 +265,11 @@ class Stopper(Protocol):
 
 
 class RunScope(Protocol):
-    """What one run lends to its consumer, until the run ends. All of it may be used by any thread."""
+    """The parts of a run that its consumer can use until the run ends. Thread-safe."""
 
     @property
     def stop(self) -> Stop:
-        """Set when the run is to end, for whatever reason. A consumer that waits for something waits on this too."""
+        """Set when the run must end, for any reason. A consumer that waits for something must also wait on this."""
 
     @property
     def clock(self) -> Clock:
@@ -280,24 +280,24 @@ class RunScope(Protocol):
         """The fate of the run."""
 
     def commit(self, cursor: str) -> None:
-        """Save *cursor* for this consumer; what the store raises is raised. Cursors come in order, one at a time."""
+        """Save *cursor* for this consumer; raises the errors of the store. Call it in cursor order, one at a time."""
 
     def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
-        """End the run with *error*, at once, also while it waits for events. The first error counts."""
+        """End the run with *error*, at once, even while it waits for events. The first error wins."""
 
 
 @runtime_checkable
 class Committing(Protocol):
-    """A consumer that is done with an event some time after ``consume`` returned, and moves the cursor itself.
+    """A consumer that finishes an event after ``consume`` returns, and moves the cursor itself.
 
-    It calls ``RunScope.commit`` with the cursor up to which everything is done. After an error, or a stop, what it has
-    not committed comes again. Its ``stop`` waits for the work under way.
+    It calls ``RunScope.commit`` with the cursor up to which everything is done. After an error or a stop, uncommitted
+    events are delivered again. Its ``stop`` waits for the work in progress.
     """
 
     def begin(self, scope: RunScope) -> None:
         """Called at the start of each run, before the consumer is reset and the cursor read.
 
-        If it raises, the run ends and the consumer is not stopped: it may be at work in another run.
+        If it raises, the run ends, but the consumer is not stopped: it may be active in another run.
         """
 
     def progress(self, cursor: str) -> None:
@@ -320,9 +320,9 @@ class Partitioned(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Where a consumer's dead letters are kept. All methods may be called from several threads.
+    """Stores the dead letters of consumers. All methods may be called from several threads.
 
-    Each raises what the database raises; the event then comes again, and nothing is lost.
+    Each method raises the errors of the database; the event is then delivered again, and nothing is lost.
     """
 
     def tries(self, consumer: str, event: Event) -> int:
@@ -332,17 +332,17 @@ class DeadLetters(Protocol):
         """
 
     def set_tries(self, consumer: str, event: Event, tries: int) -> None:
-        """Keep how often *consumer* failed on *event*, durably; 0 forgets, because it succeeded.
+        """Durably save how often *consumer* failed on *event*; 0 deletes the count after a success.
 
         Called after each failure, and for the first events of a process before each attempt.
         """
 
     def put(self, letter: DeadLetter) -> None:
-        """Keep *letter* as dead, durably when this returns. The same event again replaces what was kept of it."""
+        """Save *letter* as dead; it is durable when this returns. A letter of the same event replaces it."""
 
 
 class DeadLetterAdmin(Protocol):
-    """What operators do with dead letters, and consumers do not. A consumer's letters include those of its slices."""
+    """Operations on dead letters for operators, not for consumers. A consumer's letters include those of its slices."""
 
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterable[DeadLetter]:
         """Yield the letters of *consumer*, of all if None, by consumer and time of the event; *status* None: all."""
