@@ -189,6 +189,9 @@ class Reader:
             self._refresh_before(reach_us)  # a jump may pass what the list of generations was known for
             limit_us = self._limit_us(self._next_generation(), hole_us)
             self._jump(reach_us if limit_us is None else min(reach_us, limit_us))
+        if self._has_expired_since(window.start_us):
+            self._at_us = window.start_us
+            return Batch(iter(()), self.done)  # the next step tells it
         self._at_head = self._at_us >= reach_us
         self._source.confirm(self._at_us)
         return Batch(self._events(rows), self.done, rows=len(rows))
@@ -255,6 +258,11 @@ class Reader:
             self._enter(Generation(at.generation))
         following = source.hole(self._at_us)
         return None if following is None or following.start_us <= self._at_us else following.start_us
+
+    def _has_expired_since(self, start_us: int) -> bool:
+        """Return whether promised rows from *start_us* on have expired while they were read: retries may take long."""
+        hole = self._source.hole(start_us)
+        return hole is not None and hole.start_us < self._at_us and start_us >= self._promised_us
 
     def _tell_if_ahead(self, watermark_us: int) -> None:
         """Warn, once, if a clock that stepped back, or is behind, keeps the stream waiting."""

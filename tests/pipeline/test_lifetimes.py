@@ -11,6 +11,8 @@ import pytest
 
 import rscylla
 from cursorstore import MemoryCursorStore
+from rscylla.cdc.plan import Window
+from rscylla.cdc.reader import Reader
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 
@@ -150,6 +152,21 @@ def test_R23_an_open_stream_judges_by_the_ttl_of_the_rows(shop: Shop) -> None:
         pass
     assert got.change.after == {"n": 1}
     client.close()
+
+
+def test_R23_rows_that_expire_while_they_are_asked_for_are_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page may be asked for again and again, or the process be paused."""
+    shop.save("point")
+    shop.write(1)
+    shop.clock.advance(31)
+    true = Reader._read
+
+    def read(self: Reader, window: Window) -> object:
+        shop.clock.advance(700)
+        return true(self, window)
+
+    monkeypatch.setattr(Reader, "_read", read)
+    shop.expired()
 
 
 def test_R23_while_cdc_was_off_nothing_could_expire(shop: Shop) -> None:
