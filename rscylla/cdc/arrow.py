@@ -20,7 +20,8 @@ promises more of a log. The layouts are those that Spark takes from Python: no d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,8 @@ Column = Sequence[bytes | None]
 
 Build = Callable[[Column], Any]
 """Makes an Arrow array of the cells of a column."""
+
+Beyond = Literal["null", "raise", "bound"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _DURATION = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("nanoseconds", pa.int64())])
@@ -91,18 +94,21 @@ def arrow_type(type_: Type, *, list_cells: bool = False) -> Any:
     return named.get(kind, pa.binary())
 
 
-def builder_for(type_: Type, *, list_cells: bool = False, loose: bool = False) -> Build:
+def builder_for(type_: Type, *, list_cells: bool = False, loose: bool = False, beyond: Beyond = "null") -> Build:
     """Return the function that makes an array of ``arrow_type(type_)`` of cells.
 
     Args:
         list_cells: see ``arrow_type``.
         loose: of a UDT that is not frozen, one whose fields are all null is null.
+        beyond: what becomes of a timestamp that Arrow cannot hold: null, an error, or the last or first moment that it
+            can hold, which is no whole millisecond and so no other timestamp.
 
     Raises (the function):
         ValueError: a cell has no value of the type.
+        OverflowError: a timestamp is beyond what Arrow can hold, and *beyond* is "raise".
     """
     target = arrow_type(type_, list_cells=list_cells)
-    build = _builder(type_, target, list_cells=list_cells, loose=loose)
+    build = _builder(type_, target, list_cells=list_cells, loose=loose, beyond=beyond)
 
     def nulls_aside(cells: Column) -> Any:
         # Most columns of most changes are null altogether. An empty cell is nothing, too, for what any() asks.
@@ -113,21 +119,22 @@ def builder_for(type_: Type, *, list_cells: bool = False, loose: bool = False) -
     return nulls_aside
 
 
-def _builder(type_: Type, target: Any, *, list_cells: bool, loose: bool) -> Build:
+def _builder(type_: Type, target: Any, *, list_cells: bool, loose: bool, beyond: Beyond) -> Build:
     kind = type_.kind
+    part = partial(builder_for, beyond=beyond)
     if kind in _FIXED:
         wire = np.dtype(_FIXED[kind][0])
         return lambda cells: _numbers(cells, wire, target)
     if kind == "map" and list_cells:
-        return _list_builder(builder_for(type_.args[1]), lambda raw: collection_cells(raw)[1::2])
+        return _list_builder(part(type_.args[1]), lambda raw: collection_cells(raw)[1::2])
     if kind in ("list", "set"):
-        return _list_builder(builder_for(type_.args[0]), collection_cells)
+        return _list_builder(part(type_.args[0]), collection_cells)
     if kind == "vector":
-        return _list_builder(builder_for(type_.args[0]), _vector_split(type_.args[0].kind))
+        return _list_builder(part(type_.args[0]), _vector_split(type_.args[0].kind))
     if kind == "map":
-        return _map_builder(builder_for(type_.args[0]), builder_for(type_.args[1]))
+        return _map_builder(part(type_.args[0]), part(type_.args[1]))
     if kind in ("tuple", "udt"):
-        return _struct_builder(tuple(builder_for(t) for t in type_.args), target, loose=loose)
+        return _struct_builder(tuple(part(t) for t in type_.args), target, loose=loose)
     if kind in ("uuid", "timeuuid"):
         return _uuids
     if kind in ("ascii", "text", "varchar"):
@@ -135,7 +142,9 @@ def _builder(type_: Type, target: Any, *, list_cells: bool, loose: bool) -> Buil
     if kind in _AS_TEXT:
         read = decoder_for(type_)
         return lambda cells: pa.array([_text(read(c)) if c else None for c in cells], pa.string())
-    special = {"boolean": _booleans, "timestamp": _timestamps, "date": _dates, "duration": _durations(type_)}
+    if kind == "timestamp":
+        return partial(_timestamps, how=beyond)
+    special = {"boolean": _booleans, "date": _dates, "duration": _durations(type_)}
     return special.get(kind, lambda cells: pa.array(cells, pa.binary()))
 
 
@@ -173,13 +182,18 @@ def _booleans(cells: Column) -> Any:
     return pa.array(values != 0, pa.bool_(), mask=mask)
 
 
-def _timestamps(cells: Column) -> Any:
+def _timestamps(cells: Column, how: Beyond) -> Any:
     values, mask = _fixed(cells, np.dtype(">i8"))
     ms = values.astype("i8")
     beyond = (ms > _MOST_MS) | (ms < -_MOST_MS)
-    if beyond.any():
-        ms, mask = np.where(beyond, 0, ms), beyond if mask is None else mask | beyond
-    return pa.array(ms * 1000, pa.int64(), mask=mask).view(TIMESTAMP)
+    if not beyond.any():
+        return pa.array(ms * 1000, pa.int64(), mask=mask).view(TIMESTAMP)
+    if how == "raise":
+        raise OverflowError("a timestamp is beyond what Arrow can hold")
+    us = np.where(beyond, np.where(ms > 0, 2**63 - 1, -(2**63)), np.where(beyond, 0, ms) * 1000)
+    if how == "null":
+        mask = beyond if mask is None else mask | beyond
+    return pa.array(us, pa.int64(), mask=mask).view(TIMESTAMP)
 
 
 def _dates(cells: Column) -> Any:

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from ..errors import ConfigError
+from ..errors import ConfigError, SourceError
 from ..event import Operation
 from .arrow import TIMESTAMP, Build, arrow_type, builder_for, times_of
 from .changes import operation_of
@@ -148,8 +148,11 @@ class ChangeShape:
         }
         self._value_builders = {
             c.name: builder_for(types[c.index], list_cells=c.kind == "list", loose=c.kind == "udt")
-            for c in (*layout.keys, *layout.values)
+            for c in layout.values
         }
+        # A null would make rows of one key of them, and of the end of a deleted range that of the partition.
+        self._key_builders = {c.name: builder_for(types[c.index], beyond="raise") for c in layout.keys}
+        self._bound_builders = {c.name: builder_for(types[c.index], beyond="bound") for c in self._clustering}
         self._added = {c.name: builder_for(types[c.index]) for c in self._lists}
         self._removed = {c.name: builder_for(types[c.elements]) for c in self._loose if c.kind != "udt"}
         self._ttl = builder_for(types[layout.ttl])
@@ -253,7 +256,14 @@ class ChangeShape:
             cells = [r[i] for r in rows.delta]
         else:
             cells = [None if op in _RANGES else r[i] for r, op in zip(rows.delta, rows.operations, strict=True)]
-        return _built(column.name, self._value_builders[column.name], cells)
+        try:
+            return _built(column.name, self._key_builders[column.name], cells)
+        except OverflowError as e:
+            raise SourceError(
+                f"a change of {self._layout.table.full_name} has a timestamp in its key column {column.name!r} that is "
+                "beyond what Arrow and Spark can hold (292,000 years); read the table with rscylla.NewStream, or with "
+                "mode events"
+            ) from e
 
     def _values(self, rows: Sequence[Cells | None], *, whole: bool) -> Any:
         """Return all columns but those of the key, as a struct.
@@ -309,7 +319,7 @@ class ChangeShape:
     def _bounds(self, rows: Sequence[Cells | None]) -> Any:
         at = self._layout.operation
         children = [
-            self._value_builders[c.name]([None if r is None else r[c.index] for r in rows]) for c in self._clustering
+            self._bound_builders[c.name]([None if r is None else r[c.index] for r in rows]) for c in self._clustering
         ]
         children.append(pa.array([None if r is None else r[at] in _INCLUSIVE for r in rows], pa.bool_()))
         mask = pa.array([r is None for r in rows], pa.bool_())

@@ -190,3 +190,21 @@ def test_times_of_timeuuids(times: list[int]) -> None:
 def test_an_unknown_type_stays_bytes() -> None:
     odd = Type("org.example.Odd", "odd", lambda raw: raw)
     assert builder_for(odd)([b"\x01", None, b""]).to_pylist() == [b"\x01", None, b""]
+
+
+BEYOND = (MOST_MS + 1, 2**63 - 1, -MOST_MS - 1, -(2**63))
+
+
+@pytest.mark.parametrize("ms", BEYOND)
+def test_a_timestamp_beyond_those_of_arrow_is_what_was_asked_for(ms: int) -> None:
+    cells = [ms.to_bytes(8, "big", signed=True), None, bytes(8)]
+    end = 2**63 - 1 if ms > 0 else -(2**63)
+    type_ = type_of("timestamp")
+    assert builder_for(type_)(cells).cast(pa.int64()).to_pylist() == [None, None, 0]
+    assert builder_for(type_, beyond="bound")(cells).cast(pa.int64()).to_pylist() == [end, None, 0]
+    assert end % 1000, "no timestamp of Arrow's is that"
+    with pytest.raises(OverflowError):
+        builder_for(type_, beyond="raise")(cells)
+    inner = Type("list", "list<timestamp>", bytes, (type_,))
+    with pytest.raises(OverflowError):
+        builder_for(inner, beyond="raise")([b"\0\0\0\1\0\0\0\x08" + cells[0]])
