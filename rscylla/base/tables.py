@@ -7,8 +7,9 @@ import attrs
 from ..cdc.driver import LogSession
 from ..cdc.pages import Type
 from ..cdc.query import quote_name
+from ..cdc.topology import dropped_us
 
-__all__ = ["Column", "Table", "read_columns"]
+__all__ = ["Column", "Table", "dropped_columns", "read_columns"]
 
 
 @attrs.frozen
@@ -72,3 +73,20 @@ def read_columns(session: LogSession, keyspace: str, table: str) -> Table | None
     types = {column.name: column.type for column in statement.columns}
     columns = (Column(name, kind, at, text, order == "desc", types[name]) for name, kind, at, text, order in found)
     return Table(keyspace, table, tuple(columns))
+
+
+def dropped_columns(session: LogSession, keyspace: str, table: str) -> dict[str, int]:
+    """Return the columns that a table once lost, which it may have again, and when they were dropped last. Blocks.
+
+    What was written to them with timestamps up to that, in microseconds, is gone.
+
+    Raises:
+        ConnectionFailed, QueryTimeout, QueryFailed: the cluster did not tell.
+    """
+    found = session.rows(
+        "SELECT column_name, toUnixTimestamp(dropped_time) FROM system_schema.dropped_columns "
+        "WHERE keyspace_name = %s AND table_name = %s",
+        (keyspace, table),
+        doing=f"looking up columns of {quote_name(keyspace)}.{quote_name(table)}",
+    )
+    return {name: dropped_us(told) for name, told in found}

@@ -32,14 +32,15 @@ _NATIVE |= {"float", "inet", "int", "smallint", "text", "time", "timestamp", "ti
 _NATIVE |= {"varchar", "varint"}
 
 
-def metadata_of(column: BaseColumn) -> dict[str, Any]:
-    """Return the metadata of the field for *column*."""
+def metadata_of(column: BaseColumn, dropped_us: int | None = None) -> dict[str, Any]:
+    """Return the metadata of the field for *column*; *dropped_us*: when one of its name was dropped last."""
     return {
         CQL: {
             "type": column.type_text,
             "kind": column.kind,
             "position": column.position,
             "descending": column.descending,
+            **({} if dropped_us is None else {"dropped_us": dropped_us}),
         }
     }
 
@@ -48,6 +49,7 @@ def metadata_of(column: BaseColumn) -> dict[str, Any]:
 class ColumnShape:
     """A column of the base table: its CQL type and the type that it has in Spark.
 
+    ``dropped_us``: when a column of this name was dropped last, as a write time; what was written until then is gone.
     ``form`` is "value" for what is written as a whole, else "set", "map", "list" or "udt" for one that is not frozen.
     """
 
@@ -56,6 +58,7 @@ class ColumnShape:
     cql: str
     type: DataType = attrs.field(eq=False)
     descending: bool = False
+    dropped_us: int | None = attrs.field(default=None, eq=False)
 
     @property
     def form(self) -> Form:
@@ -160,4 +163,5 @@ def _shape_of(field: StructField) -> ColumnShape:
             f"the column {field.name!r} does not say what it is in CQL; some steps drop that from a schema (metadata "
             f"{CQL!r}): pass the DataFrame as the data source gave it, or only filtered"
         )
-    return ColumnShape(field.name, told["kind"], told["type"], field.dataType, bool(told.get("descending", False)))
+    descending, dropped_us = bool(told.get("descending", False)), told.get("dropped_us")
+    return ColumnShape(field.name, told["kind"], told["type"], field.dataType, descending, dropped_us)

@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructField, StructType
 
+from ..base.tables import dropped_columns
 from ..errors import ConfigError
 from .offsets import Offset
 from .options import SAFE_LAG_S, Options, nearest, of_table
@@ -68,7 +69,8 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
                     f"{nearest(name, shape.schema.names)}"
                 )
         struct = from_arrow_schema(pa.schema([shape.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
-        struct = _with_metadata(struct, {c.name: metadata_of(c) for c in source.table.columns})
+        dropped = dropped_columns(source.session, source.table.keyspace, source.table.name)
+        struct = _with_metadata(struct, {c.name: metadata_of(c, dropped.get(c.name)) for c in source.table.columns})
         return struct if of_catalog is None else _with_options(struct, of_catalog)
 
     def reader(self, schema: StructType) -> DataSourceReader:

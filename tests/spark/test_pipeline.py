@@ -298,7 +298,7 @@ def test_what_is_merged_into_a_table_keeps_it_the_base_table(spark: SparkSession
                 assert len({tuple(r[n] for n in shape.key_names) for r in source}) == len(source), "MERGE wants it so"
                 for row in source:
                     key = tuple(row[n] for n in shape.key_names)
-                    if row["cdc_keep"]:
+                    if row["cdc$keep"]:
                         rows[key] = [row[n] for n in schema.names]
                     else:
                         dropped += rows.pop(key, None) is not None

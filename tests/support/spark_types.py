@@ -45,6 +45,9 @@ KEYS = PLAIN | {
 
 VALUES = KEYS | {"duration": ("1mo2d3ns", "-5h"), "vector<text, 2>": ("['a', 'bc']", "['', 'd']")}
 
+MAPPED = frozenset(t for t in KEYS if not t.startswith("frozen<map"))
+"""Types that Spark has as keys of maps that it puts together."""
+
 ORDERED = tuple(t for t in PLAIN if t not in ("decimal", "inet", "varint"))
 """Types that Spark compares as CQL does."""
 
@@ -70,7 +73,8 @@ def create(session: Any, keyspace: str, *, cdc: bool = True) -> None:
     )
     live = ", ".join(
         f"a{i} list<{t}>, b{i} map<text, {t}>"
-        + (f", d{i} set<{t}>, e{i} map<{t}, int>, g{i} set<{t}> static" if t in KEYS else "")
+        + (f", d{i} set<{t}>, g{i} set<{t}> static" if t in KEYS else "")
+        + (f", e{i} map<{t}, int>" if t in MAPPED else "")
         for i, t in enumerate(VALUES)
     )
     udts = "u whole, f frozen<whole>, s whole static, l list<frozen<whole>>"
@@ -192,22 +196,29 @@ def _of_frozen() -> Iterator[str]:
 def _of_live() -> Iterator[str]:
     kinds = list(VALUES.items())
 
-    def pairs(form: str, *, keys: bool) -> str:
-        chosen = ((i, t) for i, (n, t) in enumerate(kinds) if n in KEYS or not keys)
-        return ", ".join(form.format(i=i, a=t[0], b=t[1]) for i, t in chosen) + " "
+    def pairs(*forms: str) -> str:
+        """Return the assignments for each type; those of sets and of keys of maps only for types that can be that."""
+        fitting = {"d": frozenset(KEYS), "g": frozenset(KEYS), "e": MAPPED}
+        made = [
+            form.format(i=i, a=t[0], b=t[1])
+            for i, (name, t) in enumerate(kinds)
+            for form in forms
+            if name in fitting.get(form[0], VALUES)
+        ]
+        return ", ".join(made) + " "
 
     row, other = "WHERE pk = 1 AND ck = 1", "WHERE pk = 1 AND ck = 2"
     for where in (row, other):
-        yield "UPDATE l! ? SET " + pairs("a{i} = [{a}, {b}], b{i} = {{'x': {a}}}", keys=False) + where
-        yield "UPDATE l! ? SET " + pairs("d{i} = {{{a}}}, e{i} = {{{a}: 1}}", keys=True) + where
-    yield "UPDATE l! ? SET " + pairs("g{i} = g{i} + {{{a}, {b}}}", keys=True) + "WHERE pk = 1"
-    yield "UPDATE l! ? !TTL SET " + pairs("a{i} = a{i} + [{b}]", keys=False) + row
-    yield "UPDATE l! ? SET " + pairs("b{i} = b{i} + {{'x': {b}, 'z': {a}}}", keys=False) + row
-    yield "UPDATE l! ? SET " + pairs("d{i} = d{i} + {{{b}}}, e{i} = e{i} + {{{b}: 2, {a}: 3}}", keys=True) + row
-    yield "UPDATE l! ? SET " + pairs("d{i} = d{i} - {{{a}}}, e{i} = e{i} - {{{b}}}", keys=True) + row
-    yield "UPDATE l! ? SET " + pairs("g{i} = g{i} - {{{b}}}", keys=True) + "WHERE pk = 1"
-    yield "UPDATE l! ? SET " + pairs("b{i} = {{'w': {a}}}", keys=False) + other
-    yield "UPDATE l! ? SET " + pairs("a{i} = null", keys=False) + other
+        yield "UPDATE l! ? SET " + pairs("a{i} = [{a}, {b}]", "b{i} = {{'x': {a}}}") + where
+        yield "UPDATE l! ? SET " + pairs("d{i} = {{{a}}}", "e{i} = {{{a}: 1}}") + where
+    yield "UPDATE l! ? SET " + pairs("g{i} = g{i} + {{{a}, {b}}}") + "WHERE pk = 1"
+    yield "UPDATE l! ? !TTL SET " + pairs("a{i} = a{i} + [{b}]") + row
+    yield "UPDATE l! ? SET " + pairs("b{i} = b{i} + {{'x': {b}, 'z': {a}}}") + row
+    yield "UPDATE l! ? SET " + pairs("d{i} = d{i} + {{{b}}}", "e{i} = e{i} + {{{b}: 2, {a}: 3}}") + row
+    yield "UPDATE l! ? SET " + pairs("d{i} = d{i} - {{{a}}}", "e{i} = e{i} - {{{b}}}") + row
+    yield "UPDATE l! ? SET " + pairs("g{i} = g{i} - {{{b}}}") + "WHERE pk = 1"
+    yield "UPDATE l! ? SET " + pairs("b{i} = {{'w': {a}}}") + other
+    yield "UPDATE l! ? SET " + pairs("a{i} = null") + other
 
 
 def _of_fields() -> Iterator[str]:

@@ -4,14 +4,14 @@ A frame of cells has one row a row of the table, and one for each partition's st
 which also says what was deleted of the partition. Merging is idempotent and knows no order, so frames of cells may
 be united and merged at any time. Columns, besides the key:
 
-    cdc_row_deleted         write time of the newest delete of the row
-    cdc_marker              struct: the row was inserted, so it exists without a value
-    cdc_partition_deleted   write time of the newest delete of the partition
-    cdc_ranges              array of struct: deleted ranges of rows
-    cdc_cell_NAME           struct: the cell of a column that is written as a whole
-    cdc_gone_NAME           write time of the newest delete of a whole collection or UDT
-    cdc_elements_NAME       array of struct: the cells of a set, map or list
-    cdc_field_N_NAME        struct: the cell of the field number N of a UDT
+    cdc$row_deleted         write time of the newest delete of the row
+    cdc$marker              struct: the row was inserted, so it exists without a value
+    cdc$partition_deleted   write time of the newest delete of the partition
+    cdc$ranges              array of struct: deleted ranges of rows
+    cdc$cell_NAME           struct: the cell of a column that is written as a whole
+    cdc$gone_NAME           write time of the newest delete of a whole collection or UDT
+    cdc$elements_NAME       array of struct: the cells of a set, map or list
+    cdc$field_N_NAME        struct: the cell of the field number N of a UDT
 
 Write times are in microseconds, ``expires`` in seconds since the epoch. Source of the rules: Scylla ``mutation/``
 (compare_atomic_cell_for_merge, row_marker, collection_mutation).
@@ -19,8 +19,9 @@ Write times are in microseconds, ``expires`` in seconds since the epoch. Source 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -35,18 +36,33 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.window import WindowSpec
 
+from ...errors import ConfigError
 from ..shape import ColumnShape, Shape
-from .order import byte_order, comparable, timeuuid_order
+from .order import byte_order, identity, timeuuid_order
 
 __all__ = [
+    "cell_names",
     "cells_of",
     "cells_schema",
     "element_types",
+    "grouped",
+    "identities",
+    "left_out_of",
     "merge_cells",
     "merged_columns",
+    "named",
+    "quoted",
+    "saying_left_out",
     "udt_fields",
     "with_all_columns",
+    "without",
 ]
+
+
+def quoted(name: str) -> str:
+    """Return *name* in backticks, as Spark wants names with dots and the like."""
+    return "`" + name.replace("`", "``") + "`"
+
 
 _DELETES_ROW = ("row_delete", "service_row_delete")
 _DELETES_PARTITION = ("partition_delete", "service_partition_delete")
@@ -66,31 +82,52 @@ def element_types(column: ColumnShape) -> tuple[DataType, DataType]:
 def udt_fields(column: ColumnShape) -> list[tuple[str, DataType, str]]:
     """Return name, type, and the frame's column of each field of a UDT."""
     assert isinstance(column.type, StructType)
-    return [(f.name, f.dataType, f"cdc_field_{n}_{column.name}") for n, f in enumerate(column.type.fields)]
+    return [(f.name, f.dataType, f"cdc$field_{n}_{column.name}") for n, f in enumerate(column.type.fields)]
 
 
 def cells_schema(shape: Shape) -> StructType:
-    """Return the columns of a frame of cells, with their types."""
+    """Return the columns of a frame of cells, with their types.
+
+    Raises:
+        ConfigError: a column of the table has a name that is used here, or is a map that Spark cannot put together.
+    """
+    for column in (*shape.keys, *shape.values):
+        if column.name.lower().startswith("cdc$"):
+            raise ConfigError(f"the column {column.name!r} cannot be merged: names with cdc$ are those of the log")
+        if column.form == "map" and _has_map(element_types(column)[0]):
+            raise ConfigError(
+                f"the map {column.name!r} cannot be merged: its keys contain maps, which no map of Spark may have; "
+                "make it frozen"
+            )
     bound = StructType([StructField(c.name, c.type) for c in shape.clustering])
     bound = bound.add("inclusive", BooleanType())
     times = StructType().add("t", LongType()).add("expires", LongType()).add("ttl", LongType())
     ranged = StructType().add("t", LongType()).add("start", bound).add("end", bound)
     schema = StructType([StructField(c.name, c.type) for c in shape.keys])
-    schema = schema.add("cdc_row_deleted", LongType()).add("cdc_marker", times)
-    schema = schema.add("cdc_partition_deleted", LongType()).add("cdc_ranges", ArrayType(ranged))
+    schema = schema.add("cdc$row_deleted", LongType()).add("cdc$marker", times)
+    schema = schema.add("cdc$partition_deleted", LongType()).add("cdc$ranges", ArrayType(ranged))
     for column in shape.values:
         if column.form == "value":
-            schema = schema.add(f"cdc_cell_{column.name}", _cell_type(column.type))
+            schema = schema.add(f"cdc$cell_{column.name}", _cell_type(column.type))
             continue
-        schema = schema.add(f"cdc_gone_{column.name}", LongType())
+        schema = schema.add(f"cdc$gone_{column.name}", LongType())
         if column.form == "udt":
             for _, type_, alias in udt_fields(column):
                 schema = schema.add(alias, _cell_type(type_))
         else:
             key_type, value_type = element_types(column)
             element = StructType([StructField("key", key_type), *_cell_type(value_type).fields])
-            schema = schema.add(f"cdc_elements_{column.name}", ArrayType(element))
+            schema = schema.add(f"cdc$elements_{column.name}", ArrayType(element))
     return schema
+
+
+def _has_map(type_: DataType) -> bool:
+    """Whether values of the type are maps or contain some."""
+    if isinstance(type_, ArrayType):
+        return _has_map(type_.elementType)
+    if isinstance(type_, StructType):
+        return any(_has_map(f.dataType) for f in type_.fields)
+    return isinstance(type_, MapType)
 
 
 def _cell_type(value: DataType) -> StructType:
@@ -99,10 +136,54 @@ def _cell_type(value: DataType) -> StructType:
 
 
 def with_all_columns(cells: DataFrame, shape: Shape) -> DataFrame:
-    """Return *cells* with the columns that they should have: what is missing is null, what is more is left out."""
+    """Return *cells* with the columns that they should have: what is missing is null, what is more is left out.
+
+    What was written to a column before it was dropped, and added again, is left out, too.
+    """
     fields = cells_schema(shape).fields
     missing = {f.name: F.lit(None).cast(f.dataType) for f in fields if f.name not in cells.columns}
-    return cells.withColumns(missing).select(*(F.col(_quoted(f.name)) for f in fields))
+    whole = cells.withColumns(missing).select(*(F.col(quoted(f.name)) for f in fields))
+    return whole.withColumns({name: kept for c in shape.values for name, kept in _since_dropped(c)})
+
+
+def _since_dropped(column: ColumnShape) -> Iterator[tuple[str, Column]]:
+    dropped_us = column.dropped_us
+    if dropped_us is None:
+        return
+    gone, elements = f"cdc$gone_{column.name}", f"cdc$elements_{column.name}"
+    if column.form in ("set", "map", "list"):
+        yield elements, F.filter(quoted(elements), lambda e: e["t"] > dropped_us)
+    else:
+        for name in cell_names(column):
+            if name != gone:
+                yield name, F.when(F.col(quoted(name))["t"] > dropped_us, F.col(quoted(name)))
+
+
+def without(shape: Shape, names: Collection[str]) -> Shape:
+    """Return *shape* without the columns *names*."""
+    return attrs.evolve(shape, values=tuple(c for c in shape.values if c.name not in names)) if names else shape
+
+
+_LEFT_OUT = "left_out"
+
+
+def saying_left_out(cells: DataFrame, names: Collection[str]) -> DataFrame:
+    """Return *cells* with the columns that they were made without in their schema, for ``left_out_of``."""
+    return cells.withMetadata("cdc$marker", {_LEFT_OUT: sorted(names)})
+
+
+def left_out_of(cells: DataFrame) -> frozenset[str]:
+    """Return the columns of the table that *cells* were made without. Changes cannot complete them."""
+    return frozenset(cells.schema["cdc$marker"].metadata.get(_LEFT_OUT, ()))
+
+
+def cell_names(column: ColumnShape) -> list[str]:
+    """Return the columns that hold the cells of *column* in a frame of cells."""
+    if column.form == "value":
+        return [f"cdc$cell_{column.name}"]
+    if column.form == "udt":
+        return [f"cdc$gone_{column.name}", *(alias for _, _, alias in udt_fields(column))]
+    return [f"cdc$gone_{column.name}", f"cdc$elements_{column.name}"]
 
 
 # ---------------------------------------------------------------- changes to cells
@@ -110,6 +191,7 @@ def with_all_columns(cells: DataFrame, shape: Shape) -> DataFrame:
 
 def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
     """Return the cells of *changes*, one row a change, not merged yet; *also* names columns to keep."""
+    cells_schema(shape)  # checks the names
     operation = F.col("cdc_operation")
     known = changes.where(operation.isin(*_WRITES, *_DELETES_ROW, *_DELETES_PARTITION, *_RANGES))
     time = F.unix_micros("cdc_timestamp")
@@ -119,12 +201,12 @@ def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
     deletes_partition = operation.isin(*_DELETES_PARTITION)
     if not shape.clustering:  # a partition is a row
         deletes_row, deletes_partition = deletes_row | deletes_partition, F.lit(False)
-    columns = [*(F.col(_quoted(c.name)) for c in shape.keys), *(F.col(name) for name in also)]
+    columns = [*(F.col(quoted(c.name)) for c in shape.keys), *(F.col(name) for name in also)]
     columns += [
-        F.when(deletes_row, time).alias("cdc_row_deleted"),
-        F.when(operation == "insert", _struct(t=time, expires=expires, ttl=ttl)).alias("cdc_marker"),
-        F.when(deletes_partition, time).alias("cdc_partition_deleted"),
-        _ranges(operation, time, shape, changes).alias("cdc_ranges"),
+        F.when(deletes_row, time).alias("cdc$row_deleted"),
+        F.when(operation == "insert", _struct(t=time, expires=expires, ttl=ttl)).alias("cdc$marker"),
+        F.when(deletes_partition, time).alias("cdc$partition_deleted"),
+        _ranges(operation, time, shape, changes).alias("cdc$ranges"),
     ]
     for column in shape.values:
         columns += _column_cells(column, changes, time, expires, ttl)
@@ -134,7 +216,7 @@ def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
 def _ranges(operation: Column, time: Column, shape: Shape, changes: DataFrame) -> Column:
     """Return the deleted range as an array of one; an end whose row is gone is null, and the range deletes nothing."""
     if "cdc_range" not in changes.columns:
-        return F.lit(None).cast(cells_schema(shape)["cdc_ranges"].dataType)
+        return F.lit(None).cast(cells_schema(shape)["cdc$ranges"].dataType)
     whole = operation.isin(*_RANGES) & F.col("cdc_range.start").isNotNull() & F.col("cdc_range.end").isNotNull()
     return F.when(whole, F.array(_struct(t=time, start=F.col("cdc_range.start"), end=F.col("cdc_range.end"))))
 
@@ -142,14 +224,14 @@ def _ranges(operation: Column, time: Column, shape: Shape, changes: DataFrame) -
 def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires: Column, ttl: Column) -> list[Column]:
     name = column.name
     value = F.col("cdc_values").getField(name)
-    marked = F.array_contains("cdc_deleted", name)
+    marked = F.coalesce(F.array_contains("cdc_deleted", name), F.lit(False))
     touched = F.array_contains("cdc_touched", name)
     if column.form == "value":
-        dead = value.isNull()
+        dead = marked  # what Spark cannot show is null, and was not deleted
         cell = _struct(t=time, dead=dead, expires=F.when(~dead, expires), ttl=F.when(~dead, ttl), value=value)
-        return [F.when(touched, cell).alias(f"cdc_cell_{name}")]
+        return [F.when(touched, cell).alias(f"cdc$cell_{name}")]
     # The log shows a collection's tombstone one microsecond later than it is.
-    gone = F.when(marked, time - 1).alias(f"cdc_gone_{name}")
+    gone = F.when(marked, time - 1).alias(f"cdc$gone_{name}")
     removed = F.col("cdc_removed").getField(name)
     if column.form == "udt":
         return [gone, *_field_cells(column, value, removed, time, expires, ttl)]
@@ -169,7 +251,7 @@ def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires
         entries = F.map_entries(F.col("cdc_added").getField(name) if column.form == "list" else value)
         added = F.transform(entries, lambda e: live(e["key"], e["value"]))
     cells = F.array_compact(F.array(added, F.transform(removed, removal)))
-    return [gone, F.when(touched, F.flatten(cells)).alias(f"cdc_elements_{name}")]
+    return [gone, F.when(touched, F.flatten(cells)).alias(f"cdc$elements_{name}")]
 
 
 def _field_cells(
@@ -189,17 +271,31 @@ def _struct(**parts: Column) -> Column:
     return F.struct(*(part.alias(name) for name, part in parts.items()))
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 # ---------------------------------------------------------------- merging
+
+
+def named(name: str) -> Column:
+    """Return the column of that name, whatever is in it."""
+    return F.col(quoted(name))
+
+
+def identities(columns: Iterable[ColumnShape], of: Callable[[str], Column] = named) -> list[Column]:
+    """Return what tells the keys of *columns* apart, to group, partition or join by; *of* gives a column by name."""
+    return [identity(of(c.name), c.type) for c in columns]
+
+
+def grouped(frame: DataFrame, columns: Sequence[ColumnShape], *aggregates: Column) -> DataFrame:
+    """Return one row a key of *columns*, these, and *aggregates*."""
+    names = [f"cdc$key_{n}" for n in range(len(columns))]
+    by = [each.alias(name) for each, name in zip(identities(columns), names, strict=True)]
+    # Not the keys grouped by: Spark makes 0.0 of -0.0 there.
+    keys = [F.first(quoted(c.name)).alias(c.name) for c in columns]
+    return frame.groupBy(*by).agg(*keys, *aggregates).drop(*names)
 
 
 def merge_cells(cells: DataFrame, shape: Shape) -> DataFrame:
     """Return *cells* with one row a key, merged."""
-    keys = [F.col(_quoted(c.name)) for c in shape.keys]
-    return cells.groupBy(*keys).agg(*merged_columns(shape, cells))
+    return grouped(cells, shape.keys, *merged_columns(shape, cells))
 
 
 def merged_columns(shape: Shape, cells: DataFrame, window: WindowSpec | None = None) -> list[Column]:
@@ -209,35 +305,35 @@ def merged_columns(shape: Shape, cells: DataFrame, window: WindowSpec | None = N
         return aggregate if window is None else aggregate.over(window)
 
     def newest(name: str) -> Column:
-        return over(F.max(_quoted(name))).alias(name)
+        return over(F.max(quoted(name))).alias(name)
 
-    columns = [newest("cdc_row_deleted"), newest("cdc_partition_deleted")]
-    marker = F.col("cdc_marker")
+    columns = [newest("cdc$row_deleted"), newest("cdc$partition_deleted")]
+    marker = F.col("cdc$marker")
     order = F.when(marker.isNotNull(), F.struct(marker["t"], marker["expires"], -marker["ttl"]))
-    columns.append(over(F.max_by(marker, order)).alias("cdc_marker"))
-    columns.append(F.array_distinct(F.flatten(over(F.collect_list("cdc_ranges")))).alias("cdc_ranges"))
+    columns.append(over(F.max_by(marker, order)).alias("cdc$marker"))
+    columns.append(F.flatten(over(F.collect_list("cdc$ranges"))).alias("cdc$ranges"))
     for column in shape.values:
         if column.form == "value":
-            columns.append(_winner(f"cdc_cell_{column.name}", column.cql, column.type, over))
+            columns.append(_winner(f"cdc$cell_{column.name}", column.type, over))
             continue
-        columns.append(newest(f"cdc_gone_{column.name}"))
+        columns.append(newest(f"cdc$gone_{column.name}"))
         if column.form == "udt":
-            columns += [_winner(alias, "", type_, over) for _, type_, alias in udt_fields(column)]
+            columns += [_winner(alias, type_, over) for _, type_, alias in udt_fields(column)]
         else:
-            name = f"cdc_elements_{column.name}"
-            columns.append(_winners(F.flatten(over(F.collect_list(_quoted(name)))), column).alias(name))
+            name = f"cdc$elements_{column.name}"
+            columns.append(_winners(F.flatten(over(F.collect_list(quoted(name)))), column).alias(name))
     return columns
 
 
-def _winner(name: str, cql: str, type_: DataType, over: Callable[[Column], Column]) -> Column:
-    cell = F.col(_quoted(name))
-    return over(F.max_by(cell, F.when(cell.isNotNull(), _rank(cell, cql, type_)))).alias(name)
+def _winner(name: str, type_: DataType, over: Callable[[Column], Column]) -> Column:
+    cell = F.col(quoted(name))
+    return over(F.max_by(cell, F.when(cell.isNotNull(), _rank(cell, type_)))).alias(name)
 
 
-def _rank(cell: Column, cql: str, type_: DataType) -> Column:
+def _rank(cell: Column, type_: DataType) -> Column:
     """Return what the winner of two cells has more of: newer; then dead, expiring, later, shorter TTL, greater."""
     return F.struct(
-        cell["t"], cell["dead"], cell["expires"], -cell["ttl"], byte_order(cell["value"], cql, type_).alias("tie")
+        cell["t"], cell["dead"], cell["expires"], -cell["ttl"], byte_order(cell["value"], type_).alias("tie")
     )
 
 
@@ -246,12 +342,8 @@ def _winners(cells: Column, column: ColumnShape) -> Column:
     key_type, value_type = element_types(column)
 
     def ranked(cell: Column, at: Column) -> Column:
-        key = cell["key"]
-        if column.form == "list":
-            key = timeuuid_order(key)
-        elif not comparable(key_type):
-            key = F.to_json(F.struct(key.alias("k")))
-        rank = _rank(cell, _inner_cql(column), value_type)
+        key = timeuuid_order(cell["key"]) if column.form == "list" else identity(cell["key"], key_type)
+        rank = _rank(cell, value_type)
         return F.struct(key.alias("key"), rank.alias("rank"), at.alias("at"))
 
     def last_of_each(order: Column) -> Column:
@@ -263,9 +355,3 @@ def _winners(cells: Column, column: ColumnShape) -> Column:
     # What is bound by a lambda is worked out once; written out, it would be worked out again for each element.
     picked = F.transform(F.array(F.array_sort(F.transform(cells, ranked))), last_of_each)[0]
     return F.transform(F.array(cells), lambda all_: F.transform(picked, lambda x: F.get(all_, x["at"])))[0]
-
-
-def _inner_cql(column: ColumnShape) -> str:
-    """Return the CQL type of a map's or list's values, as far as it is a plain one."""
-    inner = column.cql.partition("<")[2].removesuffix(">")
-    return inner.partition(",")[2].strip() if column.form == "map" and inner.count(",") == 1 else inner

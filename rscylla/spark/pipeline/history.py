@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..shape import Shape
-from .cells import cells_of, merged_columns
-from .latest import NEVER, is_static, quoted, range_deleted, row_values, second_of
+from .cells import cells_of, grouped, identities, merged_columns, named, quoted
+from .latest import NEVER, is_static, range_deleted, row_values, second_of
 
 __all__ = ["history"]
 
@@ -36,59 +36,55 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     shape = Shape.of(changes)
     moments = _moments(changes, shape, second)
     keys = [F.col(quoted(c.name)) for c in shape.keys]
-    running = Window.partitionBy(*keys).orderBy("cdc_at").rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    states = moments.select(*keys, "cdc_at", *merged_columns(shape, moments, running))
-    states = states.dropDuplicates([*shape.key_names, "cdc_at"])
-    covered = [F.coalesce(name, F.lit(NEVER)) for name in ("cdc_row_deleted", "cdc_partition_deleted")]
+    in_time = Window.partitionBy(*identities(shape.keys)).orderBy("cdc$at")
+    running = in_time.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    states = moments.select(*keys, "cdc$at", *merged_columns(shape, moments, running))
+    # What happened at one time has one state, which is that of each of its rows.
+    states = states.withColumn("cdc$until", F.lead("cdc$at").over(in_time))
+    states = states.where(~F.col("cdc$at").eqNullSafe(F.col("cdc$until"))).drop("cdc$until")
+    covered = [F.coalesce(name, F.lit(NEVER)) for name in ("cdc$row_deleted", "cdc$partition_deleted")]
     if shape.clustering:
-        covered.append(range_deleted(F.col("cdc_ranges"), shape))
+        covered.append(range_deleted(F.col("cdc$ranges"), shape))
     states = states.withColumns(
-        {"cdc_covered": F.greatest(*covered, F.lit(NEVER)), "cdc_partition_deleted": covered[1]}
+        {"cdc$covered": F.greatest(*covered, F.lit(NEVER)), "cdc$partition_deleted": covered[1]}
     )
-    versions = row_values(states, shape, F.floor(F.col("cdc_at") / 1_000_000))
+    versions = row_values(states, shape, F.floor(F.col("cdc$at") / 1_000_000))
     values = [F.col(quoted(c.name)) for c in shape.values]
-    # As JSON, because Spark does not compare maps.
-    said = F.when(F.col("cdc_live"), F.to_json(F.struct(F.lit(0).alias("cdc_live"), *values)))
-    in_time = Window.partitionBy(*keys).orderBy("cdc_at")
-    versions = versions.withColumn("cdc_said", said)
-    versions = versions.withColumn("cdc_before", F.lag("cdc_said").over(in_time))
-    versions = versions.where(~F.col("cdc_said").eqNullSafe(F.col("cdc_before")))
-    until = F.lead("cdc_at").over(in_time)
-    versions = versions.withColumn("cdc_until", until).where("cdc_live")
+    said = F.when(F.col("cdc$live"), F.struct(F.lit(0).alias("cdc$live"), *identities(shape.values)))
+    versions = versions.withColumn("cdc$said", said)
+    versions = versions.withColumn("cdc$before", F.lag("cdc$said").over(in_time))
+    versions = versions.where(~F.col("cdc$said").eqNullSafe(F.col("cdc$before")))
+    until = F.lead("cdc$at").over(in_time)
+    versions = versions.withColumn("cdc$until", until).where(F.col("cdc$live"))
     return versions.select(
         *keys,
         *values,
-        F.timestamp_micros("cdc_at").alias("valid_from"),
-        F.timestamp_micros("cdc_until").alias("valid_to"),
-        F.col("cdc_until").isNull().alias("is_current"),
+        F.timestamp_micros("cdc$at").alias("valid_from"),
+        F.timestamp_micros("cdc$until").alias("valid_to"),
+        F.col("cdc$until").isNull().alias("is_current"),
     )
 
 
 def _moments(changes: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Return the cells of all that concerns each row, with ``cdc_at``: the write time, or when something expired."""
+    """Return the cells of all that concerns each row, with ``cdc$at``: the write time, or when something expired."""
     told = cells_of(changes, shape, "cdc_timestamp", "cdc_ttl")
-    told = told.withColumn("cdc_at", F.unix_micros("cdc_timestamp"))
-    expiry = F.when(F.col("cdc_ttl") > 0, F.floor(F.col("cdc_at") / 1_000_000) + F.col("cdc_ttl"))
-    told = told.withColumn("cdc_expires", expiry).drop("cdc_timestamp", "cdc_ttl")
+    told = told.withColumn("cdc$at", F.unix_micros("cdc_timestamp"))
+    expiry = F.when(F.col("cdc_ttl") > 0, F.floor(F.col("cdc$at") / 1_000_000) + F.col("cdc_ttl"))
+    told = told.withColumn("cdc$expires", expiry).drop("cdc_timestamp", "cdc_ttl")
     if shape.clustering:
         told = _for_each_row(told, shape)
-    expired = told.where(F.col("cdc_expires") <= second).select(
-        *(F.col(quoted(c.name)) for c in shape.keys), (F.col("cdc_expires") * 1_000_000).alias("cdc_at")
+    expired = told.where(F.col("cdc$expires") <= second).select(
+        *(F.col(quoted(c.name)) for c in shape.keys), (F.col("cdc$expires") * 1_000_000).alias("cdc$at")
     )
-    return told.drop("cdc_expires").unionByName(expired.distinct(), allowMissingColumns=True)
+    return told.drop("cdc$expires").unionByName(expired, allowMissingColumns=True)
 
 
 def _for_each_row(told: DataFrame, shape: Shape) -> DataFrame:
     """Return *told* with what was done to a partition repeated for each row that it ever had."""
     of_rows = told.where(~is_static(shape))
     of_partitions = told.where(is_static(shape)).drop(*(c.name for c in shape.clustering))
-    rows = of_rows.select(
-        *(F.col(quoted(c.name)).alias(f"cdc_key_{c.name}") for c in shape.partition),
-        *(F.col(quoted(c.name)) for c in shape.clustering),
-    ).distinct()
-    same = reduce(
-        lambda a, b: a & b,
-        (F.col(quoted(c.name)).eqNullSafe(F.col(quoted(f"cdc_key_{c.name}"))) for c in shape.partition),
-    )
+    rows = grouped(of_rows, shape.keys).withColumnsRenamed({c.name: f"cdc$key_{c.name}" for c in shape.partition})
+    sides = (identities(shape.partition, of) for of in (named, lambda name: named(f"cdc$key_{name}")))
+    same = reduce(lambda a, b: a & b, (a.eqNullSafe(b) for a, b in zip(*sides, strict=True)))
     repeated = of_partitions.join(rows, same).select(*(F.col(quoted(n)) for n in told.columns))
     return of_rows.unionByName(repeated)

@@ -7,13 +7,25 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, FloatType
 from pyspark.sql.window import WindowSpec
 
 from ... import _timeuuid as tu
 from ...clock import SystemClock
 from ...errors import ConfigError
 from ..shape import ColumnShape, Shape
-from .cells import cells_of, merge_cells, udt_fields, with_all_columns
+from .cells import (
+    cell_names,
+    cells_of,
+    element_types,
+    identities,
+    left_out_of,
+    merge_cells,
+    quoted,
+    udt_fields,
+    with_all_columns,
+    without,
+)
 from .order import clustering_order
 
 __all__ = ["latest", "live_rows", "row_values", "with_liveness", "with_partition"]
@@ -35,13 +47,16 @@ def latest(changes: DataFrame, *, at: datetime | None = None, base: DataFrame | 
         changes: a DataFrame of the source with mode ``changes``, or a part of its rows.
         at: the time (aware) by which cells with a TTL have expired; now, unless given. The log does not tell the time
             of the server at which a cell expires: it is taken for the write time plus the TTL.
-        base: cells that *changes* are added to: of ``snapshot``, or of a table kept by ``apply_changes``.
+        base: cells that *changes* are added to: of ``snapshot``, or of a table kept by ``apply_changes``. Columns that
+            it was made without are left out of the rows.
 
     Raises:
         ConfigError: *changes* is no such DataFrame, or *at* has no time zone.
     """
     second = second_of(at)
     shape = Shape.of(changes)
+    if base is not None:
+        shape = without(shape, left_out_of(base))
     cells = cells_of(changes, shape)
     if base is not None:
         cells = cells.unionByName(with_all_columns(base, shape))
@@ -60,19 +75,19 @@ def second_of(at: datetime | None) -> Column:
 def live_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
     """Return the rows of merged *cells* that exist at *second*."""
     rows = with_liveness(cells, shape, second)
-    return rows.where("cdc_live").select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
+    return rows.where(F.col("cdc$live")).select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
 
 
 def with_liveness(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Add the values of merged *cells* as of *second*, and ``cdc_live``: whether the row is one that a SELECT shows."""
+    """Add the values of merged *cells* as of *second*, and ``cdc$live``: whether the row is one that a SELECT shows."""
     rows = row_values(with_partition(cells, shape), shape, second)
-    exists = F.col("cdc_live")
+    exists = F.col("cdc$live")
     if shape.clustering and shape.statics:
         # A partition that has static values but no row is one row without clustering key.
-        rows = rows.withColumn("cdc_any_live", F.max("cdc_live").over(_of_partition(shape)))
+        rows = rows.withColumn("cdc$any_live", F.max("cdc$live").over(_of_partition(shape)))
         has_statics = reduce(lambda a, b: a | b, (F.col(quoted(c.name)).isNotNull() for c in shape.statics))
-        exists = exists | (is_static(shape) & has_statics & ~F.col("cdc_any_live"))
-    return rows.withColumn("cdc_live", exists)
+        exists = exists | (is_static(shape) & has_statics & ~F.col("cdc$any_live"))
+    return rows.withColumn("cdc$live", exists)
 
 
 def is_static(shape: Shape) -> Column:
@@ -81,25 +96,25 @@ def is_static(shape: Shape) -> Column:
 
 
 def _of_partition(shape: Shape) -> WindowSpec:
-    return Window.partitionBy(*(F.col(quoted(c.name)) for c in shape.partition))
+    return Window.partitionBy(*identities(shape.partition))
 
 
 def with_partition(cells: DataFrame, shape: Shape) -> DataFrame:
     """Return the cells of rows, next to what their partition says: static cells, and what was deleted of it.
 
-    ``cdc_covered`` is the write time up to which deletes hide the row's own cells.
+    ``cdc$covered`` is the write time up to which deletes hide the row's own cells.
     """
-    row_deleted = F.coalesce("cdc_row_deleted", F.lit(NEVER))
+    row_deleted = F.coalesce("cdc$row_deleted", F.lit(NEVER))
     if not shape.clustering:
-        return cells.withColumn("cdc_covered", row_deleted)
+        return cells.withColumn("cdc$covered", row_deleted)
     static, partition = is_static(shape), _of_partition(shape)
-    shared = ["cdc_partition_deleted", "cdc_ranges", *(n for c in shape.statics for n in cell_names(c))]
+    shared = ["cdc$partition_deleted", "cdc$ranges", *(n for c in shape.statics for n in cell_names(c))]
     told = {n: F.first(F.when(static, F.col(quoted(n))), ignorenulls=True).over(partition) for n in shared}
-    told["cdc_partition_deleted"] = F.coalesce(told["cdc_partition_deleted"], F.lit(NEVER))
+    told["cdc$partition_deleted"] = F.coalesce(told["cdc$partition_deleted"], F.lit(NEVER))
     joined = cells.withColumns(told)
-    deleted = F.col("cdc_partition_deleted")
-    covered = F.greatest(row_deleted, deleted, range_deleted(F.col("cdc_ranges"), shape))
-    return joined.withColumn("cdc_covered", F.when(static, deleted).otherwise(covered))
+    deleted = F.col("cdc$partition_deleted")
+    covered = F.greatest(row_deleted, deleted, range_deleted(F.col("cdc$ranges"), shape))
+    return joined.withColumn("cdc$covered", F.when(static, deleted).otherwise(covered))
 
 
 def range_deleted(ranges: Column, shape: Shape) -> Column:
@@ -139,56 +154,58 @@ def _beyond(bound: Column, shape: Shape, *, after: bool) -> Column:
 
 
 def row_values(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Add the value of each column as of *second*, under its own name, and ``cdc_live``: whether the row exists."""
-    covered = F.col("cdc_covered")
+    """Add the value of each column as of *second*, under its own name, and ``cdc$live``: whether the row exists."""
+    covered = F.col("cdc$covered")
     statics = shape.statics if shape.clustering else ()
-    values = {
-        c.name: _value(c, F.col("cdc_partition_deleted") if c in statics else covered, second) for c in shape.values
+    found = {
+        c.name: _value(c, F.col("cdc$partition_deleted") if c in statics else covered, second) for c in shape.values
     }
-    marker = F.col("cdc_marker")
-    alive = F.coalesce((marker["t"] > covered) & _unexpired(marker, second), F.lit(False))
-    has_values = (F.col(quoted(c.name)).isNotNull() for c in shape.values if c not in statics)
-    return cells.withColumns(values).withColumn("cdc_live", reduce(lambda a, b: a | b, has_values, alive))
+    marker = F.col("cdc$marker")
+    inserted = F.coalesce((marker["t"] > covered) & _unexpired(marker, second), F.lit(False))
+    lives = (found[c.name][1] for c in shape.values if c not in statics)
+    live = reduce(lambda a, b: a | b, lives, inserted)
+    return cells.withColumns({**{name: value for name, (value, _) in found.items()}, "cdc$live": live})
 
 
-def _value(column: ColumnShape, covered: Column, second: Column) -> Column:
+def _value(column: ColumnShape, covered: Column, second: Column) -> tuple[Column, Column]:
+    """Return the value of a column, and whether there is one; Spark may not be able to show it."""
     name = column.name
 
     def counts(cell: Column, floor: Column) -> Column:
         return F.coalesce((cell["t"] > floor) & ~cell["dead"] & _unexpired(cell, second), F.lit(False))
 
     if column.form == "value":
-        cell = F.col(quoted(f"cdc_cell_{name}"))
-        return F.when(counts(cell, covered), cell["value"])
-    floor = F.greatest(covered, F.coalesce(quoted(f"cdc_gone_{name}"), F.lit(NEVER)))
+        cell = F.col(quoted(f"cdc$cell_{name}"))
+        return F.when(counts(cell, covered), cell["value"]), counts(cell, covered)
+    floor = F.greatest(covered, F.coalesce(quoted(f"cdc$gone_{name}"), F.lit(NEVER)))
     if column.form == "udt":
-        fields = [
-            F.when(counts(F.col(quoted(alias)), floor), F.col(quoted(alias))["value"]).alias(field)
-            for field, _, alias in udt_fields(column)
-        ]
-        return F.when(reduce(lambda a, b: a | b, (f.isNotNull() for f in fields)), F.struct(*fields))
-    elements = F.filter(quoted(f"cdc_elements_{name}"), lambda e: counts(e, floor))
+        cells = [(field, F.col(quoted(alias))) for field, _, alias in udt_fields(column)]
+        some = reduce(lambda a, b: a | b, (counts(cell, floor) for _, cell in cells))
+        fields = [F.when(counts(cell, floor), cell["value"]).alias(field) for field, cell in cells]
+        return F.when(some, F.struct(*fields)), some
+    elements = F.filter(quoted(f"cdc$elements_{name}"), lambda e: counts(e, floor))
+    some = F.coalesce(F.size(elements) > 0, F.lit(False))
     whole = {
-        "map": lambda: F.map_from_entries(F.transform(elements, lambda e: F.struct(e["key"], e["value"]))),
+        "map": lambda: F.map_from_entries(
+            F.transform(_one_zero(elements, column), lambda e: F.struct(e["key"], e["value"]))
+        ),
         "set": lambda: F.transform(elements, lambda e: e["key"]),
         "list": lambda: F.transform(elements, lambda e: e["value"]),
     }[column.form]()
-    return F.when(F.size(elements) > 0, whole)
+    return F.when(some, whole), some
+
+
+def _one_zero(elements: Column, column: ColumnShape) -> Column:
+    """Return the entries of a map without -0.0, which Spark's maps cannot hold beside 0.0."""
+    key, _ = element_types(column)
+    if not isinstance(key, FloatType | DoubleType):
+        return elements
+
+    def kept(all_: Column) -> Column:
+        return F.filter(all_, lambda x, i: F.coalesce(F.get(all_, i + 1)["key"] != x["key"], F.lit(True)))
+
+    return F.transform(F.array(elements), kept)[0]
 
 
 def _unexpired(cell: Column, second: Column) -> Column:
     return F.coalesce(cell["expires"] > second, F.lit(True))
-
-
-def cell_names(column: ColumnShape) -> list[str]:
-    """Return the columns that hold the cells of *column* in a frame of cells."""
-    if column.form == "value":
-        return [f"cdc_cell_{column.name}"]
-    if column.form == "udt":
-        return [f"cdc_gone_{column.name}", *(alias for _, _, alias in udt_fields(column))]
-    return [f"cdc_gone_{column.name}", f"cdc_elements_{column.name}"]
-
-
-def quoted(name: str) -> str:
-    """Return *name* in backticks, as Spark wants names with dots and the like."""
-    return "`" + name.replace("`", "``") + "`"

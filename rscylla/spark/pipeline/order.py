@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StructType,
+    TimestampType,
+)
 
 from ..shape import ColumnShape
 
-__all__ = ["byte_order", "clustering_order", "comparable", "timeuuid_order"]
+__all__ = ["byte_order", "clustering_order", "identity", "timeuuid_order"]
 
-_SIGNED = frozenset(("tinyint", "smallint", "int", "bigint", "time", "timestamp", "float", "double"))
-_ORDERED = _SIGNED | {"ascii", "text", "varchar", "blob", "boolean", "date", "uuid", "timeuuid"}
+_ORDERED = frozenset(("tinyint", "smallint", "int", "bigint", "time", "timestamp", "float", "double"))
+_ORDERED |= {"ascii", "text", "varchar", "blob", "boolean", "date", "uuid", "timeuuid"}
 
 
 def timeuuid_order(text: Column) -> Column:
@@ -29,17 +38,49 @@ def timeuuid_order(text: Column) -> Column:
     return F.concat(time, *flipped)
 
 
-def byte_order(value: Column, cql: str, type_: DataType) -> Column:
+def identity(value: Column, type_: DataType) -> Column:
+    """Return what is equal, for Spark, where two values are the same for the database.
+
+    Spark takes 0.0 and -0.0 for one, and neither compares nor groups by maps.
+    """
+    if isinstance(type_, FloatType | DoubleType):
+        return F.struct(value.alias("number"), value.cast("string").alias("text"))
+    if not _differs(type_):
+        return value
+    if isinstance(type_, ArrayType):
+        return F.transform(value, lambda e: identity(e, type_.elementType))
+    if isinstance(type_, MapType):
+        key, item = type_.keyType, type_.valueType
+        return F.transform(
+            F.map_entries(value),
+            lambda e: F.struct(identity(e["key"], key).alias("key"), identity(e["value"], item).alias("value")),
+        )
+    assert isinstance(type_, StructType)
+    fields = [identity(value.getField(f.name), f.dataType).alias(f.name) for f in type_.fields]
+    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def _differs(type_: DataType) -> bool:
+    """Whether the identity of values of the type is another thing than themselves."""
+    if isinstance(type_, ArrayType):
+        return _differs(type_.elementType)
+    if isinstance(type_, StructType):
+        return any(_differs(f.dataType) for f in type_.fields)
+    return isinstance(type_, FloatType | DoubleType | MapType)
+
+
+def byte_order(value: Column, type_: DataType) -> Column:
     """Return what decides between two live cells of one write time, where the greater bytes win.
 
     Exact for the types that are fixed in size or text; for others (decimal, varint, inet, duration, frozen
     collections, tuples) it is some order that is always the same.
     """
-    if cql in _SIGNED:
-        return F.struct(value < 0, F.abs(value) if cql in ("float", "double") else value)
-    if cql in _ORDERED:
-        return value
-    return value if comparable(type_) else F.to_json(F.struct(value.alias("v")))
+    if isinstance(type_, FloatType | DoubleType):
+        return F.struct(value.cast("string").startswith("-").alias("negative"), F.abs(value).alias("rest"))
+    if isinstance(type_, IntegralType | TimestampType):
+        number = F.unix_micros(value) if isinstance(type_, TimestampType) else value
+        return F.struct((number < 0).alias("negative"), number.alias("rest"))
+    return identity(value, type_)
 
 
 def clustering_order(value: Column, column: ColumnShape) -> Column | None:
@@ -49,15 +90,4 @@ def clustering_order(value: Column, column: ColumnShape) -> Column | None:
     if column.cql == "uuid":  # by version, those of version 1 by time, others by bytes
         version = F.substring(value, 15, 1)
         return F.concat(version, F.when(version == "1", timeuuid_order(value)).otherwise(value))
-    return value if column.cql in _ORDERED else None
-
-
-def comparable(type_: DataType) -> bool:
-    """Whether Spark can order and group by values of the type."""
-    if isinstance(type_, MapType):
-        return False
-    if isinstance(type_, ArrayType):
-        return comparable(type_.elementType)
-    if isinstance(type_, StructType):
-        return all(comparable(f.dataType) for f in type_.fields)
-    return True
+    return identity(value, column.type) if column.cql in _ORDERED else None

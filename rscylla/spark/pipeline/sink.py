@@ -21,7 +21,7 @@ from ...errors import ConfigError, TableNotFound
 from ..options import Connection, Options
 from ..session import session_for
 from ..shape import Shape
-from .latest import quoted
+from .cells import quoted
 from .replay import Replaying, in_numbers
 
 __all__ = ["scylla_sink", "write_changes"]

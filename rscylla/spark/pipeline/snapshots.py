@@ -27,8 +27,7 @@ from ..options import Connection, Options
 from ..session import session_for
 from ..shape import ColumnShape, Shape
 from ..windowing import read_options
-from .cells import element_types, udt_fields
-from .latest import quoted
+from .cells import element_types, grouped, quoted, saying_left_out, udt_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,12 +44,14 @@ class Snapshot:
     """A base table as it was read some time after ``cursor``.
 
     ``rows``: the columns of the table. ``cells`` has the write times, too, as far as they can be read: the base for
-    ``latest``, or the start of a table for ``apply_changes``. Both are read anew by each action.
+    ``latest``, or the start of a table for ``apply_changes``. Both are read anew by each action. ``left_out`` are the
+    columns of the table that were not asked for, which stay out of what is made of the cells.
     """
 
     cursor: str
     rows: DataFrame
     shape: Shape
+    left_out: frozenset[str]
     _raw: DataFrame
 
     @property
@@ -67,7 +68,7 @@ class Snapshot:
                 f"changes cannot complete the snapshot of the list {lists[0]!r}: they name elements by ids that only "
                 "changes show; read the log from the start, make the list frozen, or leave it out with columns="
             )
-        return _cells(self._raw, self.shape)
+        return saying_left_out(_cells(self._raw, self.shape), self.left_out)
 
 
 def snapshot(
@@ -113,7 +114,9 @@ def snapshot(
     reader = _Reader(options.connection, scan.cql, source.table.full_name, scan.schema, count, options.page_size)
     raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
     shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
-    return Snapshot(cursor, raw.select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values))), shape, raw)
+    rows = raw.select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
+    left_out = frozenset(c.name for c in source.table.columns) - types.keys()
+    return Snapshot(cursor, rows, shape, left_out, raw)
 
 
 def _cores(spark: SparkSession) -> int:
@@ -140,8 +143,8 @@ def _chosen(table: TableInfo, columns: list[str] | None) -> list[BaseColumn]:
 class _Scan:
     """How the rows of a range of tokens are read, and what they are in Arrow.
 
-    The columns wanted come first, then ``cdc_written_NAME`` and ``cdc_ttl_NAME`` of those that are one cell, and
-    ``cdc_read``, the second at which the row was read.
+    The columns wanted come first, then ``cdc$written_NAME`` and ``cdc$ttl_NAME`` of those that are one cell, and
+    ``cdc$read``, the second at which the row was read.
     """
 
     cql: str
@@ -160,8 +163,8 @@ class _Scan:
         cql = f"SELECT {', '.join(parts)} FROM {table.full_name} WHERE token({key}) >= ? AND token({key}) <= ?"
         fields = [(c.name, arrow_type(types[c.name])) for c in columns]
         for name in timed:
-            fields += [(f"cdc_written_{name}", pa.int64()), (f"cdc_ttl_{name}", pa.int32())]
-        return cls(cql, pa.schema([*fields, ("cdc_read", pa.int64())]))
+            fields += [(f"cdc$written_{name}", pa.int64()), (f"cdc$ttl_{name}", pa.int32())]
+        return cls(cql, pa.schema([*fields, ("cdc$read", pa.int64())]))
 
 
 def _is_cell(column: BaseColumn, kind: str) -> bool:
@@ -219,9 +222,10 @@ def _cells(raw: DataFrame, shape: Shape) -> DataFrame:
     if not shape.statics:
         return rows
     none = [F.lit(None).cast(c.type).alias(c.name) for c in shape.clustering]
-    parts = raw.dropDuplicates([c.name for c in shape.partition]).select(
-        *_keys(shape.partition), *none, *_all_cells(shape.statics)
-    )
+    columns = raw.columns
+    parts = grouped(raw, shape.partition, F.first(F.struct(*(F.col(quoted(n)) for n in columns))).alias("cdc$row"))
+    parts = parts.select(*(F.col("cdc$row").getField(n).alias(n) for n in columns))
+    parts = parts.select(*_keys(shape.partition), *none, *_all_cells(shape.statics))
     return rows.unionByName(parts, allowMissingColumns=True)
 
 
@@ -232,16 +236,16 @@ def _keys(columns: tuple[ColumnShape, ...]) -> list[Column]:
 def _marker(columns: tuple[ColumnShape, ...]) -> Column:
     """Return the marker: for ever, unless all that the row has are cells that expire."""
     timed = [c for c in columns if c.form == "value"]
-    lasting = [F.col(quoted(c.name)).isNotNull() & F.col(quoted(f"cdc_ttl_{c.name}")).isNull() for c in timed]
+    lasting = [F.col(quoted(c.name)).isNotNull() & F.col(quoted(f"cdc$ttl_{c.name}")).isNull() for c in timed]
     lasting += [F.col(quoted(c.name)).isNotNull() for c in columns if c.form != "value"]
     ends = F.array_max(F.array(F.lit(None).cast("bigint"), *(_expires(c.name) for c in timed)))
     last = F.when(~reduce(lambda a, b: a | b, lasting, F.lit(False)), ends)
     none = F.lit(None).cast("bigint")
-    return F.struct(F.lit(_OLDEST).alias("t"), last.alias("expires"), none.alias("ttl")).alias("cdc_marker")
+    return F.struct(F.lit(_OLDEST).alias("t"), last.alias("expires"), none.alias("ttl")).alias("cdc$marker")
 
 
 def _expires(name: str) -> Column:
-    return F.col("cdc_read") + F.col(quoted(f"cdc_ttl_{name}"))
+    return F.col("cdc$read") + F.col(quoted(f"cdc$ttl_{name}"))
 
 
 def _all_cells(columns: tuple[ColumnShape, ...]) -> list[Column]:
@@ -252,9 +256,9 @@ def _column_cells(column: ColumnShape) -> list[Column]:
     name = column.name
     value = F.col(quoted(name))
     if column.form == "value":
-        ttl = F.col(quoted(f"cdc_ttl_{name}")).cast("bigint")
-        cell = _cell(F.col(quoted(f"cdc_written_{name}")), value, _expires(name), ttl)
-        return [F.when(value.isNotNull(), cell).alias(f"cdc_cell_{name}")]
+        ttl = F.col(quoted(f"cdc$ttl_{name}")).cast("bigint")
+        cell = _cell(F.col(quoted(f"cdc$written_{name}")), value, _expires(name), ttl)
+        return [F.when(value.isNotNull(), cell).alias(f"cdc$cell_{name}")]
     none = F.lit(None).cast("bigint")
     if column.form == "udt":
         return [
@@ -272,7 +276,7 @@ def _column_cells(column: ColumnShape) -> list[Column]:
         found = F.transform(value, lambda e: element(e, F.lit(None).cast(value_type)))
     else:
         found = F.transform(F.map_entries(value), lambda e: element(e["key"], e["value"]))
-    return [found.alias(f"cdc_elements_{name}")]
+    return [found.alias(f"cdc$elements_{name}")]
 
 
 def _cell(time: Column, value: Column, expires: Column, ttl: Column, *, key: Column | None = None) -> Column:

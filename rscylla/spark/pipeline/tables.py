@@ -14,7 +14,7 @@ done their work, and what they hid is dropped.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,19 @@ from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..shape import ColumnShape, Shape
 from ..windowing import Window
-from .cells import cells_of, cells_schema, merge_cells, udt_fields, with_all_columns
+from .cells import (
+    cell_names,
+    cells_of,
+    cells_schema,
+    merge_cells,
+    quoted,
+    saying_left_out,
+    udt_fields,
+    with_all_columns,
+    without,
+)
 from .files import Directory
-from .latest import NEVER, cell_names, is_static, live_rows, quoted, second_of, with_partition
+from .latest import NEVER, is_static, live_rows, second_of, with_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +52,7 @@ __all__ = ["ParquetTable", "apply_changes", "changes_after", "check_same", "purg
 
 MANIFEST = "_rscylla.json"
 
-VERSION = 1
+VERSION = 2
 
 
 def apply_changes(changes: DataFrame, target: str | MergeTable, *, window: Window, keep: int = 2) -> bool:
@@ -93,12 +103,14 @@ class ParquetTable:
         if self._manifest() is not None:
             raise ConfigError(f"{self.path} holds a table already; take another directory, or remove this one")
         cells = with_all_columns(snapshot.cells, snapshot.shape)
-        self._write(merge_cells(cells, snapshot.shape), snapshot.shape, snapshot.cursor, 1)
+        self._write(merge_cells(cells, snapshot.shape), snapshot.shape, snapshot.cursor, 1, snapshot.left_out)
 
     def apply(self, changes: DataFrame, window: Window) -> bool:
         """Merge the changes of *window* into the table, and return whether there was anything that it did not have.
 
         A window that is in the table already changes nothing, so a window may be applied again after a crash.
+
+        Columns that a snapshot left out stay left out; those that the table of Scylla got since are added.
 
         Raises:
             ConfigError: windows between the table and this one are missing, or the table is another one's.
@@ -112,10 +124,11 @@ class ParquetTable:
         if left is None:
             return False
         check_same(_shape_of(manifest), shape, self.path)
-        version = int(manifest["version"])
+        version, left_out = int(manifest["version"]), manifest["left_out"]
+        shape = without(shape, left_out)
         old = self._spark.read.schema(cells_schema(shape)).parquet(self._cells_path(version))
-        cells = cells_of(left, shape).unionByName(old)
-        self._write(merge_cells(cells, shape), shape, window.end, version + 1)
+        cells = cells_of(left, shape).unionByName(with_all_columns(old, shape))
+        self._write(merge_cells(cells, shape), shape, window.end, version + 1, left_out)
         return True
 
     def rows(self, *, at: datetime | None = None) -> DataFrame:
@@ -133,7 +146,8 @@ class ParquetTable:
         """Return the cells of the table, for ``latest(..., base=...)``."""
         manifest = self._needed()
         schema = cells_schema(_shape_of(manifest))
-        return self._spark.read.schema(schema).parquet(self._cells_path(int(manifest["version"])))
+        found = self._spark.read.schema(schema).parquet(self._cells_path(int(manifest["version"])))
+        return saying_left_out(found, manifest["left_out"])
 
     @property
     def rows_path(self) -> str:
@@ -142,7 +156,7 @@ class ParquetTable:
 
     # ------------------------------------------------------------ files
 
-    def _write(self, cells: DataFrame, shape: Shape, cursor: str, version: int) -> None:
+    def _write(self, cells: DataFrame, shape: Shape, cursor: str, version: int, left_out: Collection[str] = ()) -> None:
         second = second_of(None)
         alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
         alive.write.mode("overwrite").parquet(self._cells_path(version))
@@ -155,6 +169,7 @@ class ParquetTable:
                 "version": version,
                 "cursor": cursor,
                 "shape": shape_json(shape),
+                "left_out": sorted(left_out),
             },
         )
         for name in self._directory.names():
@@ -167,7 +182,9 @@ class ParquetTable:
     def _manifest(self) -> dict[str, Any] | None:
         found = self._directory.read_json(MANIFEST)
         if found is not None and found.get("v") != VERSION:
-            raise ConfigError(f"the table in {self.path} was written by another version of rscylla; upgrade")
+            raise ConfigError(
+                f"the table in {self.path} is of another version of rscylla; make it anew, or use that one"
+            )
         return found
 
     def _needed(self) -> dict[str, Any]:
@@ -211,6 +228,7 @@ def shape_json(shape: Shape) -> list[dict[str, Any]]:
             "kind": c.kind,
             "type": c.cql,
             "descending": c.descending,
+            "dropped_us": c.dropped_us,
             "spark": json.loads(c.type.json()),
         }
         for c in (*shape.keys, *shape.values)
@@ -230,6 +248,7 @@ def shape_of(told: list[dict[str, Any]]) -> Shape:
             c["type"],
             StructType.fromJson({"type": "struct", "fields": [_field_json(c)]}).fields[0].dataType,
             c["descending"],
+            c["dropped_us"],
         )
         for c in told
     ]
@@ -260,22 +279,22 @@ def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None =
     Rows of which nothing is left are left out; or, with *flag*, stay, and this column tells if something is left.
     """
     frame = with_partition(cells, shape)
-    covered = F.col("cdc_covered")
+    covered = F.col("cdc$covered")
 
     def alive(cell: Column, floor: Column) -> Column:
         return (cell["t"] > floor) & F.coalesce(cell["expires"] > second, F.lit(True))
 
-    marker = F.col("cdc_marker")
-    kept = {"cdc_marker": F.when(alive(marker, covered), marker)}
+    marker = F.col("cdc$marker")
+    kept = {"cdc$marker": F.when(alive(marker, covered), marker)}
     no_time = F.lit(None).cast("bigint")
-    done = {"cdc_row_deleted": no_time, "cdc_partition_deleted": no_time}
-    done["cdc_ranges"] = F.lit(None).cast(cells.schema["cdc_ranges"].dataType)
+    done = {"cdc$row_deleted": no_time, "cdc$partition_deleted": no_time}
+    done["cdc$ranges"] = F.lit(None).cast(cells.schema["cdc$ranges"].dataType)
     for column in shape.values:
         static = column.kind == "static" and bool(shape.clustering)
         here = is_static(shape) if static else F.lit(True)  # each row has been told its partition's static cells
-        floor = F.col("cdc_partition_deleted") if static else covered
+        floor = F.col("cdc$partition_deleted") if static else covered
         if column.form != "value":
-            gone = f"cdc_gone_{column.name}"
+            gone = f"cdc$gone_{column.name}"
             done[gone] = no_time
             floor = F.greatest(floor, F.coalesce(quoted(gone), F.lit(NEVER)))
         if column.form in ("value", "udt"):
@@ -283,7 +302,7 @@ def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None =
                 cell = F.col(quoted(name))
                 kept[name] = F.when(here & alive(cell, floor) & ~cell["dead"], cell)
         else:
-            name = f"cdc_elements_{column.name}"
+            name = f"cdc$elements_{column.name}"
             elements = F.filter(quoted(name), _living(alive, floor))
             kept[name] = F.when(here & (F.size(elements) > 0), elements)
     # Not in one step: within a lambda, Spark takes a name for the column that the same step makes of it.

@@ -1,0 +1,413 @@
+"""Values of every CQL type, in every place, through every operation of the pipeline, held against the base tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import spark_history as h
+import spark_types
+from spark_oracle import plain, sorted_parts
+
+import rscylla
+from rscylla import spark as rs
+from rscylla.cdc.driver import LogSession
+from rscylla.replicate import verify
+from rscylla.spark.pipeline.cells import cells_of, without
+from rscylla.spark.pipeline.latest import second_of
+from rscylla.spark.pipeline.merging import has_lost, merge_source, same_key
+from rscylla.spark.pipeline.tables import shape_json, shape_of
+from rscylla.spark.shape import Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The iteration API:UserWarning"),
+]
+
+PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+CONNECTION = ("contactPoints", "consistency")
+NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+NO_LAG = rscylla.StreamLag(milliseconds=0)
+
+Options = Callable[..., dict[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def simple_plans(spark: SparkSession) -> Iterator[None]:
+    """Plans of many columns and few rows take longer to compile than to work through."""
+    for name, value in PLAIN.items():
+        spark.conf.set(name, value)
+    yield
+    for name in PLAIN:
+        spark.conf.unset(name)
+
+
+class Compared:
+    """A base table, its types, and frames of it in a form in which they can be compared."""
+
+    def __init__(self, session: Any, keyspace: str, table: str) -> None:
+        self.session = session
+        self.name = f"{keyspace}.{table}"
+        statement = LogSession(session, consistency=1).prepare(
+            f"SELECT * FROM {self.name}", page_size=10, doing="a test"
+        )
+        self.types = {c.name: c.type for c in statement.columns}
+
+    def base(self) -> list[str]:
+        found = self.session.execute(f"SELECT * FROM {self.name}")
+        names = found.column_names
+        return self._sorted(dict(zip(names, row, strict=True)) for row in found)
+
+    def _sorted(self, rows: Any) -> list[str]:
+        return sorted(repr({n: plain(row[n], t) for n, t in sorted(self.types.items())}) for row in rows)
+
+    def shown(self, frame: DataFrame) -> list[str]:
+        """Return the rows of a frame; as text, in which 0.0 and -0.0 differ."""
+        rows = frame.toArrow().to_pylist()
+        found = (repr({n: sorted_parts(row[n], t) for n, t in sorted(self.types.items())}) for row in rows)
+        return sorted(row.replace("zoneinfo.ZoneInfo(key='UTC')", "datetime.timezone.utc") for row in found)
+
+    def without(self, *names: str) -> Compared:
+        for name in names:
+            del self.types[name]
+        return self
+
+
+def window(start_us: int, end_us: int) -> rs.Window:
+    return rs.Window(0, start_us, end_us, str(rscylla.EventID(0, start_us)))
+
+
+def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    return spark.read.format("scylla-cdc").options(**options).load()
+
+
+@pytest.fixture(scope="module")
+def written(session: Any) -> Iterator[tuple[str, int, int]]:
+    """The tables of all types; the keyspace, and when the writes began and ended."""
+    keyspace = "spark_types"
+    for name in (keyspace, f"{keyspace}_copy"):
+        session.execute(f"CREATE KEYSPACE {name} WITH replication = {NETWORK}")
+        spark_types.create(session, name, cdc=name == keyspace)
+    start = rscylla.SystemClock().now_us()
+    statements = list(spark_types.writes(keyspace, start))
+    for cql in statements:
+        session.execute(cql)
+    end = start + 1_000 * (len(statements) + 1)
+    h.passed(end)
+    yield keyspace, start, end
+    for name in (keyspace, f"{keyspace}_copy"):
+        session.execute(f"DROP KEYSPACE {name}")
+
+
+@pytest.mark.parametrize("table", ["k", "c", "r", "v", "f"])
+def test_each_operation_gives_the_base_table(
+    spark: SparkSession, session: Any, options: Options, written: tuple[str, int, int], tmp_path: Path, table: str
+) -> None:
+    keyspace, _, end = written
+    changes = load(spark, options(keyspace, table)).cache()
+    compared = Compared(session, keyspace, table)
+    want = compared.base()
+    assert want
+
+    assert compared.shown(rs.latest(changes)) == want
+    shape = Shape.of(changes)
+    no_row = f"'{shape.clustering[0].name}': None" if shape.clustering else "none such"
+    with_rows = [row for row in want if no_row not in row]
+    assert compared.shown(rs.history(changes).where("is_current")) == with_rows
+
+    kept = rs.ParquetTable(spark, str(tmp_path / table))
+    times = sorted(row["cdc_timestamp"] for row in changes.select("cdc_timestamp").collect())
+    at = times[len(times) // 2]
+    at_us = changes.selectExpr(f"unix_micros(timestamp'{at.isoformat()}') AS at").first()["at"]
+    assert kept.apply(changes.where(f"unix_micros(cdc_timestamp) < {at_us}"), window(0, at_us))
+    assert kept.apply(changes.where(f"unix_micros(cdc_timestamp) >= {at_us}"), window(at_us, end))
+    assert compared.shown(kept.rows()) == want
+
+    empty = kept.cells().limit(0)
+    merged = merge_source(empty, cells_of(changes, shape), shape, second_of(None)).where("cdc_live")
+    assert compared.shown(merged) == want
+
+    source = options(keyspace, table)
+    target = {n: source[n] for n in CONNECTION} | {"keyspace": f"{keyspace}_copy", "table": table}
+    assert rs.write_changes(changes, target) == changes.count()
+    verdict = verify(session, session, keyspace, table, f"{keyspace}_copy", lag=timedelta(), ranges=2)
+    assert verdict.same, [(d.kind, d.columns) for d in verdict.differences]
+    changes.unpersist()
+
+
+# ---------------------------------------------------------------- what Spark takes for other than it is
+
+
+def filled(session: Any, keyspace: str, create: str, *statements: str) -> Compared:
+    """Make the table t, fill it, each statement a millisecond after the one before, and wait until all is past."""
+    session.execute(f"CREATE TABLE {keyspace}.t {create} cdc = {{'enabled': true}}")
+    more(session, keyspace, *statements)
+    return Compared(session, keyspace, "t")
+
+
+def more(session: Any, keyspace: str, *statements: str) -> int:
+    at = rscylla.SystemClock().now_us()
+    for cql in statements:
+        at += 1_000
+        session.execute(cql.replace(" t ", f" {keyspace}.t ").replace("?", f"USING TIMESTAMP {at}"))
+    h.passed(at)
+    return at
+
+
+def test_zero_and_minus_zero_are_two_keys(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
+) -> None:
+    compared = filled(
+        session,
+        vnodes,
+        "(pk double, ck double, s int static, v int, st set<double>, m map<float, double>, PRIMARY KEY (pk, ck)) WITH",
+        *(
+            f"INSERT INTO t (pk, ck, s, v, st, m) VALUES ({pk}, {ck}, {n}, {n}, {{-0.0, {n + 1}}}, {{1.5: {n}}}) ?"
+            for n, (pk, ck) in enumerate((pk, ck) for pk in ("0.0", "-0.0") for ck in ("0.0", "-0.0", "1.0"))
+        ),
+        "UPDATE t ? SET st = st - {0.0}, m = m + {1.0: -0.0} WHERE pk = 0.0 AND ck = -0.0",
+        "DELETE FROM t ? WHERE pk = -0.0 AND ck > -0.0 AND ck <= 0.0",
+    )
+    want = compared.base()
+    assert len(want) == 5
+    changes = load(spark, options(vnodes, "t")).cache()
+    assert compared.shown(rs.latest(changes)) == want
+    assert compared.shown(rs.history(changes).where("is_current")) == want
+    shape = Shape.of(changes)
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    snapshot = rs.snapshot(spark, stream, NO_LAG, read={"consistency": "ONE"}, ranges=1)
+    merged = merge_source(snapshot.cells, cells_of(changes, shape), shape, second_of(None)).where("cdc_live")
+    assert compared.shown(merged) == want
+    pairs = merged.alias("given").join(merged.alias("there"), same_key(shape, "given", "there"))
+    assert pairs.count() == len(want), "a row of MERGE is that of one row of the table"
+    changes.unpersist()
+
+
+def test_a_map_that_spark_cannot_hold_shows_one_of_two_zeros(
+    spark: SparkSession, session: Any, options: Options, vnodes: str
+) -> None:
+    filled(
+        session,
+        vnodes,
+        "(id int PRIMARY KEY, m map<double, int>) WITH",
+        "UPDATE t ? SET m = {-0.0: 1, 0.0: 2, 3.0: 4} WHERE id = 1",
+        "UPDATE t ? SET m = {-0.0: 5} WHERE id = 2",
+    )
+    rows = rs.latest(load(spark, options(vnodes, "t"))).orderBy("id").collect()
+    assert [row["m"] for row in rows] == [{0.0: 2, 3.0: 4}, {0.0: 5}]
+
+
+def test_columns_may_have_the_names_that_the_pipeline_uses(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
+) -> None:
+    names = (
+        "cdc_live",
+        "cdc_covered",
+        "cdc_marker",
+        "cdc_row_deleted",
+        "cdc_cell_a",
+        "cdc_at",
+        "cdc_ranges",
+        "CDC_Said",
+    )
+    columns = ", ".join(f'"{n}" int' for n in names)
+    given = ", ".join(f'"{n}"' for n in names)
+    compared = filled(
+        session,
+        vnodes,
+        f"(cdc_keep int, cdc_key_0 int, {columns}, a int, m map<int, int>, PRIMARY KEY (cdc_keep, cdc_key_0)) WITH",
+        f"INSERT INTO t (cdc_keep, cdc_key_0, {given}, a) VALUES (1, 2, {', '.join('7' * len(names))}, 5) ?",
+        "UPDATE t ? SET m = m + {1: 2}, cdc_live = null, cdc_covered = 8 WHERE cdc_keep = 1 AND cdc_key_0 = 3",
+        "DELETE FROM t ? WHERE cdc_keep = 1 AND cdc_key_0 = 2",
+        f"INSERT INTO t (cdc_keep, cdc_key_0, {given}, a) VALUES (1, 4, {', '.join('6' * len(names))}, 5) ?",
+    )
+    want = compared.base()
+    changes = load(spark, options(vnodes, "t")).cache()
+    assert compared.shown(rs.latest(changes)) == want
+    assert compared.shown(rs.history(changes).where("is_current")) == want
+    table = rs.ParquetTable(spark, str(tmp_path / "t"))
+    table.apply(changes, window(0, 2**52))
+    assert compared.shown(table.rows()) == want
+    with pytest.raises(rscylla.ConfigError, match="a MergeTable has a column 'cdc_live' of its own"):
+        rs.MergeTable(spark, "t", using="parquet").apply(changes, window(0, 2**52))
+    changes.unpersist()
+
+
+def test_a_column_with_a_name_of_the_log_is_refused(
+    spark: SparkSession, session: Any, options: Options, vnodes: str
+) -> None:
+    filled(session, vnodes, '(id int PRIMARY KEY, "cdc$marker" int) WITH')
+    with pytest.raises(rscylla.ConfigError, match=r"column 'cdc\$marker' cannot be merged"):
+        rs.latest(load(spark, options(vnodes, "t")))
+
+
+def test_a_map_with_keys_that_no_map_of_spark_may_have_is_refused(
+    spark: SparkSession, session: Any, options: Options, vnodes: str
+) -> None:
+    filled(session, vnodes, "(id int PRIMARY KEY, m map<frozen<list<frozen<map<int, int>>>>, int>) WITH")
+    with pytest.raises(rscylla.ConfigError, match="the map 'm' cannot be merged: its keys contain maps"):
+        rs.latest(load(spark, options(vnodes, "t")))
+
+
+def test_keys_that_are_maps_have_static_columns_and_a_history(
+    spark: SparkSession, session: Any, options: Options, vnodes: str
+) -> None:
+    compared = filled(
+        session,
+        vnodes,
+        "(pk frozen<map<blob, int>>, ck int, s int static, v map<blob, int>, PRIMARY KEY (pk, ck)) WITH",
+        "INSERT INTO t (pk, ck, s, v) VALUES ({0x01: 1}, 1, 5, {0xff: 1}) ?",
+        "INSERT INTO t (pk, ck, s, v) VALUES ({0x01: 2}, 1, 6, {0xff: 1, 0x01: 2}) ?",
+        "UPDATE t ? SET v = v + {0xff: 1} WHERE pk = {0x01: 1} AND ck = 1",
+        "UPDATE t ? SET v = v + {0xff: 1} WHERE pk = {0x01: 1} AND ck = 1",
+        "UPDATE t ? SET v = v + {0xff: 2} WHERE pk = {0x01: 1} AND ck = 1",
+    )
+    changes = load(spark, options(vnodes, "t")).cache()
+    assert compared.shown(rs.latest(changes)) == compared.base()
+    versions = rs.history(changes).collect()
+    assert [len(v["v"]) for v in versions if v["s"] == 6] == [2]
+    assert sorted(v["is_current"] for v in versions if v["s"] == 5) == [False, True], (
+        "what changes nothing is no version"
+    )
+    changes.unpersist()
+
+
+def test_a_delete_and_an_insert_of_one_time_leave_no_row(
+    spark: SparkSession, session: Any, options: Options, vnodes: str
+) -> None:
+    compared = filled(session, vnodes, "(pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH")
+    at = rscylla.SystemClock().now_us()
+    for n, first in enumerate(("INSERT", "DELETE")):
+        pairs = [
+            f"INSERT INTO {vnodes}.t (pk, ck, v) VALUES (1, {n}, 1) USING TIMESTAMP {at}",
+            f"DELETE FROM {vnodes}.t USING TIMESTAMP {at} WHERE pk = 1 AND ck = {n}",
+        ]
+        for cql in sorted(pairs, key=lambda c: not c.startswith(first)):
+            session.execute(cql)
+    session.execute(f"INSERT INTO {vnodes}.t (pk, ck) VALUES (1, 2) USING TIMESTAMP {at}")
+    session.execute(f"DELETE FROM {vnodes}.t USING TIMESTAMP {at} WHERE pk = 1 AND ck >= 2")
+    session.execute(f"INSERT INTO {vnodes}.t (pk, ck) VALUES (1, 1) USING TIMESTAMP {at + 1}")
+    h.passed(at + 1)
+    assert len(compared.base()) == 1
+    assert compared.shown(rs.latest(load(spark, options(vnodes, "t")))) == compared.base()
+
+
+def test_timestamps_beyond_those_of_spark(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
+) -> None:
+    least, most = -(2**63), 2**63 - 1
+    filled(
+        session,
+        vnodes,
+        "(pk int, ck timestamp, v timestamp, PRIMARY KEY (pk, ck)) WITH",
+        *(f"INSERT INTO t (pk, ck, v) VALUES ({pk}, {ck}, 1) ?" for pk in range(4) for ck in (-5, 0, 5)),
+        f"DELETE FROM t ? WHERE pk = 0 AND ck > {most // 2}",
+        f"DELETE FROM t ? WHERE pk = 1 AND ck >= 0 AND ck <= {most}",
+        f"DELETE FROM t ? WHERE pk = 2 AND ck >= {least} AND ck < 0",
+        f"UPDATE t ? SET v = {most} WHERE pk = 3 AND ck = 0",
+        f"UPDATE t ? SET v = {most} WHERE pk = 4 AND ck = 0",
+    )
+    changes = load(spark, options(vnodes, "t"))
+    found = sorted(
+        (row["pk"], row["us"], row["v"] is None)
+        for row in rs.latest(changes).selectExpr("pk", "unix_micros(ck) AS us", "v").collect()
+    )
+    rows = {(0, -5), (0, 0), (0, 5), (1, -5), (2, 0), (2, 5), (3, -5), (3, 0), (3, 5), (4, 0)}
+    assert found == sorted((pk, ms * 1000, (pk, ms) in ((3, 0), (4, 0))) for pk, ms in rows)
+    assert session.execute(f"SELECT count(*) FROM {vnodes}.t").one()[0] == len(rows)
+
+    copy = f"CREATE TABLE {vnodes}.copy (pk int, ck timestamp, v timestamp, PRIMARY KEY (pk, ck))"
+    session.execute(copy)
+    source = options(vnodes, "t")
+    target = {n: source[n] for n in CONNECTION} | {"keyspace": vnodes, "table": "copy"}
+    rs.write_changes(changes.where("pk < 3"), target)
+    for pk in range(3):
+        count = f"SELECT count(*) FROM {vnodes}.{{}} WHERE pk = {pk}"
+        assert session.execute(count.format("copy")).one() == session.execute(count.format("t")).one()
+    with pytest.raises(Exception, match="beyond what Spark can hold"):
+        rs.write_changes(changes.where("pk = 4"), target)
+
+    more(session, vnodes, f"INSERT INTO t (pk, ck) VALUES (9, {most}) ?")
+    with pytest.raises(
+        Exception, match="timestamp in its key column 'ck' that is beyond what Arrow and Spark can hold"
+    ):
+        rs.latest(load(spark, options(vnodes, "t"))).collect()
+
+
+# ---------------------------------------------------------------- columns that come and go
+
+
+def test_what_a_snapshot_left_out_stays_left_out(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
+) -> None:
+    filled(
+        session,
+        vnodes,
+        "(id int PRIMARY KEY, v int, w int, l list<int>) WITH",
+        "INSERT INTO t (id, v, w, l) VALUES (1, 1, 1, [1, 2]) ?",
+    )
+    stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
+    snapshot = rs.snapshot(spark, stream, NO_LAG, read={"consistency": "ONE"}, ranges=1, columns=["v"])
+    assert snapshot.left_out == {"w", "l"}
+    table = rs.ParquetTable(spark, str(tmp_path / "t"))
+    table.start_from(snapshot)
+    at_us = rscylla.EventID.parse(snapshot.cursor).exact_us
+    end_us = more(session, vnodes, "UPDATE t ? SET v = 2, w = 2, l = l + [3] WHERE id = 1")
+    changes = load(spark, options(vnodes, "t"))
+    assert [row.asDict() for row in rs.latest(changes, base=snapshot.cells).collect()] == [{"id": 1, "v": 2}]
+
+    session.execute(f"ALTER TABLE {vnodes}.t ADD x int")
+    last_us = more(session, vnodes, "UPDATE t ? SET x = 7, w = 3 WHERE id = 1")
+    generation = rscylla.EventID.parse(snapshot.cursor).generation
+    for start_us, stop_us in ((at_us, end_us + 1), (end_us + 1, last_us + 1)):
+        start = str(rscylla.EventID(generation, start_us))
+        frame = load(spark, options(vnodes, "t"))
+        where = f"unix_micros(cdc_timestamp) >= {start_us} AND unix_micros(cdc_timestamp) < {stop_us}"
+        assert table.apply(frame.where(where), rs.Window(generation, start_us, stop_us, start))
+    assert [row.asDict() for row in table.rows().collect()] == [{"id": 1, "v": 2, "x": 7}]
+    assert [row.asDict() for row in rs.latest(frame.limit(0), base=table.cells()).collect()] == [
+        {"id": 1, "v": 2, "x": 7}
+    ]
+
+
+def test_a_column_that_was_dropped_and_added_again_has_none_of_its_former_values(
+    spark: SparkSession, session: Any, options: Options, vnodes: str, tmp_path: Path
+) -> None:
+    compared = filled(
+        session,
+        vnodes,
+        "(id int PRIMARY KEY, v int, w int, m map<int, int>) WITH",
+        *(f"INSERT INTO t (id, v, w, m) VALUES ({n}, 1, 1, {{1: 1}}) ?" for n in (1, 2)),
+    )
+    table = rs.ParquetTable(spark, str(tmp_path / "t"))
+    middle_us = rscylla.SystemClock().now_us()
+    first = load(spark, options(vnodes, "t"))
+    table.apply(first, window(0, middle_us))
+    before = table.cells()
+    for column in ("v", "m"):
+        session.execute(f"ALTER TABLE {vnodes}.t DROP {column}")
+    h.passed(rscylla.SystemClock().now_us() + 5_000_000)  # Scylla drops columns of the log as of five seconds later
+    for column in ("v int", "m map<int, int>"):
+        session.execute(f"ALTER TABLE {vnodes}.t ADD {column}")
+    end_us = more(session, vnodes, "UPDATE t ? SET v = 2, m = m + {2: 2} WHERE id = 1")
+    changes = load(spark, options(vnodes, "t"))
+    assert compared.shown(rs.latest(changes, base=before)) == compared.base()
+    later = changes.where(f"unix_micros(cdc_timestamp) >= {middle_us}")
+    assert table.apply(later, window(middle_us, end_us + 1))
+    assert compared.shown(table.rows()) == compared.base()
+
+    known, shape = Shape.of(first), Shape.of(changes)
+    assert has_lost(known, shape)
+    assert not has_lost(shape, shape)
+    assert has_lost(shape, without(shape, ["w"]))
+    assert not has_lost(without(shape, ["w"]), shape)
+    assert shape_of(shape_json(shape)) == shape
+    assert [c.dropped_us for c in shape_of(shape_json(shape)).values] == [c.dropped_us for c in shape.values]
+    merged = merge_source(before, cells_of(later, shape), shape, second_of(None), whole=True)
+    assert compared.shown(merged.where("cdc_live")) == compared.base(), "also in partitions that nobody wrote to"
