@@ -125,16 +125,6 @@ def columns_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogRows, "layout_at", lambda self, _index: self.layouts[-1])
 
 
-def a_margin_on_the_wrong_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of generations is believed to be of a time to come."""
-
-    def refresh_before(self: Any, end_us: int) -> None:
-        if end_us > self._source.known_at_us + self._list_margin_us:
-            self._source.refresh_generations()
-
-    monkeypatch.setattr(Reader, "_refresh_before", refresh_before)
-
-
 def any_cursor_is_of_the_present_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Source, "_is_of_former_log", lambda _self, _cursor, **_: False)
 
