@@ -537,6 +537,7 @@ class Simulation:
         """Everything was delivered, as often as it was logged, and in order within each partition."""
         written, delivered = Counter(self.written), Counter(self.order)
         lost = written - delivered - self.life.gone
+        self.counts["gone"] = (written - delivered).total()  # as the life of the log allows, or what follows fails
         assert not lost, f"lost: {lost}"
         assert not delivered - written, f"never written: {delivered - written}"
         for pk in range(PARTITIONS):
