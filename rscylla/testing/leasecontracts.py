@@ -162,6 +162,15 @@ class ExpiringLeaseContract(LeaseContract):
             assert not standby.try_acquire()
         assert holder.epoch == 1
 
+    def test_renewed_lease_of_a_dead_holder_expires(self, name: str) -> None:
+        dead, standby = self.open_lease(name), self.open_lease(name)
+        dead.acquire()
+        self.pass_time(dead.renew_every)
+        dead.renew()
+        self.pass_time(self.ttl + 1)
+        assert not dead.held()
+        assert standby.try_acquire()
+
     def test_two_renewals_may_fail(self, name: str) -> None:
         holder = self.open_lease(name)
         holder.acquire()
