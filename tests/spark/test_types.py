@@ -141,6 +141,20 @@ def test_each_operation_gives_the_base_table(
     changes.unpersist()
 
 
+@pytest.mark.parametrize("table", ["k", "c", "v", "f"])
+def test_a_snapshot_of_all_types_is_the_base_table(
+    spark: SparkSession, session: Any, options: Options, written: tuple[str, int, int], table: str
+) -> None:
+    keyspace, *_ = written
+    compared = Compared(session, keyspace, table)
+    stream = rscylla.NewStream(session, keyspace, table, consistency="ONE")
+    read = {"consistency": "ONE"}
+    assert compared.shown(rs.snapshot(spark, stream, NO_LAG, read=read, ranges=2).rows) == compared.base()
+    changes = load(spark, options(keyspace, table))
+    with_base = rs.latest(changes, base=rs.snapshot(spark, stream, NO_LAG, read=read, ranges=2).cells)
+    assert compared.shown(with_base) == compared.base()
+
+
 # ---------------------------------------------------------------- what Spark takes for other than it is
 
 
