@@ -139,6 +139,25 @@ def _whole(streams: list[bytes], generation: Generation) -> list[bytes]:
     return streams
 
 
+def _closes(vnodes: list[tuple[int, set[int]]]) -> bool:
+    """Return whether no vnodes are missing behind the last one, as far as that can be told.
+
+    The first vnode begins where the last one ends, and Scylla gives one of a vnode's streams the first token behind the
+    vnode before. If that holds for all other vnodes, it has to hold for the first one, too; if it does not, the tokens
+    were chosen in another way and tell nothing. Source: Scylla ``cdc/generation.cc``, ``dht/i_partitioner.cc``.
+
+    Args:
+        vnodes: the last token of each, and the tokens of its streams.
+    """
+    ring = sorted(vnodes, key=lambda vnode: vnode[0])
+    begins = [_token_after(ring[i - 1][0]) in tokens for i, (_, tokens) in enumerate(ring)]
+    return len(ring) < 2 or begins[0] or not all(begins[1:])
+
+
+def _token_after(token: int) -> int:
+    return token + 1 if token + 1 < 2**63 - 1 else 1 - 2**63  # the smallest token is no key's, the largest no stream's
+
+
 class VnodeTopology:
     """Generations of a vnode keyspace, Scylla 4.4 and later: ``cdc_generation_timestamps`` and the streams by vnode.
 
@@ -166,11 +185,17 @@ class VnodeTopology:
 
     def _read(self, generation: Generation) -> list[bytes]:
         rows = self._session.rows(
-            "SELECT streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = %s",
+            "SELECT streams, range_end FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = %s",
             (generation.time,),
             doing="reading the streams of a CDC generation",
         )
-        return _whole([stream for row in rows for stream in row[0] or ()], generation)
+        found = _whole([stream for row in rows for stream in row[0] or ()], generation)
+        if not _closes([(end, {token_of(bytes(stream)) for stream in ids or ()}) for ids, end in rows]):
+            raise NoStreams(
+                f"the CDC generation of {generation} lacks the streams of its last vnodes; try again, and if that does "
+                "not help, repair the keyspace system_distributed"
+            )
+        return found
 
 
 class LegacyTopology:

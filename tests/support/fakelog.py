@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 from cassandra import cqltypes
 
+from rscylla._streamid import token_of
 from rscylla.cdc import driver, pages
 from rscylla.cdc.driver import LogStatement
 from rscylla.cdc.pages import Column, Page
@@ -234,7 +235,7 @@ class FakeLog:
             return times
         if "cdc_streams_descriptions_v2" in cql:
             streams = self.generations.get(given[0], [])
-            return [({s},) for s in self.random.sample(streams, len(streams))]
+            return [({s}, token_of(s)) for s in self.random.sample(streams, len(streams))]
         return self._schema(cql, given)
 
     def _schema(self, cql: str, given: tuple[Any, ...]) -> list[tuple[Any, ...]]:

@@ -49,7 +49,9 @@ class Cluster:
             raise driver.translate(InvalidRequest("unconfigured table"), doing)
         if NEW in cql or not given:
             return [(t,) for t in of]
-        return [(set(of[given[0]]),)] if given[0] in of else []
+        if given[0] not in of:
+            return []
+        return [(set(of[given[0]]), 0)] if V2 in cql else [(set(of[given[0]]),)]
 
 
 A, B, C = ([stream_id(n, n, salt) for n in range(3)] for salt in range(3))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import random
+from collections.abc import Sequence
 
+import attrs
 import pytest
 from cassandra import OperationTimedOut
 from fakelog import NOW_US, SECOND, FakeLog, Host, pack_options, stream_id
@@ -20,6 +23,7 @@ from rscylla.cdc.topology import (
     generation_at,
     read_table,
 )
+from rscylla.embedded.cluster.generation import StreamRange, make_generation
 from rscylla.errors import MetadataError, NoStreams, QueryTimeout
 
 
@@ -76,6 +80,44 @@ def test_R22_a_generation_that_lacks_vnodes_is_an_error_and_not_kept(log: FakeLo
         topology.streams(Generation(7))
     log.generations[7] = whole
     assert topology.streams(Generation(7)) == tuple(whole)
+
+
+@attrs.frozen
+class Owner:
+    """A node of a ring, as Scylla is set up unless told otherwise."""
+
+    shards: int
+    ignore_msb: int = 12
+
+
+@attrs.define
+class Described:
+    """A session that knows one generation, as Scylla describes it."""
+
+    entries: Sequence[StreamRange]
+
+    def rows(self, cql: str, values: object = (), **_: object) -> list[tuple[set[bytes], int]]:
+        assert "streams, range_end" in cql
+        return [(set(entry.streams), entry.range_end) for entry in reversed(self.entries)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_R22_a_generation_that_lacks_its_last_vnodes_is_an_error(seed: int) -> None:
+    dice = random.Random(seed)
+    nodes = [Owner(shards=dice.choice([1, 2, 7])) for _ in range(3)]
+    tokens = [dice.randrange(-(2**63), 2**63) for _ in range(12)]
+    entries = make_generation(7, [(t, dice.choice(nodes)) for t in tokens], lambda: dice.getrandbits(64)).entries
+    whole = VnodeTopology(Described(entries))  # type: ignore[arg-type]
+    assert len(whole.streams(Generation(7))) == sum(len(entry.streams) for entry in entries)
+    for kept in range(2, len(entries)):
+        with pytest.raises(NoStreams, match="lacks the streams of its last vnodes"):
+            VnodeTopology(Described(entries[:kept])).streams(Generation(7))  # type: ignore[arg-type]
+
+
+def test_a_generation_of_one_vnode_and_one_that_ends_at_the_last_token_are_whole() -> None:
+    for tokens in ([5], [2**63 - 1], [-7, 2**63 - 1], [-7, 2**63 - 2], [-7, 2**63 - 3]):
+        entries = make_generation(7, [(t, Owner(shards=2)) for t in tokens], lambda: 1).entries
+        assert VnodeTopology(Described(entries)).streams(Generation(7))  # type: ignore[arg-type]
 
 
 def test_streams_that_name_no_vnode_are_taken_as_they_are(log: FakeLog) -> None:
