@@ -43,7 +43,8 @@ _OWN_OPTIONS = frozenset(("keyspace", "table", "lag", "mode", "startingposition"
 class Window:
     """A span of time of one generation: what lies after the cursor ``start`` and before the point ``end``.
 
-    Both are cursors, as a store keeps them. ``start`` may name a row in the middle of a span: a service stopped there.
+    Both are cursors: ``end`` is what the store keeps once the window is done. ``start`` may name a row in the middle of
+    a span: a service stopped there.
     Equal windows hold equal rows, so ``name`` may serve as the key of an idempotent sink.
     """
 
@@ -51,10 +52,7 @@ class Window:
     start_us: int
     end_us: int
     start: str = attrs.field(repr=False)
-
-    @property
-    def end(self) -> str:
-        return str(EventID(self.generation, self.end_us))
+    end: str = attrs.field(repr=False, eq=False)
 
     @property
     def start_time(self) -> datetime:
@@ -146,7 +144,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
     def save(self) -> None:
         """Move the cursor behind the window that was given out last. Taking the next window does it, too."""
         if self._open is not None:
-            self._move(self._source.read_until(Generation(self._open.generation), self._open.end_us))
+            self._move(EventID.parse(self._open.end))
             self._open = None
 
     def close(self) -> None:
@@ -214,7 +212,8 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             if not self._is_at_end(at_us):
                 self._wait(at_us, watermark_us)
             return None
-        return Window(found.generation, found.start_us, found.end_us, str(self._place))
+        end = source.read_until(Generation(found.generation), found.end_us)
+        return Window(found.generation, found.start_us, found.end_us, str(self._place), str(end))
 
     def _within_ttl(self) -> EventID:
         """Return the place, or where the rows go on that are left behind it, if nobody was promised others, or minds.

@@ -209,7 +209,7 @@ def test_a_table_follows_its_windows(
     assert [p.name for p in (tmp_path / "t").iterdir() if p.name.startswith("v")] == [f"v{version:08d}"]
 
     start_us = window.end_us + 1
-    later = rs.Window(window.generation, start_us, start_us + 1, str(rscylla.EventID(window.generation, start_us)))
+    later = h.window(window.generation, start_us, start_us + 1)
     with pytest.raises(rscylla.ConfigError, match="apply the windows between"):
         table.apply(changes, later)
 
@@ -317,7 +317,7 @@ def test_a_table_that_cannot_merge_is_told(
     h.create(session, vnodes)
     session.execute(f"INSERT INTO {vnodes}.s (k1, k2, a) VALUES ('x', 0x00, 1)")
     changes = frames(spark, options, vnodes)["s"]
-    window = rs.Window(0, 0, 1, str(rscylla.EventID(0, 0)))
+    window = h.window(0, 0, 1)
     spark.sql(f"CREATE DATABASE {vnodes}")
     try:
         with pytest.raises(rscylla.ConfigError, match=r"no table.*say in which format"):

@@ -79,10 +79,6 @@ class Compared:
         return self
 
 
-def window(start_us: int, end_us: int) -> rs.Window:
-    return rs.Window(0, start_us, end_us, str(rscylla.EventID(0, start_us)))
-
-
 def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     return spark.read.format("scylla-cdc").options(**options).load()
 
@@ -105,7 +101,7 @@ def written(session: Any) -> Iterator[tuple[str, int, int]]:
         session.execute(f"DROP KEYSPACE {name}")
 
 
-@pytest.mark.parametrize("table", ["k", "c", "r", "v", "f", "u"])
+@pytest.mark.parametrize("table", spark_types.TABLES)
 def test_each_operation_gives_the_base_table(
     spark: SparkSession, session: Any, options: Options, written: tuple[str, int, int], tmp_path: Path, table: str
 ) -> None:
@@ -125,8 +121,8 @@ def test_each_operation_gives_the_base_table(
     times = sorted(row["cdc_timestamp"] for row in changes.select("cdc_timestamp").collect())
     at = times[len(times) // 2]
     at_us = changes.selectExpr(f"unix_micros(timestamp'{at.isoformat()}') AS at").first()["at"]
-    assert kept.apply(changes.where(f"unix_micros(cdc_timestamp) < {at_us}"), window(0, at_us))
-    assert kept.apply(changes.where(f"unix_micros(cdc_timestamp) >= {at_us}"), window(at_us, end))
+    assert kept.apply(changes.where(f"unix_micros(cdc_timestamp) < {at_us}"), h.window(0, 0, at_us))
+    assert kept.apply(changes.where(f"unix_micros(cdc_timestamp) >= {at_us}"), h.window(0, at_us, end))
     assert compared.shown(kept.rows()) == want
 
     empty = kept.cells().limit(0)
@@ -248,10 +244,10 @@ def test_columns_may_have_the_names_that_the_pipeline_uses(
     assert compared.shown(rs.latest(changes)) == want
     assert compared.shown(rs.history(changes).where("is_current")) == want
     table = rs.ParquetTable(spark, str(tmp_path / "t"))
-    table.apply(changes, window(0, 2**52))
+    table.apply(changes, h.window(0, 0, 2**52))
     assert compared.shown(table.rows()) == want
     with pytest.raises(rscylla.ConfigError, match="a MergeTable has a column 'cdc_live' of its own"):
-        rs.MergeTable(spark, "t", using="parquet").apply(changes, window(0, 2**52))
+        rs.MergeTable(spark, "t", using="parquet").apply(changes, h.window(0, 0, 2**52))
     changes.unpersist()
 
 
@@ -382,10 +378,9 @@ def test_what_a_snapshot_left_out_stays_left_out(
     last_us = more(session, vnodes, "UPDATE t ? SET x = 7, w = 3 WHERE id = 1")
     generation = rscylla.EventID.parse(snapshot.cursor).generation
     for start_us, stop_us in ((at_us, end_us + 1), (end_us + 1, last_us + 1)):
-        start = str(rscylla.EventID(generation, start_us))
         frame = load(spark, options(vnodes, "t"))
         where = f"unix_micros(cdc_timestamp) >= {start_us} AND unix_micros(cdc_timestamp) < {stop_us}"
-        assert table.apply(frame.where(where), rs.Window(generation, start_us, stop_us, start))
+        assert table.apply(frame.where(where), h.window(generation, start_us, stop_us))
     assert [row.asDict() for row in table.rows().collect()] == [{"id": 1, "v": 2, "x": 7}]
     assert [row.asDict() for row in rs.latest(frame.limit(0), base=table.cells()).collect()] == [
         {"id": 1, "v": 2, "x": 7}
@@ -404,7 +399,7 @@ def test_a_column_that_was_dropped_and_added_again_has_none_of_its_former_values
     table = rs.ParquetTable(spark, str(tmp_path / "t"))
     middle_us = rscylla.SystemClock().now_us()
     first = load(spark, options(vnodes, "t"))
-    table.apply(first, window(0, middle_us))
+    table.apply(first, h.window(0, 0, middle_us))
     before = table.cells()
     for column in ("v", "m"):
         session.execute(f"ALTER TABLE {vnodes}.t DROP {column}")
@@ -415,7 +410,7 @@ def test_a_column_that_was_dropped_and_added_again_has_none_of_its_former_values
     changes = load(spark, options(vnodes, "t"))
     assert compared.shown(rs.latest(changes, base=before)) == compared.base()
     later = changes.where(f"unix_micros(cdc_timestamp) >= {middle_us}")
-    assert table.apply(later, window(middle_us, end_us + 1))
+    assert table.apply(later, h.window(0, middle_us, end_us + 1))
     assert compared.shown(table.rows()) == compared.base()
 
     known, shape = Shape.of(first), Shape.of(changes)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 import rscylla
+import rscylla.spark
 
 TABLES = ("t", "s", "e")
 
@@ -66,6 +67,12 @@ def passed(time_us: int) -> None:
     clock = rscylla.SystemClock()
     while clock.now_us() <= time_us + 2_000:
         clock.wait(rscylla.Stop(), 0.05)
+
+
+def window(generation: int, start_us: int, end_us: int) -> rscylla.spark.Window:
+    """Return a window between two points, as ``windows`` gives it out."""
+    start, end = (str(rscylla.EventID(generation, us)) for us in (start_us, end_us))
+    return rscylla.spark.Window(generation, start_us, end_us, start, end)
 
 
 class _Using:
