@@ -111,7 +111,7 @@ class CursorStoreContract:
         store.flush()
         assert store.get_cursor(consumer) == self.cursors[-1]
 
-    def test_TRAP_1_8_c_the_same_cursor_again_is_no_error(self, store: CursorStore, consumer: str) -> None:
+    def test_the_same_cursor_again_is_no_error(self, store: CursorStore, consumer: str) -> None:
         for _ in range(3):
             store.set_cursor(consumer, self.cursors[2])
             store.flush()
@@ -215,7 +215,7 @@ class CursorStoreContract:
 class EventCursorStoreContract(CursorStoreContract):
     """What a store of event ids promises on top: it orders them as they are delivered, not as text."""
 
-    def test_R7_ids_of_one_window_are_saved_in_the_order_of_delivery(self, store: CursorStore, consumer: str) -> None:
+    def test_ids_of_one_window_are_saved_in_the_order_of_delivery(self, store: CursorStore, consumer: str) -> None:
         high, low = b"\xff" * 16, b"\x00" * 16
         ids = [_row(stream=high), _row(tick=1, stream=low), _row(tick=2, stream=high), _row(us=_AT_US + 1, stream=low)]
         assert sorted(ids) != ids
@@ -227,7 +227,7 @@ class EventCursorStoreContract(CursorStoreContract):
             with pytest.raises(CursorRegression):
                 store.set_cursor(consumer, earlier)
 
-    def test_R7_ties_of_time_are_ordered_by_signed_bytes(self, store: CursorStore, consumer: str) -> None:
+    def test_ties_of_time_are_ordered_by_signed_bytes(self, store: CursorStore, consumer: str) -> None:
         negative, positive = b"\x80" + bytes(7), bytes(8)
         store.set_cursor(consumer, _row(low=negative))
         store.set_cursor(consumer, _row(low=positive))
@@ -249,7 +249,7 @@ class EventCursorStoreContract(CursorStoreContract):
         store.flush()
         assert store.get_cursor(consumer) == _progress(_AT_US + 1, first)
 
-    def test_TRAP_1_8_b_cursors_are_not_compared_as_text(self, store: CursorStore, consumer: str) -> None:
+    def test_cursors_are_not_compared_as_text(self, store: CursorStore, consumer: str) -> None:
         whole, half = _progress(_AT_US - 250_000), _progress(_AT_US + 250_000)
         assert half < whole
         store.set_cursor(consumer, whole)
@@ -294,7 +294,7 @@ class CursorAdminContract(CursorStoreContract):
         [record] = [r for r in self.admin(store).list_cursors() if r.consumer == consumer]
         return record
 
-    def test_TRAP_1_8_d_reset_goes_back_on_purpose(self, store: CursorStore, consumer: str) -> None:
+    def test_reset_goes_back_on_purpose(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[4])
         store.flush()
         self.admin(store).reset_cursor(consumer, self.cursors[1], reason="replay")

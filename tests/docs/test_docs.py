@@ -33,7 +33,7 @@ def blocks() -> list[tuple[str, str, str | None]]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("code", "shown"), [b[1:] for b in blocks()], ids=[b[0] for b in blocks()])
-def test_R30_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str) -> None:
+def test_python_of_the_docs_runs_and_prints_what_they_show(code: str, shown: str) -> None:
     if "pyspark" in code:
         pytest.importorskip("pyspark", reason="pip install 'rscylla[spark]'")
     printed = io.StringIO()

@@ -1,4 +1,4 @@
-"""R23: what has expired is judged by the TTL that rows were written with, and not by the table's option of today."""
+"""What has expired is judged by the TTL that rows were written with, and not by the table's option of today."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
 
 @pytest.mark.parametrize("kind", ["row", "point"])
 @pytest.mark.parametrize("options", ["'enabled': true, 'ttl': '86400'", "'enabled': false"])
-def test_R23_rows_that_expired_are_told_though_the_ttl_is_longer_now(shop: Shop, kind: str, options: str) -> None:
+def test_rows_that_expired_are_told_though_the_ttl_is_longer_now(shop: Shop, kind: str, options: str) -> None:
     shop.save(kind)
     shop.write(1)
     shop.clock.advance(700)
@@ -106,9 +106,7 @@ def test_R23_rows_that_expired_are_told_though_the_ttl_is_longer_now(shop: Shop,
 
 @pytest.mark.parametrize("kind", ["row", "point"])
 @pytest.mark.parametrize("options", ["'enabled': true, 'ttl': '60'", "'enabled': false"])
-def test_R23_rows_that_are_there_are_delivered_though_the_ttl_is_shorter_now(
-    shop: Shop, kind: str, options: str
-) -> None:
+def test_rows_that_are_there_are_delivered_though_the_ttl_is_shorter_now(shop: Shop, kind: str, options: str) -> None:
     shop.save(kind)
     shop.write(1)
     shop.clock.advance(400)
@@ -119,7 +117,7 @@ def test_R23_rows_that_are_there_are_delivered_though_the_ttl_is_shorter_now(
     assert shop.seen == [1, 2]
 
 
-def test_R23_rows_before_a_gap_are_delivered_and_the_gap_is_told_where_it_begins(shop: Shop) -> None:
+def test_rows_before_a_gap_are_delivered_and_the_gap_is_told_where_it_begins(shop: Shop) -> None:
     shop.save("point")
     shop.write(1)
     shop.clock.advance(10)
@@ -140,7 +138,7 @@ def test_R23_rows_before_a_gap_are_delivered_and_the_gap_is_told_where_it_begins
     assert shop.seen == [1, 3]
 
 
-def test_R23_an_open_stream_judges_by_the_ttl_of_the_rows(shop: Shop) -> None:
+def test_an_open_stream_judges_by_the_ttl_of_the_rows(shop: Shop) -> None:
     client = shop.stream()("", LAG)
     while not isinstance(client.recv(), rscylla.Progress):
         pass
@@ -154,7 +152,7 @@ def test_R23_an_open_stream_judges_by_the_ttl_of_the_rows(shop: Shop) -> None:
     client.close()
 
 
-def test_R23_rows_that_expire_while_they_are_asked_for_are_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_expire_while_they_are_asked_for_are_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page may be asked for again and again, or the process be paused."""
     shop.save("point")
     shop.write(1)
@@ -169,7 +167,7 @@ def test_R23_rows_that_expire_while_they_are_asked_for_are_told(shop: Shop, monk
     shop.expired()
 
 
-def test_R23_while_cdc_was_off_nothing_could_expire(shop: Shop) -> None:
+def test_while_cdc_was_off_nothing_could_expire(shop: Shop) -> None:
     shop.save("point")
     shop.alter("'enabled': false")
     shop.clock.advance(31)

@@ -1,4 +1,4 @@
-"""R18: a table that is dropped and created again between two runs; its new log knows nothing of the old one."""
+"""A table that is dropped and created again between two runs; its new log knows nothing of the old one."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def cause_of(shop: Shop) -> BaseException | None:
     return caught.value.__cause__
 
 
-def test_R18_a_row_cursor_of_the_former_table_is_told(shop: Shop) -> None:
+def test_a_row_cursor_of_the_former_table_is_told(shop: Shop) -> None:
     shop.consume_one()
     shop.write(2)  # gone with the table: nobody will see it
     shop.recreate()
@@ -105,7 +105,7 @@ def test_R18_a_row_cursor_of_the_former_table_is_told(shop: Shop) -> None:
     assert shop.seen == []
 
 
-def test_R18_the_policy_may_be_to_go_on_with_the_new_table(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_policy_may_be_to_go_on_with_the_new_table(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     shop.consume_one()
     shop.recreate()
     shop.write(3)
@@ -116,7 +116,7 @@ def test_R18_the_policy_may_be_to_go_on_with_the_new_table(shop: Shop, caplog: p
 
 
 @pytest.mark.parametrize("shop", ["vnodes"], indirect=True)
-def test_R18_going_on_with_the_new_table_does_not_go_back(shop: Shop) -> None:
+def test_going_on_with_the_new_table_does_not_go_back(shop: Shop) -> None:
     """Generations of vnodes are older than the table, and stores refuse a cursor below the saved one."""
     shop.consume_one()
     shop.recreate()
@@ -127,7 +127,7 @@ def test_R18_going_on_with_the_new_table_does_not_go_back(shop: Shop) -> None:
     assert shop.seen == [4]
 
 
-def test_R18_an_idle_cursor_of_the_former_table_is_told(shop: Shop) -> None:
+def test_an_idle_cursor_of_the_former_table_is_told(shop: Shop) -> None:
     shop.write(1)
     shop.clock.advance(31)
     shop.run()
@@ -208,7 +208,7 @@ def progress_of(shop: Shop, client: rscylla.StreamClient, until_us: int) -> str:
             return got.cursor
 
 
-def test_R18_idle_progress_that_was_told_before_the_drop_was_noticed_is_of_the_former_table(shop: Shop) -> None:
+def test_idle_progress_that_was_told_before_the_drop_was_noticed_is_of_the_former_table(shop: Shop) -> None:
     """Each run that begins from the stored cursor tells it again, in whatever process."""
     shop.write(1)
     stream = shop.stream(progress_every=timedelta(0))
@@ -239,7 +239,7 @@ def test_R18_idle_progress_that_was_told_before_the_drop_was_noticed_is_of_the_f
 
 
 @pytest.mark.parametrize("lag_s", [1, 30, 600])
-def test_R18_the_lag_of_the_next_run_does_not_matter(shop: Shop, lag_s: int) -> None:
+def test_the_lag_of_the_next_run_does_not_matter(shop: Shop, lag_s: int) -> None:
     client = shop.stream(progress_every=timedelta(0))("", LAG)
     shop.store.set_cursor("billing", progress_of(shop, client, shop.clock.now_us() - 31_000_000))
     client.close()
@@ -251,7 +251,7 @@ def test_R18_the_lag_of_the_next_run_does_not_matter(shop: Shop, lag_s: int) -> 
         shop.stream()(cursor, rscylla.StreamLag(seconds=lag_s))
 
 
-def test_R18_a_row_cursor_is_looked_up_whatever_the_lag(shop: Shop) -> None:
+def test_a_row_cursor_is_looked_up_whatever_the_lag(shop: Shop) -> None:
     shop.consume_one()
     shop.recreate()
     shop.clock.advance(1000)
@@ -272,7 +272,7 @@ def test_a_start_that_was_stored_is_not_taken_for_a_cursor_of_a_former_table(
     assert caplog.records == []
 
 
-def test_R18_a_start_that_was_stored_before_the_table_was_created_again_is_told(shop: Shop) -> None:
+def test_a_start_that_was_stored_before_the_table_was_created_again_is_told(shop: Shop) -> None:
     shop.store.set_cursor(
         "billing", shop.stream().cursor_at(datetime.fromtimestamp(shop.clock.now_us() / 1e6 - 10, UTC))
     )

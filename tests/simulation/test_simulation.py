@@ -34,7 +34,9 @@ def simulate(seed: int) -> Counter[str]:
     try:
         return Simulation(seed, sockets=seed % 50 == 17).run()
     except BaseException as e:
-        e.add_note(f"repeat with: RSCYLLA_SIMULATION_SEED={seed} python -m pytest tests/simulation -k R27")
+        e.add_note(
+            f"repeat with: RSCYLLA_SIMULATION_SEED={seed} python -m pytest tests/simulation -k everything_written"
+        )
         raise
 
 
@@ -47,9 +49,7 @@ def groups() -> list[range]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("group", groups(), ids=lambda g: f"{g[0]}-{g[-1]}")
-def test_R27_everything_written_is_delivered_in_order(
-    group: range, record_property: Callable[[str, object], None]
-) -> None:
+def test_everything_written_is_delivered_in_order(group: range, record_property: Callable[[str, object], None]) -> None:
     total = Counter[str]()
     for seed in group:
         total.update({"seeds": 1})

@@ -140,7 +140,7 @@ def test_credentials_that_are_not_there_are_told_without_them(tmp_path: Path) ->
         assert "hunter2" not in str(caught.value)
 
 
-def test_R5_the_page_names_all_options() -> None:
+def test_the_page_names_all_options() -> None:
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     table = page[page.index("## Options") : page.index("## Columns")]
     assert [name for name in NAMES.values() if f"`{name}`" not in table] == []

@@ -72,7 +72,7 @@ def test_ids_are_read_back_as_they_were(made: EventID) -> None:
 
 
 @given(rows)
-def test_R29_the_window_in_an_id_is_on_a_fixed_grid(made: EventID) -> None:
+def test_the_window_in_an_id_is_on_a_fixed_grid(made: EventID) -> None:
     """So it is the same whatever lag, width or start a reader has."""
     ticks = uuid.UUID(bytes=made.stream_time).time
     us = (ticks - 0x01B21DD213814000) // 10
@@ -100,7 +100,7 @@ def model_key(one: EventID) -> tuple[Any, ...]:
 
 
 @given(rows | points, rows | points)
-def test_R7_the_key_orders_as_events_are_delivered(left: EventID, right: EventID) -> None:
+def test_the_key_orders_as_events_are_delivered(left: EventID, right: EventID) -> None:
     assert (left.key < right.key) == (model_key(left) < model_key(right))
     assert (left.key == right.key) == (model_key(left) == model_key(right))
     assert (cursor_key(str(left)) < cursor_key(str(right))) == (left.key < right.key)
@@ -116,7 +116,7 @@ near_rows = st.builds(
 
 
 @given(st.lists(near_rows, min_size=2, max_size=8))
-def test_R7_rows_that_differ_little_are_ordered_right(ids: list[EventID]) -> None:
+def test_rows_that_differ_little_are_ordered_right(ids: list[EventID]) -> None:
     assert sorted(ids, key=lambda one: one.key) == sorted(ids, key=model_key)
 
 

@@ -68,14 +68,14 @@ def told(change: Change) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_R16_images_are_joined_wherever_they_are(order: tuple[int, ...]) -> None:
+def test_images_are_joined_wherever_they_are(order: tuple[int, ...]) -> None:
     parts = [{"op": 0, "ck": 2, "v": 1}, {"op": 1, "ck": 2, "v": 2}, {"op": 9, "ck": 2, "v": 2, "w": 4}]
     (event,) = events_of(*(parts[i] for i in order))
     assert told(event.change) == (Operation.UPDATE, {"pk": 1, "ck": 2}, {"v": 1}, {"v": 2, "w": 4})
     assert EventID.parse(event.id).seq == order.index(1)
 
 
-def test_R16_several_rows_of_a_record_each_get_their_own_images() -> None:
+def test_several_rows_of_a_record_each_get_their_own_images() -> None:
     events = events_of(
         {"op": 0, "ck": 1, "v": 10},
         {"op": 0, "ck": 2, "v": 20},
@@ -160,7 +160,7 @@ def test_an_operation_that_expired_is_no_crash() -> None:
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, -3, -4, 77]), min_size=1, max_size=8), st.data())
-def test_R16_no_row_of_a_record_is_lost_or_told_twice(operations: list[int], data: st.DataObject) -> None:
+def test_no_row_of_a_record_is_lost_or_told_twice(operations: list[int], data: st.DataObject) -> None:
     rows = rows_of(*({"op": op, "ck": data.draw(st.integers(1, 3)), "v": n} for n, op in enumerate(operations)))
     events = list(changes_of(rows, Context(GENERATION)))
     used = [e._cells for e in events]
@@ -218,7 +218,7 @@ def test_a_udt_that_is_set_to_null_is_null() -> None:
     assert whole.change.values == {"u": {"a": 7, "b": None}}
 
 
-def test_R17_ids_of_different_keys_differ_and_sets_have_one_text() -> None:
+def test_ids_of_different_keys_differ_and_sets_have_one_text() -> None:
     set_text = "org.apache.cassandra.db.marshal.SetType(org.apache.cassandra.db.marshal.UTF8Type)"
     base = (("pk", "partition_key", "x"), ("v", "regular", "int"))
     columns = columns_of(base, {"x": set_text})
@@ -288,9 +288,7 @@ def test_the_type_may_be_the_users_own() -> None:
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**31 - 1),
 )
-def test_R29_an_event_has_the_id_of_its_row(
-    generation: int, stream: bytes, us: int, tick: int, low: int, seq: int
-) -> None:
+def test_an_event_has_the_id_of_its_row(generation: int, stream: bytes, us: int, tick: int, low: int, seq: int) -> None:
     time = log_time(us, low)
     time = (int.from_bytes(time[:4], "big") + tick & 0xFFFFFFFF).to_bytes(4, "big") + time[4:]
     layout, columns = layout_of()

@@ -50,13 +50,13 @@ def in_order(type_: Type, raw: bytes) -> Any:
 
 @pytest.mark.parametrize("kind", sorted(NATIVE))
 @given(st.data())
-def test_R17_a_native_key_comes_back_to_the_byte(kind: str, data: st.DataObject) -> None:
+def test_a_native_key_comes_back_to_the_byte(kind: str, data: st.DataObject) -> None:
     raw = data.draw(NATIVE[kind])
     assert through_json(type_of(kind), raw) == raw
 
 
 @given(st.data())
-def test_R17_nested_keys_come_back(data: st.DataObject) -> None:
+def test_nested_keys_come_back(data: st.DataObject) -> None:
     type_ = data.draw(types)
     raw = data.draw(nested(type_))
     assert in_order(type_, through_json(type_, raw)) == in_order(type_, raw)
@@ -71,7 +71,7 @@ def test_a_key_has_one_text(key: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
-def test_R17_floats_that_json_lacks_come_back(value: float) -> None:
+def test_floats_that_json_lacks_come_back(value: float) -> None:
     for kind, pack in (("double", ">d"), ("float", ">f")):
         assert through_json(type_of(kind), struct.pack(pack, value)) == struct.pack(pack, value)
 

@@ -70,7 +70,7 @@ A, B, C = ([stream_id(n, n, salt) for n in range(3)] for salt in range(3))
         (Cluster(new={}, initial_tablets={"ks": 8}), TabletTopology),
     ],
 )
-def test_R4_the_schema_decides_the_model(cluster: Cluster, model: type) -> None:
+def test_the_schema_decides_the_model(cluster: Cluster, model: type) -> None:
     assert type(topology_for(cluster, "ks", "t")) is model  # type: ignore[arg-type]
 
 

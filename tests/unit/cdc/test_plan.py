@@ -60,7 +60,7 @@ def test_streams_of_tablets_are_grouped_whole_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 101])
-def test_R25_a_group_larger_than_the_server_allows_is_refused(limit: int) -> None:
+def test_a_group_larger_than_the_server_allows_is_refused(limit: int) -> None:
     with pytest.raises(ConfigError, match="from 1 to 100"):
         group_streams([stream_id(1)], limit=limit)
     with pytest.raises(ConfigError, match="from 1 to 100"):

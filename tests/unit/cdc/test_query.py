@@ -24,12 +24,12 @@ def unquoted(text: str) -> str:
 
 
 @given(st.text(min_size=1) | st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True))
-def test_R19_names_come_back_as_they_are(name: str) -> None:
+def test_names_come_back_as_they_are(name: str) -> None:
     assert unquoted(quote_name(name)) == name
 
 
 @pytest.mark.parametrize("name", ["table", "order", "token", "select", "Orders", "1st", "a-b", "a b", 'a"b', "é", "_x"])
-def test_R19_names_that_need_quotes_get_them(name: str) -> None:
+def test_names_that_need_quotes_get_them(name: str) -> None:
     assert quote_name(name).startswith('"')
 
 

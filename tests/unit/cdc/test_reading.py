@@ -105,7 +105,7 @@ def cut(log: FakeLog, us: int) -> None:
 # ---------------------------------------------------------------- lag, width, windows
 
 
-def test_R1_the_lag_reaches_the_source_through_run(one: FakeLog) -> None:
+def test_the_lag_reaches_the_source_through_run(one: FakeLog) -> None:
     old = [one.write(NOW_US - s * SECOND, at=s) for s in (61, 90, 300)]
     one.write(NOW_US - 59 * SECOND)
     seen: list[Event] = []
@@ -127,7 +127,7 @@ def test_a_stream_without_lag_is_refused(one: FakeLog) -> None:
     assert one.metadata == []
 
 
-def test_R2_a_year_of_nothing_costs_a_handful_of_queries(log: FakeLog) -> None:
+def test_a_year_of_nothing_costs_a_handful_of_queries(log: FakeLog) -> None:
     log.ttl_s = 0
     log.generation(NOW_US - 365 * DAY, [stream_id(n) for n in range(8)])
     first, last = log.write(NOW_US - 364 * DAY), log.write(NOW_US - DAY)
@@ -135,13 +135,13 @@ def test_R2_a_year_of_nothing_costs_a_handful_of_queries(log: FakeLog) -> None:
     assert len(log.asked) < 40
 
 
-def test_R2_width_shrinks_where_there_is_much(one: FakeLog) -> None:
+def test_width_shrinks_where_there_is_much(one: FakeLog) -> None:
     rows = [one.write(HEAD_US - 60 * SECOND + n * 1000, at=n) for n in range(300)]
     got = to_head(one, limits=Limits(window_rows=20, page_size=5))
     assert names(got) == one.expected(rows)
 
 
-def test_R3_generations_are_taken_in_order_of_time_however_they_are_listed(log: FakeLog) -> None:
+def test_generations_are_taken_in_order_of_time_however_they_are_listed(log: FakeLog) -> None:
     for hours in (5, 4, 3, 2, 1):
         cut(log, NOW_US - hours * HOUR)
     rows = [log.write(NOW_US - minutes * 60 * SECOND, at=minutes) for minutes in range(1, 299)]
@@ -150,14 +150,14 @@ def test_R3_generations_are_taken_in_order_of_time_however_they_are_listed(log: 
         assert names(to_head(log)) == log.expected(rows)
 
 
-def test_R5_the_head_is_that_of_the_newest_generation(log: FakeLog) -> None:
+def test_the_head_is_that_of_the_newest_generation(log: FakeLog) -> None:
     cut(log, NOW_US - 600 * SECOND)
     cut(log, NOW_US - 300 * SECOND)
     rows = [log.write(NOW_US - s * SECOND) for s in (599, 301, 300, 299, 31)]
     assert names(to_head(log)) == log.expected(rows)
 
 
-def test_R5_a_generation_that_starts_while_far_behind_is_read_before_the_head(one: FakeLog) -> None:
+def test_a_generation_that_starts_while_far_behind_is_read_before_the_head(one: FakeLog) -> None:
     client = stream_of(one, limits=Limits(window_rows=2))("", LAG, StreamToHead())
     one.write(NOW_US - 50 * 60 * SECOND)
     client.recv()
@@ -167,7 +167,7 @@ def test_R5_a_generation_that_starts_while_far_behind_is_read_before_the_head(on
     assert names(drain(client)[0]) == [late.name]
 
 
-def test_R6_the_cursor_of_an_event_continues_right_after_it(one: FakeLog) -> None:
+def test_the_cursor_of_an_event_continues_right_after_it(one: FakeLog) -> None:
     rows = [one.write(HEAD_US - 5 * SECOND + n // 3, at=n, low=n * 2**60, seq=n % 2) for n in range(12)]
     ids = [e.id for e in to_head(one)]
     assert len(ids) == len(rows)
@@ -175,7 +175,7 @@ def test_R6_the_cursor_of_an_event_continues_right_after_it(one: FakeLog) -> Non
         assert [e.id for e in to_head(one, cursor)] == ids[at + 1 :]
 
 
-def test_R8_an_idle_stream_tells_its_progress(one: FakeLog) -> None:
+def test_an_idle_stream_tells_its_progress(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     told = [client.recv() for _ in range(20)]
     assert all(isinstance(p, Progress) for p in told)
@@ -188,13 +188,13 @@ def test_R8_an_idle_stream_tells_its_progress(one: FakeLog) -> None:
     assert all(a.start_us >= times[-1] for a in one.asked)
 
 
-def test_R9_the_first_row_is_asked_of_each_stream(one: FakeLog) -> None:
+def test_the_first_row_is_asked_of_each_stream(one: FakeLog) -> None:
     assert "PER PARTITION LIMIT 1" in first_row_cql("ks", "t")
     late, early = one.write(NOW_US - 600 * SECOND, at=0), one.write(NOW_US - 3000 * SECOND, at=1)
     assert names(to_head(one)) == one.expected([late, early])
 
 
-def test_R10_cursor_at_any_time_is_a_point_and_not_an_error(log: FakeLog) -> None:
+def test_cursor_at_any_time_is_a_point_and_not_an_error(log: FakeLog) -> None:
     for days in (400, 200, 2):
         cut(log, NOW_US - days * DAY)
     row = log.write(NOW_US - HOUR)
@@ -217,7 +217,7 @@ def test_a_cursor_at_the_oldest_row_can_still_be_used_a_moment_later(log: FakeLo
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_R11_rows_at_a_boundary_come_once_and_old_before_new(log: FakeLog, shared: bool) -> None:
+def test_rows_at_a_boundary_come_once_and_old_before_new(log: FakeLog, shared: bool) -> None:
     boundary = NOW_US - 300 * SECOND
     ids = [stream_id(n * 100) for n in range(3)]
     log.generation(boundary - HOUR, ids)
@@ -232,7 +232,7 @@ def test_R11_rows_at_a_boundary_come_once_and_old_before_new(log: FakeLog, share
 
 
 @pytest.mark.parametrize("how", ["dropped", "closed", "stopped"])
-def test_R12_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> None:
+def test_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> None:
     waiting, stop = threading.Event(), Stop()
     one.clock.wait = lambda inner, seconds: waiting.set() or inner.wait()  # type: ignore[assignment]
     client = stream_of(one, prefetch=2)("", LAG, stop=stop)
@@ -255,7 +255,7 @@ def test_R12_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> No
     assert not thread.is_alive()
 
 
-def test_R13_a_page_that_fails_is_asked_again_and_no_other(one: FakeLog) -> None:
+def test_a_page_that_fails_is_asked_again_and_no_other(one: FakeLog) -> None:
     rows = [one.write(HEAD_US - n * SECOND, at=n) for n in range(1, 60)]
     one.on_fetch = lambda asked: OperationTimedOut("late") if one.asked.count(asked) == 1 else None
     assert names(to_head(one, limits=Limits(page_size=4), streams_per_query=1)) == one.expected(rows)
@@ -263,7 +263,7 @@ def test_R13_a_page_that_fails_is_asked_again_and_no_other(one: FakeLog) -> None
     assert {one.asked.count(a) for a in one.asked} == {2}
 
 
-def test_R13_metadata_that_cannot_be_read_for_a_while_is_no_end(one: FakeLog) -> None:
+def test_metadata_that_cannot_be_read_for_a_while_is_no_end(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     client.recv()
     failing = iter([True] * 3)
@@ -292,7 +292,7 @@ def test_a_cluster_that_stays_silent_ends_the_stream_with_a_resumable_error(one:
     assert e.value.resumable
 
 
-def test_R14_an_idle_stream_asks_little(log: FakeLog) -> None:
+def test_an_idle_stream_asks_little(log: FakeLog) -> None:
     log.generation(NOW_US - HOUR, [stream_id(n * 1000 + s, n) for n in range(64) for s in range(4)])
     client = stream_of(log)("", LAG)
     client.recv()
@@ -304,7 +304,7 @@ def test_R14_an_idle_stream_asks_little(log: FakeLog) -> None:
     assert len(log.asked) <= 3 * (seconds + 1)  # 256 streams are three queries
 
 
-def test_R14_a_short_lag_asks_of_the_schema_no_more_than_whether_the_log_is_the_same(one: FakeLog) -> None:
+def test_a_short_lag_asks_of_the_schema_no_more_than_whether_the_log_is_the_same(one: FakeLog) -> None:
     client = stream_of(one)("", StreamLag(seconds=0.5))
     client.recv()
     one.metadata.clear()
@@ -317,7 +317,7 @@ def test_R14_a_short_lag_asks_of_the_schema_no_more_than_whether_the_log_is_the_
 
 
 @pytest.mark.parametrize("lag_s", [0, 0.5, 30])
-def test_R18_no_progress_passes_the_moment_when_the_log_became_another(one: FakeLog, lag_s: float) -> None:
+def test_no_progress_passes_the_moment_when_the_log_became_another(one: FakeLog, lag_s: float) -> None:
     client = stream_of(one, progress_every=timedelta(0))("", StreamLag(seconds=lag_s))
     client.recv()
     one.log_id = uuid.uuid4()
@@ -331,7 +331,7 @@ def test_R18_no_progress_passes_the_moment_when_the_log_became_another(one: Fake
         assert all(us <= changed_us for us in told_times())
 
 
-def test_R8_a_point_that_was_told_is_not_told_anew_when_the_ttl_changes(one: FakeLog) -> None:
+def test_a_point_that_was_told_is_not_told_anew_when_the_ttl_changes(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     reader = client._reader
     for _ in range(3):
@@ -345,7 +345,7 @@ def test_R8_a_point_that_was_told_is_not_told_anew_when_the_ttl_changes(one: Fak
 
 
 @pytest.mark.parametrize(("level", "firm"), [(1, 4), (4, 4), (6, 6)], ids=["ONE", "QUORUM", "LOCAL_QUORUM"])
-def test_R23_a_row_that_a_replica_lacks_has_not_expired(
+def test_a_row_that_a_replica_lacks_has_not_expired(
     one: FakeLog, monkeypatch: pytest.MonkeyPatch, level: int, firm: int
 ) -> None:
     one.write(HEAD_US - 60 * SECOND)
@@ -365,7 +365,7 @@ def test_R23_a_row_that_a_replica_lacks_has_not_expired(
     assert LogSession(Mock(), consistency=level).firm_consistency == firm
 
 
-def test_R14_the_head_of_very_many_streams_is_looked_at_less_often(log: FakeLog) -> None:
+def test_the_head_of_very_many_streams_is_looked_at_less_often(log: FakeLog) -> None:
     log.generation(NOW_US - HOUR, [stream_id(n * 1000 + s, n) for n in range(64) for s in range(4)])
     client = stream_of(log, limits=Limits(head_queries_per_s=2), streams_per_query=4)("", LAG)
     client.recv()
@@ -377,7 +377,7 @@ def test_R14_the_head_of_very_many_streams_is_looked_at_less_often(log: FakeLog)
     assert len(log.asked) <= 2 * (seconds + 64)  # one look is 64 queries
 
 
-def test_R14_rows_come_no_faster_than_asked_for(one: FakeLog) -> None:
+def test_rows_come_no_faster_than_asked_for(one: FakeLog) -> None:
     for n in range(200):
         one.write(HEAD_US - 100 * SECOND + n * 1000, at=n)
     before = one.clock.now_us()
@@ -385,7 +385,7 @@ def test_R14_rows_come_no_faster_than_asked_for(one: FakeLog) -> None:
     assert one.clock.now_us() - before >= 17 * SECOND  # 200 rows, less those of the last window
 
 
-def test_R15_a_window_that_holds_too_many_bytes_is_read_in_parts(one: FakeLog) -> None:
+def test_a_window_that_holds_too_many_bytes_is_read_in_parts(one: FakeLog) -> None:
     rows = [one.write(HEAD_US - 10 * SECOND + n * 1000, at=n) for n in range(200)]
     client = stream_of(one, limits=Limits(window_bytes=2000, page_size=3))("", LAG, StreamToHead())
     largest = 0
@@ -405,7 +405,7 @@ def test_R15_a_window_that_holds_too_many_bytes_is_read_in_parts(one: FakeLog) -
 # ---------------------------------------------------------------- changes and keys
 
 
-def test_R16_images_come_with_their_change(one: FakeLog) -> None:
+def test_images_come_with_their_change(one: FakeLog) -> None:
     us = HEAD_US - SECOND
     for seq, (operation, v) in enumerate([(0, 1), (1, 2), (9, 3)]):
         one.write(us, low=5, seq=seq, v=v, **{"cdc$operation": operation})
@@ -420,13 +420,13 @@ def test_R16_images_come_with_their_change(one: FakeLog) -> None:
     assert [e.type for e in raw] == [0, 1, 9]
 
 
-def test_R17_absent_key_parts_are_absent(one: FakeLog) -> None:
+def test_absent_key_parts_are_absent(one: FakeLog) -> None:
     one.write(HEAD_US - 2, pk=1, ck=None, **{"cdc$operation": 4})
     one.write(HEAD_US - 1, pk=1, ck=0, **{"cdc$operation": 3})
     assert [e.foreign_id for e in to_head(one)] == ['{"pk":1}', '{"ck":0,"pk":1}']
 
 
-def test_R18_a_table_that_was_made_again_is_noticed(one: FakeLog) -> None:
+def test_a_table_that_was_made_again_is_noticed(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     client.recv()
     one.log_id = type(one.log_id)(int=7)
@@ -434,7 +434,7 @@ def test_R18_a_table_that_was_made_again_is_noticed(one: FakeLog) -> None:
         drain(client)
 
 
-def test_R18_a_column_that_is_added_while_reading_is_read(one: FakeLog) -> None:
+def test_a_column_that_is_added_while_reading_is_read(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     one.write(HEAD_US - SECOND, v=1)
     assert client.recv().change.values == {"v": 1}  # type: ignore[union-attr]
@@ -447,7 +447,7 @@ def test_R18_a_column_that_is_added_while_reading_is_read(one: FakeLog) -> None:
     assert got.change.values == {"v": 2, "w": 3}
 
 
-def test_R19_names_are_quoted(clock: Any) -> None:
+def test_names_are_quoted(clock: Any) -> None:
     log = FakeLog(clock, keyspace="Select", table='My "Table"')
     log.generation(NOW_US - HOUR, [stream_id(1)])
     log.write(HEAD_US - SECOND)
@@ -458,7 +458,7 @@ def test_R19_names_are_quoted(clock: Any) -> None:
 # ---------------------------------------------------------------- heads and ends
 
 
-def test_R20_from_head_first_tells_where_it_starts(one: FakeLog) -> None:
+def test_from_head_first_tells_where_it_starts(one: FakeLog) -> None:
     one.write(HEAD_US - SECOND)
     client = stream_of(one)("", LAG, StreamFromHead())
     start = client.recv()
@@ -479,7 +479,7 @@ def test_from_head_to_head_is_over_at_once(one: FakeLog) -> None:
     assert [p.cursor for p in progress] == [head.cursor]
 
 
-def test_R21_nothing_waits_longer_than_the_lag_and_a_poll(one: FakeLog) -> None:
+def test_nothing_waits_longer_than_the_lag_and_a_poll(one: FakeLog) -> None:
     client = stream_of(one)("", StreamLag(seconds=120))
     client.recv()
     row = one.write(one.clock.now_us() + 5)
@@ -522,7 +522,7 @@ def test_the_head_of_a_cursor_that_is_ahead_is_not_behind_it(one: FakeLog) -> No
 # ---------------------------------------------------------------- what must not pass in silence
 
 
-def test_R22_a_generation_without_streams_is_an_error(one: FakeLog) -> None:
+def test_a_generation_without_streams_is_an_error(one: FakeLog) -> None:
     row = one.write(NOW_US - 600 * SECOND)
     one.generations[(NOW_US - 300 * SECOND) // 1000] = []
     client = stream_of(one)("", LAG, StreamToHead())
@@ -533,7 +533,7 @@ def test_R22_a_generation_without_streams_is_an_error(one: FakeLog) -> None:
     assert len(one.clock.waits) >= 5
 
 
-def test_R22_streams_that_arrive_late_are_waited_for(one: FakeLog) -> None:
+def test_streams_that_arrive_late_are_waited_for(one: FakeLog) -> None:
     late = (NOW_US - 300 * SECOND) // 1000
     one.generations[late] = []
     one.clock.on_wait = lambda _: one.generations.__setitem__(late, [stream_id(7, 0, 9)])
@@ -543,12 +543,12 @@ def test_R22_streams_that_arrive_late_are_waited_for(one: FakeLog) -> None:
     assert names(to_head(one)) == [row.name]
 
 
-def test_R22_a_cluster_without_generations_is_an_error(log: FakeLog) -> None:
+def test_a_cluster_without_generations_is_an_error(log: FakeLog) -> None:
     with pytest.raises(NoStreams, match="no CDC generation"):
         stream_of(log)("", LAG)
 
 
-def test_R23_an_expired_cursor_is_told_and_not_skipped(log: FakeLog) -> None:
+def test_an_expired_cursor_is_told_and_not_skipped(log: FakeLog) -> None:
     cut(log, NOW_US - 30 * DAY)
     cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
     with pytest.raises(CursorExpired, match=r"changes from .* to .* may be lost") as e:
@@ -557,7 +557,7 @@ def test_R23_an_expired_cursor_is_told_and_not_skipped(log: FakeLog) -> None:
     assert e.value.gap_to == datetime_of(NOW_US - DAY)
 
 
-def test_R23_the_policy_may_be_to_go_on_at_the_oldest(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_policy_may_be_to_go_on_at_the_oldest(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
     cut(log, NOW_US - 30 * DAY)
     row = log.write(NOW_US - DAY + SECOND)
     cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
@@ -565,7 +565,7 @@ def test_R23_the_policy_may_be_to_go_on_at_the_oldest(log: FakeLog, caplog: pyte
     assert any(r.levelno == logging.ERROR and "may be lost" in r.message for r in caplog.records)
 
 
-def test_R23_a_reader_that_falls_behind_what_is_kept_stops(log: FakeLog) -> None:
+def test_a_reader_that_falls_behind_what_is_kept_stops(log: FakeLog) -> None:
     cut(log, NOW_US - 30 * DAY)
     log.write(NOW_US - DAY + 100 * SECOND)
     log.write(NOW_US - DAY + 200 * SECOND)
@@ -578,7 +578,7 @@ def test_R23_a_reader_that_falls_behind_what_is_kept_stops(log: FakeLog) -> None
     assert e.value.gap_to == datetime_of(log.clock.now_us() - DAY)
 
 
-def test_R23_gaps_that_are_passed_over_are_counted(log: FakeLog) -> None:
+def test_gaps_that_are_passed_over_are_counted(log: FakeLog) -> None:
     cut(log, NOW_US - 30 * DAY)
     log.write(NOW_US - DAY + 100 * SECOND)
     log.write(NOW_US - DAY + 200 * SECOND)
@@ -611,7 +611,7 @@ def test_a_client_reports_what_alarms_need(one: FakeLog) -> None:
     assert client.poll_age_s == 0, "nothing is asked while the consumer works"
 
 
-def test_R23_a_start_at_the_oldest_promises_nothing_that_expires(log: FakeLog) -> None:
+def test_a_start_at_the_oldest_promises_nothing_that_expires(log: FakeLog) -> None:
     cut(log, NOW_US - 30 * DAY)
     log.write(NOW_US - DAY + SECOND)
     row = log.write(NOW_US - HOUR)
@@ -628,9 +628,7 @@ def test_a_cursor_of_another_cluster_is_refused(one: FakeLog) -> None:
             stream_of(one)(text, LAG)
 
 
-def test_R24_a_node_whose_clock_is_behind_holds_the_windows_back(
-    one: FakeLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_node_whose_clock_is_behind_holds_the_windows_back(one: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
     one.nodes = [Host("a", 0), Host("b", -40 * SECOND), Host("c", None), Host("d", 90 * SECOND)]
     seen = one.write(HEAD_US - 41 * SECOND)
     one.write(HEAD_US - 39 * SECOND)
@@ -738,7 +736,7 @@ def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int) -> 
             break  # it ended before the interrupt
 
 
-def test_R25_no_query_asks_for_more_streams_than_the_server_allows(log: FakeLog) -> None:
+def test_no_query_asks_for_more_streams_than_the_server_allows(log: FakeLog) -> None:
     log.generation(NOW_US - HOUR, [stream_id(n, n // 120) for n in range(360)])
     rows = [log.write(HEAD_US - SECOND, at=n) for n in range(360)]
     assert names(to_head(log)) == log.expected(rows)
@@ -747,7 +745,7 @@ def test_R25_no_query_asks_for_more_streams_than_the_server_allows(log: FakeLog)
         to_head(log, streams_per_query=101)
 
 
-def test_R26_the_start_of_an_old_cluster_is_what_the_log_still_has(log: FakeLog) -> None:
+def test_the_start_of_an_old_cluster_is_what_the_log_still_has(log: FakeLog) -> None:
     for days in range(360, 0, -30):
         cut(log, NOW_US - days * DAY)
     row = log.write(NOW_US - HOUR)
@@ -756,7 +754,7 @@ def test_R26_the_start_of_an_old_cluster_is_what_the_log_still_has(log: FakeLog)
     assert len(log.asked) < 10
 
 
-def test_R28_nothing_is_handed_out_while_another_stream_is_unread(one: FakeLog) -> None:
+def test_nothing_is_handed_out_while_another_stream_is_unread(one: FakeLog) -> None:
     rows = [one.write(HEAD_US - 3 * SECOND + n * 7919 % 1000, at=n) for n in range(40)]
     cursor = stream_of(one).cursor_at(datetime_of(HEAD_US - 4 * SECOND))
     bad = one.generations[(NOW_US - HOUR) // 1000][3]
@@ -768,7 +766,7 @@ def test_R28_nothing_is_handed_out_while_another_stream_is_unread(one: FakeLog) 
     assert names(to_head(one, cursor, streams_per_query=1)) == one.expected(rows)
 
 
-def test_R29_an_id_depends_on_the_row_alone(one: FakeLog) -> None:
+def test_an_id_depends_on_the_row_alone(one: FakeLog) -> None:
     for n in range(30):
         one.write(HEAD_US - 95 * SECOND + n * SECOND // 7, at=n)
     ids = [e.id for e in to_head(one)]

@@ -218,7 +218,7 @@ def test_sets_of_what_cannot_be_hashed_are_lists() -> None:
 # ---------------------------------------------------------------- records
 
 
-def test_R16_the_changes_of_a_record_share_their_batch() -> None:
+def test_the_changes_of_a_record_share_their_batch() -> None:
     first, second, third = events_of({"ck": 1, "v": 1}, {"ck": 2, "v": 2}, {"op": 3, "ck": 3, **END})
     batch = first.change.batch
     assert all(e.change.batch is batch for e in (second, third))
@@ -233,7 +233,7 @@ def test_R16_the_changes_of_a_record_share_their_batch() -> None:
     assert repr(batch).startswith("<ChangeBatch of 3 at")
 
 
-def test_R16_images_and_range_ends_are_no_changes_of_their_own_in_a_batch() -> None:
+def test_images_and_range_ends_are_no_changes_of_their_own_in_a_batch() -> None:
     events = events_of(
         {"op": 0, "ck": 1, "v": 1},
         {"op": 1, "ck": 1, "v": 2},
@@ -328,7 +328,7 @@ def test_the_watermark_follows_what_was_handed_out(log: FakeLog) -> None:
 
 
 @given(st.permutations([0, 1, 2]))
-def test_R18_pages_of_a_window_may_differ_in_their_columns(order: list[int]) -> None:
+def test_pages_of_a_window_may_differ_in_their_columns(order: list[int]) -> None:
     """A column was added, another dropped, between the pages: no row loses a value."""
     dropped = tuple(c for c in BASE if c[0] != "w")
     added = (*dropped, ("x", "regular", "int"))

@@ -97,7 +97,7 @@ def scan(cluster: Cluster, count: int, limits: Limits, **how: Any) -> list[bytes
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 12), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3), st.integers(0, 999))
-def test_R14_every_page_comes_once_and_never_more_queries_than_the_limit(
+def test_every_page_comes_once_and_never_more_queries_than_the_limit(
     count: int, pages: int, in_flight: int, failures: int, seed: int
 ) -> None:
     cluster = Cluster(pages, seed)
@@ -120,7 +120,7 @@ def test_R14_every_page_comes_once_and_never_more_queries_than_the_limit(
     assert cluster.asked == count * pages * (failures + 1)
 
 
-def test_R14_queries_of_a_read_that_was_given_up_still_count() -> None:
+def test_queries_of_a_read_that_was_given_up_still_count() -> None:
     cluster = Cluster(1)
     scanner = Scanner(cluster, clock=ManualClock(), limits=Limits(in_flight=3, window_rows=1))  # type: ignore[arg-type]
     try:
@@ -234,7 +234,7 @@ def test_slots_of_an_abandoned_read_come_back_with_its_answers() -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(window_rows=5), Limits(window_bytes=40)])
-def test_R15_a_window_with_too_much_is_given_up_unless_it_must_be_read(limits: Limits) -> None:
+def test_a_window_with_too_much_is_given_up_unless_it_must_be_read(limits: Limits) -> None:
     cluster = Cluster(10)
     try:
         with pytest.raises(TooMuch):

@@ -51,7 +51,7 @@ def test_the_generation_of_a_time_is_the_last_that_started(times: list[int], ms:
     assert found == sum(t <= ms for t in times) - 1
 
 
-def test_R3_generations_are_sorted_and_streams_in_order_of_token(log: FakeLog) -> None:
+def test_generations_are_sorted_and_streams_in_order_of_token(log: FakeLog) -> None:
     ids = [stream_id(t) for t in (5, -5, 2**62, -(2**63))]
     for ms in (5000, 3000, 4000):
         log.generation(ms * 1000, ids)
@@ -63,7 +63,7 @@ def test_R3_generations_are_sorted_and_streams_in_order_of_token(log: FakeLog) -
     assert len(log.metadata) == asked
 
 
-def test_R22_an_empty_set_of_streams_is_an_error_and_not_kept(log: FakeLog) -> None:
+def test_an_empty_set_of_streams_is_an_error_and_not_kept(log: FakeLog) -> None:
     topology = VnodeTopology(log)  # type: ignore[arg-type]
     with pytest.raises(NoStreams):
         topology.streams(Generation(7))
@@ -72,7 +72,7 @@ def test_R22_an_empty_set_of_streams_is_an_error_and_not_kept(log: FakeLog) -> N
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
-def test_R22_a_generation_that_lacks_vnodes_is_an_error_and_not_kept(log: FakeLog, missing: int) -> None:
+def test_a_generation_that_lacks_vnodes_is_an_error_and_not_kept(log: FakeLog, missing: int) -> None:
     topology = VnodeTopology(log)  # type: ignore[arg-type]
     whole = [stream_id(100 * vnode + n, vnode) for vnode in range(4) for n in range(2)]
     log.generations[7] = [s for s in whole if s not in whole[2 * missing : 2 * missing + 2]]
@@ -102,7 +102,7 @@ class Described:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_R22_a_generation_that_lacks_its_last_vnodes_is_an_error(seed: int) -> None:
+def test_a_generation_that_lacks_its_last_vnodes_is_an_error(seed: int) -> None:
     dice = random.Random(seed)
     nodes = [Owner(shards=dice.choice([1, 2, 7])) for _ in range(3)]
     tokens = [dice.randrange(-(2**63), 2**63) for _ in range(12)]
@@ -137,7 +137,7 @@ def test_a_table_is_read_with_its_keys_in_order(clock: object) -> None:
 # ---------------------------------------------------------------- clocks
 
 
-def test_R24_the_slowest_clock_counts_and_faster_ones_do_not(log: FakeLog) -> None:
+def test_the_slowest_clock_counts_and_faster_ones_do_not(log: FakeLog) -> None:
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
     log.nodes = [Host("a", 0), Host("b", -3 * SECOND), Host("c", 9 * SECOND)]
     clocks.sample()
@@ -158,7 +158,7 @@ def test_a_node_that_does_not_answer_keeps_its_last_value(log: FakeLog) -> None:
     assert clocks.slowest_us() == pytest.approx(NOW_US - SECOND, abs=1000), "a node that has gone counts no more"
 
 
-def test_R24_the_clock_of_a_node_that_falls_silent_still_holds_the_windows_back(log: FakeLog) -> None:
+def test_the_clock_of_a_node_that_falls_silent_still_holds_the_windows_back(log: FakeLog) -> None:
     """It may still take writes, and stamps them with the clock that it had."""
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
     log.nodes = [Host("a", 0), Host("b", -5 * SECOND)]

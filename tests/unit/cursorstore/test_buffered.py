@@ -149,10 +149,7 @@ def test_without_a_thread_a_set_after_the_interval_writes(inner: Inner) -> None:
     assert clock.waited == []
 
 
-# TRAPs of facts/reflex 1.8
-
-
-def test_TRAP_1_8_a_one_failing_consumer_does_not_lose_the_cursors_of_others(inner: Inner) -> None:
+def test_one_failing_consumer_does_not_lose_the_cursors_of_others(inner: Inner) -> None:
     store = by_hand(inner)
     for consumer in ("a", "b", "c"):
         store.set_cursor(consumer, "7")
@@ -166,7 +163,7 @@ def test_TRAP_1_8_a_one_failing_consumer_does_not_lose_the_cursors_of_others(inn
     assert inner.writes[2:] == [("a", "7")]
 
 
-def test_TRAP_1_8_c_the_same_cursor_again_is_not_written_again(inner: Inner) -> None:
+def test_the_same_cursor_again_is_not_written_again(inner: Inner) -> None:
     store = by_hand(inner)
     store.set_cursor("a", "7")
     store.flush()
@@ -175,7 +172,7 @@ def test_TRAP_1_8_c_the_same_cursor_again_is_not_written_again(inner: Inner) -> 
     assert inner.writes == [("a", "7")]
 
 
-def test_TRAP_1_8_e_thread_ends_with_close(inner: Inner, clock: TickClock) -> None:
+def test_the_thread_ends_with_close(inner: Inner, clock: TickClock) -> None:
     store = BufferedCursorStore(inner, codec=INTS, clock=clock)
     before = set(threading.enumerate())
     store.set_cursor("a", "1")
@@ -189,7 +186,7 @@ def test_TRAP_1_8_e_thread_ends_with_close(inner: Inner, clock: TickClock) -> No
     assert inner.closed == 1
 
 
-def test_TRAP_1_8_e_thread_ends_when_the_store_is_forgotten(inner: Inner, clock: TickClock) -> None:
+def test_the_thread_ends_when_the_store_is_forgotten(inner: Inner, clock: TickClock) -> None:
     store = BufferedCursorStore(inner, codec=INTS, clock=clock)
     before = set(threading.enumerate())
     store.set_cursor("a", "1")
@@ -203,7 +200,7 @@ def test_TRAP_1_8_e_thread_ends_when_the_store_is_forgotten(inner: Inner, clock:
     assert not thread.is_alive()
 
 
-def test_TRAP_1_8_e_no_thread_before_the_first_set_nor_when_switched_off(inner: Inner) -> None:
+def test_no_thread_before_the_first_set_nor_when_switched_off(inner: Inner) -> None:
     before = threading.active_count()
     idle = BufferedCursorStore(inner, codec=INTS)
     idle.get_cursor("a")
@@ -213,7 +210,7 @@ def test_TRAP_1_8_e_no_thread_before_the_first_set_nor_when_switched_off(inner: 
     idle.close()
 
 
-def test_TRAP_1_8_f_set_never_waits_for_flushes_that_overlap(inner: Inner) -> None:
+def test_set_never_waits_for_flushes_that_overlap(inner: Inner) -> None:
     store = by_hand(inner)
     store.set_cursor("a", "1")
     store.set_cursor("b", "1")

@@ -144,7 +144,7 @@ def test_position_of_another_kind_is_refused(position: str) -> None:
 
 
 @given(st.integers(0, 10**20 - 1), st.integers(0, 10**20 - 1))
-def test_TRAP_1_8_b_whole_numbers_sort_by_value(a: int, b: int) -> None:
+def test_whole_numbers_sort_by_value(a: int, b: int) -> None:
     assert (a < b) == (INTS.encode(str(a)) < INTS.encode(str(b)))
     assert INTS.decode(INTS.encode(str(a))) == str(a)
 
@@ -167,6 +167,6 @@ def test_position_that_is_no_number_is_refused(position: str) -> None:
 
 
 @given(st.integers(YEAR_1 * 1000, YEAR_9999 * 1000), st.integers(YEAR_1 * 1000, YEAR_9999 * 1000))
-def test_TRAP_1_8_b_times_keep_their_zeros_and_sort(a: int, b: int) -> None:
+def test_times_keep_their_zeros_and_sort(a: int, b: int) -> None:
     assert (a < b) == (format_us(a) < format_us(b))
     assert parse_us(format_us(a)) == a

@@ -61,7 +61,7 @@ def test_a_new_consumer_starts_at_the_head_and_another_goes_on() -> None:
         assert ids(one) == wanted
 
 
-def test_TRAP_1_12_the_head_is_durable_before_the_stream_is_opened() -> None:
+def test_the_head_is_durable_before_the_stream_is_opened() -> None:
     """A run that ends before its first event is followed by one that starts at the same head, not at a newer one."""
     stream, store = HeadedStream(event(1)), FakeCursorStore(buffered=True)
     stream.fail("open", ConnectionFailed("no node answers; start one"))
@@ -111,7 +111,7 @@ def test_the_stream_inside_is_seen_through() -> None:
     assert one.source == "shop.orders"
 
 
-def test_TRAP_1_12_an_option_that_skips_to_the_head_at_each_restart_is_refused() -> None:
+def test_an_option_that_skips_to_the_head_at_each_restart_is_refused() -> None:
     with pytest.raises(ConfigError, match="leave it out"):
         bootstrap(spec(HeadedStream(event(1)), FakeCursorStore(), StreamFromHead()))
 
@@ -185,7 +185,7 @@ def test_an_event_ends_it_and_is_returned() -> None:
     assert wait.polled == 1
 
 
-def test_TRAP_1_12_the_listener_is_positioned_before_the_first_poll() -> None:
+def test_the_listener_is_positioned_before_the_first_poll() -> None:
     """What happens while the first poll is on its way is seen by the listener; what was before is not."""
     wait = Wait()
     listening(wait)
@@ -208,7 +208,7 @@ def test_which_event_is_wanted() -> None:
     assert found.id == "e4"
 
 
-def test_TRAP_1_12_without_types_any_event_matches() -> None:
+def test_without_types_any_event_matches() -> None:
     wait = Wait()
     listening(wait)
     wait.polls = [appearing(wait, event(1, type=77))]
@@ -216,13 +216,13 @@ def test_TRAP_1_12_without_types_any_event_matches() -> None:
 
 
 @pytest.mark.parametrize("step", ["open", "recv"])
-def test_TRAP_1_12_a_listener_that_fails_hides_no_poll_that_succeeds(step: str) -> None:
+def test_a_listener_that_fails_hides_no_poll_that_succeeds(step: str) -> None:
     wait = Wait(False, False, False, False, True)
     wait.stream.fail(step, ConnectionFailed("no node answers; start one"))
     assert wait() is None
 
 
-def test_TRAP_1_12_a_poll_that_fails_hides_no_event() -> None:
+def test_a_poll_that_fails_hides_no_event() -> None:
     wait = Wait()
     listening(wait)
 
@@ -234,7 +234,7 @@ def test_TRAP_1_12_a_poll_that_fails_hides_no_event() -> None:
     assert wait().id == "e1"
 
 
-def test_TRAP_1_12_it_fails_when_both_failed() -> None:
+def test_await_event_fails_when_both_listener_and_poll_failed() -> None:
     wait = Wait(QueryFailed("no such table"))
     cause = ConnectionFailed("no node answers; start one")
     wait.stream.fail("open", cause)
@@ -255,7 +255,7 @@ def test_it_times_out_and_says_what_had_failed() -> None:
     assert wait.clock.waits == [10]
 
 
-def test_TRAP_1_12_a_stop_ends_the_wait_between_polls() -> None:
+def test_a_stop_ends_the_wait_between_polls() -> None:
     wait = Wait()
     wait.clock.on_wait = lambda _: wait.stop.set()
     with pytest.raises(Stopped):

@@ -155,7 +155,7 @@ def test_the_sweep_hands_out_only_what_the_fast_lane_missed() -> None:
 
 
 def test_the_sweep_reads_again_and_later() -> None:
-    """R1: a sweep that only hands out later, but reads as early as the fast lane, would find nothing."""
+    """A sweep that only hands out later, but reads as early as the fast lane, would find nothing."""
     bench = Bench()
     bench.clock.advance(100)
     bench.fast()

@@ -58,13 +58,13 @@ def test_the_probability_is_kept() -> None:
     assert fate.struck == len(strikes(Fate(0.1, seed=1), 10_000))
 
 
-def test_F5_a_seed_replays_the_same_strikes() -> None:
+def test_a_seed_replays_the_same_strikes() -> None:
     first = strikes(Fate(0.2, seed=42), 200)
     assert first == strikes(Fate(0.2, seed=42), 200)
     assert first != strikes(Fate(0.2, seed=43), 200)
 
 
-def test_F5_a_seed_that_was_chosen_is_logged_and_named_so_that_it_can_be_replayed(
+def test_a_seed_that_was_chosen_is_logged_and_named_so_that_it_can_be_replayed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="rscylla.fate")
@@ -83,7 +83,7 @@ def test_changing_one_points_chance_does_not_shift_the_other_strikes() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), float("inf"), "often", None, True])
-def test_F5_probabilities_are_checked(wrong: Any) -> None:
+def test_probabilities_are_checked(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="number from 0 to 1"):
         Fate(wrong)
     with pytest.raises(ConfigError, match="per_module"):
@@ -102,18 +102,18 @@ def at(text: str, **options: Any) -> bool:
     return strikes(Fate(1, clock=clock, window=OFFICE_HOURS, **options), 1) == [1]
 
 
-def test_F1_errors_happen_inside_office_hours_only() -> None:
+def test_errors_happen_inside_office_hours_only() -> None:
     assert at("2026-11-20T11:00:00")  # a Friday
     assert not at("2026-11-20T23:00:00")
     assert not at("2026-11-20T08:59:59")
 
 
-def test_F2_saturday_and_sunday_are_no_working_days() -> None:
+def test_saturday_and_sunday_are_no_working_days() -> None:
     days = {f"2026-11-{day}": at(f"2026-11-{day}T11:00:00") for day in range(16, 23)}
     assert [day for day, struck in days.items() if not struck] == ["2026-11-21", "2026-11-22"]
 
 
-def test_F3_the_end_hour_is_not_inside() -> None:
+def test_the_end_hour_is_not_inside() -> None:
     assert at("2026-11-20T09:00:00")
     assert at("2026-11-20T16:59:59.999999")
     assert not at("2026-11-20T17:00:00")
@@ -152,7 +152,7 @@ def test_a_time_zone_must_exist() -> None:
 # --- modules and points --------------------------------------------------------------------------------------------
 
 
-def test_F4_the_module_is_that_of_the_direct_caller() -> None:
+def test_the_module_is_that_of_the_direct_caller() -> None:
     fate = Fate(0, per_module={__name__: 1.0})
     with pytest.raises(FateError):
         fate.tempt()

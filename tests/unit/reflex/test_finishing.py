@@ -281,7 +281,7 @@ def test_the_cursor_follows_the_acknowledgements_not_the_function() -> None:
     assert bench.cursor == "e1"
 
 
-def test_TRAP_1_12_acknowledgements_out_of_order_move_the_cursor_only_over_what_is_done() -> None:
+def test_acknowledgements_out_of_order_move_the_cursor_only_over_what_is_done() -> None:
     bench, acks = Bench(events(3), to_head=False), Acks()
     bench.start(acks.consumer(bench))
     soon(lambda: len(acks.handed) == 3)
@@ -292,7 +292,7 @@ def test_TRAP_1_12_acknowledgements_out_of_order_move_the_cursor_only_over_what_
     bench.end()
 
 
-def test_TRAP_1_12_a_late_acknowledgement_cannot_touch_the_next_run() -> None:
+def test_a_late_acknowledgement_cannot_touch_the_next_run() -> None:
     bench, acks = Bench(events(2), to_head=False), Acks()
     consumer = acks.consumer(bench)
     bench.start(consumer)
@@ -313,7 +313,7 @@ def test_TRAP_1_12_a_late_acknowledgement_cannot_touch_the_next_run() -> None:
     bench.end()
 
 
-def test_TRAP_1_12_what_is_never_acknowledged_shows_in_the_metrics() -> None:
+def test_what_is_never_acknowledged_shows_in_the_metrics() -> None:
     bench, acks = Bench(events(3), to_head=False), Acks()
     bench.start(acks.consumer(bench))
     soon(lambda: len(acks.handed) == 3)
@@ -466,7 +466,7 @@ def test_batches_are_bounded_by_bytes_too() -> None:
     assert batches.got == [["e1", "e2"], ["e3", "e4"], ["e5"]]
 
 
-def test_TRAP_1_12_the_period_counts_from_arrival_not_from_the_time_of_the_event() -> None:
+def test_the_period_counts_from_arrival_not_from_the_time_of_the_event() -> None:
     """After downtime all events are old; their batches must not be tiny."""
     bench, batches = Bench(to_head=False), Batches()
     waiting = threading.Event()
@@ -494,7 +494,7 @@ def test_each_batch_has_a_period_of_its_own_and_between_two_nothing_is_waited_fo
     assert bench.clock.waits == [5, 5, 5]
 
 
-def test_TRAP_1_12_an_error_on_an_idle_stream_surfaces_at_once_with_its_cause() -> None:
+def test_an_error_on_an_idle_stream_surfaces_at_once_with_its_cause() -> None:
     bench, batches = Bench(events(1), to_head=False), Batches("e1")
     error = bench.run(batches.consumer(bench, period=timedelta(seconds=5)))
     assert failure(error) == ("consume", "e1", batches.cause)
@@ -502,7 +502,7 @@ def test_TRAP_1_12_an_error_on_an_idle_stream_surfaces_at_once_with_its_cause() 
     assert bench.sample("reflex_consumer_error_count") == 1
 
 
-def test_TRAP_1_12_the_run_joins_the_worker_before_it_ends() -> None:
+def test_the_run_joins_the_worker_before_it_ends() -> None:
     gate = threading.Event()
     bench, batches = Bench(events(1), to_head=False), Batches(gate=gate)
     bench.start(batches.consumer(bench, size=1))
@@ -514,14 +514,14 @@ def test_TRAP_1_12_the_run_joins_the_worker_before_it_ends() -> None:
     assert (batches.got, bench.cursor) == ([["e1"]], "e1")
 
 
-def test_TRAP_1_12_events_left_out_move_the_cursor() -> None:
+def test_events_left_out_move_the_cursor() -> None:
     bench, batches = Bench(events(4)), Batches()
     bench.run(batches.consumer(bench, size=2, event_filter=lambda event: event.id == "e2"))
     assert (batches.got, bench.cursor) == ([["e2"]], "e4")
     assert bench.sample("reflex_consumer_skipped_events_count") == 3
 
 
-def test_TRAP_1_12_a_batch_that_makes_no_sense_is_refused_before_the_first_event() -> None:
+def test_a_batch_that_makes_no_sense_is_refused_before_the_first_event() -> None:
     for options in ({"size": 0}, {"size": True}, {"max_bytes": 0}, {"period": timedelta(0)}):
         with pytest.raises(ConfigError):
             batch(NAME, lambda events, fate: None, registry=CollectorRegistry(), **options)  # type: ignore[arg-type]
@@ -702,7 +702,7 @@ def test_all_are_consumed_and_the_cursor_is_the_last() -> None:
     assert all(event_id == shown for event_id, shown in pool.lanes)
 
 
-def test_TRAP_1_12_the_cursor_is_opaque_and_moves_over_what_is_done_only() -> None:
+def test_the_cursor_is_opaque_and_moves_over_what_is_done_only() -> None:
     bench, pool = Bench(events(3), to_head=False), Pool("e1")
     bench.start(concurrent(pool, workers=2))
     soon(lambda: set(pool.ids) == {"e2", "e3"})
@@ -713,7 +713,7 @@ def test_TRAP_1_12_the_cursor_is_opaque_and_moves_over_what_is_done_only() -> No
     bench.end()
 
 
-def test_TRAP_1_12_events_of_one_key_stay_in_order() -> None:
+def test_events_of_one_key_stay_in_order() -> None:
     bench, pool = Bench(events(300, keys=3)), Pool()
     bench.run(concurrent(pool, workers=8))
     for key in range(3):
@@ -757,7 +757,7 @@ def test_no_more_events_are_taken_than_may_be_in_flight() -> None:
     bench.end()
 
 
-def test_TRAP_1_12_an_error_on_an_idle_stream_ends_the_run_at_once() -> None:
+def test_an_error_on_an_idle_stream_ends_the_run_at_once() -> None:
     cause = ValueError("bad")
     bench, pool = Bench(events(3), to_head=False), Pool(fail={"e2": cause})
     error = bench.run(concurrent(pool, workers=3))
@@ -778,7 +778,7 @@ def test_an_error_lets_nothing_more_begin_and_what_is_being_done_is_finished() -
     assert (pool.ids, bench.cursor) == (["e1"], "e1")
 
 
-def test_TRAP_1_12_the_wait_for_room_ends_with_a_stop() -> None:
+def test_the_wait_for_room_ends_with_a_stop() -> None:
     bench, pool = Bench(events(9), to_head=False), Pool("e1", "e2")
     bench.start(concurrent(pool, workers=2, max_in_flight=2))
     soon(lambda: len(pool.begun) == 2)
@@ -788,7 +788,7 @@ def test_TRAP_1_12_the_wait_for_room_ends_with_a_stop() -> None:
     assert bench.cursor == "e2"
 
 
-def test_TRAP_1_12_a_cursor_that_cannot_be_saved_ends_the_run() -> None:
+def test_a_cursor_that_cannot_be_saved_ends_the_run() -> None:
     bench, pool = Bench(events(3), to_head=False), Pool()
     cause = ConnectionFailed("no node answers; start one")
     bench.store.fail("set_cursor", cause, times=9)
@@ -798,7 +798,7 @@ def test_TRAP_1_12_a_cursor_that_cannot_be_saved_ends_the_run() -> None:
     assert bench.cursor == ""
 
 
-def test_TRAP_1_12_after_an_error_the_next_run_starts_from_what_was_done() -> None:
+def test_after_an_error_the_next_run_starts_from_what_was_done() -> None:
     bench, pool = Bench(events(50, keys=7)), Pool(fail={"e25": ValueError()})
     consumer = concurrent(pool, workers=4)
     assert failure(bench.run(consumer))[1] == "e25"

@@ -91,7 +91,7 @@ def test_an_event_that_works_the_second_time_is_just_consumed(kind: str) -> None
 
 
 @BOTH
-def test_TRAP_1_12_success_of_another_event_does_not_reset_the_count(kind: str) -> None:
+def test_success_of_another_event_does_not_reset_the_count(kind: str) -> None:
     """In reflex each retry is a whole run: events before the poison one succeed again and reset its count."""
     bench, inner = Bench(), failing("e1", "e3")
     bench.run(both(bench, inner, kind, retries=2))
@@ -100,7 +100,7 @@ def test_TRAP_1_12_success_of_another_event_does_not_reset_the_count(kind: str) 
 
 @BOTH
 @pytest.mark.parametrize("retries", [0, 3])
-def test_TRAP_1_12_a_stop_during_consume_is_neither_counted_nor_swallowed(kind: str, retries: int) -> None:
+def test_a_stop_during_consume_is_neither_counted_nor_swallowed(kind: str, retries: int) -> None:
     bench = Bench()
 
     class Interrupted(RecordingConsumer):
@@ -118,7 +118,7 @@ def test_TRAP_1_12_a_stop_during_consume_is_neither_counted_nor_swallowed(kind: 
 
 @BOTH
 @pytest.mark.parametrize("attempt", [1, 3])
-def test_TRAP_1_12_an_error_that_comes_with_a_stop_is_neither_counted_nor_swallowed(kind: str, attempt: int) -> None:
+def test_an_error_that_comes_with_a_stop_is_neither_counted_nor_swallowed(kind: str, attempt: int) -> None:
     """Whoever stops the run may have closed what the consumer uses."""
     bench = Bench()
 
@@ -139,7 +139,7 @@ def test_TRAP_1_12_an_error_that_comes_with_a_stop_is_neither_counted_nor_swallo
 
 
 @BOTH
-def test_TRAP_1_12_an_interrupt_is_neither_counted_nor_swallowed(kind: str) -> None:
+def test_an_interrupt_is_neither_counted_nor_swallowed(kind: str) -> None:
     bench = Bench()
     with pytest.raises(KeyboardInterrupt):
         run(bench.spec(both(bench, failing("e1", error=KeyboardInterrupt()), kind, retries=0)))
@@ -242,7 +242,7 @@ def test_what_is_let_go_is_counted_and_logged_without_row_values(caplog: pytest.
 # ---------------------------------------------------------------- dead letters
 
 
-def test_TRAP_1_12_the_letter_has_the_whole_event_and_why() -> None:
+def test_the_letter_has_the_whole_event_and_why() -> None:
     bench = Bench()
     bench.run(bench.dead(failing("e2"), retries=2))
     [letter] = bench.letters.list_letters()
@@ -271,7 +271,7 @@ def test_the_log_line_has_no_row_values(caplog: pytest.LogCaptureFixture) -> Non
     assert any("event e2 is a dead letter after 1 attempts" in record.getMessage() for record in caplog.records)
 
 
-def test_TRAP_1_12_attempts_are_kept_over_restarts() -> None:
+def test_attempts_are_kept_over_restarts() -> None:
     """Each process dies after one failed attempt; the event is a letter after retries + 1 of them all the same."""
     first = Bench()
     seen: list[str] = []

@@ -365,7 +365,7 @@ def test_what_the_store_did_not_flush_comes_again() -> None:
     assert store.durable == {NAME: "e2"}
 
 
-def test_R8_progress_is_saved_without_the_consumer() -> None:
+def test_progress_is_saved_without_the_consumer() -> None:
     """An idle stream still moves the cursor."""
     registry = CollectorRegistry()
     store, consumer = FakeCursorStore(), RecordingConsumer()
@@ -377,7 +377,7 @@ def test_R8_progress_is_saved_without_the_consumer() -> None:
     assert registry.get_sample_value("rscylla_progress_total", {"consumer_name": NAME}) == 2
 
 
-def test_R8_a_failing_save_of_progress_names_no_event() -> None:
+def test_a_failing_save_of_progress_names_no_event() -> None:
     store = FakeCursorStore()
     store.fail("set_cursor", ConnectionFailed("gone"))
     with pytest.raises(RunError) as caught:
@@ -480,7 +480,7 @@ def test_stop_set_before_the_run_consumes_nothing() -> None:
 NOON_US = 1_790_000_000_000_000
 
 
-def test_R1_lag_reaches_the_source_through_run() -> None:
+def test_lag_reaches_the_source_through_run() -> None:
     clock = ManualClock(NOON_US)
     stream = FakeStream([event(1, NOON_US - 10_000_000)], supports_lag=True, clock=clock, end=HeadReached())
     with pytest.raises(HeadReached):
@@ -489,7 +489,7 @@ def test_R1_lag_reaches_the_source_through_run() -> None:
     assert clock.waits == [35.0], "the source waits, and run does not wait again"
 
 
-def test_R1_a_source_that_supports_the_lag_is_not_second_guessed() -> None:
+def test_a_source_that_supports_the_lag_is_not_second_guessed() -> None:
     """It goes by the nodes' clocks too; ours may differ."""
     clock = ManualClock(NOON_US)
 
@@ -501,7 +501,7 @@ def test_R1_a_source_that_supports_the_lag_is_not_second_guessed() -> None:
     assert clock.waits == []
 
 
-def test_R1_all_options_reach_the_source() -> None:
+def test_all_options_reach_the_source() -> None:
     stream = FakeStream(supports_lag=True)
     until = datetime(2026, 11, 21, tzinfo=UTC)
     with pytest.raises(HeadReached):
