@@ -7,7 +7,7 @@ import attrs
 from ..cdc.driver import LogSession
 from ..cdc.pages import Type
 from ..cdc.query import quote_name
-from ..cdc.topology import dropped_us
+from ..cdc.table import dropped_us
 
 __all__ = ["Column", "Table", "dropped_columns", "read_columns"]
 

@@ -13,7 +13,8 @@ from .._timeuuid import datetime_of
 from ..errors import InvalidCursor
 from ..event import EventID
 from ..options import SAFE_LAG
-from .topology import BaseColumn, Model, TableInfo
+from .table import BaseColumn, TableInfo
+from .topology import Model
 
 __all__ = ["Facts", "Finding", "Node", "Severity", "findings"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from .topology import DEFAULT_TTL_S, TableInfo
+from .table import DEFAULT_TTL_S, TableInfo
 
 __all__ = ["NEVER_US", "Hole", "Lifetimes"]
 

@@ -21,7 +21,7 @@ from .pages import Page
 from .query import quote_name
 from .records import ChangeEvent
 from .rows import Decoder, decoder_for
-from .topology import read_table
+from .table import read_table
 
 __all__ = ["BaseRows"]
 

@@ -25,7 +25,8 @@ from .rows import Layouts, LogRows
 from .scan import Limits, Scanner, TooMuch, TooSlow
 from .shards import part_of
 from .source import OnExpired, Source
-from .topology import LOG_DROP_AHEAD_US, Generation, generation_at
+from .table import LOG_DROP_AHEAD_US
+from .topology import Generation, generation_at
 
 __all__ = ["Batch", "Granularity", "Reader", "Settings"]
 

@@ -34,7 +34,7 @@ import attrs
 from .._timeuuid import FLIP_SIGNS, datetime_of, ticks_of, ticks_to_us
 from ..errors import MetadataError
 from .pages import Column, Page, Type
-from .topology import BaseColumn, TableInfo
+from .table import BaseColumn, TableInfo
 
 __all__ = [
     "PARTITION_DELETES",

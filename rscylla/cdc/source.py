@@ -24,10 +24,12 @@ from ..errors import (
     TableNotFound,
 )
 from ..event import EventID, LogMark
+from .clocks import NodeClocks
 from .driver import LogSession
 from .lifetimes import NEVER_US, Hole, Lifetimes
 from .query import row_ttl_cql
-from .topology import Generation, NodeClocks, TableInfo, Topology, generation_at, read_log_id, read_table, topology_for
+from .table import TableInfo, read_log_id, read_table
+from .topology import Generation, Topology, generation_at, topology_for
 
 __all__ = ["OnExpired", "Source"]
 

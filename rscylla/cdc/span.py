@@ -20,7 +20,8 @@ from .plan import Width, Window, group_streams, next_window, tasks_for
 from .query import first_row_cql, scan_cql
 from .rows import Layout, Layouts
 from .scan import Limits, Scanner, TooMuch, TooSlow
-from .topology import Generation, TableInfo, generation_at, read_table
+from .table import TableInfo, read_table
+from .topology import Generation, generation_at
 
 __all__ = ["Span", "SpanReader", "windows_between"]
 

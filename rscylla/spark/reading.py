@@ -17,7 +17,7 @@ from ..cdc.records import Context, changes_of
 from ..cdc.rows import Cells, Layout, LogRows
 from ..cdc.scan import Limits
 from ..cdc.span import Span, SpanReader
-from ..cdc.topology import TableInfo
+from ..cdc.table import TableInfo
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, TableChanged
 from .options import Connection

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from ..cdc.topology import BaseColumn
+from ..cdc.table import BaseColumn
 from ..errors import ConfigError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rscylla.cdc.topology import BaseColumn
+from rscylla.cdc.table import BaseColumn
 from rscylla.errors import ConfigError
 from rscylla.spark.shape import CQL, ColumnShape, Shape, metadata_of
 

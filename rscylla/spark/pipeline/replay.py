@@ -19,7 +19,7 @@ from ...cdc.keys import NATIVES, Encoder, encoder_for, integer_encoder, unsigned
 from ...cdc.pages import Type
 from ...cdc.query import quote_name
 from ...cdc.rows import Cells, Layout
-from ...cdc.topology import BaseColumn, TableInfo
+from ...cdc.table import BaseColumn, TableInfo
 from ...errors import CannotReplicate
 from ...event import Operation
 from ..shape import ColumnShape, Shape

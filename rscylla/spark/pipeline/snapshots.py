@@ -19,7 +19,7 @@ from ...cdc.driver import LogSession
 from ...cdc.pages import Page
 from ...cdc.query import quote_name
 from ...cdc.stream import Stream
-from ...cdc.topology import BaseColumn, TableInfo
+from ...cdc.table import BaseColumn, TableInfo
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag

@@ -9,7 +9,7 @@ from fakelog import columns_of, integer
 from rscylla import CannotReplicate, Operation
 from rscylla.base.statements import UNSET, Replay, remaining_ttl
 from rscylla.cdc.rows import Cells, Layout
-from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, TableInfo
 
 BASE = (
     ("pk", "partition_key", "int"),

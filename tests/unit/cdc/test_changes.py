@@ -19,7 +19,7 @@ from rscylla.cdc.changes import Bound, Change
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows
-from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.event import EventID, Operation
 
 T = 1_700_000_000_123_456

@@ -20,7 +20,7 @@ import rscylla
 from rscylla.cdc import doctor
 from rscylla.cdc.doctor import Facts, Finding, Node, findings
 from rscylla.cdc.query import LOG_SUFFIX
-from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.errors import ConfigError, TableNotFound
 from rscylla.event import EventID
 from rscylla.testing import ManualClock

@@ -21,7 +21,7 @@ from rscylla.cdc.columns import ColumnChange, ColumnState
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows, _larger
-from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.errors import EventTypeError, HeadReached
 from rscylla.event import Operation
 

@@ -22,7 +22,7 @@ from rscylla._json import dumps, plain
 from rscylla.cdc import pages as raw_pages
 from rscylla.cdc.pages import Column, Page, raw_handler, split_rows
 from rscylla.cdc.rows import Layout, Layouts, LogRows, decoder_for
-from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.errors import MetadataError
 from rscylla.event import EventID
 

@@ -10,7 +10,7 @@ from fakelog import columns_of
 import rscylla
 from rscylla.base.tables import Table
 from rscylla.cdc.rows import Layout
-from rscylla.cdc.topology import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.replicate import Replicator
 from rscylla.replicate.replicator import _MOST_LAYOUTS
 

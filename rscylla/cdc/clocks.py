@@ -1,0 +1,100 @@
+"""What time the nodes think it is."""
+
+from __future__ import annotations
+
+import logging
+
+from ..clock import Clock
+from ..errors import SourceError
+from .driver import LogSession
+
+__all__ = ["NodeClocks"]
+
+log = logging.getLogger("rscylla")
+
+SAMPLE_TIMEOUT_S = 2.0
+"""A node that takes longer to tell its time is left out: reading must not wait for one that hangs."""
+
+
+class NodeClocks:
+    """What time it is on the nodes, sampled with ``now()`` on each. Thread-safe.
+
+    A write without a client timestamp is stamped by its coordinator, so a node whose clock is behind writes rows that
+    look old when they arrive. The slowest clock therefore decides how far windows may go.
+
+    Between samples the nodes' time is told by the client's monotonic clock: its wall clock may be set at any moment,
+    and a step forward must not close windows that are still being written.
+    """
+
+    def __init__(self, session: LogSession, clock: Clock, *, bound_us: int = 1_000_000) -> None:
+        self._session = session
+        self._clock = clock
+        self._bound_us = bound_us
+        self._told: set[str] = set()
+        self._base_us = 0  # the wall clock minus the monotonic one, as of the last sample
+        self._ahead_us: dict[str, int] = {}  # by address: node time minus monotonic time
+        self.skew_us: dict[str, int] = {}
+        """By node address: node time minus client time, microseconds, as of the last sample."""
+
+    def sample(self) -> None:
+        """Ask each node for its time. A node that does not answer keeps its last value. Blocks.
+
+        So do all, if the driver believes all to be down: their last clocks are nearer to the truth than the client's.
+        """
+        ahead: dict[str, int] = {}
+        skew: dict[str, int] = {}
+        base_us = self._base_us = self._clock.now_us() - self._monotonic_us()
+        for host in self._session.hosts():
+            address = str(host.endpoint)
+            asked_us = self._monotonic_us()
+            try:
+                rows = self._session.rows(
+                    "SELECT toUnixTimestamp(now()) FROM system.local",
+                    doing=f"asking node {address} for its time",
+                    host=host,
+                    timeout_s=SAMPLE_TIMEOUT_S,
+                )
+            except SourceError as e:
+                log.debug("%s", e)
+                if address in self._ahead_us:
+                    ahead[address] = self._ahead_us[address]
+                    skew[address] = ahead[address] - base_us
+                continue
+            # The answer was read somewhere between asking and now, cut to the millisecond: between the two bounds is
+            # what the clocks may differ by. Zero counts whenever it is possible.
+            node_us = rows[0][0] * 1000 - base_us
+            low, high = node_us - self._monotonic_us(), node_us + 999 - asked_us
+            skew[address] = low if low > 0 else min(0, high)
+            ahead[address] = base_us + skew[address]
+            self._report(address, skew[address])
+        if not ahead:
+            ahead = self._ahead_us
+            skew = {address: us - base_us for address, us in ahead.items()}
+        self._ahead_us, self.skew_us = ahead, skew
+
+    def has_stepped(self) -> bool:
+        """Return whether the client's wall clock was set, or the machine has slept, since the last sample."""
+        return abs(self._clock.now_us() - self._monotonic_us() - self._base_us) > self._bound_us
+
+    def slowest_us(self) -> int:
+        """Return the lowest of the client's clock and all nodes', microseconds since the epoch."""
+        return min(self._clock.now_us(), self.nodes_us())
+
+    def nodes_us(self) -> int:
+        """Return the lowest of the nodes' clocks; the client's while no node has told its own."""
+        ahead_us = self._ahead_us
+        return self._monotonic_us() + min(ahead_us.values()) if ahead_us else self._clock.now_us()
+
+    def _monotonic_us(self) -> int:
+        return round(self._clock.monotonic() * 1e6)
+
+    def _report(self, address: str, skew_us: int) -> None:
+        if abs(skew_us) <= self._bound_us:
+            self._told.discard(address)
+        elif address not in self._told:
+            self._told.add(address)
+            log.warning(
+                "the clock of node %s is %+.3f s off this machine's; check time synchronisation, rows may be late",
+                address,
+                skew_us / 1e6,
+            )

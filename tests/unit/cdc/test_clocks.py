@@ -1,0 +1,70 @@
+"""The clocks of the nodes, as they are sampled."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from fakelog import NOW_US, SECOND, FakeLog, Host
+
+from rscylla.cdc.clocks import NodeClocks
+
+
+def test_the_slowest_clock_counts_and_faster_ones_do_not(log: FakeLog) -> None:
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", 0), Host("b", -3 * SECOND), Host("c", 9 * SECOND)]
+    clocks.sample()
+    assert clocks.slowest_us() == pytest.approx(NOW_US - 3 * SECOND, abs=1000)
+    assert clocks.skew_us["a"] == 0
+
+
+def test_a_node_that_does_not_answer_keeps_its_last_value(log: FakeLog) -> None:
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", -5 * SECOND)]
+    clocks.sample()
+    log.nodes = [Host("a", None), Host("never", None)]
+    clocks.sample()
+    assert clocks.skew_us.keys() == {"a"}
+    assert clocks.slowest_us() == pytest.approx(NOW_US - 5 * SECOND, abs=1000)
+    log.nodes = [Host("b", -SECOND)]
+    clocks.sample()
+    assert clocks.slowest_us() == pytest.approx(NOW_US - SECOND, abs=1000), "a node that has gone counts no more"
+
+
+def test_the_clock_of_a_node_that_falls_silent_still_holds_the_windows_back(log: FakeLog) -> None:
+    """It may still take writes, and stamps them with the clock that it had."""
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", 0), Host("b", -5 * SECOND)]
+    clocks.sample()
+    log.nodes = [Host("a", 0), Host("b", None)]
+    log.clock.advance(10)
+    clocks.sample()
+    assert clocks.slowest_us() == pytest.approx(NOW_US + 5 * SECOND, abs=1000)
+    assert clocks.skew_us["b"] == pytest.approx(-5 * SECOND, abs=1000)
+
+
+def test_while_all_nodes_are_away_their_clocks_count_and_not_that_of_the_client(log: FakeLog) -> None:
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    log.nodes = [Host("a", -7200 * SECOND), Host("b", -7201 * SECOND)]
+    clocks.sample()
+    log.nodes = []
+    clocks.sample()
+    assert clocks.slowest_us() == pytest.approx(NOW_US - 7201 * SECOND, abs=1000)
+    assert clocks.skew_us == pytest.approx({"a": -7200 * SECOND, "b": -7201 * SECOND}, abs=1000)
+
+
+def test_the_time_an_answer_takes_is_no_skew(log: FakeLog) -> None:
+    log.nodes = [Host("a", 0)]
+    log.on_rows = lambda _: log.clock.advance(0.25)  # type: ignore[assignment,func-returns-value]
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    clocks.sample()
+    assert clocks.skew_us == {"a": 0}
+
+
+def test_skew_is_told_once_until_it_is_gone(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    for skew in (2, 2, 0, 2):
+        log.nodes = [Host("a", skew * SECOND)]
+        clocks.sample()
+    assert len(caplog.records) == 2
