@@ -16,7 +16,7 @@ from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, CursorError, is_resumable
 
-from ._ground import admin_of, check_consumer, conflict, find, moves
+from ._checks import admin_of, check_consumer, conflict, find, moves
 from .codec import CursorCodec, EventCursorCodec
 
 __all__ = ["BufferedCursorStore"]

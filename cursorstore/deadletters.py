@@ -17,7 +17,7 @@ from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, InvalidCursor
 from rscylla.event import Event, EventID
 
-from ._ground import check_consumer, signature
+from ._checks import check_consumer, signature
 from ._lettertable import LetterKey, LetterRow, LetterTable
 from .schema import DEFAULT_LETTER_TABLE
 

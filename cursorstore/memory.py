@@ -14,7 +14,7 @@ from rscylla import _timeuuid as tu
 from rscylla.abc import CursorRecord
 from rscylla.clock import Clock, SystemClock
 
-from ._ground import check_consumer, check_reason, conflict, moves
+from ._checks import check_consumer, check_reason, conflict, moves
 from .codec import CursorCodec, EventCursorCodec
 
 __all__ = ["MemoryCursorStore"]

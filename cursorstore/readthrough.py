@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rscylla.abc import CursorRecord, CursorStore
 
-from ._ground import admin_of, check_consumer, find
+from ._checks import admin_of, check_consumer, find
 
 __all__ = ["ReadThroughCursorStore"]
 

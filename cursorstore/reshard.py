@@ -7,7 +7,7 @@ from rscylla.abc import CursorStore
 from rscylla.errors import ConfigError, CursorError, CursorRegression
 from rscylla.event import cursor_key
 
-from ._ground import admin_of, check_consumer, find
+from ._checks import admin_of, check_consumer, find
 
 __all__ = ["reshard_cursors"]
 

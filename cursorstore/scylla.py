@@ -40,8 +40,8 @@ from rscylla.errors import (
     SourceError,
 )
 
+from ._checks import check_consumer, check_reason, conflict, moves, signature
 from ._cursortable import CursorTable, Row
-from ._ground import check_consumer, check_reason, conflict, moves, signature
 from .codec import CursorCodec, EventCursorCodec, parse_us
 from .schema import DEFAULT_TABLE
 
@@ -274,7 +274,7 @@ class ScyllaCursorStore:
 
     def _take_over(self, consumer: str, lease: Lease, fence: int) -> Row:
         """Return the epoch of this tenure of the lease, opened unless it is there. It goes on where the last one is."""
-        opened = _tenure(lease.name, fence) + lease.owner
+        opened = _takeover_reason(lease.name, fence) + lease.owner
         failed: SourceError | None = None
         for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
@@ -390,14 +390,14 @@ class ScyllaCursorStore:
         )
 
 
-def _tenure(lease: str, fence: int) -> str:
+def _takeover_reason(lease: str, fence: int) -> str:
     """Return how the reason of an epoch begins that was opened by a holder of *lease*."""
     return f"lease {lease!r}, epoch {fence}, acquired by "
 
 
 def _took_over(row: Row) -> bool:
     """Return whether a holder of a lease opened the epoch of *row*, and no reset."""
-    return row.reason.startswith(_tenure(row.lease, row.fence))
+    return row.reason.startswith(_takeover_reason(row.lease, row.fence))
 
 
 def _not_held(consumer: str, lease: Lease | None) -> LeaseLost:

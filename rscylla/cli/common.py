@@ -50,11 +50,11 @@ __all__ = [
     "parse_table",
     "parse_time",
     "quiet_logs",
+    "reports_errors",
     "seconds",
     "stopping",
     "tell_error",
     "time_of",
-    "told",
 ]
 
 P = ParamSpec("P")
@@ -128,7 +128,7 @@ def tell_error(error: BaseException, *, as_json: bool) -> None:
         say(rscylla.to_json({"error": type(cause).__name__, "message": text}))
 
 
-def told(command: Callable[P, None]) -> Callable[P, None]:
+def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
     """Turn what a command raises into one line and an exit code. Its parameter ``as_json`` is looked at."""
 
     @functools.wraps(command)

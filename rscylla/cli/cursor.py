@@ -28,7 +28,7 @@ from .common import (
     naming,
     parse_table,
     parse_time,
-    told,
+    reports_errors,
 )
 from .loading import OperableStore, StoreFactory, load_store
 from .output import json_line, moment, table
@@ -76,7 +76,7 @@ def _opened(
 
 
 @app.command("list")
-@told
+@reports_errors
 @connecting
 def list_(
     store: Keyspace = None,
@@ -100,7 +100,7 @@ def list_(
 
 
 @app.command("get")
-@told
+@reports_errors
 @connecting
 def get(
     consumer: ConsumerName,
@@ -134,7 +134,7 @@ def get(
 
 
 @app.command("set")
-@told
+@reports_errors
 @connecting
 def set_(
     consumer: ConsumerName,
@@ -160,7 +160,7 @@ def set_(
 
 
 @app.command("reset")
-@told
+@reports_errors
 @connecting
 def reset(
     consumer: ConsumerName,
@@ -184,7 +184,7 @@ def reset(
 
 
 @app.command("reshard")
-@told
+@reports_errors
 @connecting
 def reshard(
     consumer: ConsumerName,
@@ -216,7 +216,7 @@ def reshard(
 
 
 @app.command("leases")
-@told
+@reports_errors
 @connecting
 def leases(
     store: RequiredKeyspace,
@@ -245,7 +245,7 @@ def leases(
 
 
 @app.command("schema")
-@told
+@reports_errors
 def schema(
     store: RequiredKeyspace,
     table_name: Annotated[str | None, typer.Option("--table", metavar="NAME", help="Name of the table.")] = None,

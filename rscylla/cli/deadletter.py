@@ -19,7 +19,7 @@ from .common import (
     connecting,
     naming,
     parse_table,
-    told,
+    reports_errors,
 )
 from .loading import load
 from .output import json_line, moment, table
@@ -50,7 +50,7 @@ def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[
 
 
 @app.command("list")
-@told
+@reports_errors
 @connecting
 def list_(
     store: Keyspace,
@@ -79,7 +79,7 @@ def list_(
 
 
 @app.command("show")
-@told
+@reports_errors
 @connecting
 def show(
     consumer: ConsumerName,
@@ -114,7 +114,7 @@ def show(
 
 
 @app.command("replay")
-@told
+@reports_errors
 @connecting
 def replay(
     consumer: ConsumerName,
@@ -158,7 +158,7 @@ def replay(
 
 
 @app.command("discard")
-@told
+@reports_errors
 @connecting
 def discard(
     consumer: ConsumerName,
@@ -182,7 +182,7 @@ def discard(
 
 
 @app.command("schema")
-@told
+@reports_errors
 def schema(store: Keyspace, table_name: Table = DEFAULT_LETTER_TABLE, as_json: JsonOutput = False) -> None:
     """Print the statement that creates the letter table, for those who may not create tables. Does not connect."""
     cql = letter_schema_cql(store, table_name)

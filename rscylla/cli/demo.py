@@ -14,7 +14,7 @@ import typer
 
 import rscylla
 
-from .common import Exit, JsonOutput, number, quiet_logs, stopping, told
+from .common import Exit, JsonOutput, number, quiet_logs, reports_errors, stopping
 from .demo_check import Verdict
 from .demo_run import Demo, Plan, Snapshot
 from .output import json_line
@@ -28,7 +28,7 @@ __all__ = ["conclude", "demo"]
 _SHOWN = ("written", "delivered", "lost", "duplicates", "out_of_order", "generations", "restarts")
 
 
-@told
+@reports_errors
 def demo(
     events: Annotated[
         int, typer.Option(parser=number(int, least=20), metavar="N", help="Number of changes to write.")

@@ -19,8 +19,8 @@ from .common import (
     naming,
     parse_lag,
     parse_table,
+    reports_errors,
     seconds,
-    told,
 )
 from .output import json_line
 from .standard import write
@@ -28,7 +28,7 @@ from .standard import write
 __all__ = ["doctor"]
 
 
-@told
+@reports_errors
 @connecting
 def doctor(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],

@@ -27,9 +27,9 @@ from .common import (
     naming,
     parse_lag,
     parse_table,
+    reports_errors,
     seconds,
     stopping,
-    told,
 )
 from .loading import StoreFactory, load_store
 from .output import json_line
@@ -77,7 +77,7 @@ class _Job:
     ttl: Literal["original", "remaining"]
 
 
-@told
+@reports_errors
 @connecting
 def replicate(
     name: Annotated[str, typer.Argument(metavar="SOURCE", help="The table to copy from, as KS.TABLE.")],

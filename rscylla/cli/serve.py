@@ -9,14 +9,14 @@ import typer
 
 import rscylla
 
-from .common import JsonOutput, Password, PasswordFile, Username, credentials, number, stopping, told
+from .common import JsonOutput, Password, PasswordFile, Username, credentials, number, reports_errors, stopping
 from .output import json_line
 from .standard import write
 
 __all__ = ["serve"]
 
 
-@told
+@reports_errors
 def serve(
     port: Annotated[
         int,

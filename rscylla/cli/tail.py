@@ -29,10 +29,10 @@ from .common import (
     parse_lag,
     parse_table,
     parse_time,
+    reports_errors,
     seconds,
     stopping,
     time_of,
-    told,
 )
 from .loading import StoreFactory, load_store
 from .output import json_line, line_of, moment
@@ -91,7 +91,7 @@ class _Wanted:
         return options
 
 
-@told
+@reports_errors
 @connecting
 def tail(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],

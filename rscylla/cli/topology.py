@@ -14,8 +14,8 @@ from .common import (
     connecting,
     naming,
     parse_table,
+    reports_errors,
     time_of,
-    told,
 )
 from .output import json_line, moment, table
 from .standard import write
@@ -23,7 +23,7 @@ from .standard import write
 __all__ = ["topology"]
 
 
-@told
+@reports_errors
 @connecting
 def topology(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],

@@ -12,7 +12,7 @@ from ...errors import ConfigError
 from ...event import Event
 from .._lane import current_lane, entered
 from ..consumer import Consumer
-from ._finishing import Finishing
+from ._deferred import Deferred
 from ._prefix import Entry, Prefix, positive
 
 __all__ = ["Ack", "AckFunc", "ack"]
@@ -61,7 +61,7 @@ class _Handed:
         self.prefix.close()
 
 
-class _Acknowledged(Finishing[_Handed]):
+class _Acknowledged(Deferred[_Handed]):
     _handle: Ack
 
     def __init__(self, name: str, fn: AckFunc, max_unacked: int, **options: Any) -> None:

@@ -19,7 +19,7 @@ from ...event import Event
 from .._lane import Lane, current_lane, entered
 from .._wrapper import Wrapper
 from ..consumer import Consumer
-from ._finishing import Finishing
+from ._deferred import Deferred
 from ._prefix import Entry, Prefix, positive, wait_until
 
 __all__ = ["BatchFunc", "batch"]
@@ -145,7 +145,7 @@ class _Batches:
                 clock.wait(wake, left)
 
 
-class _Batch(Finishing[_Batches]):
+class _Batch(Deferred[_Batches]):
     def __init__(
         self, name: str, fn: BatchFunc, limits: _Limits, fallback: ConsumerLike | None, options: dict[str, Any]
     ) -> None:

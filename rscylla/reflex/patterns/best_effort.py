@@ -9,14 +9,14 @@ from ..._retry import Backoff
 from ...abc import Consumer
 from ...event import Event
 from .._lane import current_lane
-from ._in_place import InPlace
+from ._retrying import Retrying
 
 __all__ = ["best_effort"]
 
 logger = logging.getLogger("rscylla.reflex")
 
 
-class _BestEffort(InPlace):
+class _BestEffort(Retrying):
     def _give_up(self, event: Event, error: Exception, tries: int) -> None:
         logger.warning(
             'consumer "%s": event %s is let go after %d attempts (%s)',

@@ -13,7 +13,7 @@ import attrs
 from ...abc import Consumer, Fate, Partitioned, RunScope
 from ...event import Event
 from .._lane import current_lane, entered
-from ._finishing import Finishing
+from ._deferred import Deferred
 from ._prefix import Entry, Prefix, positive
 
 __all__ = ["concurrent", "partition_of"]
@@ -27,7 +27,7 @@ def partition_of(event: Event) -> Hashable:
     return tuple(event.raw_partition_key().items()) if isinstance(event, Partitioned) else event.foreign_id
 
 
-class _Crew:
+class _Workers:
     """The threads of one run and what they have to do. Any of its methods may be called by any thread."""
 
     def __init__(self, inner: Consumer, scope: RunScope, workers: int, limit: int) -> None:
@@ -118,7 +118,7 @@ class _Crew:
                 del self._queues[key]
 
 
-class _Concurrent(Finishing[_Crew]):
+class _Concurrent(Deferred[_Workers]):
     def __init__(
         self, inner: Consumer, workers: int, max_in_flight: int | None, key: Callable[[Event], Hashable]
     ) -> None:
@@ -127,8 +127,8 @@ class _Concurrent(Finishing[_Crew]):
         self._limit = positive("max_in_flight", inner.name, workers * 16 if max_in_flight is None else max_in_flight)
         self._key = key
 
-    def open(self, scope: RunScope) -> _Crew:
-        return _Crew(self._inner, scope, self._workers, self._limit)
+    def open(self, scope: RunScope) -> _Workers:
+        return _Workers(self._inner, scope, self._workers, self._limit)
 
     def consume(self, event: Event, fate: Fate) -> None:
         self.work.put(event, self._key(event))

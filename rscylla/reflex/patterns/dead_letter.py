@@ -16,7 +16,7 @@ from ...clock import SystemClock
 from ...errors import ProcessDied
 from ...event import Event
 from .._lane import current_lane
-from ._in_place import InPlace
+from ._retrying import Retrying
 
 __all__ = ["dead_letter"]
 
@@ -31,7 +31,7 @@ written come before it, and a buffered store writes more often than that.
 """
 
 
-class _DeadLetter(InPlace):
+class _DeadLetter(Retrying):
     def __init__(
         self,
         inner: Consumer,

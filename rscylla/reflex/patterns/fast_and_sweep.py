@@ -116,7 +116,7 @@ def fast_and_sweep(
     fast_series.configure(clock=clock, lag_alert=None, activity_ttl=None)
     fast_series.swept()
     ledger = Ledger(name, order, remember, clock)
-    turn = _Turn(consumer)
+    shared = _SharedConsumer(consumer)
 
     def key_of(event: Event) -> Any:
         return event.order_key if order is cursor_key else order(event.id)
@@ -126,7 +126,7 @@ def fast_and_sweep(
         Spec(
             _LaneStream(stream, lambda client, _: _FastClient(client, ledger, key_of)),
             _FastStore(store, name, ledger, order, clock),
-            _FastConsumer(fast_lane_name(name), turn, fast_series, clock),
+            _FastConsumer(fast_lane_name(name), shared, fast_series, clock),
             *options,
             fast,
             **given,
@@ -134,7 +134,7 @@ def fast_and_sweep(
         Spec(
             _LaneStream(stream, lambda client, stop: _SweepClient(client, stop, ledger, key_of, series, clock)),
             _SweepStore(store, ledger),
-            _LaneConsumer(name, turn, series),
+            _LaneConsumer(name, shared, series),
             *options,
             sweep,
             **given,
@@ -182,7 +182,7 @@ def _check(
 # ---------------------------------------------------------------- the consumer's side
 
 
-class _Turn:
+class _SharedConsumer:
     """The consumer of two lanes: gets one event at a time, and is told when the first run starts and the last ends."""
 
     def __init__(self, consumer: Consumer) -> None:
@@ -224,9 +224,9 @@ class _Turn:
 class _LaneConsumer:
     """The consumer as one lane drives it."""
 
-    def __init__(self, name: str, turn: _Turn, series: ConsumerSeries) -> None:
+    def __init__(self, name: str, shared: _SharedConsumer, series: ConsumerSeries) -> None:
         self._name = name
-        self._turn = turn
+        self._shared = shared
         self.series = series
 
     @property
@@ -234,21 +234,21 @@ class _LaneConsumer:
         return self._name
 
     def reset(self) -> None:
-        self._turn.enter(self._name)
+        self._shared.enter(self._name)
         self.series.started()
 
     def stop(self) -> None:
-        self._turn.leave(self._name)
+        self._shared.leave(self._name)
 
     def consume(self, event: Event, fate: Fate) -> None:
-        self._turn.take(event, fate)
+        self._shared.take(event, fate)
 
 
 class _FastConsumer(_LaneConsumer):
     """The consumer as the fast lane drives it, with the ages of its events in series of the lane's own."""
 
-    def __init__(self, name: str, turn: _Turn, series: ConsumerSeries, clock: Clock) -> None:
-        super().__init__(name, turn, series)
+    def __init__(self, name: str, shared: _SharedConsumer, series: ConsumerSeries, clock: Clock) -> None:
+        super().__init__(name, shared, series)
         self._clock = clock
 
     def consume(self, event: Event, fate: Fate) -> None:

@@ -21,8 +21,8 @@ from .._meters import meters_for
 from .._run import Spec
 from ..consumer import check_threads_can_drive
 from . import health
-from ._depth import Depth
-from ._tenure import Keeper
+from ._lease import LeaseKeeper
+from ._letter_counts import LetterCounts
 from ._worker import STATES, Worker
 from .http import Answer, Endpoint, json_answer, metrics_page
 from .restarts import Restarts
@@ -117,9 +117,9 @@ class Service:
         self._real = SystemClock()  # joining threads takes real time
         policies = _policies(restarts, chosen)
         self._workers = tuple(self._worker(spec, policies[spec.name]) for spec in chosen)
-        self._depth = None if dead_letters is None else Depth(dead_letters, self._clock, self._counted)
+        self._letter_counts = None if dead_letters is None else LetterCounts(dead_letters, self._clock, self._counted)
         self._endpoint: Endpoint | None = None
-        self._keeper: Keeper | None = None
+        self._lease_keeper: LeaseKeeper | None = None
         # What happens is put here, by lanes, the keeper and signal handlers; a SimpleQueue takes it from handlers too.
         self._inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._term = Stop()
@@ -218,8 +218,8 @@ class Service:
             self._endpoint.start()
             log.info("metrics and health on http://%s:%d", *self._endpoint.address)
         self._show()
-        if self._depth is not None:
-            self._depth.start()
+        if self._letter_counts is not None:
+            self._letter_counts.start()
 
     # ------------------------------------------------------------ supervision
 
@@ -251,7 +251,7 @@ class Service:
                 return
             if what == "begun":
                 self._start_lanes(about)
-            elif what == "over" and not self._tenure_over():
+            elif what == "over" and not self._lease_over():
                 return
             elif what == "ended":
                 about.join(self._stop_timeout_s)  # it has nothing more to do
@@ -261,14 +261,14 @@ class Service:
     def _stand_by(self, lease: Lease) -> None:
         for worker in self._workers:
             worker.stand_by()
-        self._keeper = Keeper(
+        self._lease_keeper = LeaseKeeper(
             lease,
             self._clock,
             begun=lambda term: self._inbox.put(("begun", term)),
             over=lambda: self._inbox.put(("over", None)),
             failed=lambda error: self._inbox.put(("failed", error)),
         )
-        self._keeper.start()
+        self._lease_keeper.start()
 
     def _start_lanes(self, term: Stop) -> None:
         self._term = term
@@ -276,7 +276,7 @@ class Service:
             if not worker.settled:
                 worker.start(term)
 
-    def _tenure_over(self) -> bool:
+    def _lease_over(self) -> bool:
         """Wait for the lanes, then stand by again; return whether the service goes on."""
         left = self._await_lanes()
         if left and len(self._signals) < 2:
@@ -286,8 +286,8 @@ class Service:
             return False
         for worker in self._workers:
             worker.stand_by()
-        if self._keeper is not None:
-            self._keeper.resume()
+        if self._lease_keeper is not None:
+            self._lease_keeper.resume()
         return True
 
     def _is_the_end(self) -> bool:
@@ -345,23 +345,23 @@ class Service:
                     worker.name,
                     "" if event is None else f", at event {event.id}",
                 )
-            if self._keeper is not None:
+            if self._lease_keeper is not None:
                 # Where somebody may still act under it, the lease is left to expire by itself.
-                self._keeper.stop(release=not left)
+                self._lease_keeper.stop(release=not left)
                 if not left:
-                    self._await(self._keeper, max(ends_at, self._real.monotonic() + RELEASE_S))
+                    self._await(self._lease_keeper, max(ends_at, self._real.monotonic() + RELEASE_S))
             self.exit_code = self._code(left)
         finally:
             self._supervised = False
-            if self._depth is not None:
-                self._depth.stop()
+            if self._letter_counts is not None:
+                self._letter_counts.stop()
             with suppress(KeyError):  # another Service of the same names has hidden them
                 self._hide()
             if self._endpoint is not None:
                 self._endpoint.close()
             self._ended.set()
 
-    def _await(self, keeper: Keeper, ends_at: float) -> None:
+    def _await(self, keeper: LeaseKeeper, ends_at: float) -> None:
         """Wait until the lease is given back; not longer than *ends_at*, nor once a second signal came."""
         while len(self._signals) < 2 and (left_s := ends_at - self._real.monotonic()) > 0:
             if keeper.join(min(left_s, LOOK_S)):
@@ -415,7 +415,7 @@ class Service:
             pause=series.activity.why(),
             failing=series.failing()[1],
             event_id="" if event is None else event.id,
-            dead_letters=None if self._depth is None else self._depth.of(worker.name),
+            dead_letters=None if self._letter_counts is None else self._letter_counts.of(worker.name),
             why=worker.trouble if state == "restarting" else why,
         )
 

@@ -20,7 +20,7 @@ from rscylla.reflex import NO_FATE, Backoff, Consumer, Spec, concurrent, run
 from rscylla.reflex._lane import Lane, entered
 from rscylla.reflex.breaker import CircuitBreaker
 from rscylla.reflex.metrics import ConsumerSeries
-from rscylla.reflex.patterns.fast_and_sweep import _Turn
+from rscylla.reflex.patterns.fast_and_sweep import _SharedConsumer
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 START_US = 1_790_000_000_000_000
@@ -356,7 +356,7 @@ def test_a_lane_whose_sweep_is_held_up_by_a_breaker_does_not_seem_to_hang() -> N
             entered_first.set()
             release.wait(60)
 
-    turn = _Turn(Consumer("billing", hold, registry=CollectorRegistry()))
+    turn = _SharedConsumer(Consumer("billing", hold, registry=CollectorRegistry()))
     sweep = threading.Thread(target=turn.take, args=(EVENTS[0], NO_FATE))
     sweep.start()
     assert entered_first.wait(60)

@@ -35,7 +35,7 @@ from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
 from rscylla.reflex import Backoff, Consumer, LaneFilter, Spec, concurrent
 from rscylla.reflex.service import Restarts, Service
-from rscylla.reflex.service._depth import Depth
+from rscylla.reflex.service._letter_counts import LetterCounts
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 START_US = 1_790_000_000_000_000
@@ -476,8 +476,8 @@ def test_a_lease_is_not_released_while_a_consumer_that_hangs_may_still_act_under
     assert hangs.wait(PATIENCE_S)
     service.stop()
     assert service.wait(timedelta(seconds=PATIENCE_S))
-    assert service._keeper is not None
-    assert service._keeper.join(PATIENCE_S)
+    assert service._lease_keeper is not None
+    assert service._lease_keeper.join(PATIENCE_S)
     assert lease.released == 0
     release.set()
     assert service.exit_code == 3
@@ -865,7 +865,7 @@ def test_dead_letters_are_counted_in_the_background(bench: Bench) -> None:
 def test_the_longer_counting_dead_letters_takes_the_more_seldom_it_is_done() -> None:
     clock, letters, spans = ManualClock(), Letters(), [0.1, 2.0, 0.0]
     letters.count_letters = lambda: clock.advance(spans[len(clock.waits)]) or {}  # type: ignore[assignment, func-returns-value]
-    depth = Depth(letters, clock, lambda counts: None)  # type: ignore[arg-type]
+    depth = LetterCounts(letters, clock, lambda counts: None)  # type: ignore[arg-type]
     clock.on_wait = lambda seconds: depth.stop() if len(clock.waits) == len(spans) else None
     depth.start()
     until(lambda: len(clock.waits) == len(spans), "it was counted")

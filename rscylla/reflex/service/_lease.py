@@ -10,7 +10,7 @@ from ...abc import Lease
 from ...clock import Clock, Stop
 from ...errors import LeaseLost, RscyllaError, Stopped
 
-__all__ = ["Keeper", "LeasedStop"]
+__all__ = ["LeaseKeeper", "LeasedStop"]
 
 log = logging.getLogger("rscylla.service")
 
@@ -48,7 +48,7 @@ class LeasedStop(Stop):
             raise Stopped("the lease is over")
 
 
-class Keeper:
+class LeaseKeeper:
     """Acquires a lease again and again, in a thread of its own.
 
     Args:

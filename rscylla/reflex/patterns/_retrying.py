@@ -13,7 +13,7 @@ from ...event import Event
 from .._lane import Lane, current_lane
 from .._wrapper import Wrapper
 
-__all__ = ["IN_PLACE", "InPlace", "is_the_events_fault"]
+__all__ = ["IN_PLACE", "Retrying", "is_the_events_fault"]
 
 IN_PLACE = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=10))
 """Pauses between attempts at one event: 0.1, 0.2, 0.4 ... 10 s, each less up to a half."""
@@ -27,7 +27,7 @@ def is_the_events_fault(error: Exception) -> bool:
     return not isinstance(error, FateError | ConnectionFailed | ConnectionError)
 
 
-class InPlace(Wrapper):
+class Retrying(Wrapper):
     """Tries an event again, with pauses that a stop ends at once; what comes after the last attempt is up to heirs.
 
     May be used by several threads if *inner* may. Nothing is kept between events.

@@ -10,7 +10,7 @@ from ...abc import DeadLetterAdmin
 from ...clock import Clock, Stop
 from ...errors import RscyllaError
 
-__all__ = ["Depth"]
+__all__ = ["LetterCounts"]
 
 log = logging.getLogger("rscylla.service")
 
@@ -20,7 +20,7 @@ IDLE = 50
 """For how many times as long as the last count took it is not counted again."""
 
 
-class Depth:
+class LetterCounts:
     """Counts the dead letters of a store again and again, until ``stop``; the longer it takes, the more seldom.
 
     Args:

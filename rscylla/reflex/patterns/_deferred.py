@@ -1,4 +1,4 @@
-"""``Finishing``: the base of consumers that are done with an event some time after they took it."""
+"""``Deferred``: the base of consumers that are done with an event some time after they took it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import ConfigError
 from .._wrapper import Wrapper
 from ._prefix import Prefix
 
-__all__ = ["Finishing", "Work"]
+__all__ = ["Deferred", "Work"]
 
 
 class Work(Protocol):
@@ -30,7 +30,7 @@ class Work(Protocol):
 W = TypeVar("W", bound=Work)
 
 
-class Finishing(Wrapper, Generic[W]):
+class Deferred(Wrapper, Generic[W]):
     """Has work of its own for each run, so that what an earlier run left cannot touch a later one."""
 
     _work: W | None = None
