@@ -8,7 +8,7 @@ from .deadletters import MemoryDeadLetters, ScyllaDeadLetters
 from .lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .memory import MemoryCursorStore
 from .readthrough import ReadThroughCursorStore
-from .reshard import reshard_cursors
+from .reslice import reslice_cursors
 from .schema import (
     DEFAULT_LEASE_TABLE,
     DEFAULT_LETTER_TABLE,
@@ -39,7 +39,7 @@ __all__ = [
     "lease_schema_cql",
     "letter_schema_cql",
     "list_leases",
-    "reshard_cursors",
+    "reslice_cursors",
     "schema_cql",
 ]
 

@@ -12,7 +12,7 @@ import attrs
 
 from rscylla import _timeuuid as tu
 from rscylla._letters import DEAD, STATUSES, DeadLetter, KeptEvent
-from rscylla._shards import split_name
+from rscylla._slices import split_name
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, InvalidCursor
 from rscylla.event import Event, EventID

@@ -85,9 +85,9 @@ from .reflex import (
     partition_of,
     run,
     run_forever,
-    shard_name,
-    shard_of,
-    shard_specs,
+    slice_name,
+    slice_of,
+    slice_specs,
     traced,
 )
 
@@ -183,9 +183,9 @@ __all__ = [
     "partition_of",
     "run",
     "run_forever",
-    "shard_name",
-    "shard_of",
-    "shard_specs",
+    "slice_name",
+    "slice_of",
+    "slice_specs",
     "to_json",
     "traced",
 ]

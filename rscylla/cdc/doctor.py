@@ -274,7 +274,7 @@ def _streams(facts: Facts) -> Iterator[Finding]:
         queries = "1 query" if facts.queries == 1 else f"{facts.queries} queries"
         what = f"{facts.streams} streams ({facts.model}), {queries} for a look at all of them"
         if facts.queries > MANY_QUERIES:
-            do = "share the table between processes with shard=(m, n), or allow more with Limits(head_queries_per_s=)"
+            do = "share the table between processes with key_slice=, or allow more with Limits(head_queries_per_s=)"
             yield Finding("streams", "warn", f"{what}: events come later than lag and poll say", do)
         else:
             yield Finding("streams", "ok", what)

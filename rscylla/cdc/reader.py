@@ -9,7 +9,7 @@ from typing import Literal
 
 import attrs
 
-from .._shards import Shard
+from .._slices import Slice
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us, us_of
 from ..clock import Stop
 from ..errors import CursorExpired, HeadReached, QueryFailed, QueryTimeout, TableChanged
@@ -23,7 +23,7 @@ from .query import first_row_cql, scan_cql
 from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events
 from .rows import Layouts, LogRows
 from .scan import Limits, Scanner, TooMuch, TooSlow
-from .shards import part_of
+from .slices import part_of
 from .source import OnExpired, Source
 from .table import LOG_DROP_AHEAD_US
 from .topology import Generation, generation_at
@@ -53,7 +53,7 @@ class Settings:
     poll: timedelta = timedelta(seconds=1)
     progress_every: timedelta = timedelta(seconds=10)
     prefetch: int = 1
-    shard: Shard = attrs.field(default=Shard(0, 1))
+    key_slice: Slice = attrs.field(default=Slice(0, 1))
 
     def __attrs_post_init__(self) -> None:
         group_streams((), limit=self.streams_per_query)  # refused where it is given, not when the stream is opened
@@ -136,7 +136,7 @@ class Reader:
     def _enter(self, generation: Generation) -> None:
         self._generation = generation
         self._context = Context(generation.time, self._settings.event_type, self.counters)
-        self._part = part_of(self._source.streams(generation), self._settings.shard, self._source.topology.model)
+        self._part = part_of(self._source.streams(generation), self._settings.key_slice, self._source.topology.model)
         self._groups = group_streams(self._part.streams, limit=self._settings.streams_per_query)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from .._shards import Shard
+from .._slices import Slice
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, MissingLag
 from ..event import Event
@@ -53,7 +53,7 @@ class Stream:
         progress_every: timedelta = timedelta(seconds=10),
         prefetch: int = 1,
         clock: Clock | None = None,
-        shard: tuple[int, int] = (0, 1),
+        key_slice: tuple[int, int] = (0, 1),
     ) -> None:
         if granularity not in ("change", "row"):
             raise ConfigError(f"granularity must be 'change' or 'row', not {granularity!r}")
@@ -76,7 +76,7 @@ class Stream:
             poll=poll,
             progress_every=progress_every,
             prefetch=prefetch,
-            shard=Shard.of(shard),
+            key_slice=Slice.of(key_slice),
         )
 
     @property
@@ -85,19 +85,19 @@ class Stream:
         return str(self)
 
     @property
-    def shard(self) -> tuple[int, int]:
-        """The ``shard=`` argument of ``NewStream``: the index of the slice, and the number of slices."""
-        shard = self._settings.shard
-        return shard.index, shard.count
+    def key_slice(self) -> tuple[int, int]:
+        """The ``key_slice=`` argument of ``NewStream``: the index of the slice, and the number of slices."""
+        key_slice = self._settings.key_slice
+        return key_slice.index, key_slice.count
 
-    def sharded(self, index: int, count: int) -> Stream:
+    def sliced(self, index: int, count: int) -> Stream:
         """Return the same stream for the slice *index* of *count*; see ``NewStream``.
 
         Raises:
             ConfigError: the slice does not exist.
         """
         other = copy.copy(self)
-        other._settings = attrs.evolve(self._settings, shard=Shard.of((index, count)))  # noqa: SLF001 - a new one of ours
+        other._settings = attrs.evolve(self._settings, key_slice=Slice.of((index, count)))  # noqa: SLF001 - a new one of ours
         return other
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> Client:
@@ -214,7 +214,7 @@ def NewStream(
     progress_every: timedelta = timedelta(seconds=10),
     prefetch: int = 1,
     clock: Clock | None = None,
-    shard: tuple[int, int] = (0, 1),
+    key_slice: tuple[int, int] = (0, 1),
 ) -> Stream:
     """Return a stream function over the CDC log of a table. It sends no query until it is called.
 
@@ -232,8 +232,8 @@ def NewStream(
         progress_every: how often an idle stream returns a ``Progress``.
         prefetch: windows read ahead; 0 reads in the thread that calls ``recv``.
         clock: where time comes from.
-        shard: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``shard_specs``. A key is always
-            in the same slice, so n processes together read a table once, each in the order of its keys.
+        key_slice: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``slice_specs``. A key is
+            always in the same slice, so n processes together read a table once, each in the order of its keys.
 
     Raises:
         ConfigError: an argument is invalid.
@@ -252,7 +252,7 @@ def NewStream(
         progress_every=progress_every,
         prefetch=prefetch,
         clock=clock,
-        shard=shard,
+        key_slice=key_slice,
     )
 
 

@@ -16,7 +16,7 @@ from cursorstore import (
     ScyllaCursorStore,
     lease_schema_cql,
     list_leases,
-    reshard_cursors,
+    reslice_cursors,
     schema_cql,
 )
 
@@ -183,10 +183,10 @@ def reset(
         _confirm(cursors, consumer, as_json=as_json)
 
 
-@app.command("reshard")
+@app.command("reslice")
 @reports_errors
 @connecting
-def reshard(
+def reslice(
     consumer: ConsumerName,
     old: Annotated[
         int,
@@ -207,7 +207,7 @@ def reshard(
     Stop all processes of the consumer first. No change is lost; those that faster slices had handled are repeated.
     """
     with _opened(connection, store, table_name, factory) as (_, cursors):
-        moved = reshard_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
+        moved = reslice_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
     if as_json:
         for name, cursor in moved.items():
             write(json_line({"consumer": name, "cursor": cursor}))

@@ -94,12 +94,12 @@ def _saved(store: ScyllaCursorStore, consumer: str | None) -> tuple[dict[str, st
 
 def _cursors_of(consumer: str, records: list[CursorRecord]) -> dict[str, str | None]:
     """Return the cursor of *consumer*, or those of its slices, whichever were saved last; None where one is missing."""
-    saved = {r.consumer: r for r in records if consumer in (r.consumer, rscylla.shard_of(r.consumer)[0])}
+    saved = {r.consumer: r for r in records if consumer in (r.consumer, rscylla.slice_of(r.consumer)[0])}
     if not saved:
         return {consumer: None}
     last = max(saved.values(), key=lambda r: (r.updated_at is not None, r.updated_at))
-    count = 1 if last.consumer == consumer else rscylla.shard_of(last.consumer)[2]
-    names = [rscylla.shard_name(consumer, index, count) for index in range(count)]
+    count = 1 if last.consumer == consumer else rscylla.slice_of(last.consumer)[2]
+    names = [rscylla.slice_name(consumer, index, count) for index in range(count)]
     return {name: saved[name].cursor if name in saved else None for name in names}
 
 

@@ -26,7 +26,7 @@ from .patterns import (
     run_forever,
 )
 from .service import Restarts, Service
-from .shards import Shardable, shard_name, shard_of, shard_specs
+from .slices import Sliceable, slice_name, slice_of, slice_specs
 from .tracing import traced
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
     "Metrics",
     "Restarts",
     "Service",
-    "Shardable",
+    "Sliceable",
     "Spec",
     "ack",
     "all_event_filters",
@@ -65,8 +65,8 @@ __all__ = [
     "partition_of",
     "run",
     "run_forever",
-    "shard_name",
-    "shard_of",
-    "shard_specs",
+    "slice_name",
+    "slice_of",
+    "slice_specs",
     "traced",
 ]

@@ -311,8 +311,10 @@ def windows(
     chosen = resolve(options)
     if chosen.lag is None:
         raise MissingLag(f"the windows of {stream}")
-    if stream.shard != (0, 1):
-        raise ConfigError("windows take a whole table; pass a stream without shard=, Spark shares out the work itself")
+    if stream.key_slice != (0, 1):
+        raise ConfigError(
+            "windows take a whole table; pass a stream without key_slice=, Spark shares out the work itself"
+        )
     if not timedelta() < shortest <= longest:
         raise ConfigError("shortest and longest are lengths of windows: more than zero, and shortest not the longer")
     if max_rows is not None and max_rows < 1:

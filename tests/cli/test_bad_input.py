@@ -250,7 +250,7 @@ def test_times_at_the_ends_of_the_calendar(run: Run, shop: Shop, time: str) -> N
         ("tail shop.orders --lag 1 --limit 0", "'--limit': 0 is too low; give 1 or more"),
         ("tail shop.orders --lag 1 --limit 1.5", "'--limit': '1.5' is not a whole number"),
         ("replicate a.b c.d --lag 1 --workers 0", "'--workers': 0 is too low; give 1 or more"),
-        ("cursor reshard audit --store s --from 0 --to 2", "'--from': 0 is too low; give 1 or more"),
+        ("cursor reslice audit --store s --from 0 --to 2", "'--from': 0 is too low; give 1 or more"),
         ("doctor shop.orders --lag 1s", "'--lag': '1s' is not a number"),
         ("serve --port 70000", "'--port': 70000 is not from 0 to 65535"),
         ("serve --nodes 65", "'--nodes': 65 is not from 1 to 64"),

@@ -126,30 +126,30 @@ def test_time_is_a_cursor_of_a_table(cursor: Run, run: Run, shop: Shop) -> None:
     assert [line["metadata"]["key"]["id"] for line in rest] == [2, 3]
 
 
-def test_reshard_starts_each_slice_at_the_lowest_it_takes_over(cursor: Run, store: ScyllaCursorStore) -> None:
+def test_reslice_starts_each_slice_at_the_lowest_it_takes_over(cursor: Run, store: ScyllaCursorStore) -> None:
     store.set_cursor("billing[0/2]", at(3))
     store.set_cursor("billing[1/2]", at(2))
-    ran = cursor("reshard", "billing", "--from", "2", "--to", "3", "--json")
+    ran = cursor("reslice", "billing", "--from", "2", "--to", "3", "--json")
     assert [(o["consumer"], o["cursor"]) for o in ran.objects] == [
         ("billing[0/3]", at(3)),
         ("billing[1/3]", at(2)),
         ("billing[2/3]", at(2)),
     ]
     assert [store.get_cursor(f"billing[{i}/3]") for i in range(3)] == [at(3), at(2), at(2)]
-    assert cursor("reshard", "billing", "--from", "2", "--to", "1").out[1].split() == ["billing", *at(2).split()]
+    assert cursor("reslice", "billing", "--from", "2", "--to", "1").out[1].split() == ["billing", *at(2).split()]
 
 
-def test_reshard_refuses_what_would_lose_or_go_back(cursor: Run, store: ScyllaCursorStore) -> None:
+def test_reslice_refuses_what_would_lose_or_go_back(cursor: Run, store: ScyllaCursorStore) -> None:
     store.set_cursor("billing", at(2))
     store.set_cursor("billing[1/2]", at(3))
-    ran = cursor("reshard", "billing", "--from", "2", "--to", "1")
+    ran = cursor("reslice", "billing", "--from", "2", "--to", "1")
     assert (ran.code, "'billing[0/2]' has no cursor" in ran.error) == (5, True)
-    ran = cursor("reshard", "billing", "--from", "1", "--to", "2")
+    ran = cursor("reslice", "billing", "--from", "1", "--to", "2")
     assert (ran.code, "ahead of the old slices" in ran.error) == (5, True)
     assert store.get_cursor("billing[0/2]") == ""
-    assert cursor("reshard", "billing", "--from", "1", "--to", "2", "--rewind", "--reason", "again").code == 0
-    assert cursor("reshard", "billing", "--from", "1", "--to", "1").code == 2
-    assert cursor("reshard", "billing", "--from", "0", "--to", "1").code == 2
+    assert cursor("reslice", "billing", "--from", "1", "--to", "2", "--rewind", "--reason", "again").code == 0
+    assert cursor("reslice", "billing", "--from", "1", "--to", "1").code == 2
+    assert cursor("reslice", "billing", "--from", "0", "--to", "1").code == 2
 
 
 def test_schema_prints_the_statement_without_connecting(run: Run) -> None:

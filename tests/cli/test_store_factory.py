@@ -47,7 +47,7 @@ def test_cursors_are_looked_after_without_a_cluster(cursor: Run) -> None:
         (1, at(1), "replay"),
         (0, at(2), ""),
     ]
-    assert cursor("reshard", "billing", "--from", "1", "--to", "2").code == 0
+    assert cursor("reslice", "billing", "--from", "1", "--to", "2").code == 0
     names = [line["consumer"] for line in cursor("list", "--json").objects]
     assert names == ["billing", "billing[0/2]", "billing[1/2]"]
 

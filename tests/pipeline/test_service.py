@@ -258,7 +258,7 @@ def test_slices_and_a_swept_lane_run_in_one_service(shop: Shop, registry: Collec
         force=True,
         registry=registry,
     )
-    slices = rscylla.shard_specs("billing", 2, orders, store, consumer, LAG, registry=registry)
+    slices = rscylla.slice_specs("billing", 2, orders, store, consumer, LAG, registry=registry)
     with rscylla.Service([slices, lanes], registry=registry, port=0) as service:
         shop.write("orders", *range(10))
         shop.write("parcels", *range(10))

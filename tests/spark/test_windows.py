@@ -293,7 +293,7 @@ def test_a_lag_is_required_and_a_short_one_is_warned_of(box: Box, caplog: pytest
 
 def test_a_slice_of_a_table_is_refused(box: Box) -> None:
     with pytest.raises(rscylla.ConfigError, match="a whole table"):
-        rs.windows(FakeSpark(), box.stream.sharded(0, 2), box.store, NAME, LAG)  # type: ignore[arg-type]
+        rs.windows(FakeSpark(), box.stream.sliced(0, 2), box.store, NAME, LAG)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- with Spark

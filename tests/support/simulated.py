@@ -30,7 +30,7 @@ from wire import WiredScylla
 from wrecking import wreck_event
 
 import rscylla
-from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore, reshard_cursors
+from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore, reslice_cursors
 from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError
 from rscylla.embedded.storage.tokens import murmur3_token
 
@@ -60,7 +60,7 @@ KINDS = (
         "followed_head",
         "wrecked",
     ),
-    *("generations", "splits", "merges", "upgrades", "joins", "leaves", "reshards", "alters", "writes_while_reading"),
+    *("generations", "splits", "merges", "upgrades", "joins", "leaves", "reslices", "alters", "writes_while_reading"),
     *("unavailable", "read_timeout", "read_failure", "overloaded", "bootstrapping", "rate_limit", "server_error"),
     *("write_timeout", "unprepared", "cut_connection", "cut_within_answer", "short_page", "empty_page"),
     *("replayed_write", "held_write", "node_stops", "node_skews", "clock_steps_back", "clock_steps_ahead"),
@@ -144,7 +144,7 @@ class Simulation:
             self.world.before = self._before_time_passes
             self.clock.before_wait = self._meanwhile
             self.clock.after_wait = self._settle
-            steps: list[Callable[[], None]] = [self.write, self.pause, self.consume, self.change_streams, self.reshard]
+            steps: list[Callable[[], None]] = [self.write, self.pause, self.consume, self.change_streams, self.reslice]
             steps += [self.alter, self.chaos.strike, self.kill, self.rename_key, self.life.strike]
             weights = [10, 5, 1.7, 0.5, 0.1, 0.8, 2, 0.3, 0.03, 0.7 * self.life.is_eventful]
             for _ in range(self.dice.randrange(30, 100)):
@@ -365,7 +365,7 @@ class Simulation:
 
     def names(self) -> list[str]:
         """Return the names of the consumers that share the table."""
-        return [rscylla.shard_name("sim", i, self.slices) for i in range(self.slices)]
+        return [rscylla.slice_name("sim", i, self.slices) for i in range(self.slices)]
 
     def stream_of(self, index: int, *, to_end: bool = False) -> Any:
         """Return a stream that reads in a way of its own; the last ones take larger steps, for they have far to go."""
@@ -386,7 +386,7 @@ class Simulation:
             poll=timedelta(seconds=dice.choice([1, 3])),
             progress_every=timedelta(seconds=dice.choice([0, 10, 60])),
             clock=self.clock,
-            shard=(index, self.slices),
+            key_slice=(index, self.slices),
             on_expired=on_expired,
         )
         return Watched(stream, self.life, name, on_expired)
@@ -397,7 +397,7 @@ class Simulation:
         if self.consume_slice(index) and self.dice.random() < 0.5:
             self.life.mend(self.names()[index])
 
-    def reshard(self) -> None:
+    def reslice(self) -> None:
         """Share the table between another number of consumers, from where the old ones are."""
         if not self.life.is_of_this_log(self.names()):
             return
@@ -408,10 +408,10 @@ class Simulation:
         for name in self.names():
             if store.find_cursor(name) is None:
                 store.reset_cursor(name, "", reason="it never ran")
-        reshard_cursors(store, "sim", self.slices, count, rewind=True)
+        reslice_cursors(store, "sim", self.slices, count, rewind=True)
         self.slices = count
-        self.life.resharded(self.names())
-        self.counts["reshards"] += 1
+        self.life.resliced(self.names())
+        self.counts["reslices"] += 1
 
     def consume_slice(self, index: int, *, to_end: bool = False) -> bool:
         """Run a new consumer, as a new process would, until the head or a time to come, an error, or a crash.

@@ -228,7 +228,7 @@ class LogLife:
     def is_of_this_log(self, names: list[str]) -> bool:
         return all(self._saved.get(name) in (None, self.log) for name in names)
 
-    def resharded(self, names: list[str]) -> None:
+    def resliced(self, names: list[str]) -> None:
         store = self._simulation.new_store()
         for name in names:
             self._saved[name] = self.log if store.get_cursor(name) else None

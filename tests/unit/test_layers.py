@@ -16,7 +16,7 @@ import rscylla
 ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
-GROUND += ("rscylla._streamid", "rscylla._json", "rscylla._retry", "rscylla._shards", "rscylla._letters")
+GROUND += ("rscylla._streamid", "rscylla._json", "rscylla._retry", "rscylla._slices", "rscylla._letters")
 GROUND += ("rscylla.abc",)
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
@@ -30,7 +30,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.event": ("rscylla.errors", "rscylla._timeuuid"),
     "rscylla._timeuuid": ("rscylla.errors",),
     "rscylla._streamid": ("rscylla.errors",),
-    "rscylla._shards": ("rscylla.errors",),
+    "rscylla._slices": ("rscylla.errors",),
     "rscylla._json": ("rscylla.errors", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._letters": ("rscylla.event",),
@@ -46,7 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.columns": (*GROUND, "rscylla.cdc.rows"),
     "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.columns"),
     "rscylla.cdc.records": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.changes"),
-    "rscylla.cdc.shards": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
+    "rscylla.cdc.slices": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
     "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.table", "rscylla.cdc.topology"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.pages", "rscylla.cdc.plan", "rscylla.cdc.query"),
     "rscylla.cdc.arrow": (*GROUND, "rscylla.cdc.pages", "rscylla.cdc.rows"),
@@ -134,7 +134,7 @@ PURE += (
     "rscylla.cdc.columns",
     "rscylla.cdc.changes",
     "rscylla.cdc.records",
-    "rscylla.cdc.shards",
+    "rscylla.cdc.slices",
     "rscylla.cdc.doctor",
     "rscylla.base.statements",
 )

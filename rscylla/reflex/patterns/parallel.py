@@ -25,8 +25,8 @@ def parallel(
 ) -> None:
     """Run each of *specs* with ``run_forever`` in its own thread; return when all have returned.
 
-    With the specs of ``shard_specs``, the threads together read a table once, each key in order. Threads speed up
-    consumers that wait for other systems. For consumers that compute, start several processes with some shards each.
+    With the specs of ``slice_specs``, the threads together read a table once, each key in order. Threads speed up
+    consumers that wait for other systems. For consumers that compute, start several processes with some slices each.
 
     An error that a retry cannot fix stops the other specs, too, and is raised when all have ended. With *keep_going*,
     the others continue, and the error is raised at the end. An interrupt in this thread stops all specs and waits for
@@ -46,7 +46,7 @@ def parallel(
     chosen = list(specs)
     names = [spec.name for spec in chosen]
     if not chosen:
-        raise ConfigError("parallel: no spec to run; pass those of shard_specs, or a list of your own")
+        raise ConfigError("parallel: no spec to run; pass those of slice_specs, or a list of your own")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f'parallel: several specs are named "{twice[0]}", and would share a cursor; name each apart')
     for spec in chosen:

@@ -63,7 +63,7 @@ class Service:
     a second signal arrived. Events whose cursor was not saved are delivered again.
 
     Args:
-        specs: The specs to run, with different consumer names. Several specs, as ``shard_specs`` and
+        specs: The specs to run, with different consumer names. Several specs, as ``slice_specs`` and
             ``fast_and_sweep`` return them, can be one item.
         restarts: For all lanes, or by consumer name (the other lanes use the default).
         lease: Guards all lanes. Give it to the cursor store, too, so that a paused process cannot write.

@@ -8,46 +8,46 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from .._shards import Shard, split_name
+from .._slices import Slice, split_name
 from ..abc import Consumer, CursorStore, Fate, StreamFunc
 from ..clock import Clock
 from ..errors import ConfigError
 from ..options import StreamOption
 from ._run import Spec
 
-__all__ = ["Shardable", "shard_name", "shard_of", "shard_specs"]
+__all__ = ["Sliceable", "slice_name", "slice_of", "slice_specs"]
 
 
-class Shardable(Protocol):
+class Sliceable(Protocol):
     """A stream that can be read in slices, as ``rscylla.Stream`` can."""
 
-    def sharded(self, index: int, count: int) -> StreamFunc:
+    def sliced(self, index: int, count: int) -> StreamFunc:
         """Return the stream of the slice *index*, from 0, of *count*; a key is in the same slice for ever."""
 
 
-def shard_name(consumer: str, index: int, count: int) -> str:
+def slice_name(consumer: str, index: int, count: int) -> str:
     """Return the name under which a slice of *consumer* keeps its cursor.
 
-    >>> shard_name("billing", 0, 4), shard_name("billing", 0, 1)
+    >>> slice_name("billing", 0, 4), slice_name("billing", 0, 1)
     ('billing[0/4]', 'billing')
     """
-    return Shard.of((index, count)).name(consumer)
+    return Slice.of((index, count)).name(consumer)
 
 
-def shard_of(name: str) -> tuple[str, int, int]:
+def slice_of(name: str) -> tuple[str, int, int]:
     """Return the consumer, the slice, and the number of slices that *name* stands for.
 
-    >>> shard_of("billing[0/4]"), shard_of("billing")
+    >>> slice_of("billing[0/4]"), slice_of("billing")
     (('billing', 0, 4), ('billing', 0, 1))
     """
     found = split_name(name)
     return (name, 0, 1) if found is None else (found[0], found[1].index, found[1].count)
 
 
-def shard_specs(
+def slice_specs(
     consumer: str,
     count: int,
-    stream: Shardable,
+    stream: Sliceable,
     store: CursorStore,
     make: Callable[[str], Consumer],
     *options: StreamOption,
@@ -61,7 +61,7 @@ def shard_specs(
 
     Together they read the table about once. All changes of a key are in one slice, in order, even when nodes or
     tablets come and go; there is no order between keys of different slices. To change *count* later, stop all
-    slices and move their cursors with ``cursorstore.reshard_cursors`` or ``rscylla cursor reshard``.
+    slices and move their cursors with ``cursorstore.reslice_cursors`` or ``rscylla cursor reslice``.
 
     Args:
         make: returns the consumer of a slice; called with the name of the slice, such as ``billing[0/4]``.
@@ -72,18 +72,18 @@ def shard_specs(
     Raises:
         ConfigError: *count* or a slice is invalid, or *make* returned a consumer with another name.
     """
-    chosen = [Shard.of((index, count)) for index in (range(count) if only is None else only)]
+    chosen = [Slice.of((index, count)) for index in (range(count) if only is None else only)]
     if not chosen:
         raise ConfigError(f'consumer "{consumer}": no slice to read; count is at least 1, and only= names some')
     specs = []
-    for shard in chosen:
-        name = shard.name(consumer)
+    for key_slice in chosen:
+        name = key_slice.name(consumer)
         made = make(name)
         if made.name != name:
             raise ConfigError(f'the consumer made for "{name}" is called "{made.name}"; pass on the name that is given')
         specs.append(
             Spec(
-                stream.sharded(shard.index, count),
+                stream.sliced(key_slice.index, count),
                 store,
                 made,
                 *options,

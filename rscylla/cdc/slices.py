@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import attrs
 
-from .._shards import Shard, slice_at
+from .._slices import Slice, slice_at
 from .._streamid import token_of, vnode_of
 from .rows import Cells, Layout, LogRows
 from .topology import Model
@@ -37,7 +37,7 @@ class Part:
     ``streams``: in the given order. ``shared``: those that other slices read too, and the slices that do.
     """
 
-    shard: Shard
+    key_slice: Slice
     streams: tuple[bytes, ...]
     shared: Mapping[bytes, tuple[int, ...]]
 
@@ -54,29 +54,29 @@ class Part:
             key = layout.raw_partition_key(cells)
             owner = owners.get(key)
             if owner is None:
-                owner = owners[key] = slice_at(token(routing_key(key)), self.shard.count)
+                owner = owners[key] = slice_at(token(routing_key(key)), self.key_slice.count)
             # A key that a stream should not hold is still somebody's: rather out of order than lost.
-            return (owner if owner in readers else readers[0]) == self.shard.index
+            return (owner if owner in readers else readers[0]) == self.key_slice.index
 
         kept = [i for i, cells in enumerate(rows.cells) if is_own(rows.layout_at(i), cells)]
         if len(kept) < len(rows):
             rows.take(kept)
 
 
-def part_of(streams: Sequence[bytes], shard: Shard, model: Model) -> Part:
-    """Return the part of *shard* of a generation's *streams*, which are in ascending order of token."""
-    if shard.count == 1:
-        return Part(shard, tuple(streams), {})
+def part_of(streams: Sequence[bytes], key_slice: Slice, model: Model) -> Part:
+    """Return the part of *key_slice* of a generation's *streams*, which are in ascending order of token."""
+    if key_slice.count == 1:
+        return Part(key_slice, tuple(streams), {})
     mine: list[bytes] = []
     shared: dict[bytes, tuple[int, ...]] = {}
     for members, start, end in _ranges(streams, model):
-        readers = tuple(i for i in _near(start, end, shard.count) if Shard(i, shard.count).meets(start, end))
-        if shard.index in readers:
+        readers = tuple(i for i in _near(start, end, key_slice.count) if Slice(i, key_slice.count).meets(start, end))
+        if key_slice.index in readers:
             mine += members
             if len(readers) > 1:
                 shared.update(dict.fromkeys(members, readers))
     order = {stream: i for i, stream in enumerate(streams)}
-    return Part(shard, tuple(sorted(mine, key=order.__getitem__)), shared)
+    return Part(key_slice, tuple(sorted(mine, key=order.__getitem__)), shared)
 
 
 def routing_key(key: Iterable[bytes | None]) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla._shards import Shard, slice_at, split_name
+from rscylla._slices import Slice, slice_at, split_name
 from rscylla.errors import ConfigError
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -23,21 +23,21 @@ def test_each_token_is_in_the_slice_where_it_lies(token: int, count: int) -> Non
 
 @given(st.integers(1, 12), st.integers(1, 12), TOKENS)
 def test_slices_overlap_when_a_token_is_in_both(old: int, new: int, token: int) -> None:
-    def common(a: Shard, b: Shard) -> bool:
+    def common(a: Slice, b: Slice) -> bool:
         return max(Fraction(a.index, old), Fraction(b.index, new)) < min(
             Fraction(a.index + 1, old), Fraction(b.index + 1, new)
         )
 
-    for a in (Shard(i, old) for i in range(old)):
-        assert [a.overlaps(Shard(i, new)) for i in range(new)] == [common(a, Shard(i, new)) for i in range(new)]
-    assert Shard(slice_at(token, old), old).overlaps(Shard(slice_at(token, new), new))
+    for a in (Slice(i, old) for i in range(old)):
+        assert [a.overlaps(Slice(i, new)) for i in range(new)] == [common(a, Slice(i, new)) for i in range(new)]
+    assert Slice(slice_at(token, old), old).overlaps(Slice(slice_at(token, new), new))
 
 
 @given(TOKENS, TOKENS, TOKENS, st.integers(1, 9))
 def test_a_slice_meets_each_span_that_has_one_of_its_tokens(start: int, end: int, token: int, count: int) -> None:
     inside = start < token <= end if start < end else start == end or token > start or token <= end
-    shard = Shard(slice_at(token, count), count)
-    assert shard.meets(start, end) or not inside
+    key_slice = Slice(slice_at(token, count), count)
+    assert key_slice.meets(start, end) or not inside
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,17 @@ def test_a_slice_meets_each_span_that_has_one_of_its_tokens(start: int, end: int
     ],
 )
 def test_a_slice_meets_no_span_without_its_tokens(start: int, end: int, met: list[int]) -> None:
-    assert [i for i in range(4) if Shard(i, 4).meets(start, end)] == met
+    assert [i for i in range(4) if Slice(i, 4).meets(start, end)] == met
 
 
 @pytest.mark.parametrize("given_", [(1, 1), (-1, 2), (0, 0), (0.0, 2), ("0", 2), (True, 2), (0, 1, 2), None, 3])
 def test_what_is_no_slice_is_refused(given_: object) -> None:
-    with pytest.raises(ConfigError, match="shard must be"):
-        Shard.of(given_)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="slice must be"):
+        Slice.of(given_)  # type: ignore[arg-type]
 
 
 def test_names_of_slices() -> None:
-    assert [Shard(i, 3).name("a[b]") for i in range(3)] == ["a[b][0/3]", "a[b][1/3]", "a[b][2/3]"]
-    assert Shard(0, 1).name("a") == "a"
-    assert split_name("a[b][1/3]") == ("a[b]", Shard(1, 3))
+    assert [Slice(i, 3).name("a[b]") for i in range(3)] == ["a[b][0/3]", "a[b][1/3]", "a[b][2/3]"]
+    assert Slice(0, 1).name("a") == "a"
+    assert split_name("a[b][1/3]") == ("a[b]", Slice(1, 3))
     assert [split_name(n) for n in ("a", "a[3/3]", "a[0/1]", "a[b/c]", "a[1/3] ")] == [None] * 5

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursorstore import IntCursorCodec, MemoryCursorStore, reshard_cursors
-from rscylla import EventID, cursor_key, shard_name
+from cursorstore import IntCursorCodec, MemoryCursorStore, reslice_cursors
+from rscylla import EventID, cursor_key, slice_name
 from rscylla.errors import ConfigError, CursorError, CursorRegression
 
 
@@ -20,7 +20,7 @@ def at(us: int) -> str:
 def saved(count: int, *times: int) -> MemoryCursorStore:
     store = MemoryCursorStore()
     for index, us in enumerate(times):
-        store.set_cursor(shard_name("billing", index, count), at(us))
+        store.set_cursor(slice_name("billing", index, count), at(us))
     return store
 
 
@@ -30,28 +30,28 @@ def test_no_key_is_left_behind_and_none_goes_back_for_nothing(old: int, new: int
     if old == new:
         return
     store = saved(old, *times[:old])
-    after = reshard_cursors(store, "billing", old, new)
-    assert list(after) == [shard_name("billing", i, new) for i in range(new)]
+    after = reslice_cursors(store, "billing", old, new)
+    assert list(after) == [slice_name("billing", i, new) for i in range(new)]
     place = Fraction(key, 2**64 + 1)
     before = at(times[int(place * old)])
-    assert cursor_key(after[shard_name("billing", int(place * new), new)]) <= cursor_key(before)
+    assert cursor_key(after[slice_name("billing", int(place * new), new)]) <= cursor_key(before)
     for index in range(new):
         mine = [
             times[i]
             for i in range(old)
             if max(Fraction(i, old), Fraction(index, new)) < min(Fraction(i + 1, old), Fraction(index + 1, new))
         ]
-        name = shard_name("billing", index, new)
+        name = slice_name("billing", index, new)
         assert after[name] == store.get_cursor(name) == at(min(mine))
 
 
 def test_from_a_whole_consumer_and_back() -> None:
     store = saved(1, 7)
-    assert reshard_cursors(store, "billing", 1, 3) == {f"billing[{i}/3]": at(7) for i in range(3)}
+    assert reslice_cursors(store, "billing", 1, 3) == {f"billing[{i}/3]": at(7) for i in range(3)}
     store.set_cursor("billing[0/3]", at(9))
     store.set_cursor("billing[1/3]", at(8))
     store.set_cursor("billing[2/3]", at(10))
-    assert reshard_cursors(store, "billing", 3, 1) == {"billing": at(8)}
+    assert reslice_cursors(store, "billing", 3, 1) == {"billing": at(8)}
     records = {r.consumer: r for r in store.list_cursors()}
     assert records["billing"].reason == "from 3 to 1 slices"
     assert records["billing[0/3]"].cursor == at(9), "old cursors stay"
@@ -60,43 +60,43 @@ def test_from_a_whole_consumer_and_back() -> None:
 def test_the_oldest_is_lowest_of_all() -> None:
     store = saved(2, 5, 6)
     store.reset_cursor("billing[1/2]", "", reason="replay")
-    assert reshard_cursors(store, "billing", 2, 1, reason="fewer machines") == {"billing": ""}
+    assert reslice_cursors(store, "billing", 2, 1, reason="fewer machines") == {"billing": ""}
     assert next(r.reason for r in store.list_cursors() if r.consumer == "billing") == "fewer machines"
 
 
 def test_a_slice_without_a_cursor_is_an_error_and_nothing_is_set() -> None:
     store = saved(3, 1, 2)
     with pytest.raises(CursorError, match=r"'billing\[2/3\]' has no cursor.* is 3 the number"):
-        reshard_cursors(store, "billing", 3, 2)
+        reslice_cursors(store, "billing", 3, 2)
     assert len(list(store.list_cursors())) == 2
 
 
 def test_a_second_time_is_refused_once_the_new_slices_have_gone_on() -> None:
     store = saved(1, 7)
-    reshard_cursors(store, "billing", 1, 2)
-    reshard_cursors(store, "billing", 1, 2)
+    reslice_cursors(store, "billing", 1, 2)
+    reslice_cursors(store, "billing", 1, 2)
     store.set_cursor("billing[1/2]", at(8))
     history = store.cursor_history("billing[0/2]")
     with pytest.raises(CursorRegression, match="ahead of the old slices already"):
-        reshard_cursors(store, "billing", 1, 2)
+        reslice_cursors(store, "billing", 1, 2)
     assert store.cursor_history("billing[0/2]") == history, "nothing is reset unless all can be"
     assert store.get_cursor("billing[1/2]") == at(8)
-    reshard_cursors(store, "billing", 1, 2, rewind=True)
+    reslice_cursors(store, "billing", 1, 2, rewind=True)
     assert store.get_cursor("billing[1/2]") == at(7)
 
 
 def test_what_makes_no_sense_is_refused() -> None:
     store = saved(2, 1, 2)
-    for old, new, words in [(2, 2, "two different"), (2, 0, "shard must be"), (0, 2, "shard must be")]:
+    for old, new, words in [(2, 2, "two different"), (2, 0, "slice must be"), (0, 2, "slice must be")]:
         with pytest.raises(ConfigError, match=words):
-            reshard_cursors(store, "billing", old, new)
+            reslice_cursors(store, "billing", old, new)
 
     class Plain:
         def get_cursor(self, consumer: str) -> str:
             return at(1)
 
     with pytest.raises(ConfigError, match=r"use a store that implements rscylla\.abc\.CursorAdmin"):
-        reshard_cursors(Plain(), "billing", 2, 1)  # type: ignore[arg-type]
+        reslice_cursors(Plain(), "billing", 2, 1)  # type: ignore[arg-type]
 
 
 def test_cursors_must_be_event_ids() -> None:
@@ -104,4 +104,4 @@ def test_cursors_must_be_event_ids() -> None:
     store = MemoryCursorStore(codec=IntCursorCodec())
     store.set_cursor("billing", "7")
     with pytest.raises(CursorError):
-        reshard_cursors(store, "billing", 1, 2)
+        reslice_cursors(store, "billing", 1, 2)

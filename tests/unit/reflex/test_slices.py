@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rscylla import Consumer, Spec, StreamLag, StreamToHead, run, shard_name, shard_of, shard_specs
+from rscylla import Consumer, Spec, StreamLag, StreamToHead, run, slice_name, slice_of, slice_specs
 from rscylla.abc import StreamFunc
 from rscylla.errors import ConfigError, HeadReached
 from rscylla.event import Event, SimpleEvent
@@ -18,7 +18,7 @@ class Sliced:
         self.events = [SimpleEvent(str(i + 1), type=i % count) for i in range(12)]
         self.asked: list[tuple[int, int]] = []
 
-    def sharded(self, index: int, count: int) -> StreamFunc:
+    def sliced(self, index: int, count: int) -> StreamFunc:
         self.asked.append((index, count))
         return FakeStream([e for e in self.events if e.type == index], supports_lag=True)
 
@@ -30,7 +30,7 @@ def test_each_slice_has_its_stream_its_name_and_its_cursor() -> None:
     def make(name: str) -> Consumer:
         return Consumer(name, lambda event, _: got.append((name, event.id)))
 
-    specs = shard_specs("billing", 3, stream, store, make, StreamLag(seconds=30), StreamToHead())
+    specs = slice_specs("billing", 3, stream, store, make, StreamLag(seconds=30), StreamToHead())
     assert [s.name for s in specs] == ["billing[0/3]", "billing[1/3]", "billing[2/3]"]
     assert stream.asked == [(0, 3), (1, 3), (2, 3)]
     for spec in specs:
@@ -41,9 +41,9 @@ def test_each_slice_has_its_stream_its_name_and_its_cursor() -> None:
 
 
 def test_a_process_may_run_some_of_them() -> None:
-    specs = shard_specs("b", 4, Sliced(4), FakeCursorStore(), lambda n: Consumer(n, _nothing), only=[1, 3])
+    specs = slice_specs("b", 4, Sliced(4), FakeCursorStore(), lambda n: Consumer(n, _nothing), only=[1, 3])
     assert [s.name for s in specs] == ["b[1/4]", "b[3/4]"]
-    (whole,) = shard_specs("b", 1, Sliced(1), FakeCursorStore(), lambda n: Consumer(n, _nothing))
+    (whole,) = slice_specs("b", 1, Sliced(1), FakeCursorStore(), lambda n: Consumer(n, _nothing))
     assert isinstance(whole, Spec)
     assert whole.name == "b"
 
@@ -54,17 +54,17 @@ def _nothing(event: Event, _: object) -> None:
 
 @pytest.mark.parametrize(
     ("count", "only", "words"),
-    [(0, None, "no slice"), (2, [], "no slice"), (2, [2], "shard must be"), (2, [-1], "shard must be")],
+    [(0, None, "no slice"), (2, [], "no slice"), (2, [2], "slice must be"), (2, [-1], "slice must be")],
 )
 def test_what_makes_no_sense_is_refused(count: int, only: list[int] | None, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        shard_specs("b", count, Sliced(2), FakeCursorStore(), lambda n: Consumer(n, _nothing), only=only)
+        slice_specs("b", count, Sliced(2), FakeCursorStore(), lambda n: Consumer(n, _nothing), only=only)
 
 
 def test_two_slices_never_share_a_cursor() -> None:
     with pytest.raises(ConfigError, match="pass on the name"):
-        shard_specs("b", 2, Sliced(2), FakeCursorStore(), lambda _: Consumer("b", _nothing))
+        slice_specs("b", 2, Sliced(2), FakeCursorStore(), lambda _: Consumer("b", _nothing))
 
 
 def test_names() -> None:
-    assert [shard_of(shard_name("b", i, n)) for i, n in ((0, 1), (1, 3))] == [("b", 0, 1), ("b", 1, 3)]
+    assert [slice_of(slice_name("b", i, n)) for i, n in ((0, 1), (1, 3))] == [("b", 0, 1), ("b", 1, 3)]

@@ -11,7 +11,7 @@ import pytest
 from cassandra import InvalidRequest
 
 import rscylla
-from cursorstore import MemoryCursorStore, reshard_cursors
+from cursorstore import MemoryCursorStore, reslice_cursors
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError
 from rscylla.testing import ManualClock
 
@@ -74,8 +74,8 @@ class World:
         """Let *count* slices read on from their cursors, each as far as chance takes it; return what came, by key."""
         options = (LAG, rscylla.StreamToHead())
         whole = rscylla.NewStream(self.session, "ks", "t", clock=self.clock, prefetch=0)
-        names = [rscylla.shard_name("c", i, count) for i in range(count)]
-        clients = {name: whole.sharded(i, count)(store.get_cursor(name), *options) for i, name in enumerate(names)}
+        names = [rscylla.slice_name("c", i, count) for i in range(count)]
+        clients = {name: whole.sliced(i, count)(store.get_cursor(name), *options) for i, name in enumerate(names)}
         speed = {name: self.dice.random() ** 2 + 0.01 for name in names}
         got: dict[int, list[int]] = {}
         while clients:
@@ -101,13 +101,13 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield World(scylla, clock, tablets=request.param, seed=7)
 
 
-def test_slices_deliver_all_once_and_keys_in_order_across_switches_and_resharding(world: World) -> None:
+def test_slices_deliver_all_once_and_keys_in_order_across_switches_and_reslicing(world: World) -> None:
     store = MemoryCursorStore(clock=world.clock)
     counts = [3, 3, 2, 5, 1, 4]
     turns: list[dict[int, list[int]]] = []
     for turn, count in enumerate(counts):
         if turn and count != counts[turn - 1]:
-            reshard_cursors(store, "c", counts[turn - 1], count)
+            reslice_cursors(store, "c", counts[turn - 1], count)
         world.go_on(12)
         last = turn == len(counts) - 1
         if last:
@@ -119,7 +119,7 @@ def test_slices_deliver_all_once_and_keys_in_order_across_switches_and_reshardin
         came = [turn.get(key, []) for turn in turns]
         assert {t for times in came for t in times} == set(world.written.get(key, [])), "lost"
         assert all(times == in_order(times) for times in came), "out of order"
-        assert not set(came[0]) & set(came[1]), "only resharding repeats"
+        assert not set(came[0]) & set(came[1]), "only reslicing repeats"
 
 
 def in_order(times: list[int]) -> list[int]:

@@ -13,7 +13,7 @@ import attrs
 
 from .errors import ConfigError
 
-__all__ = ["Shard", "split_name"]
+__all__ = ["Slice", "split_name"]
 
 TOKENS = 1 << 64
 """How many tokens the ring has; the lowest is ``-TOKENS // 2``."""
@@ -22,7 +22,7 @@ _NAME = re.compile(r"(.*)\[(\d{1,9})/(\d{1,9})\]", re.DOTALL)
 
 
 @attrs.frozen
-class Shard:
+class Slice:
     """The slice *index* of *count* equal ones, ``index`` from 0."""
 
     index: int
@@ -40,18 +40,18 @@ class Shard:
         except (TypeError, ValueError):
             index = count = -1
         if type(index) is not int or type(count) is not int or not 0 <= index < count <= 1_000_000:
-            raise ConfigError(f"shard must be (m, n), two ints with 0 <= m < n, not {given!r}")
+            raise ConfigError(f"slice must be (m, n), two ints with 0 <= m < n, not {given!r}")
         return cls(index, count)
 
     def name(self, consumer: str) -> str:
         """Return the name under which this slice of *consumer* keeps its cursor: ``billing[0/4]``; whole, its own.
 
-        >>> Shard(0, 4).name("billing"), Shard(0, 1).name("billing")
+        >>> Slice(0, 4).name("billing"), Slice(0, 1).name("billing")
         ('billing[0/4]', 'billing')
         """
         return consumer if self.count == 1 else f"{consumer}[{self.index}/{self.count}]"
 
-    def overlaps(self, other: Shard) -> bool:
+    def overlaps(self, other: Slice) -> bool:
         """Whether some key is in both, of whatever numbers of slices."""
         return self.index * other.count < (other.index + 1) * self.count and (
             other.index * self.count < (self.index + 1) * other.count
@@ -80,14 +80,14 @@ def slice_at(token: int, count: int) -> int:
     return (token + TOKENS // 2) * count >> 64
 
 
-def split_name(name: str) -> tuple[str, Shard] | None:
+def split_name(name: str) -> tuple[str, Slice] | None:
     """Return the consumer and slice that *name* is of, None if it is of a whole consumer.
 
     >>> split_name("billing[0/4]"), split_name("billing")
-    (('billing', Shard(index=0, count=4)), None)
+    (('billing', Slice(index=0, count=4)), None)
     """
     match = _NAME.fullmatch(name)
     if match is None:
         return None
     index, count = int(match[2]), int(match[3])
-    return (match[1], Shard(index, count)) if index < count and count > 1 else None
+    return (match[1], Slice(index, count)) if index < count and count > 1 else None

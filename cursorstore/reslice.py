@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from rscylla._shards import Shard
+from rscylla._slices import Slice
 from rscylla.abc import CursorStore
 from rscylla.errors import ConfigError, CursorError, CursorRegression
 from rscylla.event import cursor_key
 
 from ._checks import admin_of, check_consumer, find
 
-__all__ = ["reshard_cursors"]
+__all__ = ["reslice_cursors"]
 
 
-def reshard_cursors(
+def reslice_cursors(
     store: CursorStore, consumer: str, old: int, new: int, *, reason: str = "", rewind: bool = False
 ) -> dict[str, str]:
     """Set the cursors of *consumer* for *new* slices from those of *old* slices; return the new cursors by name.
@@ -25,7 +25,7 @@ def reshard_cursors(
     Args:
         store: the store of the cursors; it must also be able to reset them.
         reason: saved with each reset.
-        rewind: also move cursors back that are already ahead, for example after the same reshard was done before.
+        rewind: also move cursors back that are already ahead, for example after the same reslice was done before.
 
     Raises:
         ConfigError: a number is invalid, or the store cannot reset cursors.
@@ -35,11 +35,11 @@ def reshard_cursors(
     check_consumer(consumer)
     if old == new:
         raise ConfigError(f"consumer {consumer!r} has {old} slices already; give two different numbers")
-    before = {shard: _saved(store, shard.name(consumer), old) for shard in _slices(old)}
+    before = {key_slice: _saved(store, key_slice.name(consumer), old) for key_slice in _slices(old)}
     after: dict[str, str] = {}
-    for shard in _slices(new):
-        cursor = min((saved for other, saved in before.items() if other.overlaps(shard)), key=cursor_key)
-        name = shard.name(consumer)
+    for key_slice in _slices(new):
+        cursor = min((saved for other, saved in before.items() if other.overlaps(key_slice)), key=cursor_key)
+        name = key_slice.name(consumer)
         known = find(store, name)
         if known is not None and not rewind and cursor_key(known.cursor) > cursor_key(cursor):
             raise CursorRegression(
@@ -56,9 +56,9 @@ def reshard_cursors(
     return after
 
 
-def _slices(count: int) -> list[Shard]:
-    Shard.of((0, count))
-    return [Shard(index, count) for index in range(count)]
+def _slices(count: int) -> list[Slice]:
+    Slice.of((0, count))
+    return [Slice(index, count) for index in range(count)]
 
 
 def _saved(store: CursorStore, name: str, count: int) -> str:
