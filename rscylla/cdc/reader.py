@@ -243,6 +243,8 @@ class Reader:
         hole = source.hole(self._at_us)
         if hole is None or hole.start_us > self._at_us:
             return None if hole is None else hole.start_us
+        # The stream sets of tablets go with their table: a gap may be that of a log that was dropped.
+        source.reread_table(patiently=True)
         if self._at_us >= self._promised_us:
             kept = "" if hole.ttl_s is None else f" ({hole.ttl_s} s)"
             text = (

@@ -238,6 +238,22 @@ def test_idle_progress_that_was_told_before_the_drop_was_noticed_is_of_the_forme
     assert shop.seen == []
 
 
+@pytest.mark.parametrize("shop", ["tablets"], indirect=True)
+@pytest.mark.parametrize("on_expired", ["raise", "oldest"])
+def test_an_open_stream_whose_stream_sets_are_gone_is_told_of_the_new_table(shop: Shop, on_expired: str) -> None:
+    """The stream sets go with the table, and their list is read at other times than the table."""
+    poll = timedelta(milliseconds=100)
+    stream = shop.stream(progress_every=timedelta(0), poll=poll, on_expired=on_expired)
+    client = stream(stream.cursor_at(), LAG)
+    shop.clock.advance(15)  # the table is looked at again, the list of sets is not
+    progress_of(shop, client, shop.clock.now_us() - 30_000_000)
+    shop.recreate()
+    shop.clock.advance(1)  # now it is the other way round
+    with pytest.raises(rscylla.TableChanged, match=AGAIN):
+        client.recv()
+    assert client.expired_gaps == 0
+
+
 @pytest.mark.parametrize("lag_s", [1, 30, 600])
 def test_the_lag_of_the_next_run_does_not_matter(shop: Shop, lag_s: int) -> None:
     client = shop.stream(progress_every=timedelta(0))("", LAG)
