@@ -232,6 +232,11 @@ class Source:
         """Return the time on the nodes, which decide what has expired."""
         return self.node_clocks.nodes_us()
 
+    @property
+    def edge_us(self) -> int:
+        """How soon rows expire that nobody is promised who begins to read now."""
+        return min(EDGE_US, self.table.ttl_s * 1_000_000 // 10)
+
     def oldest(self) -> EventID:
         return self.at(self.oldest_us())
 
@@ -255,7 +260,7 @@ class Source:
         """
         oldest_us = self.oldest_us()
         if oldest_us > self.generations[0].start_us:
-            oldest_us += min(EDGE_US, self.table.ttl_s * 1_000_000 // 10)
+            oldest_us += self.edge_us
         try:
             return self.at(oldest_us if time is None else max(us_of(time), oldest_us))
         except ValueError as e:

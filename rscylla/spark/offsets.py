@@ -2,7 +2,9 @@
 
 ``{"v":1,"log":"...","t":...}``: everything before *t* (microseconds since the epoch) of the log with that id was read.
 The end of a batch has ``ttl``, too, if it is known: the TTL in seconds of rows that are written then, 0 for none. A
-table that was altered since does not tell it any more.
+table that was altered since does not tell it any more. It has ``since`` while
+rows are left that had expired then, which is a minute at most after a query from "earliest" planned its first batch:
+nobody misses these.
 The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row to
 start behind. Spark asks for the initial offset anew until the first batch is done, and keeps none of the answers. The
 end of the first batch therefore has ``begin``, the initial offset that the batch was planned with. Two offsets alone
@@ -30,7 +32,8 @@ class Offset:
     """A place in a log.
 
     ``chosen``: of an initial offset, how: "earliest", "latest", or "given"; else empty. ``begin``: of the end of a
-    query's first batch, the initial offset where that batch starts. ``ttl_s``: None if it is not known.
+    query's first batch, the initial offset where that batch starts. ``ttl_s``: None if it is not known. ``since_us``:
+    rows after this offset that had expired by then were never promised; 0 if all are.
     """
 
     log: str
@@ -39,6 +42,7 @@ class Offset:
     chosen: str = ""
     begin: Offset | None = None
     ttl_s: int | None = None
+    since_us: int = 0
 
     @property
     def promised(self) -> bool:
@@ -59,17 +63,17 @@ class Offset:
                 "use the rscylla that wrote it, or a newer one, or another checkpoint"
             )
         log, time_us, after = given.get("log"), given.get("t"), given.get("after", "")
-        chosen, ttl_s = given.get("from", ""), given.get("ttl")
+        chosen, ttl_s, since_us = given.get("from", ""), given.get("ttl"), given.get("since", 0)
         try:
             position = bytes.fromhex(after)
             begin = cls.of({"v": VERSION, "log": log, **given["begin"]}) if "begin" in given else None
         except (ValueError, TypeError) as e:
             raise ConfigError(_NOT_ONE) from e
-        if not isinstance(log, str) or not isinstance(time_us, int) or isinstance(time_us, bool):
+        if not isinstance(log, str) or type(time_us) is not int or type(since_us) is not int:
             raise ConfigError(_NOT_ONE)
         if not isinstance(chosen, str) or not (ttl_s is None or (type(ttl_s) is int and ttl_s >= 0)):
             raise ConfigError(_NOT_ONE)
-        return cls(log, time_us, position, chosen, begin, ttl_s)
+        return cls(log, time_us, position, chosen, begin, ttl_s, since_us)
 
     def as_json(self) -> dict[str, Any]:
         """Return what Spark keeps: the same text for the same offset."""
@@ -80,6 +84,8 @@ class Offset:
             out["from"] = self.chosen
         if self.ttl_s is not None:
             out["ttl"] = self.ttl_s
+        if self.since_us:
+            out["since"] = self.since_us
         if self.begin is not None:
             begin = self.begin.as_json()
             out["begin"] = {name: value for name, value in begin.items() if name not in ("v", "log")}

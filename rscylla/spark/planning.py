@@ -107,13 +107,21 @@ class Plan:
         return end_us
 
     def spans(
-        self, start_us: int, end_us: int, *, after: bytes = b"", promised: bool = True, most_us: int | None = None
+        self,
+        start_us: int,
+        end_us: int,
+        *,
+        after: bytes = b"",
+        promised: bool = True,
+        since_us: int = 0,
+        most_us: int | None = None,
     ) -> list[Span]:
         """Return spans that hold all rows from *start_us* to *end_us*, each exactly once.
 
         Args:
             after: the position of the row to start behind, if not empty.
             promised: see ``start``.
+            since_us: rows that had expired by then were never promised.
             most_us: longest span, None for any.
 
         Raises:
@@ -122,7 +130,7 @@ class Plan:
         source, options = self.source, self.options
         if end_us > source.known_at_us - min(options.lag_us // 2, MARGIN_US):
             source.refresh_generations()
-        start_us = self._within_ttl(start_us, end_us, promised=promised)
+        start_us = self._within_ttl(start_us, end_us, promised=promised, since_us=since_us)
         spans = []
         for window in windows_between(source.generations, start_us, end_us):
             streams = source.streams(Generation(window.generation))
@@ -142,39 +150,50 @@ class Plan:
         if ttl_s is not None and time_us < lifetimes.unknown_until_us():
             self.source.lifetimes = lifetimes.knowing(ttl_s)
 
-    def _within_ttl(self, start_us: int, end_us: int, *, promised: bool) -> int:
-        """Return *start_us*, or what the log keeps from if that is later and nobody minds."""
-        gap = self._gap(start_us, end_us)
-        if gap is None:
-            return start_us
-        gap_from_us, gap_to_us = gap
+    def _within_ttl(self, start_us: int, end_us: int, *, promised: bool, since_us: int) -> int:
+        """Return *start_us*, or where the rows go on if those at *start_us* have expired and nobody minds."""
+        gaps = list(self._gaps(start_us, end_us))
+        if promised:
+            for gap_from_us, gap_to_us in gaps:
+                gone = self.source.lifetimes.hole(gap_from_us, since_us)
+                if gone is not None and gone.start_us <= gap_from_us:
+                    gap_from_us = gone.end_us
+                if gap_from_us < min(gap_to_us, end_us):
+                    self._tell_lost(gap_from_us, gap_to_us)
+                    break
+        for gap_from_us, gap_to_us in gaps:
+            if gap_from_us <= start_us:
+                start_us = gap_to_us
+        return start_us
+
+    def _tell_lost(self, gap_from_us: int, gap_to_us: int) -> None:
         table = self.source.table
         text = (
             f"the log of {table.full_name} keeps {table.ttl_s} s: changes from "
             f"{datetime_of(gap_from_us):%Y-%m-%d %H:%M:%S} to {datetime_of(gap_to_us):%Y-%m-%d %H:%M:%S} UTC may be "
             "lost"
         )
-        if promised and self.options.fail_on_data_loss:
+        if self.options.fail_on_data_loss:
             raise CursorExpired(
                 f"{text}; repair what the query wrote, then start it anew, or go on with the option failOnDataLoss "
                 "set to false",
                 gap_from=datetime_of(gap_from_us),
                 gap_to=datetime_of(gap_to_us),
             )
-        if promised:
-            log.error("%s; going on with what is left, as failOnDataLoss = false asks", text)
-        return start_us if gap_from_us > start_us else gap_to_us
+        log.error("%s; going on with what is left, as failOnDataLoss = false asks", text)
 
-    def _gap(self, start_us: int, end_us: int) -> tuple[int, int] | None:
-        """Return the first span of time in what is read whose rows may be gone, None if there is none.
+    def _gaps(self, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:
+        """Yield the spans of time in what is read whose rows may be gone.
 
-        It may begin later than the read does: rows live as long as the table said when they were written.
+        Some may begin later than the read does: rows live as long as the table said when they were written.
         """
-        oldest_us = self.source.oldest_us()
-        if start_us < oldest_us:
-            return start_us, oldest_us
-        hole = self.source.hole(start_us)
-        return None if hole is None or hole.start_us >= end_us else (hole.start_us, hole.end_us)
+        source, at_us = self.source, start_us
+        while (hole := source.hole(at_us)) is not None and hole.start_us < end_us:
+            yield hole.start_us, hole.end_us
+            at_us = hole.end_us
+        oldest_us = source.oldest_us()
+        if at_us == start_us < oldest_us:  # nothing is known of these rows, and they are older than a guess
+            yield start_us, oldest_us
 
 
 def spans_between(

@@ -200,10 +200,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             first_us = at.time_us - at.time_us % self._window_us
             end_us = min(end_us, first_us + limit.max_files * self._window_us)
         begin = at if at.chosen else None
-        if end_us > at.time_us:
-            plan = self._opened()
-            return Offset(plan.log_id, end_us, begin=begin, ttl_s=plan.source.lifetimes.ttl_at(end_us)).as_json()
-        return start if begin is None else Offset(at.log, at.time_us, at.after, begin=begin).as_json()
+        after = b""
+        if end_us <= at.time_us:
+            if begin is None:
+                return start
+            end_us, after = at.time_us, at.after
+        plan = self._opened()
+        source, lifetimes = plan.source, plan.source.lifetimes
+        since_us = at.since_us if at.promised else source.now_us() + source.edge_us
+        if lifetimes.hole(end_us, since_us) is None:
+            since_us = 0
+        ttl_s = lifetimes.ttl_at(end_us)
+        return Offset(plan.log_id, end_us, after, begin=begin, ttl_s=ttl_s, since_us=since_us).as_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the head, whatever the limits: its distance from the end of a batch is how far the query is behind."""
@@ -223,7 +231,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 "changed by hand, or by two queries at once: start with a new one"
             )
         plan.learn_ttl(first.ttl_s, first.time_us)
-        spans = plan.spans(first.time_us, last.time_us, after=first.after, promised=first.promised)
+        spans = plan.spans(
+            first.time_us, last.time_us, after=first.after, promised=first.promised, since_us=first.since_us
+        )
         return [InputPartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

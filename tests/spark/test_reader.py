@@ -405,6 +405,48 @@ def test_rows_that_expired_in_the_middle_of_a_batch_are_told(world: World) -> No
     assert [row["ck"] for row in rows_of(lenient, lenient.partitions(start, end))] == [0]
 
 
+def begin_behind_a_gap(world: World) -> tuple[Query, int]:
+    """Run the first batch of a query from the earliest row; before it began, the TTL was shortened, and rows expired.
+
+    Returns:
+        The query, and when it began.
+    """
+    world.clock.advance(60)
+    world.write(1, every=timedelta(seconds=1))
+    alter(world, 60)
+    world.clock.advance(5)
+    world.write(1)
+    world.clock.advance(200)
+    world.write(1)
+    world.clock.advance(40)
+    query = Query(world, world.stream())
+    assert query.run_batch(ReadMaxFiles(1))
+    return query, world.clock.now_us()
+
+
+def test_rows_that_had_expired_when_an_earliest_query_began_are_owed_to_nobody(world: World) -> None:
+    query, _ = begin_behind_a_gap(world)
+    while query.run_batch(ReadMaxFiles(3)):
+        query.restart(world.stream())
+    assert [row["ck"] for row in query.rows] == [0, 2]
+    assert "since" in json.loads(query.ends[0])
+    assert "since" not in json.loads(query.ends[-1]), "nothing is left that had expired"
+
+
+def test_rows_that_expire_after_an_earliest_query_began_are_told(world: World) -> None:
+    query, began_us = begin_behind_a_gap(world)
+    world.clock.advance(100)
+    query.restart(world.stream())
+    with pytest.raises(CursorExpired, match="may be lost") as caught:
+        query.run_batch(ReadMaxFiles(100))
+    assert abs(caught.value.gap_from - datetime_of(began_us - 54_000_000)) < timedelta(milliseconds=10)
+    assert caught.value.gap_to == datetime_of(world.clock.now_us() - 60_000_000)
+    query.restart(world.stream(failOnDataLoss=False))
+    while query.run_batch():
+        pass
+    assert [row["ck"] for row in query.rows] == [0]
+
+
 def test_rows_that_expired_before_the_ttl_became_longer_are_told(world: World) -> None:
     start = first_batch(world)
     assert start["ttl"] == 3600
@@ -460,6 +502,8 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
         {**end, "ttl": "3600"},
         {**end, "ttl": -1},
         {**end, "ttl": True},
+        {**end, "since": "1"},
+        {**end, "since": True},
         {**end, "begin": 1},
         {**end, "begin": {}},
     ):
