@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import attrs
+import pytest
 from enginebox import EngineBox
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -138,6 +139,7 @@ def tied(value: int, ttl: int = 0) -> Edit:
     return Edit("add", 0, "m", {0: value}, 2, ttl)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.lists(EDITS, min_size=1, max_size=4), st.integers(0, 2)), max_size=6))
 @settings(max_examples=300, deadline=None)
 @example([([tied(2)], 0), ([tied(3), tied(1)], 0)])

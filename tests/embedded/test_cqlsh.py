@@ -13,7 +13,10 @@ import pytest
 
 from rscylla.embedded import EmbeddedScylla
 
-pytestmark = pytest.mark.skipif(not importlib.util.find_spec("cqlsh"), reason="needs the package scylla-cqlsh")
+pytestmark = [
+    pytest.mark.slow,  # each test starts cqlsh, a process of its own
+    pytest.mark.skipif(not importlib.util.find_spec("cqlsh"), reason="needs the package scylla-cqlsh"),
+]
 
 # ``python -m cqlsh``, but for its end: there the driver often waits five seconds for its own thread.
 CQLSH = """

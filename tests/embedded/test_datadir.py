@@ -24,6 +24,7 @@ from rscylla.embedded.durability.statecodec import pack, unpack
 # ---------------------------------------------------------------- damage
 
 
+@pytest.mark.slow
 def test_a_torn_tail_at_every_byte_of_the_last_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kept = Kept(tmp_path / "data")
     kept.create()

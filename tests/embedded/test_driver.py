@@ -623,6 +623,7 @@ def test_what_is_not_there_yet_is_refused_by_name() -> None:
         EmbeddedScylla(users={})
 
 
+@pytest.mark.slow
 def test_the_server_in_a_process_of_its_own_serves_changes_and_dies() -> None:
     with EmbeddedScyllaProcess(users={"ann": "right"}, seed=3) as scylla:
         session = scylla.connect()

@@ -135,6 +135,7 @@ class History:
             pass  # the last node stays, and so does the last tablet
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), compact_bytes=st.sampled_from([2_000, 20_000, COMPACT_BYTES]))
 def test_any_history_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, seed: int, compact_bytes: int) -> None:

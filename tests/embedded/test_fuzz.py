@@ -24,6 +24,8 @@ from rscylla.embedded.wire.connection import Connection
 from rscylla.embedded.wire.frame import HEADER, HEADER_SIZE, Opcode
 from rscylla.embedded.wire.server import Listener, Server, ServerOptions
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("RSCYLLA_FUZZ_EXAMPLES", "400"))
 MAX_FRAME = 1 << 20
 

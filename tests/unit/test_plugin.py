@@ -90,6 +90,7 @@ def test_two(embedded_scylla, scylla_session):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "shared"),
     [
@@ -121,6 +122,7 @@ def test_two_nodes(embedded_scylla, scylla_session):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", ["function", "module"])
 def test_a_marker_says_what_the_server_is_like(run: Run, scope: str) -> None:
     ran = run(MARKED, "--strict-markers", "--embedded-scylla-scope", scope)
@@ -149,6 +151,7 @@ def test_await_cursor_fails_when_the_time_is_over(run: Run) -> None:
     assert 'consumer "a" did not reach the cursor within 0.02 s' in ran.out
 
 
+@pytest.mark.slow
 def test_nothing_of_the_server_is_loaded_for_those_who_do_not_ask(run: Run) -> None:
     heavy = ("rscylla.embedded.facade", "lark", "sortedcontainers", "typer", "rich")
     ran = run(f"import sys\n\ndef test_light():\n    assert not set({heavy!r}) & set(sys.modules)\n", found=True)

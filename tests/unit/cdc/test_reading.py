@@ -686,6 +686,7 @@ def test_a_start_in_the_future_stays_one_though_a_generation_begins_before_it(on
     assert names(to_head(one, cursor)) == [wanted.name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int) -> None:
     """Ctrl-C may come anywhere in ``recv``; who goes on receiving gets what comes next, or an error, and no gap."""
