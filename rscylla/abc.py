@@ -20,7 +20,6 @@ __all__ = [
     "ChangeLike",
     "Committing",
     "Consumer",
-    "Counting",
     "CursorAdmin",
     "CursorRecord",
     "CursorStore",
@@ -34,7 +33,7 @@ __all__ = [
     "Stopper",
     "StreamClient",
     "StreamFunc",
-    "Watermarked",
+    "StreamStatus",
 ]
 
 
@@ -50,47 +49,29 @@ class StreamClient(Protocol):
             RscyllaError: anything else; the stream is then of no more use, each further call raises the same.
         """
 
+    def status(self) -> StreamStatus:
+        """Return what the stream reports now. Called by scrapes and health checks, from any thread; must not block."""
+
     def close(self) -> None:
         """Release threads and queries. Called once at the end of each run, also after an error; safe to repeat."""
 
 
-@runtime_checkable
-class Watermarked(Protocol):
-    """A stream client that knows how far its source is complete."""
+@attrs.frozen
+class StreamStatus:
+    """What an open stream reports of itself and of its source. What it does not know keeps its default."""
 
-    @property
-    def watermark_us(self) -> int:
-        """Time up to which everything was handed out, microseconds since the epoch; 0 if not known yet. Any thread."""
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A stream client that counts what it had to deliver with parts missing."""
-
-    @property
-    def incomplete_records(self) -> int:
-        """Records read so far of which rows were gone, mostly because they were expiring. Never falls. Any thread."""
-
-
-@runtime_checkable
-class Reporting(Protocol):
-    """A stream client that reports on its source, for metrics and health checks. Any thread may ask; nothing blocks."""
-
-    @property
-    def poll_age_s(self) -> float:
-        """Seconds that the source has been asked without an answer; 0 while the stream waits for its consumer."""
-
-    @property
-    def log_ttl_s(self) -> int:
-        """How long the source keeps what the stream reads, in seconds; 0: for ever."""
-
-    @property
-    def clock_skew_us(self) -> int:
-        """Of the source's clocks the one that is furthest off: its time minus the client's, microseconds."""
-
-    @property
-    def expired_gaps(self) -> int:
-        """How often changes that may be lost were passed over instead of raising ``CursorExpired``. Never falls."""
+    watermark_us: int = 0
+    """Time up to which everything was delivered, microseconds since the epoch; 0 if it is not known yet."""
+    incomplete_records: int = 0
+    """How many records were read of which rows were gone, mostly because they were expiring. Never falls."""
+    expired_gaps: int = 0
+    """How often changes that may be lost were skipped instead of raising ``CursorExpired``. Never falls."""
+    poll_age_s: float | None = None
+    """How long the source has not answered a query, in seconds; 0 while the stream waits for its consumer."""
+    log_ttl_s: int | None = None
+    """How long the source keeps what the stream reads, in seconds; 0: forever."""
+    clock_skew_us: int | None = None
+    """The time of the source's clock that is furthest off, minus the time of the client's clock, in microseconds."""
 
 
 class StreamFunc(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from ..abc import Fate
-from ..errors import ConfigError, is_expected
+from ..errors import ConfigError
 from ..event import Event
 from ..reflex import Consumer as SyncConsumer
 
@@ -58,19 +58,8 @@ class Consumer(SyncConsumer):
             FilterError: a filter failed; ``recover`` was not called.
             Exception: the error of the function, or the one that ``recover`` returned instead.
         """
-        series, clock = self.series, self._clock
-        started = clock.monotonic()
-        now_us, event_us = clock.now_us(), event.timestamp_us
-        series.arrived(event_us, now_us, started)
-        outcome: str | None = None  # stays so for a stop and for cancellation, which are nobody's error
-        try:
-            outcome = await self._acall(event, fate) if self._wants(event) else "skipped"
-        except Exception as error:
-            if not is_expected(error):
-                outcome = "errors"
-            raise
-        finally:
-            series.handled(outcome, now_us - event_us, clock.monotonic() - started)
+        with self.series.consuming(event) as consuming:
+            consuming.outcome = await self._acall(event, fate) if self._wants(event) else "skipped"
 
     async def _acall(self, event: Event, fate: Fate) -> str:
         try:

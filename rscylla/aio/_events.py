@@ -17,7 +17,7 @@ from ..errors import ConfigError, HeadReached, Stopped
 from ..event import Event
 from ..options import StreamOption
 from ..reflex import Spec, metrics_for
-from ..reflex.metrics import ConsumerSeries
+from ..reflex.metrics import ConsumerSeries, Consuming
 from ._bridge import BUFFER, Bridge
 from ._run import in_thread
 
@@ -43,7 +43,7 @@ class Events:
         self._started = False
         self._asking = False
         self._hand: Event | None = None  # what was handed out last, until it is done
-        self._at = 0, 0.0  # its age and the time when it was
+        self._consuming: Consuming | None = None
         self._again = False
         self._told = False
         # What the thread needs, it has by itself: it must not keep this object alive.
@@ -79,10 +79,7 @@ class Events:
             self._forget()
             self._check_end()
             raise StopAsyncIteration
-        clock, series = self._spec.clock, self._spec.series
-        now_us, at = clock.now_us(), clock.monotonic()
-        series.arrived(event.timestamp_us, now_us, at)
-        self._hand, self._at = event, (now_us - event.timestamp_us, at)
+        self._hand, self._consuming = event, self._spec.series.consuming(event)
         return event
 
     def _repeated(self) -> Event | None:
@@ -142,14 +139,13 @@ class Events:
             in_thread(self._bridge, self._spec, self._signal, lambda spec, stop: reflex.run(spec, stop=stop))
 
     def _done(self) -> None:
-        if self._hand is not None:
-            age_us, at = self._at
-            self._spec.series.handled("consumed", age_us, self._spec.clock.monotonic() - at)
-            self._hand = None
+        if self._hand is not None and self._consuming is not None:
+            self._consuming.end("consumed")
+            self._hand = self._consuming = None
         self._bridge.done()
 
     def _abandon(self) -> None:
-        self._hand = None
+        self._hand = self._consuming = None
         self._bridge.abandon()
 
     def _check_end(self) -> None:

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 
 import attrs
 
+from ..abc import StreamStatus
 from ..clock import Clock, Stop
 from ..errors import HeadReached, Stopped
 from ..event import Progress
@@ -65,39 +66,19 @@ class Client:
             ready = self._ready
             stop.on_set(lambda: ready.put(Stopped()))
 
-    @property
-    def watermark_us(self) -> int:
-        """Time before which everything was handed out, microseconds since the epoch."""
-        # Any thread: the finished batch counts, and how far the events of the next one are out. Read in the opposite
-        # order of being set, so that the watermark does not seem to step back.
-        handed = self._handed
-        return max(self._finished.exact_us, handed.timestamp_us if handed is not None else 0)
-
-    @property
-    def incomplete_records(self) -> int:
-        """How many records were read of which rows were gone, mostly because they were expiring. Any thread."""
-        return self._reader.counters.incomplete_records
-
-    @property
-    def poll_age_s(self) -> float:
-        """Seconds that the cluster has been asked without an answer; 0 while nothing is asked of it. Any thread."""
-        since = self._asking.since
-        return 0.0 if since is None else max(0.0, self._clock.monotonic() - since)
-
-    @property
-    def log_ttl_s(self) -> int:
-        """Seconds after which rows of the log expire; 0: never. Any thread."""
-        return self._source.table.ttl_s
-
-    @property
-    def clock_skew_us(self) -> int:
-        """The clock of the node that is furthest off: its time minus this machine's, microseconds. Any thread."""
-        return max(self._source.node_clocks.skew_us.values(), key=abs, default=0)
-
-    @property
-    def expired_gaps(self) -> int:
-        """How often changes that may be lost were passed over, as ``on_expired="oldest"`` asks. Any thread."""
-        return self._source.gaps
+    def status(self) -> StreamStatus:
+        """Return how far the stream is, and what is known of the log and the cluster. Any thread."""
+        # The finished batch counts, and how far the events of the next one are out. Read in the opposite order of
+        # being set, so that the watermark does not seem to step back.
+        handed, asked_at = self._handed, self._asking.since
+        return StreamStatus(
+            watermark_us=max(self._finished.exact_us, handed.timestamp_us if handed is not None else 0),
+            incomplete_records=self._reader.counters.incomplete_records,
+            expired_gaps=self._source.gaps,
+            poll_age_s=0.0 if asked_at is None else max(0.0, self._clock.monotonic() - asked_at),
+            log_ttl_s=self._source.table.ttl_s,
+            clock_skew_us=max(self._source.node_clocks.skew_us.values(), key=abs, default=0),
+        )
 
     def recv(self) -> ChangeEvent | Progress:
         """Return the next event or the next point worth saving; see ``StreamClient.recv``."""

@@ -86,10 +86,9 @@ class Consumer:
         self._types = frozenset(int(one) for one in filter_types)
         self._filter = event_filter
         self._recover = recover
-        self._clock = clock or SystemClock()
         self.series = metrics_for(registry).consumer(name)
         """The numbers of this name; ``run`` adds its own to them."""
-        self.series.configure(clock=self._clock, lag_alert=lag_alert, activity_ttl=ttl)
+        self.series.configure(clock=clock or SystemClock(), lag_alert=lag_alert, activity_ttl=ttl)
         if lag_alert_gauge is not None:
             lag_alert_gauge.set_function(self.series.lag_alert)
 
@@ -111,19 +110,8 @@ class Consumer:
             FilterError: a filter failed; ``recover`` was not called.
             Exception: the error of the function, or the one that ``recover`` returned instead.
         """
-        series = self.series
-        started = self._clock.monotonic()
-        now_us, event_us = self._clock.now_us(), event.timestamp_us
-        series.arrived(event_us, now_us, started)
-        outcome: str | None = None  # stays so for a stop and for interrupts, which are nobody's error
-        try:
-            outcome = self._call(event, fate) if self._wants(event) else "skipped"
-        except Exception as error:
-            if not is_expected(error):
-                outcome = "errors"
-            raise
-        finally:
-            series.handled(outcome, now_us - event_us, self._clock.monotonic() - started)
+        with self.series.consuming(event) as consuming:
+            consuming.outcome = self._call(event, fate) if self._wants(event) else "skipped"
 
     def _wants(self, event: Event) -> bool:
         if self._types and int(event.type) not in self._types:

@@ -13,7 +13,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import accumulate
+from typing import Self
 
+import attrs
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -24,11 +26,13 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from ..abc import Counting, Reporting, StreamClient, Watermarked
+from ..abc import StreamClient, StreamStatus
 from ..clock import Clock, SystemClock
+from ..errors import is_expected
+from ..event import Event
 from ._activity import Activity
 
-__all__ = ["ConsumerSeries", "Metrics", "metrics_for"]
+__all__ = ["ConsumerSeries", "Consuming", "Metrics", "metrics_for"]
 
 COUNTERS = (
     *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures", "given_up"),
@@ -78,12 +82,8 @@ class ConsumerSeries:
         self._activity_ttl: float | None = None
         self._unsafe_lag: bool | None = None
         self._swept = False
-        self._source: Watermarked | None = None
-        self._counting: Counting | None = None
-        self._reporting: Reporting | None = None
-        self._log_ttl_s = 0
-        self._incomplete = 0
-        self._watermark_us = 0
+        self._report: Callable[[], StreamStatus] | None = None  # of the open stream
+        self._reported = StreamStatus()  # by the streams before it
         self._last_event_us: int | None = None
         self._last_age_us = 0
         self._active_at: float | None = None
@@ -91,7 +91,6 @@ class ConsumerSeries:
         self._failing = ("", 0)
         self._shown: dict[str, Callable[[], float]] = {}
         self._finished = False
-        self._open = False
         self._lock = threading.Lock()
 
     def configure(self, *, clock: Clock, lag_alert: timedelta | None, activity_ttl: timedelta | None) -> None:
@@ -110,27 +109,18 @@ class ConsumerSeries:
         self._swept = True
 
     def opened(self, client: StreamClient, *, unsafe_lag: bool | None) -> None:
-        """Take the watermark from *client* from now on. *unsafe_lag* is None for streams without a lag."""
+        """Show the status of *client* from now on. *unsafe_lag* is None for streams without a lag."""
         with self._lock:
-            self._source = client if isinstance(client, Watermarked) else None
-            self._counting = client if isinstance(client, Counting) else None
-            self._reporting = client if isinstance(client, Reporting) else None
+            self._report = client.status
             self._unsafe_lag = unsafe_lag
             self._finished = False
-            self._open = True
 
     def closed(self) -> None:
         """Let go of the stream, and keep its last watermark: the lag goes on growing until a run catches up."""
         with self._lock:
-            self._open = False
             self.activity.clear()
-            self._watermark_us = self._watermark()
-            self._source = None
-            self._incomplete += self._counting.incomplete_records if self._counting is not None else 0
-            if self._reporting is not None:
-                self._log_ttl_s = self._reporting.log_ttl_s
-                self.counts["cursor_expired"] += self._reporting.expired_gaps
-            self._counting = self._reporting = None
+            self._reported = attrs.evolve(self._status(), poll_age_s=None, clock_skew_us=None)
+            self._report = None
 
     def finished(self) -> None:
         """Drop the gauges of lag, and what failed last: this consumer is meant to be down, so neither is news."""
@@ -143,15 +133,17 @@ class ConsumerSeries:
         with self._lock:
             self._finished = False
 
-    def arrived(self, event_us: int, now_us: int, at: float) -> None:
-        """Note that an event of the time *event_us* is handed to the consumer, at these times of its clock."""
+    def consuming(self, event: Event) -> Consuming:
+        """Return the context in which the consumer handles *event*; it shows the event now and counts it at its end."""
+        clock = self._clock
+        began, now_us, event_us = clock.monotonic(), clock.now_us(), event.timestamp_us
         # Single stores, so no lock: shown at once, because the consumer may be busy with this event for long.
         self._last_event_us = event_us
         self._last_age_us = now_us - event_us
-        self._active_at = at
+        self._active_at = began
+        return Consuming(self, clock, began, now_us - event_us)
 
-    def handled(self, outcome: str | None, age_us: int, latency_s: float) -> None:
-        """Count an event with its *outcome*, a counter's name or None, its age on arrival and the time it took."""
+    def _consumed(self, outcome: str | None, age_us: int, latency_s: float) -> None:
         with self._lock:
             if outcome is not None:
                 self.counts[outcome] += 1
@@ -207,9 +199,8 @@ class ConsumerSeries:
 
     def watermark_lag(self) -> float | None:
         """Return how many seconds the stream is behind the clock, or None if it does not say."""
-        with self._lock:
-            watermark = self._watermark()
-            return (self._clock.now_us() - watermark) / 1e6 if watermark and not self._finished else None
+        watermark_us = self.status().watermark_us
+        return (self._clock.now_us() - watermark_us) / 1e6 if watermark_us and not self._finished else None
 
     def lag(self) -> float | None:
         """Return the lag in seconds: of the watermark, else of the last event as it arrived, else None."""
@@ -238,11 +229,6 @@ class ConsumerSeries:
         """Return 1 if the stream runs with a lag that may miss late rows, else 0; None if it has no lag."""
         return None if self._unsafe_lag is None else float(self._unsafe_lag and not self._swept)
 
-    def incomplete_records(self) -> int:
-        """Return how many records of the streams so far lacked rows."""
-        with self._lock:
-            return self._incomplete + (self._counting.incomplete_records if self._counting is not None else 0)
-
     def busy(self) -> float:
         """Return for how many seconds the consumer has been working on one event; 0 between events."""
         return self.activity.longest()[0]
@@ -257,33 +243,52 @@ class ConsumerSeries:
 
     def streaming(self) -> bool:
         """Return whether a stream is open."""
-        return self._open
+        return self._report is not None
 
-    def poll_age(self) -> float | None:
-        """Return since how many seconds the source has been asked without an answer; None if it does not say."""
-        reporting = self._reporting
-        return None if reporting is None else reporting.poll_age_s
-
-    def log_ttl(self) -> float | None:
-        """Return how many seconds the source keeps what it has; None if for ever, or if it does not say."""
-        reporting = self._reporting  # between two runs the last one's still holds: that is when lag grows
-        return (self._log_ttl_s if reporting is None else reporting.log_ttl_s) or None
-
-    def cursor_expired(self) -> int:
-        """Return how often the cursor was older than what the log keeps, whether that raised or was passed over."""
+    def status(self) -> StreamStatus:
+        """Return the status of the open stream, with the counts of all streams so far; between two runs, the last."""
         with self._lock:
-            passed = self._reporting.expired_gaps if self._reporting is not None else 0
-            return self.counts["cursor_expired"] + passed
+            return self._status()
 
-    def clock_skew(self) -> float | None:
-        """Return how many seconds the clock furthest off is ahead of the client's; None if the source does not say."""
-        reporting = self._reporting
-        return None if reporting is None else reporting.clock_skew_us / 1e6
+    def _status(self) -> StreamStatus:
+        before = self._reported
+        if self._report is None:
+            return before
+        now = self._report()
+        return attrs.evolve(
+            now,
+            # A stream that was just opened does not know its watermark yet; what the last one reached still holds.
+            watermark_us=now.watermark_us or before.watermark_us,
+            incomplete_records=now.incomplete_records + before.incomplete_records,
+            expired_gaps=now.expired_gaps + before.expired_gaps,
+        )
 
-    def _watermark(self) -> int:
-        current = self._source.watermark_us if self._source is not None else 0
-        # A stream that was just opened does not know its watermark yet; what the last one reached still holds.
-        return current or self._watermark_us
+
+class Consuming:
+    """One event in the hands of its consumer. ``end`` counts it by its outcome, its age on arrival, and the time taken.
+
+    As a context manager it ends with the block: with the ``outcome`` that the block sets, the name of a counter, or as
+    an error. A stop and an interrupt are no error of the consumer, and count as neither.
+    """
+
+    __slots__ = ("_age_us", "_began", "_clock", "_series", "outcome")
+
+    def __init__(self, series: ConsumerSeries, clock: Clock, began: float, age_us: int) -> None:
+        self._series = series
+        self._clock = clock
+        self._began = began
+        self._age_us = age_us
+        self.outcome: str | None = None
+
+    def end(self, outcome: str | None) -> None:
+        self._series._consumed(outcome, self._age_us, self._clock.monotonic() - self._began)  # noqa: SLF001
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        failed = isinstance(error, Exception) and not is_expected(error)
+        self.end("errors" if failed else self.outcome)
 
 
 class Metrics(Collector):
@@ -320,12 +325,20 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_watermark_lag_seconds", "clock minus the stream's watermark", ConsumerSeries.watermark_lag),
     ("rscylla_last_event_age_seconds", "age of the last event the consumer got", ConsumerSeries.last_event_age),
     ("rscylla_unsafe_lag", "1 if StreamLag is so short that late rows may be missed", ConsumerSeries.unsafe_lag),
-    ("rscylla_poll_age_seconds", "how long the source has been asked without an answer", ConsumerSeries.poll_age),
-    ("rscylla_log_ttl_seconds", "how long the source keeps what the consumer reads", ConsumerSeries.log_ttl),
+    (
+        "rscylla_poll_age_seconds",
+        "how long the source has been asked without an answer",
+        lambda s: s.status().poll_age_s,
+    ),
+    (
+        "rscylla_log_ttl_seconds",
+        "how long the source keeps what the consumer reads",
+        lambda s: s.status().log_ttl_s or None,
+    ),
     (
         "rscylla_clock_skew_seconds",
         "of the source's clocks the one furthest off, minus the client's",
-        ConsumerSeries.clock_skew,
+        lambda s: None if (skew_us := s.status().clock_skew_us) is None else skew_us / 1e6,
     ),
     ("rscylla_busy_seconds", "how long the consumer has been working on its event", ConsumerSeries.busy),
     (
@@ -376,12 +389,12 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     (
         "rscylla_cursor_expired",
         "how often the cursor was found to be older than what the log keeps",
-        ConsumerSeries.cursor_expired,
+        lambda s: s.counts["cursor_expired"] + s.status().expired_gaps,
     ),
     (
         "rscylla_incomplete_records",
         "records of the log of which rows were gone, mostly because they were expiring",
-        ConsumerSeries.incomplete_records,
+        lambda s: s.status().incomplete_records,
     ),
     ("rscylla_progress", "cursors saved without an event", lambda s: s.counts["progress"]),
     (

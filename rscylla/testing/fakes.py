@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from .._timeuuid import us_of
-from ..abc import CursorStore, Fate
+from ..abc import CursorStore, Fate, StreamStatus
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, CursorRegression, HeadReached, InvalidCursor, MissingLag, Stopped
 from ..event import Event, Progress, cursor_key
@@ -122,9 +122,8 @@ class FakeStreamClient:
         self._closed = False
         self._watermark_us = 0
 
-    @property
-    def watermark_us(self) -> int:
-        return self._watermark_us
+    def status(self) -> StreamStatus:
+        return StreamStatus(watermark_us=self._watermark_us)
 
     def recv(self) -> Event | Progress:
         if not self._busy.acquire(blocking=False):

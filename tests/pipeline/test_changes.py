@@ -39,7 +39,7 @@ def read(stream: rscylla.Stream) -> tuple[list[rscylla.ChangeEvent], int]:
             if isinstance(got, rscylla.ChangeEvent):
                 events.append(got)
     except rscylla.HeadReached:
-        return events, client.incomplete_records
+        return events, client.status().incomplete_records
     finally:
         client.close()
 

@@ -8,7 +8,7 @@ import attrs
 
 from rscylla import HeadReached, MissingLag, SimpleEvent, Stop, Stopped
 from rscylla._timeuuid import datetime_of, us_of
-from rscylla.abc import StreamClient
+from rscylla.abc import StreamClient, StreamStatus
 from rscylla.event import Event, Progress
 from rscylla.options import StreamOption, StreamOptions, resolve
 from rscylla.testing import ManualClock
@@ -71,9 +71,8 @@ class _Client:
         self._point = ""
         self._closed = False
 
-    @property
-    def watermark_us(self) -> int:
-        return int(self._after[:20] or 0)
+    def status(self) -> StreamStatus:
+        return StreamStatus(watermark_us=int(self._after[:20] or 0))
 
     def recv(self) -> Event | Progress:
         assert not self._closed

@@ -11,7 +11,7 @@ import pytest
 
 import rscylla.embedded
 from rscylla._timeuuid import datetime_of
-from rscylla.abc import CursorStore, StreamClient, StreamFunc, Watermarked
+from rscylla.abc import CursorStore, StreamClient, StreamFunc, StreamStatus
 from rscylla.clock import Clock, Stop
 from rscylla.errors import ConfigError, CursorRegression, HeadReached, InvalidCursor, MissingLag, QueryTimeout, Stopped
 from rscylla.event import EventID, Progress, SimpleEvent
@@ -36,7 +36,7 @@ def test_the_fakes_keep_the_contracts() -> None:
     stream: StreamFunc = FakeStream(EVENTS)
     client: StreamClient = stream("", StreamToHead())
     store: CursorStore = FakeCursorStore()
-    assert isinstance(client, Watermarked)
+    assert client.status() == StreamStatus()
     assert isinstance(ManualClock(), Clock)
     assert store.get_cursor("nobody") == ""
 
@@ -142,10 +142,10 @@ def test_a_client_refuses_to_be_used_after_close() -> None:
 
 def test_the_watermark_follows_what_was_handed_out() -> None:
     client = FakeStream([EVENTS[0], Progress("p", START_US + 5)])("", StreamToHead())
-    marks = [client.watermark_us]
+    marks = [client.status().watermark_us]
     for _ in range(2):
         client.recv()
-        marks.append(client.watermark_us)
+        marks.append(client.status().watermark_us)
     assert marks == [0, START_US, START_US + 5]
 
 

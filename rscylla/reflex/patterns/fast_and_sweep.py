@@ -15,7 +15,18 @@ from typing import Any
 import attrs
 from prometheus_client import CollectorRegistry
 
-from ...abc import Committing, Consumer, CursorRecord, CursorStore, Fate, Resetter, Stopper, StreamClient, StreamFunc
+from ...abc import (
+    Committing,
+    Consumer,
+    CursorRecord,
+    CursorStore,
+    Fate,
+    Resetter,
+    Stopper,
+    StreamClient,
+    StreamFunc,
+    StreamStatus,
+)
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
 from ...event import Event, Progress, cursor_key
@@ -126,7 +137,7 @@ def fast_and_sweep(
         Spec(
             _LaneStream(stream, lambda client, _: _FastClient(client, ledger, key_of)),
             _FastStore(store, name, ledger, order, clock),
-            _FastConsumer(fast_lane_name(name), shared, fast_series, clock),
+            _FastConsumer(fast_lane_name(name), shared, fast_series),
             *options,
             fast,
             **given,
@@ -247,20 +258,10 @@ class _LaneConsumer:
 class _FastConsumer(_LaneConsumer):
     """The consumer as the fast lane drives it, with the ages of its events in series of the lane's own."""
 
-    def __init__(self, name: str, shared: _SharedConsumer, series: ConsumerSeries, clock: Clock) -> None:
-        super().__init__(name, shared, series)
-        self._clock = clock
-
     def consume(self, event: Event, fate: Fate) -> None:
-        clock, series = self._clock, self.series
-        now_us, started, event_us = clock.now_us(), clock.monotonic(), event.timestamp_us
-        series.arrived(event_us, now_us, started)
-        outcome: str | None = None
-        try:
+        with self.series.consuming(event) as consuming:
             super().consume(event, fate)
-            outcome = "consumed"
-        finally:
-            series.handled(outcome, now_us - event_us, clock.monotonic() - started)
+            consuming.outcome = "consumed"
 
 
 # ---------------------------------------------------------------- the cursors' side
@@ -375,34 +376,13 @@ class _LaneStream:
 
 
 class _LaneClient:
-    """An open stream of a lane: what the source's client tells of itself is handed on."""
+    """An open stream of a lane."""
 
     def __init__(self, client: StreamClient) -> None:
         self._client = client
 
-    @property
-    def watermark_us(self) -> int:
-        return int(getattr(self._client, "watermark_us", 0))
-
-    @property
-    def incomplete_records(self) -> int:
-        return int(getattr(self._client, "incomplete_records", 0))
-
-    @property
-    def poll_age_s(self) -> float:
-        return float(getattr(self._client, "poll_age_s", 0.0))
-
-    @property
-    def log_ttl_s(self) -> int:
-        return int(getattr(self._client, "log_ttl_s", 0))
-
-    @property
-    def clock_skew_us(self) -> int:
-        return int(getattr(self._client, "clock_skew_us", 0))
-
-    @property
-    def expired_gaps(self) -> int:
-        return int(getattr(self._client, "expired_gaps", 0))
+    def status(self) -> StreamStatus:
+        return self._client.status()
 
     def close(self) -> None:
         self._client.close()

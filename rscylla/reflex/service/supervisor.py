@@ -410,7 +410,7 @@ class Service:
             restarts=worker.restarts,
             watermark_lag_s=series.watermark_lag(),
             last_event_age_s=series.last_event_age(),
-            poll_age_s=series.poll_age(),
+            poll_age_s=series.status().poll_age_s,
             busy_s=busy_s,
             pause=series.activity.why(),
             failing=series.failing()[1],

@@ -20,7 +20,6 @@ from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_i
 
 from rscylla import Consumer, Spec, run
 from rscylla._timeuuid import datetime_of, min_timeuuid
-from rscylla.abc import Reporting
 from rscylla.cdc.client import Client
 from rscylla.cdc.driver import LogSession
 from rscylla.cdc.lifetimes import Lifetimes
@@ -182,7 +181,7 @@ def test_an_idle_stream_tells_its_progress(one: FakeLog) -> None:
     times = [p.time_us for p in told if isinstance(p, Progress)]
     assert times == sorted(set(times))
     assert one.clock.now_us() - times[-1] <= 42 * SECOND  # lag, 10 s between two, and a poll
-    assert client.watermark_us >= times[-1]
+    assert client.status().watermark_us >= times[-1]
     one.asked.clear()
     stream_of(one)(told[-1].cursor, LAG, StreamToHead())  # type: ignore[union-attr]
     assert all(a.start_us >= times[-1] for a in one.asked)
@@ -584,11 +583,11 @@ def test_gaps_that_are_passed_over_are_counted(log: FakeLog) -> None:
     log.write(NOW_US - DAY + 200 * SECOND)
     long_ago = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
     client = stream_of(log, on_expired="oldest", limits=Limits(window_rows=1), prefetch=0)(long_ago, LAG)
-    assert client.expired_gaps == 1
+    assert client.status().expired_gaps == 1
     assert isinstance(client.recv(), Event)
     log.clock.advance(300.0)
     assert isinstance(client.recv(), Progress | Event)
-    assert client.expired_gaps == 2, "it fell behind, too"
+    assert client.status().expired_gaps == 2, "it fell behind, too"
 
 
 def test_a_client_reports_what_alarms_need(one: FakeLog) -> None:
@@ -598,17 +597,16 @@ def test_a_client_reports_what_alarms_need(one: FakeLog) -> None:
 
     def hang(seconds: float) -> None:
         one.clock.advance(7)
-        asked.append(client.poll_age_s)
+        asked.append(client.status().poll_age_s)
 
     one.clock.on_wait = hang
-    assert isinstance(client, Reporting)
-    assert client.log_ttl_s == DAY // SECOND
-    assert client.clock_skew_us == pytest.approx(-40 * SECOND, abs=1000)
-    assert client.poll_age_s == 0
+    assert client.status().log_ttl_s == DAY // SECOND
+    assert client.status().clock_skew_us == pytest.approx(-40 * SECOND, abs=1000)
+    assert client.status().poll_age_s == 0
     while not asked:
         client.recv()
     assert asked[0] >= 7
-    assert client.poll_age_s == 0, "nothing is asked while the consumer works"
+    assert client.status().poll_age_s == 0, "nothing is asked while the consumer works"
 
 
 def test_a_start_at_the_oldest_promises_nothing_that_expires(log: FakeLog) -> None:

@@ -280,7 +280,7 @@ def test_a_stream_counts_incomplete_records(log: FakeLog) -> None:
     assert [isinstance(item, rscylla.Event) for item in got] == [True, True, True, False]
     with pytest.raises(HeadReached):
         client.recv()
-    assert client.incomplete_records == 2
+    assert client.status().incomplete_records == 2
 
 
 # ---------------------------------------------------------------- events are made as they are taken
@@ -316,12 +316,12 @@ def test_the_watermark_follows_what_was_handed_out(log: FakeLog) -> None:
     marks = []
     for row in written:
         client.recv()
-        assert client.watermark_us <= row.us
-        marks.append(client.watermark_us)
+        assert client.status().watermark_us <= row.us
+        marks.append(client.status().watermark_us)
     assert marks == sorted(marks)
     log.clock.advance(60)
     client.recv()
-    assert client.watermark_us > written[-1].us
+    assert client.status().watermark_us > written[-1].us
 
 
 # ---------------------------------------------------------------- a table that changes inside a window

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import DuplicateTimeseries
 
 from rscylla._timeuuid import datetime_of
+from rscylla.abc import StreamStatus
 from rscylla.errors import ConnectionFailed, CursorExpired, HeadReached, RunError
 from rscylla.event import Progress, SimpleEvent
 from rscylla.options import StreamLag, StreamToHead
@@ -180,7 +181,8 @@ def test_incomplete_records_are_counted_over_all_streams_of_a_consumer() -> None
     seen: list[float] = []
 
     class Client:
-        incomplete_records = 3
+        def status(self) -> StreamStatus:
+            return StreamStatus(incomplete_records=3)
 
         def recv(self) -> Any:
             seen.append(bench.scrape()["rscylla_incomplete_records_total", "billing"])
@@ -345,10 +347,8 @@ def test_what_the_source_reports_is_shown_while_its_stream_is_open() -> None:
     seen: list[Scrape] = []
 
     class Client:
-        poll_age_s = 2.5
-        log_ttl_s = 86_400
-        clock_skew_us = -1_500_000
-        expired_gaps = 2
+        def status(self) -> StreamStatus:
+            return StreamStatus(poll_age_s=2.5, log_ttl_s=86_400, clock_skew_us=-1_500_000, expired_gaps=2)
 
         def recv(self) -> Any:
             seen.append(bench.scrape())
@@ -388,6 +388,8 @@ def test_a_consumer_that_waits_for_the_next_event_does_not_seem_to_hang() -> Non
     items = iter([event(1, START_US), event(2, START_US)])
 
     class Client:
+        status = StreamStatus
+
         def recv(self) -> Any:
             bench.clock.advance(42)
             seen.append(bench.scrape()["rscylla_busy_seconds", "billing"])

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 import rscylla.embedded
 from rscylla._timeuuid import datetime_of
-from rscylla.abc import CursorStore, Fate
+from rscylla.abc import CursorStore, Fate, StreamStatus
 from rscylla.clock import Stop
 from rscylla.errors import (
     ConfigError,
@@ -103,6 +103,9 @@ class Diary:
         if not self.items:
             raise self.end
         return self.items.pop(0)
+
+    def status(self) -> StreamStatus:
+        return StreamStatus()
 
     def consume(self, event: Event, fate: Fate) -> None:
         self.note(f"consume {event.id}")
@@ -298,6 +301,7 @@ def test_values_of_foreign_errors_stay_out_of_the_message() -> None:
 def test_T_a_stream_that_returns_nothing_is_told_so() -> None:
     class Client:
         closed = False
+        status = StreamStatus
 
         def recv(self) -> Any:
             return None

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from rscylla._timeuuid import datetime_of
+from rscylla.abc import StreamStatus
 from rscylla.clock import Stop, SystemClock
 from rscylla.errors import (
     ConfigError,
@@ -784,17 +785,15 @@ def test_a_source_that_does_not_answer_fails_readiness_only(bench: Bench) -> Non
     """Killing the process would not make the cluster come back."""
 
     class Client:
-        poll_age_s = 200.0
-        log_ttl_s = 0
-        clock_skew_us = 0
-        expired_gaps = 0
-
         def __init__(self, stop: Stop) -> None:
             self.stop = stop
 
         def recv(self) -> Any:
             self.stop.wait()
             raise Stopped
+
+        def status(self) -> StreamStatus:
+            return StreamStatus(poll_age_s=200.0)
 
         def close(self) -> None: ...
 
