@@ -10,7 +10,6 @@ Open a stream over a table's CDC log, give it to a consumer, and keep its cursor
 import logging as _logging
 import typing as _typing
 
-from ._json import dumps as to_json
 from ._letters import DeadLetter, KeptChange, KeptEvent
 from .cdc.changes import Bound, Change, ChangeBatch, KeyRange
 from .cdc.checkup import diagnose
@@ -90,6 +89,7 @@ from .reflex import (
     slice_specs,
     traced,
 )
+from .types.json import dumps as to_json
 
 __all__ = [
     "NO_FATE",

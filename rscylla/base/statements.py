@@ -25,11 +25,10 @@ from typing import Final
 
 import attrs
 
-from ..cdc.pages import Type
-from ..cdc.query import quote_name
-from ..cdc.rows import Cells, Layout, ValueColumn, collection_cells, sized_cells
+from ..cdc.rows import Cells, Layout, ValueColumn
 from ..errors import CannotReplicate
 from ..event import Operation
+from ..types import Type, collection_cells, quote_name, sized_cells
 
 __all__ = ["UNSET", "Replay", "Unset", "Value", "Write", "remaining_ttl", "some_value"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import attrs
 
 from ..cdc.driver import LogSession
-from ..cdc.pages import Type
-from ..cdc.query import quote_name
 from ..cdc.table import dropped_us
+from ..types import Type, quote_name
 
 __all__ = ["Column", "Table", "dropped_columns", "read_columns"]
 

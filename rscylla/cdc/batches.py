@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..errors import ConfigError, SourceError
 from ..event import Operation
-from .arrow import TIMESTAMP, Build, arrow_type, builder_for, times_of
+from ..types.arrow import TIMESTAMP, Build, arrow_type, builder_for, times_of
 from .changes import operation_of
 from .records import ChangeEvent
 from .rows import Cells, Layout, ValueColumn

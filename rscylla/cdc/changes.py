@@ -151,7 +151,7 @@ class Change:
     Immutable: each access returns new dicts, lists, and sets, so modifying them does not affect the change. To read
     many columns, access the part once: ``after = change.after``.
 
-    The table in ``rscylla.cdc.rows`` defines the Python types of values, and the table in ``rscylla.cdc.columns`` the
+    The table in ``rscylla.types`` defines the Python types of values, and the table in ``rscylla.cdc.columns`` the
     parts of columns.
     """
 

@@ -11,7 +11,7 @@ The states of each kind of CQL column, and the parts of ``ColumnChange`` that th
 
 An overwritten collection also has ``added``: for a list, it has the timeuuids of the new elements, which later changes
 use. List elements are in the order of their timeuuids. Elements and keys that cannot be hashed are in a list instead of
-a set. ``rscylla.cdc.rows`` defines the Python types of single values.
+a set. ``rscylla.types`` defines the Python types of single values.
 
 An INSERT or overwrite of a collection with a TTL arrives as two changes of one record: the first makes the column null,
 and the second adds its elements with the TTL.

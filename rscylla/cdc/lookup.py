@@ -15,12 +15,10 @@ from .._retry import Backoff, retry
 from ..clock import Clock, Stop
 from ..errors import ConfigError, IncompleteKey, QueryFailed
 from ..event import Event
+from ..types import Decoder, Encoder, decoder_for, encoder_for, quote_name
 from .driver import LogSession, LogStatement
-from .keys import Encoder, encoder_for
 from .pages import Page
-from .query import quote_name
 from .records import ChangeEvent
-from .rows import Decoder, decoder_for
 from .table import read_table
 
 __all__ = ["BaseRows"]

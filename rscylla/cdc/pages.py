@@ -6,35 +6,21 @@ The result metadata is parsed once and then recognised by comparing bytes; no ro
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any, cast
 
 import attrs
 from cassandra.cqltypes import BytesType, UserType, VectorType
 from cassandra.protocol import ProtocolHandler, ResultMessage
 
-__all__ = ["Column", "Page", "Type", "raw_handler", "split_rows", "type_of"]
+from ..types import Type
+
+__all__ = ["Column", "Page", "raw_handler", "split_rows", "type_of"]
 
 _INT = struct.Struct(">i")
 _HEADER = struct.Struct(">ii")
 _GLOBAL_TABLE_SPEC = 0x0001
 _HAS_MORE_PAGES = 0x0002
 _KNOWN_FLAGS = _GLOBAL_TABLE_SPEC | _HAS_MORE_PAGES
-
-
-@attrs.frozen
-class Type:
-    """A CQL type as a tree, without the driver's classes.
-
-    ``kind``: list, set, map, tuple, udt, vector, or the name of a native type. ``read`` gives the driver's own value
-    for bytes.
-    """
-
-    kind: str
-    text: str
-    read: Callable[[bytes], Any] = attrs.field(repr=False, eq=False)
-    args: tuple[Type, ...] = ()
-    fields: tuple[str, ...] = ()
 
 
 @attrs.frozen

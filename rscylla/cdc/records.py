@@ -11,9 +11,9 @@ from typing import Any
 import attrs
 
 from .. import _timeuuid as tu
-from .._json import dumps, dumps_key
 from ..errors import EventTypeError
 from ..event import GRID_US, Event, Operation
+from ..types.json import dumps, dumps_key
 from .changes import NOT_ALONE, Change, ChangeBatch, operation_of, parts_of
 from .rows import Cells, Layout, LogRows
 

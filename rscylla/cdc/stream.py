@@ -15,11 +15,11 @@ from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, MissingLag
 from ..event import Event
 from ..options import SAFE_LAG, StreamOption, resolve
+from ..types import quote_name
 from .changes import Change
 from .client import Client
 from .driver import LogSession, Session, consistency_named
 from .lookup import BaseRows
-from .query import quote_name
 from .reader import Batch, Granularity, Reader, Settings
 from .scan import Limits
 from .source import OnExpired, Source

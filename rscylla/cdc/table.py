@@ -9,8 +9,9 @@ import attrs
 
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us
 from ..errors import CDCDisabled, MetadataError, TableNotFound
+from ..types import quote_name
 from .driver import LogSession
-from .query import LOG_SUFFIX, quote_name
+from .query import LOG_SUFFIX
 
 __all__ = ["BaseColumn", "TableInfo", "dropped_us", "read_log_id", "read_table"]
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 from ..base.tables import Column, Table
 from ..cdc.driver import LogSession
-from ..cdc.pages import Type
-from ..cdc.query import quote_name
 from ..errors import CannotReplicate, TableNotFound
+from ..types import Type, quote_name
 
 __all__ = ["check_target", "create_target"]
 

@@ -12,9 +12,9 @@ from .._retry import retry
 from ..base.reading import ATTEMPTS, BACKOFF, pages
 from ..base.tables import Column, Table
 from ..cdc.driver import LogSession, LogStatement
-from ..cdc.query import quote_name
 from ..cdc.rows import Cells
 from ..clock import Clock, Stop
+from ..types import quote_name
 
 __all__ = ["Group", "Key", "Row", "Side"]
 

@@ -13,10 +13,10 @@ import attrs
 
 from ..base.tables import read_columns
 from ..cdc.driver import LogSession, Session, consistency_named
-from ..cdc.query import quote_name
-from ..cdc.rows import Cells, decoder_for
+from ..cdc.rows import Cells
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, TableNotFound
+from ..types import decoder_for, quote_name
 from .schema import check_target
 from .side import Group, Key, Row, Side
 

@@ -54,7 +54,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 HEAVY = {
-    "rscylla.cdc.arrow": ("numpy", "pyarrow"),
+    "rscylla.types.arrow": ("numpy", "pyarrow"),
     "rscylla.cdc.batches": ("numpy", "pyarrow"),
     "rscylla.spark": ("numpy", "pyarrow", "pyspark"),
 }

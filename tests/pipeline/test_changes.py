@@ -13,8 +13,8 @@ from attrs import frozen
 
 import rscylla
 from rscylla import Bound, Change, ColumnState
-from rscylla.cdc.query import quote_name
 from rscylla.embedded import EmbeddedScylla
+from rscylla.types import quote_name
 
 LAG = rscylla.StreamLag(milliseconds=100)
 

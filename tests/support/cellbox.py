@@ -9,8 +9,7 @@ from cassandra import cqltypes
 from fakelog import type_of
 from hypothesis import strategies as st
 
-from rscylla.cdc.pages import Type
-from rscylla.cdc.rows import decoder_for
+from rscylla.types import Type, decoder_for
 
 
 def signed(size: int) -> st.SearchStrategy[bytes]:

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import rscylla
 from rscylla.cdc.driver import LogSession
-from rscylla.cdc.pages import Type
 from rscylla.cdc.query import scan_cql
+from rscylla.types import Type
 
 
 def log_types(session: rscylla.Session, keyspace: str, table: str) -> dict[str, Type]:

@@ -16,7 +16,7 @@ import rscylla
 ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
-GROUND += ("rscylla._streamid", "rscylla._json", "rscylla._retry", "rscylla._slices", "rscylla._letters")
+GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
 GROUND += ("rscylla.abc",)
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
@@ -31,11 +31,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._timeuuid": ("rscylla.errors",),
     "rscylla._streamid": ("rscylla.errors",),
     "rscylla._slices": ("rscylla.errors",),
-    "rscylla._json": ("rscylla.errors", "rscylla._timeuuid"),
+    "rscylla.types": ("rscylla.errors", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._letters": ("rscylla.event",),
     "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._letters"),
-    "rscylla.cdc.pages": (),
+    "rscylla.cdc.pages": ("rscylla.types",),
     "rscylla.cdc.driver": (*GROUND, "rscylla.cdc.pages"),
     "rscylla.cdc.plan": GROUND,
     "rscylla.cdc.query": (*GROUND, "rscylla.cdc.plan"),
@@ -49,10 +49,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.slices": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
     "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.table", "rscylla.cdc.topology"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.pages", "rscylla.cdc.plan", "rscylla.cdc.query"),
-    "rscylla.cdc.arrow": (*GROUND, "rscylla.cdc.pages", "rscylla.cdc.rows"),
     "rscylla.cdc.batches": (
         *GROUND,
-        "rscylla.cdc.arrow",
         "rscylla.cdc.changes",
         "rscylla.cdc.records",
         "rscylla.cdc.rows",
@@ -123,8 +121,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "lark": ("rscylla.embedded",),
     "sortedcontainers": ("rscylla.embedded",),
     "lz4": ("rscylla.embedded",),
-    "numpy": ("rscylla.cdc.arrow", "rscylla.cdc.batches"),
-    "pyarrow": ("rscylla.cdc.arrow", "rscylla.cdc.batches", "rscylla.spark"),
+    "numpy": ("rscylla.types.arrow", "rscylla.cdc.batches"),
+    "pyarrow": ("rscylla.types.arrow", "rscylla.cdc.batches", "rscylla.spark"),
     "pyspark": ("rscylla.spark",),
     "confluent_kafka": ("rscylla.kafka",),
 }
@@ -137,6 +135,7 @@ PURE += (
     "rscylla.cdc.slices",
     "rscylla.cdc.doctor",
     "rscylla.base.statements",
+    *(f"rscylla.types.{name}" for name in ("arrow", "decoding", "json", "keys", "names", "tree")),
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")

@@ -15,13 +15,11 @@ import pyarrow as pa
 from ...base.statements import Replay, Write, remaining_ttl
 from ...base.tables import Column, Table
 from ...cdc import pages
-from ...cdc.keys import NATIVES, Encoder, encoder_for, integer_encoder, unsigned_vint
-from ...cdc.pages import Type
-from ...cdc.query import quote_name
 from ...cdc.rows import Cells, Layout
 from ...cdc.table import BaseColumn, TableInfo
 from ...errors import CannotReplicate
 from ...event import Operation
+from ...types import NATIVES, Encoder, Type, encoder_for, integer_encoder, quote_name, unsigned_vint
 from ..shape import ColumnShape, Shape
 
 __all__ = ["Replaying", "in_numbers"]
@@ -217,7 +215,7 @@ def _in_numbers(type_: Any) -> Any:
 
 
 _BEYOND = {2**63 - 1: 2**63 - 1, -(2**63): -(2**63)}
-"""Ends of ranges that are later, or earlier, than what Arrow has; see ``rscylla.cdc.arrow``."""
+"""Ends of ranges that are later, or earlier, than what Arrow has; see ``rscylla.types.arrow``."""
 
 
 def _milliseconds(us: int) -> bytes:

@@ -14,15 +14,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ...base.reading import pages
-from ...cdc.arrow import arrow_type, builder_for
 from ...cdc.driver import LogSession
 from ...cdc.pages import Page
-from ...cdc.query import quote_name
 from ...cdc.stream import Stream
 from ...cdc.table import BaseColumn, TableInfo
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
+from ...types import quote_name
+from ...types.arrow import arrow_type, builder_for
 from ..options import Connection, Options
 from ..session import session_for
 from ..shape import ColumnShape, Shape

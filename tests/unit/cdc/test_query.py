@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.cdc.plan import ScanTask
-from rscylla.cdc.query import first_row_cql, quote_name, scan_cql, scan_values
+from rscylla.cdc.query import first_row_cql, scan_cql, scan_values
+from rscylla.types import quote_name
 
 
 def unquoted(text: str) -> str:

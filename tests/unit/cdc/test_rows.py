@@ -18,13 +18,14 @@ from fakelog import SIMPLE, body_of, columns_of, log_time, stream_id, type_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla._json import dumps, plain
 from rscylla.cdc import pages as raw_pages
 from rscylla.cdc.pages import Column, Page, raw_handler, split_rows
-from rscylla.cdc.rows import Layout, Layouts, LogRows, decoder_for
+from rscylla.cdc.rows import Layout, Layouts, LogRows
 from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.errors import MetadataError
 from rscylla.event import EventID
+from rscylla.types import decoder_for
+from rscylla.types.json import dumps, plain
 
 MARSHAL = "org.apache.cassandra.db.marshal."
 CODES = {"blob": 0x0003, "int": 0x0009, "text": 0x000D, "timestamp": 0x000B, "uuid": 0x000C, "boolean": 0x0004}

@@ -13,7 +13,7 @@ How CQL types come:
     user-defined type                                               struct by field
     anything else                                                   binary, as it came
 
-What is null, and what a value without bytes is, is told in ``rscylla.cdc.rows``. Fields are all nullable, as nobody
+What is null, and what a value without bytes is, is told in ``rscylla.types``. Fields are all nullable, as nobody
 promises more of a log. The layouts are those that Spark takes from Python: no dictionaries, views or large types.
 """
 
@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from .._timeuuid import EPOCH_TICKS
-from .pages import Type
-from .rows import collection_cells, decoder_for, sized_cells
+from .decoding import collection_cells, decoder_for, sized_cells
+from .tree import Type
 
 __all__ = ["Build", "arrow_type", "builder_for", "times_of"]
 

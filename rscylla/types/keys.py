@@ -1,6 +1,6 @@
 """Key values from JSON back to the bytes of CQL: the way back of ``Event.foreign_id``, by the columns' types.
 
-Together with ``rscylla._json`` this loses nothing of any value that a primary key can have, with two
+Together with ``rscylla.types.json`` this loses nothing of any value that a primary key can have, with two
 exceptions: a tuple or UDT that was written with fewer fields than its type has gets nulls for the rest, and of a frozen
 set of floats that holds both 0.0 and -0.0 one is lost. Sets and maps may come in any order: the database sorts what is
 bound. Source: native protocol v4, section 6.
@@ -19,7 +19,7 @@ from typing import Any
 
 from .._timeuuid import parse_time
 from ..errors import ConfigError
-from .pages import Type
+from .tree import Type
 
 __all__ = ["NATIVES", "Encoder", "encoder_for", "integer_encoder", "unsigned_vint"]
 

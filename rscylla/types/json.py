@@ -16,7 +16,7 @@ from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any
 
-from ._timeuuid import format_time, us_of
+from .._timeuuid import format_time, us_of
 
 __all__ = ["dumps", "dumps_key", "plain"]
 

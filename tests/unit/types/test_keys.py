@@ -15,12 +15,10 @@ from fakelog import type_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla._json import dumps, dumps_key
 from rscylla.cdc import pages
-from rscylla.cdc.keys import encoder_for
-from rscylla.cdc.pages import Type
-from rscylla.cdc.rows import decoder_for
 from rscylla.errors import ConfigError
+from rscylla.types import Type, decoder_for, encoder_for
+from rscylla.types.json import dumps, dumps_key
 
 
 def through_json(type_: Type, raw: bytes) -> bytes:

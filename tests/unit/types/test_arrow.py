@@ -19,9 +19,8 @@ from fakelog import log_time, type_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.cdc.arrow import arrow_type, builder_for, times_of
-from rscylla.cdc.pages import Type
-from rscylla.cdc.rows import decoder_for
+from rscylla.types import Type, decoder_for
+from rscylla.types.arrow import arrow_type, builder_for, times_of
 
 MARSHAL = "org.apache.cassandra.db.marshal."
 MOST_MS = (2**63 - 1) // 1000

@@ -1,0 +1,41 @@
+"""CQL types: what they are, and their values as bytes, in Python, in JSON and in Arrow.
+
+How a value is represented, everywhere in rscylla:
+
+    null, or a column that was not touched   None; ``Change.columns`` tells the two apart
+    int, bigint, varint, counter, ...        int
+    float, double / decimal                  float / decimal.Decimal
+    text, ascii, inet                        str
+    blob                                     bytes
+    boolean, uuid, timeuuid                  bool, uuid.UUID, uuid.UUID
+    timestamp                                aware UTC datetime; int milliseconds beyond the years 1 to 9999
+    date, time, duration                     the driver's Date, Time, Duration, which lose nothing
+    list, vector                             list
+    set                                      set, or list where elements cannot be hashed (order of the database)
+    map                                      dict
+    tuple                                    tuple
+    user-defined type                        dict by field
+
+A value that has no bytes, which CQL allows for most types, is ``""`` for text, ``b""`` for blobs and else None. Empty
+is not null: a frozen collection may be empty, and an image may show a non-frozen one as empty where the database,
+which cannot tell the two apart, gives null. A non-frozen UDT whose fields are all null is null.
+"""
+
+from .decoding import Decoder, collection_cells, decoder_for, sized_cells
+from .keys import NATIVES, Encoder, encoder_for, integer_encoder, unsigned_vint
+from .names import quote_name
+from .tree import Type
+
+__all__ = [
+    "NATIVES",
+    "Decoder",
+    "Encoder",
+    "Type",
+    "collection_cells",
+    "decoder_for",
+    "encoder_for",
+    "integer_encoder",
+    "quote_name",
+    "sized_cells",
+    "unsigned_vint",
+]
