@@ -146,7 +146,9 @@ class Reader:
             return self._start  # nothing was read: a point of this time would lie before the row that was resumed at
         if (self._done.generation, self._done.time) != (self._generation.time, self._at_us):
             # Made once for each point: what is known of the log's TTL may change, and a cursor that was told may not.
-            self._done = self._source.read_until(self._generation, self._at_us)
+            is_start = self._at_us == self._floor_us
+            point = self._source.start if is_start else self._source.read_until
+            self._done = point(self._generation, self._at_us)
         return self._done
 
     def step(self) -> Batch:
@@ -168,7 +170,7 @@ class Reader:
         self._keep_fresh(reach_us)
         hole_us = self._stay_within_ttl()
         boundary = self._next_generation()
-        if boundary is not None and self._at_us >= boundary.start_us:
+        if boundary is not None and boundary.start_us <= min(self._at_us, watermark_us):
             return self._switch_to(boundary)
         window = next_window(
             self._generation.time,

@@ -241,11 +241,17 @@ class Source:
         return self.at(self.oldest_us())
 
     def at(self, time_us: int) -> EventID:
-        """Return the point *time_us* as a cursor to start at; the first generation's start if it is before that."""
-        i = generation_at(self.generations, time_us)
+        """Return the point *time_us* as a cursor to start at; the first generation's start if it is before that.
+
+        A start in the future names the generation of now, as if later ones were not announced yet.
+        """
+        i = generation_at(self.generations, min(time_us, self.now_us()))
         at = self.generations[max(i, 0)]
-        mark = LogMark(self.table.log_id.bytes, is_start=True)
-        return EventID(at.time, max(time_us, at.start_us), mark=mark)
+        return self.start(at, max(time_us, at.start_us))
+
+    def start(self, generation: Generation, time_us: int) -> EventID:
+        """Return the point *time_us* of *generation* as the cursor of one who has read nothing."""
+        return EventID(generation.time, time_us, mark=LogMark(self.table.log_id.bytes, is_start=True))
 
     def read_until(self, generation: Generation, time_us: int) -> EventID:
         """Return the point *time_us* of *generation* as the cursor of one who has read all before it."""
@@ -382,13 +388,15 @@ class Source:
             f"the CDC log of {self.table.full_name} was dropped and created again since the cursor was saved (or the "
             "cursor is of another table): changes in between are gone"
         )
-        if on_expired == "oldest":
-            self.skip_gap(text)
-            # Stores refuse a cursor below the saved one, and generations of vnodes may be older than it.
-            return self.at(max(self.oldest_us(), cursor.exact_us + 1))
-        raise TableChanged(
-            f"{text}; repair the consumer's data, then reset its cursor, or open the stream with on_expired='oldest'"
-        )
+        repair = f"{text}; repair the consumer's data, then reset its cursor"
+        if on_expired == "raise":
+            raise TableChanged(f"{repair}, or open the stream with on_expired='oldest'")
+        # Stores refuse a cursor below the saved one, and generations of vnodes may be older than it.
+        start = self.at(max(self.oldest_us(), cursor.exact_us + 1))
+        if start.generation < cursor.generation:
+            raise TableChanged(f"{repair}: it is above the rows of the new log, whose streams are older than it")
+        self.skip_gap(text)
+        return start
 
     def _tell_expired(self, cursor: EventID, until_us: int, on_expired: OnExpired, *, ttl_s: int | None = None) -> None:
         """Tell that rows from *cursor* until then may be lost: an error, or by the policy a line in the log."""

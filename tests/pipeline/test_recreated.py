@@ -25,6 +25,7 @@ AGAIN = "was dropped and created again"
 class Shop:
     """A table, its cluster on a driven clock, and one consumer of it."""
 
+    scylla: EmbeddedScylla
     session: rscylla.Session
     clock: ManualClock
     model: str
@@ -78,7 +79,7 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
             f"AND tablets = {{'enabled': {str(request.param == 'tablets').lower()}}}"
         )
         clock.advance(3600)
-        made = Shop(session, clock, request.param)
+        made = Shop(scylla, session, clock, request.param)
         made.create()
         clock.advance(60)
         yield made
@@ -252,6 +253,35 @@ def test_an_open_stream_whose_stream_sets_are_gone_is_told_of_the_new_table(shop
     with pytest.raises(rscylla.TableChanged, match=AGAIN):
         client.recv()
     assert client.expired_gaps == 0
+
+
+@pytest.mark.parametrize("shop", ["tablets"], indirect=True)
+def test_a_start_before_which_the_former_table_was_split_can_go_on_with_the_new_one(shop: Shop) -> None:
+    """The new table's stream sets are younger than each one that the cursor may name."""
+    start = datetime.fromtimestamp(shop.clock.now_us() / 1e6 + 60, UTC)
+    shop.store.set_cursor("billing", shop.stream().cursor_at(start))
+    shop.scylla.split_tablets("ks", "orders", timedelta(seconds=30))
+    shop.run()
+    shop.recreate()
+    shop.clock.advance(70)
+    shop.write(3)
+    shop.clock.advance(31)
+    shop.run(on_expired="oldest")
+    assert shop.seen == [3]
+
+
+@pytest.mark.parametrize("shop", ["tablets"], indirect=True)
+def test_a_cursor_above_the_new_table_has_to_be_reset(shop: Shop) -> None:
+    """No store takes a lower one; the first stream set of a table is a little older than the table."""
+    shop.scylla.split_tablets("ks", "orders", timedelta(0))
+    shop.clock.advance(2)
+    client = shop.stream(progress_every=timedelta(0))("", rscylla.StreamLag(seconds=1))
+    cursor = progress_of(shop, client, shop.clock.now_us() - 1_500_000)
+    client.close()
+    shop.recreate()
+    shop.clock.advance(31)
+    with pytest.raises(rscylla.TableChanged, match="reset its cursor: it is above"):
+        shop.stream(on_expired="oldest")(cursor, LAG)
 
 
 @pytest.mark.parametrize("lag_s", [1, 30, 600])

@@ -684,6 +684,42 @@ def test_a_start_in_the_future_stays_one_though_a_generation_begins_before_it(on
     assert names(to_head(one, cursor)) == [wanted.name]
 
 
+def test_a_start_in_the_future_stays_one_though_generations_begin_before_it_in_several_runs(one: FakeLog) -> None:
+    """Nothing was read before a start, so its cursor stays one, whichever generation the stream has come to."""
+    one.log_id = min_timeuuid(NOW_US - HOUR)
+    start_us = NOW_US + 100 * SECOND
+    cursor = stream_of(one).cursor_at(datetime_of(start_us))
+    cut(one, NOW_US + 10 * SECOND)
+    one.clock.advance(80)
+    assert drain(stream_of(one)(cursor, LAG, StreamToHead()))[0] == []
+    *_, told = drain(stream_of(one)(cursor, LAG, StreamToHead()))
+    cut(one, NOW_US + 90 * SECOND)
+    one.write(NOW_US + 95 * SECOND)
+    wanted = one.write(NOW_US + 101 * SECOND)
+    one.clock.advance(200)
+    assert told.cursor is not None
+    assert EventID.parse(told.cursor).generation > EventID.parse(cursor).generation
+    assert names(to_head(one, told.cursor)) == [wanted.name]
+
+
+def test_a_start_in_the_future_enters_no_generation_before_it_begins(one: FakeLog) -> None:
+    """Its cursor would be above all those of a log that is created again until then."""
+    begun, ahead = (NOW_US - HOUR) // 1000, NOW_US // 1000 + 20_000
+    cut(one, ahead * 1000)
+    cursor = stream_of(one).cursor_at(datetime_of(NOW_US + 100 * SECOND))
+    assert EventID.parse(cursor).generation == begun
+    for _ in range(2):
+        *_, told = drain(stream_of(one)(cursor, LAG, StreamToHead()))
+        assert told.cursor is not None
+        assert EventID.parse(told.cursor).generation == begun
+        cursor = told.cursor
+        one.clock.advance(10)
+    one.clock.advance(200)
+    *_, told = drain(stream_of(one)(cursor, LAG, StreamToHead()))
+    assert told.cursor is not None
+    assert EventID.parse(told.cursor).generation == ahead
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int) -> None:
