@@ -172,6 +172,7 @@ class Simulation:
 
     def _finish(self) -> None:
         self.clock.before_wait = lambda: None
+        self.life.reach_start()
         self.read_all()
 
     def read_all(self) -> None:
@@ -278,9 +279,9 @@ class Simulation:
             return
         if self.chaos.held() > held:
             self.held_since_us = time_us if self.held_since_us is None else min(self.held_since_us, time_us)
-        if not self.life.accepts(time_us):
-            return
         writes = [Write(time_us, pk, s, self.life.log) for s in says] * (1 + self.chaos.replayed() - replayed)
+        if not self.life.accepts(writes):
+            return
         self.written += writes
         for write in writes:
             self.life.accepted(write)
@@ -293,6 +294,7 @@ class Simulation:
         if self.life.may_alter():
             self.deliver_held()
             self.schema.alter()
+            self.life.altered()
 
     def rename_key(self) -> None:
         """Rename a column of the key after all was read: the log does not tell the keys from before."""
@@ -300,6 +302,7 @@ class Simulation:
             self.life.settle()
             self.read_all()
             self.schema.rename_key()
+            self.life.altered()
 
     # ------------------------------------------------------------ streams
 
@@ -524,7 +527,10 @@ class Simulation:
             assert self.delivered[event.id] == write, f"{event.id} was {self.delivered[event.id]} and is {write}"
         else:
             self.delivered[event.id] = write
-            self.order.append(write)
+            if self.life.is_before_start(write):
+                self.counts["seen_before_start"] += 1
+            else:
+                self.order.append(write)
 
     def _wreck(self, event: Any) -> None:
         """Change whatever the event hands out, as a consumer may; it says the same to the next one."""

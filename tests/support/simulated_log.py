@@ -4,8 +4,9 @@ The oracle knows which log each saved cursor is of, and how long each row lives.
 consumer whose log has gone, or whose rows have expired, is told at each run until somebody mends it, and a consumer
 whose rows are all there is told nothing.
 
-What cannot be known (see ``docs/guarantees.md``) is left out: the TTL changes once at most between a saved cursor and
-the next run, and no column is altered meanwhile.
+What cannot be known (see ``docs/guarantees.md``) is mostly left out: between a saved cursor and the next run the TTL
+changes once at most, and no column is altered. A consumer that is reset to the oldest row has all alterations before it
+again: where the reader has to guess the TTL, it need not tell what has expired, and may tell it too soon.
 """
 
 from __future__ import annotations
@@ -52,10 +53,16 @@ class LogLife:
         """Whether that stream need not tell what had expired: it has no cursor, or was asked to go on at the oldest."""
         self.floor_us = 0
         """Writes before this are before the start of all consumers."""
+        self._passed_over: set[Any] = set()
+        self._starting: set[str] = set()  # consumers that begin at the last start, and did not go back behind it
+        self._start_us = 0  # when that is, also where the log is another by now
+        self._reading_name = ""
         self.gone = Counter[Any]()
         """Writes that nobody will see any more: those of a former log, and expired ones of which somebody was told."""
         self._is_settled = True
         self._ttls: list[tuple[int, int]] = [(0, DAY_S)]  # since when rows are written with what TTL; 0: none are
+        self._altered_us = 0
+        self._guessed: tuple[int, int, int | None] | None = None  # from when until when the reader takes what TTL
         self._expires_us: dict[Any, int] = {}
         self._saved: dict[str, int | None] = {}  # by consumer: the log of its cursor, None if it has none
         self._policy: dict[str, Any] = {}
@@ -101,6 +108,7 @@ class LogLife:
         simulation.world.advance(UNSURE_US / 1e6)
         simulation.execute(f"ALTER TABLE {simulation.schema.table} WITH cdc = {{{option}}}")
         self._ttls.append((self._now_us(), ttl_s))
+        self.altered()
         simulation.world.advance(UNSURE_US / 1e6)
         self._is_settled = False
         kind = "cdc_off" if not ttl_s else "cdc_on" if not former_s else "ttl_longer"
@@ -110,11 +118,23 @@ class LogLife:
         """Return whether key columns may be renamed: a log that is switched off does not follow, and is unreadable."""
         return self._ttls[-1][1] > 0
 
+    def altered(self) -> None:
+        """The schema says from now on that the table was altered now, and not when it was before."""
+        self._altered_us = self._now_us()
+
+    def reach_start(self) -> bool:
+        """Let the time pass until the start of all consumers; return whether there was one ahead."""
+        wait_us = self._start_us - self._now_us() + UNSURE_US
+        if wait_us <= UNSURE_US:
+            return False
+        self._simulation.world.advance(wait_us / 1e6)
+        return True
+
     def settle(self) -> None:
         """Let all consumers read past the last change."""
-        if not self._is_settled or self.floor_us > self._now_us():
-            wait_us = max(2 * UNSURE_US, self.floor_us - self._now_us() + UNSURE_US)
-            self._simulation.world.advance(wait_us / 1e6)
+        if not self._is_settled:
+            self._simulation.world.advance(2 * UNSURE_US / 1e6)
+        if self.reach_start() or not self._is_settled:
             self._simulation.read_all()
             self._is_settled = True
 
@@ -135,7 +155,8 @@ class LogLife:
         cursor = simulation.stream_of(0).cursor_at(EPOCH + timedelta(microseconds=start_us))
         for name in simulation.names():
             self.reset(name, cursor)
-        self.floor_us = start_us
+        self.floor_us = self._start_us = start_us
+        self._starting = set(simulation.names())
         self._happened("starts_ahead")
         for _ in range(self._dice.randrange(4)):
             self._dice.choice([simulation.change_streams, simulation.write, simulation.write, simulation.pause])()
@@ -167,13 +188,14 @@ class LogLife:
         """Return *time_us*, or the time of the last change of the TTL: which TTL older rows have cannot be known."""
         return max(time_us, self._ttls[-1][0])
 
-    def accepts(self, time_us: int) -> bool:
-        """Return whether a write that the server took at *time_us* has to be delivered."""
+    def accepts(self, writes: list[Any]) -> bool:
+        """Return whether *writes*, which the server took at one time, have to be delivered."""
         if not self._ttls[-1][1]:
             self._counts["unlogged"] += 1
             return False
-        if time_us < self.floor_us:
+        if writes[0].time_us < self.floor_us:
             self._counts["passed_over"] += 1
+            self._passed_over.update(writes)
             return False
         return True
 
@@ -186,9 +208,31 @@ class LogLife:
         """Return what ``on_expired`` is in the next run of a consumer."""
         return self._policy.pop(name, "raise")
 
-    def begin(self) -> None:
+    def begin(self, name: str, after: str) -> None:
         self.reading_log = None
         self.is_opening = True
+        self._reading_name = name
+        self._guessed = self._guess(after)
+
+    def _guess(self, after: str) -> tuple[int, int, int | None] | None:
+        """Return for which time a reader from *after* on cannot know the TTL, and what it takes it for.
+
+        The schema tells only the last alteration; before that, the TTL is what it is at the cursor, if that tells it.
+        """
+        if after == "":
+            return None
+        cursor = rscylla.EventID.parse(after)
+        at_us = cursor.exact_us
+        is_known = cursor.is_row or (cursor.mark is not None and cursor.mark.ttl_s is not None)
+        since_us = next((us for us, _ in self._ttls if us > at_us), NEVER_US) if is_known else at_us
+        if since_us >= self._altered_us:
+            return None
+        ttl_s = next(ttl_s for us, ttl_s in reversed(self._ttls) if us <= at_us) if is_known else None
+        return since_us, self._altered_us, ttl_s
+
+    def is_before_start(self, write: Any) -> bool:
+        """Return whether *write* was before the start of a consumer that was then told to read what there is."""
+        return write in self._passed_over and self._reading_name not in self._starting
 
     def opened(self, name: str, after: str, policy: str) -> None:
         """A stream was opened, so there is nothing to tell."""
@@ -205,10 +249,15 @@ class LogLife:
         """A cursor was saved; return those of the writes that it passes without delivery that should not be missing."""
         self._saved[name] = self.reading_log
         missing -= self.gone
-        if not self.is_lenient:
-            return missing
-        skipped_us = self._skipped_us.get(name, 0)
-        expired = Counter({w: n for w, n in missing.items() if w.time_us <= skipped_us or self._has_expired(w)})
+        since_us, until_us, _ = (0, NEVER_US, None) if self.is_lenient else self._guessed or (0, -1, None)
+        skipped_us = self._skipped_us.get(name, 0) if self.is_lenient else 0
+        expired = Counter(
+            {
+                w: n
+                for w, n in missing.items()
+                if w.time_us <= skipped_us or (since_us - UNSURE_US <= w.time_us <= until_us and self._has_expired(w))
+            }
+        )
         self.gone += expired
         self._counts["expired"] += expired.total()
         return missing - expired
@@ -223,6 +272,7 @@ class LogLife:
     def reset(self, name: str, cursor: str) -> None:
         """Set a cursor as its operator does."""
         self._simulation.new_store().reset_cursor(name, cursor, reason="as its operator wishes")
+        self._starting.discard(name)
         self._saved[name] = self.log if cursor else None
 
     def is_of_this_log(self, names: list[str]) -> bool:
@@ -230,8 +280,12 @@ class LogLife:
 
     def resliced(self, names: list[str]) -> None:
         store = self._simulation.new_store()
+        self._starting.clear()
         for name in names:
-            self._saved[name] = self.log if store.get_cursor(name) else None
+            cursor = store.get_cursor(name)
+            self._saved[name] = self.log if cursor else None
+            if cursor and rscylla.EventID.parse(cursor).exact_us >= self._start_us:
+                self._starting.add(name)
 
     def told(self, name: str, error: BaseException | None) -> bool:
         """Return whether *error* tells a loss. It has to be one."""
@@ -261,11 +315,12 @@ class LogLife:
         from_us = (error.gap_from - EPOCH) // timedelta(microseconds=1)
         now_us = self._now_us()
         ends = [*(us for us, _ in self._ttls[1:]), NEVER_US]
+        spans = [(since_us, until_us, ttl_s) for (since_us, ttl_s), until_us in zip(self._ttls, ends, strict=True)]
         expired = any(
             ttl_s
             and since_us - UNSURE_US <= from_us <= until_us + UNSURE_US
             and from_us + ttl_s * 1_000_000 <= now_us + UNSURE_US
-            for (since_us, ttl_s), until_us in zip(self._ttls, ends, strict=True)
+            for since_us, until_us, ttl_s in (*spans, *([self._guessed] if self._guessed else []))
         )
         # The stream sets of tablets go by the TTL of now, with the rows in them.
         expired = expired or (self._simulation.model == "tablets" and len(self._ttls) > 1)
@@ -291,7 +346,7 @@ class Watched:
         self._policy = policy
 
     def __call__(self, after: str, *options: Any, **stop: Any) -> Any:
-        self._life.begin()
+        self._life.begin(self._name, after)
         try:
             client = self._stream(after, *options, **stop)
         finally:
