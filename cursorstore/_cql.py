@@ -1,24 +1,17 @@
-"""The only door of the stores to the driver: a table with its prepared statements, and driver errors as ours."""
+"""The only door of the stores to the driver: a table with its prepared statements."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import cassandra
-from cassandra import ConsistencyLevel, cluster, connection, protocol
+from cassandra import ConsistencyLevel
 
-from rscylla.errors import (
-    AuthenticationFailed,
-    ConfigError,
-    ConnectionFailed,
-    QueryFailed,
-    QueryTimeout,
-    RscyllaError,
-    TableNotFound,
-)
+from rscylla._drivererrors import DRIVER_ERRORS, translate
+from rscylla.errors import ConfigError, QueryFailed, RscyllaError, TableNotFound
 
 from .schema import TableKind, qualified
 
@@ -31,30 +24,6 @@ _SERIAL = {
 }
 
 _SERIAL_TRIES = 5
-
-_UNREACHABLE = (
-    cassandra.Unavailable,
-    cassandra.UnresolvableContactPoints,
-    connection.ConnectionException,
-    OSError,
-)
-_LATE = (
-    cassandra.OperationTimedOut,
-    cassandra.Timeout,
-    cassandra.CoordinationFailure,
-    cassandra.RateLimitReached,
-    protocol.OverloadedErrorMessage,
-    protocol.IsBootstrappingErrorMessage,
-)
-_DRIVER = (
-    cassandra.DriverException,
-    cluster.NoHostAvailable,
-    connection.ConnectionException,
-    connection.ProtocolError,
-    protocol.ErrorMessage,
-    protocol.NotSupportedError,
-    OSError,
-)
 
 
 class Table:
@@ -78,9 +47,25 @@ class Table:
         with self.errors(f"creating table {self.name}"):
             self._session.execute(self._kind.cql(self._keyspace, self._table))
 
-    def errors(self, doing: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
         """Turn errors of the driver into ours; *doing* tells what was tried, such as "saving the cursor of ..."."""
-        return _driver_errors(doing, self._kind)
+        try:
+            yield
+        except DRIVER_ERRORS as e:
+            raise self._translate(e, doing) from e
+
+    def _translate(self, error: BaseException, doing: str) -> RscyllaError:
+        text = str(error)
+        # Scylla's words, and Cassandra's.
+        if isinstance(error, cassandra.InvalidRequest) and ("unconfigured table" in text or "does not exist" in text):
+            return _no_table(doing, self._kind)
+        if isinstance(error, cassandra.InvalidRequest) and "not yet supported with tablets" in text:
+            return QueryFailed(
+                f"{doing}: this version of Scylla has no conditional writes in keyspaces with tablets; keep this "
+                "table in a keyspace created WITH tablets = {'enabled': false}"
+            )
+        return translate(error, doing, grant="SELECT and MODIFY on the table", quote=False)
 
     def run(
         self,
@@ -172,47 +157,6 @@ class Table:
 def values_of(row: Any) -> tuple[Any, ...]:
     """Return the values of a row in the order of its columns, whatever row factory the caller's session has."""
     return tuple(row.values()) if isinstance(row, Mapping) else tuple(row)
-
-
-@contextmanager
-def _driver_errors(doing: str, table: TableKind) -> Iterator[None]:
-    try:
-        yield
-    except _DRIVER as e:
-        raise _translate(e, doing, table) from e
-
-
-def _translate(error: BaseException, doing: str, table: TableKind) -> RscyllaError:
-    kind = type(error).__name__
-    if isinstance(error, cluster.NoHostAvailable):
-        return _no_host(error, doing, table)
-    if isinstance(error, cassandra.AuthenticationFailed | protocol.BadCredentials):
-        return AuthenticationFailed(f"{doing} failed: the cluster refused the user name or password; check both")
-    if isinstance(error, cassandra.Unauthorized):
-        return QueryFailed(f"{doing} failed: not permitted; grant this user SELECT and MODIFY on the table")
-    if isinstance(error, _LATE):
-        return QueryTimeout(f"{doing} did not succeed in time ({kind}); it is safe to try again")
-    if isinstance(error, _UNREACHABLE):
-        return ConnectionFailed(f"{doing} failed: not enough nodes could be reached ({kind}); are they up?")
-    text = str(error)
-    # Scylla's words, and Cassandra's.
-    if isinstance(error, cassandra.InvalidRequest) and ("unconfigured table" in text or "does not exist" in text):
-        return _no_table(doing, table)
-    if isinstance(error, cassandra.InvalidRequest) and "not yet supported with tablets" in text:
-        return QueryFailed(
-            f"{doing} failed: this version of Scylla has no conditional writes in keyspaces with tablets; keep this "
-            "table in a keyspace created WITH tablets = {'enabled': false}"
-        )
-    return QueryFailed(f"{doing} failed for good ({kind}); the cause says why")
-
-
-def _no_host(error: cluster.NoHostAvailable, doing: str, table: TableKind) -> RscyllaError:
-    """Return what the nodes' answers have in common: refused credentials count, the rest is a lost connection."""
-    answers = error.errors.values() if isinstance(error.errors, Mapping) else ()
-    for answer in answers:
-        if isinstance(answer, cassandra.AuthenticationFailed):
-            return _translate(answer, doing, table)
-    return ConnectionFailed(f"{doing} failed: no node could be reached; is the cluster up and the address right?")
 
 
 def _no_table(what: str, table: TableKind) -> TableNotFound:

@@ -7,8 +7,9 @@ from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
 
+from .._drivererrors import translate
 from .._retry import Backoff, retry
-from ..cdc.driver import LogSession, LogStatement, translate
+from ..cdc.driver import LogSession, LogStatement
 from ..cdc.pages import Page
 from ..clock import Clock, Stop
 

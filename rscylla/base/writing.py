@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cassandra import Unauthorized
 from cassandra.policies import FallthroughRetryPolicy
 from cassandra.query import UNSET_VALUE, BoundStatement
 
-from ..cdc.driver import translate
-from ..errors import QueryFailed, RscyllaError
 from .statements import UNSET, Write
 
-__all__ = ["bound", "write_error"]
+__all__ = ["bound"]
 
 
 def bound(prepared: Any, write: Write, *, consistency: int) -> Any:
@@ -22,11 +19,3 @@ def bound(prepared: Any, write: Write, *, consistency: int) -> Any:
     statement.consistency_level = consistency
     statement.is_idempotent = True
     return statement
-
-
-def write_error(error: Exception, doing: str) -> RscyllaError:
-    """Return our error for one of the driver's, of a write."""
-    if isinstance(error, Unauthorized):
-        text = " ".join(str(error).split())
-        return QueryFailed(f"{doing}: the user may not write to the target ({text}); grant MODIFY on it")
-    return translate(error, doing)

@@ -19,28 +19,16 @@ from typing import Any, TypeVar, cast
 import attrs
 import cassandra
 from cassandra import (
-    AuthenticationFailed as DriverAuthenticationFailed,
-)
-from cassandra import (
     ConsistencyLevel,
-    InvalidRequest,
-    OperationTimedOut,
-    RateLimitReached,
-    ReadFailure,
-    ReadTimeout,
-    RequestExecutionException,
-    Unauthorized,
-    Unavailable,
 )
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
     Cluster,
     ExecutionProfile,
-    NoHostAvailable,
     Session,
 )
-from cassandra.connection import ConnectionException, ConnectionShutdown, DefaultEndPoint
+from cassandra.connection import ConnectionShutdown, DefaultEndPoint
 from cassandra.metadata import Murmur3Token
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
@@ -49,18 +37,12 @@ from cassandra.policies import (
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
-from cassandra.protocol import ErrorMessage, SyntaxException
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
 
+from .._drivererrors import one_line, translate
 from ..clock import Stop
 from ..errors import (
-    AuthenticationFailed,
     ConfigError,
-    ConnectionFailed,
-    QueryFailed,
-    QueryTimeout,
-    RscyllaError,
-    SourceError,
     Stopped,
 )
 from .pages import Column, Page, raw_handler, type_of
@@ -73,8 +55,6 @@ __all__ = [
     "consistency_named",
     "driver_version",
     "token_of_key",
-    "took_too_long",
-    "translate",
 ]
 
 T = TypeVar("T")
@@ -233,7 +213,7 @@ _ALERT = "protocol version 21"
 
 def _tls_hint(error: Exception, *, has_tls: bool, has_certificate: bool) -> str | None:
     """Return what to do about a failed connection if TLS is likely to be the reason, None if not."""
-    text = _one_line(error)
+    text = one_line(error)
     if has_tls:
         for words, hint in _TLS_HINTS:
             if words in text:
@@ -277,49 +257,6 @@ def _ended(connected: socket.socket) -> bool:
         return socket.socket.recv(connected, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except OSError:
         return False
-
-
-# ---------------------------------------------------------------- errors
-
-
-def translate(error: BaseException, doing: str, *, hint: str | None = None) -> RscyllaError:
-    """Return our error for one of the driver's.
-
-    Args:
-        doing: what was tried, such as ``reading shop.orders``.
-        hint: what to do where no node answered, if more is known than that.
-    """
-    if isinstance(error, RscyllaError):
-        return error
-    text = _one_line(error)
-    causes = (
-        list(error.errors.values()) if isinstance(error, NoHostAvailable) and isinstance(error.errors, dict) else []
-    )
-    for e in (error, *causes):
-        if isinstance(e, DriverAuthenticationFailed) or "Bad credentials" in str(e):
-            return AuthenticationFailed(f"{doing}: the cluster refused the user name or password; check both")
-    if isinstance(error, NoHostAvailable | ConnectionException | ConnectionShutdown | OSError):
-        told = "; ".join(sorted({_one_line(e) for e in causes})) or text
-        advice = hint or "check the address, the port, and that Scylla runs"
-        return ConnectionFailed(f"{doing}: no node answered ({told}); {advice}")
-    if isinstance(error, OperationTimedOut | ReadTimeout | Unavailable | ReadFailure | RateLimitReached):
-        return QueryTimeout(f"{doing}: {text}")
-    if isinstance(error, Unauthorized):
-        return QueryFailed(f"{doing}: the user may not do this ({text}); grant SELECT on the base table")
-    if isinstance(error, InvalidRequest | SyntaxException):
-        return QueryFailed(f"{doing}: {text}")
-    if isinstance(error, RequestExecutionException | ErrorMessage):
-        return QueryTimeout(f"{doing}: {text}")  # overloaded, bootstrapping, server error: worth another try
-    return SourceError(f"{doing}: {text}")
-
-
-def took_too_long(error: BaseException) -> bool:
-    """Return whether a query failed in a way that one of less time, and so of fewer rows, may not."""
-    return isinstance(error, OperationTimedOut | ReadTimeout)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 # ---------------------------------------------------------------- sessions

@@ -10,10 +10,11 @@ from queue import Empty, SimpleQueue
 
 import attrs
 
+from .._drivererrors import took_too_long, translate
 from .._retry import Backoff
 from ..clock import Clock, Stop
 from ..errors import ConfigError
-from .driver import LogSession, LogStatement, took_too_long, translate
+from .driver import LogSession, LogStatement
 from .pages import Page
 from .plan import ScanTask
 from .query import scan_values

@@ -11,9 +11,10 @@ from typing import Any
 from cassandra.policies import FallthroughRetryPolicy
 from cassandra.query import BatchStatement, BatchType
 
+from .._drivererrors import translate
 from .._retry import Backoff, retry
 from ..base.statements import Write
-from ..base.writing import bound, write_error
+from ..base.writing import bound
 from ..cdc.driver import Session, consistency_named
 from ..clock import Clock, Stop
 from ..reflex import current_lane
@@ -69,7 +70,7 @@ class Target:
         try:
             self._execute(writes)
         except Exception as e:
-            raise write_error(e, doing) from e
+            raise translate(e, doing, grant="MODIFY on the target table") from e
 
     def _execute(self, writes: Sequence[Write]) -> None:
         each = [bound(self._prepare(write.cql), write, consistency=self._consistency) for write in writes]

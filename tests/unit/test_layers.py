@@ -17,7 +17,7 @@ ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
 GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
-GROUND += ("rscylla.abc",)
+GROUND += ("rscylla._drivererrors", "rscylla.abc")
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
 EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
@@ -33,6 +33,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._slices": ("rscylla.errors",),
     "rscylla.types": ("rscylla.errors", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
+    "rscylla._drivererrors": ("rscylla.errors",),
     "rscylla._letters": ("rscylla.event",),
     "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._letters"),
     "rscylla.cdc.pages": ("rscylla.types",),
@@ -105,6 +106,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 DOORS: dict[str, tuple[str, ...]] = {
     # library: the modules that may import it
     "cassandra": (
+        "rscylla._drivererrors",
         "rscylla.cdc.driver",
         "rscylla.cdc.pages",
         "rscylla.base.writing",

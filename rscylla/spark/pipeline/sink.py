@@ -11,10 +11,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ..._drivererrors import translate
 from ...base.reading import ATTEMPTS, BACKOFF
 from ...base.statements import Write
 from ...base.tables import read_columns
-from ...base.writing import bound, write_error
+from ...base.writing import bound
 from ...cdc.driver import LogSession
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
@@ -168,7 +169,7 @@ class _Writes:
         self._in_flight -= 1
         if error is None:
             return
-        ours = write_error(error, self._doing)
+        ours = translate(error, self._doing, grant="MODIFY on the target table")
         sent.failures += 1
         if not ours.resumable or sent.failures >= ATTEMPTS:
             raise ours from error

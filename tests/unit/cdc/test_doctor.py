@@ -347,7 +347,7 @@ def test_a_healthy_cluster(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("query", "error", "check", "words"),
     [
-        ("LIMIT 1", Unauthorized("User x has no SELECT permission"), "permissions", "the user may not do this"),
+        ("LIMIT 1", Unauthorized("User x has no SELECT permission"), "permissions", "the user has no permission"),
         ("LIMIT 1", OperationTimedOut("late"), "consistency", "late"),
         ("cdc_generation_timestamps WHERE", Unauthorized("no"), "generations", "reading the CDC generations"),
         ("cdc_streams_descriptions_v2 WHERE", Unauthorized("no"), "streams", "reading the streams"),

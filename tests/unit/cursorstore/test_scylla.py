@@ -502,7 +502,7 @@ BAD_LOGIN = cluster.NoHostAvailable("no", {"127.0.0.1": cassandra.Authentication
         (cassandra.AuthenticationFailed("no"), AuthenticationFailed),
         (connection.ConnectionShutdown("gone"), ConnectionFailed),
         (ConnectionResetError("gone"), ConnectionFailed),
-        (cassandra.Unavailable("u", consistency=6, required_replicas=2, alive_replicas=1), ConnectionFailed),
+        (cassandra.Unavailable("u", consistency=6, required_replicas=2, alive_replicas=1), QueryTimeout),
         (cassandra.OperationTimedOut(), QueryTimeout),
         (cassandra.WriteTimeout("t", write_type=0), QueryTimeout),
         (cassandra.ReadTimeout("t"), QueryTimeout),
@@ -513,7 +513,7 @@ BAD_LOGIN = cluster.NoHostAvailable("no", {"127.0.0.1": cassandra.Authentication
         (cassandra.InvalidRequest("table rscylla_cursors does not exist"), TableNotFound),
         (cassandra.InvalidRequest("LWT is not yet supported with tablets"), QueryFailed),
         (cassandra.InvalidRequest("Unrecognized name position with secret value"), QueryFailed),
-        (protocol.ServerError(0, "oops", None), QueryFailed),
+        (protocol.ServerError(0, "oops", None), QueryTimeout),
     ],
 )
 def test_errors_of_the_driver_become_ours(scylla: FakeScylla, error: Exception, ours: type[RscyllaError]) -> None:
