@@ -52,9 +52,9 @@ def main() -> None:
 
     billed = set[str]()
 
-    def on_event(event: rscylla.Event, fate: rscylla.Fate) -> None:
+    def on_event(event: rscylla.Event, run: rscylla.Run) -> None:
         bill(event)
-        fate.tempt()  # now and then an error, to see that billing twice is harmless
+        run.tempt()  # now and then an error, to see that billing twice is harmless
         billed.add(event.foreign_id)
         if args.orders and len(billed) >= args.orders:
             stop.set()

@@ -38,7 +38,7 @@ def main() -> None:
     ages: list[float] = []
     late: list[str] = []
 
-    def on_order(event: rscylla.Event, fate: rscylla.Fate) -> None:
+    def on_order(event: rscylla.Event, run: rscylla.Run) -> None:
         if event.late:
             late.append(event.foreign_id)
             print(f"late, {age(event):.1f} s old: {event.foreign_id}", flush=True)

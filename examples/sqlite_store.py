@@ -135,9 +135,9 @@ def main() -> None:
         session = scylla.connect()
         session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
         session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, state text) WITH cdc = {'enabled': true}")
-        for run in (1, 2):
-            session.execute("INSERT INTO shop.orders (id, state) VALUES (%s, 'new')", (run,))
-            consumer = rscylla.Consumer("billing", lambda event, fate, run=run: print(f"run {run}:", event.foreign_id))
+        for n in (1, 2):
+            session.execute("INSERT INTO shop.orders (id, state) VALUES (%s, 'new')", (n,))
+            consumer = rscylla.Consumer("billing", lambda event, run, n=n: print(f"run {n}:", event.foreign_id))
             until_now = rscylla.StreamUntil(datetime.now(UTC))
             stream = rscylla.NewStream(session, "shop", "orders")
             rscylla.run_forever(rscylla.Spec(stream, store, consumer, rscylla.StreamLag(milliseconds=100), until_now))

@@ -5,7 +5,8 @@ Each method says when it is called, from which threads, what "nothing" is, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -29,7 +30,7 @@ __all__ = [
     "Lease",
     "Partitioned",
     "Resetter",
-    "RunScope",
+    "Run",
     "Stopper",
     "StreamClient",
     "StreamFunc",
@@ -218,6 +219,65 @@ class Fate(Protocol):
         """Maybe raise ``FateError``. *point* names the place, for the message and for settings by point."""
 
 
+class Run(Fate, Protocol):
+    """One run of a consumer, which each event is handed over with. Thread-safe. It is the run's fate, too.
+
+    A consumer can use it until the run ends: to wait, to stop early, to be seen waiting, and, if it finishes events
+    later, to commit them and to report failures.
+    """
+
+    @property
+    def consumer(self) -> str:
+        """The name of the spec's consumer."""
+
+    @property
+    def source(self) -> str:
+        """What the stream reads, such as ``shop.orders``; "" if it does not say."""
+
+    @property
+    def event(self) -> Event | None:
+        """The event that is being handled; None between events."""
+
+    @property
+    def stop(self) -> Stop:
+        """Set when the run must end, for any reason. A consumer that waits for something must also wait on this."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run."""
+
+    def commit(self, cursor: str) -> None:
+        """Save *cursor* for this consumer; raises the errors of the store. Call it in cursor order, one at a time."""
+
+    def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
+        """End the run with *error*, at once, even while it waits for events. The first error wins."""
+
+    def handling(self, event: Event) -> AbstractContextManager[Run]:
+        """Return the context in which a thread of the consumer's own handles *event*; it yields the run to hand over.
+
+        Logs then name the event, and health checks notice if the thread hangs.
+        """
+
+    def waiting(self, why: str = "") -> AbstractContextManager[None]:
+        """Return the context of a wait on purpose, which health checks do not take for hanging; they show *why*."""
+
+    def pause(self, seconds: float, why: str = "") -> None:
+        """Wait on purpose, for *seconds* of the clock.
+
+        Raises:
+            Stopped: the run must end.
+        """
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Add to a counter of the consumer's metrics, such as ``dead_lettered``."""
+
+    def attempt_failed(self, event: Event) -> None:
+        """Count a failed attempt at *event* that is followed by another attempt."""
+
+    def show(self, what: str, value: Callable[[], float] | None) -> None:
+        """Show a gauge in the consumer's metrics, such as ``unfinished``; None removes it. Any thread calls *value*."""
+
+
 class Consumer(Protocol):
     """A function with a name. Must be idempotent: after an error or a restart, events are delivered again."""
 
@@ -225,8 +285,8 @@ class Consumer(Protocol):
     def name(self) -> str:
         """Key of the cursor and label of the metrics. Keep it stable across releases."""
 
-    def consume(self, event: Event, fate: Fate) -> None:
-        """Handle one event. Called by one thread, in order. An error ends the run; the event is delivered again."""
+    def consume(self, event: Event, run: Run, /) -> None:
+        """Handle one event. Called by one thread, in order. An error ends *run*; the event is delivered again."""
 
 
 @runtime_checkable
@@ -245,37 +305,15 @@ class Stopper(Protocol):
         """Finish or drop background work and wait for it. Called at the end of each run, before the final flush."""
 
 
-class RunScope(Protocol):
-    """The parts of a run that its consumer can use until the run ends. Thread-safe."""
-
-    @property
-    def stop(self) -> Stop:
-        """Set when the run must end, for any reason. A consumer that waits for something must also wait on this."""
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of the run."""
-
-    @property
-    def fate(self) -> Fate:
-        """The fate of the run."""
-
-    def commit(self, cursor: str) -> None:
-        """Save *cursor* for this consumer; raises the errors of the store. Call it in cursor order, one at a time."""
-
-    def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
-        """End the run with *error*, at once, even while it waits for events. The first error wins."""
-
-
 @runtime_checkable
 class Committing(Protocol):
     """A consumer that finishes an event after ``consume`` returns, and moves the cursor itself.
 
-    It calls ``RunScope.commit`` with the cursor up to which everything is done. After an error or a stop, uncommitted
+    It calls ``Run.commit`` with the cursor up to which everything is done. After an error or a stop, uncommitted
     events are delivered again. Its ``stop`` waits for the work in progress.
     """
 
-    def begin(self, scope: RunScope) -> None:
+    def begin(self, run: Run, /) -> None:
         """Called at the start of each run, before the consumer is reset and the cursor read.
 
         If it raises, the run ends, but the consumer is not stopped: it may be active in another run.

@@ -32,7 +32,7 @@ class Warehouse:
     def __init__(self, refusals: int) -> None:
         self._refusals = refusals
 
-    def ship(self, event: rscylla.Event, fate: rscylla.Fate) -> None:
+    def ship(self, event: rscylla.Event, run: rscylla.Run) -> None:
         """Send a parcel. Idempotent: the same parcel may be asked for twice."""
         if self._refusals:
             self._refusals -= 1
@@ -40,9 +40,9 @@ class Warehouse:
         log.info("parcel %s is on its way", event.foreign_id)
 
 
-def bill(event: rscylla.Event, fate: rscylla.Fate) -> None:
+def bill(event: rscylla.Event, run: rscylla.Run) -> None:
     """Bill an order. Idempotent, too."""
-    fate.tempt()  # now and then an error, to see that billing twice is harmless
+    run.tempt()  # now and then an error, to see that billing twice is harmless
     if event.key["id"] == BAD_ORDER:
         raise ValueError("an order without a customer")
     log.info("order %s is billed", event.foreign_id)

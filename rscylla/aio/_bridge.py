@@ -8,9 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..abc import Fate, Resetter, RunScope, Stopper
+from ..abc import Resetter, Run, Stopper
 from ..event import Event
-from ..reflex._lane import Lane, current_lane
 from ..reflex.metrics import ConsumerSeries
 from ..reflex.patterns._prefix import LOOK_AGAIN_S, Entry, Prefix
 
@@ -26,10 +25,9 @@ GIVE_WAY_EVERY = 100
 class _Work:
     """What one run handed over. Its thread puts, the loop takes, and a thread that may block saves cursors."""
 
-    def __init__(self, scope: RunScope, limit: int, wake: Callable[[], None], flush: Callable[[], None]) -> None:
-        self.prefix = Prefix(scope, limit)
-        self.scope = scope
-        self.lane = current_lane()
+    def __init__(self, run: Run, limit: int, wake: Callable[[], None], flush: Callable[[], None]) -> None:
+        self.prefix = Prefix(run, limit)
+        self.run = run
         self._wake = wake
         self._flush = flush
         self._changed = threading.Condition()
@@ -40,7 +38,7 @@ class _Work:
         self._closed = False
         self._last = False
         self._saver: threading.Thread | None = None
-        scope.stop.on_set(self._notify)
+        run.stop.on_set(self._notify)
 
     # ------------------------------------------------------------ the run's thread
 
@@ -53,7 +51,7 @@ class _Work:
     def close(self) -> None:
         """Wait until the loop is done with what was read, after a stop only with its event; save what is done."""
         with self._changed:
-            while self._hand is not None or (self._ready and not self.scope.stop.is_set()):
+            while self._hand is not None or (self._ready and not self.run.stop.is_set()):
                 self._changed.wait(LOOK_AGAIN_S)
             self._closed = True
             self._ready.clear()
@@ -69,7 +67,7 @@ class _Work:
     def take(self) -> Entry | None:
         """Return the next event, which is then in the loop's hand; None if there is none now."""
         with self._changed:
-            if self._closed or not self._ready or self.scope.stop.is_set():
+            if self._closed or not self._ready or self.run.stop.is_set():
                 return None
             self._hand = self._ready.popleft()
             return self._hand
@@ -118,7 +116,7 @@ class _Work:
                 try:
                     self._flush()
                 except Exception as error:  # noqa: BLE001 - ends the run
-                    self.scope.fail(error, stage="flush")
+                    self.run.fail(error, stage="flush")
                 for call in asked:
                     call()
             if ended:
@@ -157,14 +155,14 @@ class Bridge:
     def name(self) -> str:
         return self._name
 
-    def begin(self, scope: RunScope) -> None:
-        self._work = _Work(scope, self._buffer, self._wake, self._flush)
+    def begin(self, run: Run) -> None:
+        self._work = _Work(run, self._buffer, self._wake, self._flush)
 
     def reset(self) -> None:
         if isinstance(self._inner, Resetter):
             self._inner.reset()
 
-    def consume(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         assert self._work is not None
         self._work.put(event)
 
@@ -215,9 +213,10 @@ class Bridge:
             )
 
     @property
-    def lane(self) -> Lane | None:
-        """The lane of the run that the event in hand came by."""
-        return self._taken.lane if self._taken is not None else None
+    def run(self) -> Run:
+        """The run that the event in hand came by."""
+        assert self._taken is not None
+        return self._taken.run
 
     async def next(self) -> Event | None:
         """Return the next event, None when there will be none any more. Being cancelled here loses nothing."""
@@ -251,7 +250,7 @@ class Bridge:
         """The event in hand failed: end the run with *error*."""
         taken, self._taken = self._taken, None
         if taken is not None:
-            taken.scope.fail(error, event=event)
+            taken.run.fail(error, event=event)
             taken.release(done=False)
 
     def abandon(self) -> None:
@@ -273,7 +272,7 @@ class Bridge:
 
         work.when_saved(tell)
         await saved
-        return not work.scope.stop.is_set()
+        return not work.run.stop.is_set()
 
     async def over(self) -> None:
         """Return when the thread of the runs is at its end."""

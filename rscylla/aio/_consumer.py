@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from ..abc import Fate
+from ..abc import Run
 from ..errors import ConfigError
 from ..event import Event
 from ..reflex import Consumer as SyncConsumer
@@ -14,7 +14,7 @@ from ..reflex import Consumer as SyncConsumer
 __all__ = ["AsyncConsumeFunc", "AsyncConsumer", "Consumer"]
 
 AsyncConsumeFunc = Callable[[Event, Any], Awaitable[None]]
-"""The business logic: gets the event and the run's fate; handles it, or raises. Must be idempotent."""
+"""The business logic: gets the event and the run; handles it, or raises. Must be idempotent."""
 
 
 @runtime_checkable
@@ -25,8 +25,8 @@ class AsyncConsumer(Protocol):
     def name(self) -> str:
         """Key of the cursor and label of the metrics. Keep it stable across releases."""
 
-    async def aconsume(self, event: Event, fate: Fate) -> None:
-        """Handle one event; called for one at a time, in order. An error ends the run; the event is redelivered."""
+    async def aconsume(self, event: Event, run: Run, /) -> None:
+        """Handle one event; called for one at a time, in order. An error ends *run*; the event is redelivered."""
 
 
 class Consumer(SyncConsumer):
@@ -47,11 +47,11 @@ class Consumer(SyncConsumer):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a coroutine function')
         self._coroutine = fn
 
-    def consume(self, event: Event, fate: Fate) -> NoReturn:
+    def consume(self, event: Event, run: Run) -> NoReturn:
         """Raise an error: a thread cannot await."""
         raise ConfigError(f'consumer "{self.name}" is a coroutine function; run it with rscylla.aio.run')
 
-    async def aconsume(self, event: Event, fate: Fate) -> None:
+    async def aconsume(self, event: Event, run: Run) -> None:
         """Filter, await the function, recover, count.
 
         Raises:
@@ -59,11 +59,11 @@ class Consumer(SyncConsumer):
             Exception: the error of the function, or the one that ``recover`` returned instead.
         """
         with self.series.consuming(event) as consuming:
-            consuming.outcome = await self._acall(event, fate) if self._wants(event) else "skipped"
+            consuming.outcome = await self._acall(event, run) if self._wants(event) else "skipped"
 
-    async def _acall(self, event: Event, fate: Fate) -> str:
+    async def _acall(self, event: Event, run: Run) -> str:
         try:
-            await self._coroutine(event, fate)
+            await self._coroutine(event, run)
         except Exception as error:  # noqa: BLE001 - raised again unless recovery swallows it
             self._recovered(event, error)
             return "recovered"

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import NoReturn
 
 import attrs
@@ -16,7 +15,6 @@ from ..clock import Stop
 from ..errors import ConfigError, HeadReached, RscyllaError, Stopped
 from ..event import Event
 from ..reflex import Backoff, Spec
-from ..reflex._lane import entered
 from ._bridge import Bridge
 from ._consumer import AsyncConsumer
 
@@ -96,14 +94,11 @@ async def _drive(spec: Spec, stop: Stop | None, call: Callable[[Spec, Stop], Non
 
 
 async def _handle(spec: Spec, consumer: AsyncConsumer, bridge: Bridge, event: Event) -> None:
-    """Let the consumer handle *event*, and tell the bridge how that went."""
-    activity = spec.series.activity
-    lane = bridge.lane
-    with entered(attrs.evolve(lane, event=event)) if lane is not None else nullcontext():
-        activity.begin(spec.clock, event)
+    """Let the consumer handle *event*, and report to the bridge how that went."""
+    with bridge.run.handling(event) as run:
         try:
-            await consumer.aconsume(event, spec.fate)
-            spec.fate.tempt("after_consume")
+            await consumer.aconsume(event, run)
+            run.tempt("after_consume")
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -113,8 +108,6 @@ async def _handle(spec: Spec, consumer: AsyncConsumer, bridge: Bridge, event: Ev
             bridge.failed(event, error)
         else:
             bridge.done()
-        finally:
-            activity.end()
 
 
 def _cancelled_within(name: str, error: asyncio.CancelledError) -> RscyllaError:
@@ -130,15 +123,7 @@ def _cancelled_within(name: str, error: asyncio.CancelledError) -> RscyllaError:
 
 def spec_for(spec: Spec, bridge: Bridge) -> Spec:
     """Return *spec* with *bridge* in the place of its consumer."""
-    return Spec(
-        spec.stream,
-        spec.store,
-        bridge,
-        *spec.options,
-        fate=spec.fate,
-        clock=spec.clock,
-        flush_timeout=spec.flush_timeout,
-    )
+    return attrs.evolve(spec, consumer=bridge)
 
 
 def in_thread(bridge: Bridge, spec: Spec, signal: Stop, call: Callable[[Spec, Stop], None]) -> None:

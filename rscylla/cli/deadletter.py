@@ -287,7 +287,7 @@ def _replay(
     except rscylla.CursorError:
         return f"no longer in the log of {source}; without --of what was kept is handed over"
     try:
-        handle(event, rscylla.NO_FATE)
+        handle(event, rscylla.Run(letter.consumer))
     except Exception as error:  # noqa: BLE001 - kept with the letter, and told
         again = rscylla.DeadLetter.of(
             letter.consumer, letter.event, error, attempts=letter.attempts + 1, failed_at=datetime.now(UTC)

@@ -1,7 +1,8 @@
 """The engine: what drives a consumer with a stream, from a saved cursor, at least once. Knows nothing of CDC."""
 
-from ._lane import Lane, current_lane
-from ._run import Spec, run
+from ._context import Run
+from ._run import run
+from ._spec import Spec
 from .breaker import CircuitBreaker
 from .consumer import Consumer
 from .fate import NO_FATE, OFFICE_HOURS, Fate
@@ -39,11 +40,11 @@ __all__ = [
     "EventFilter",
     "Fate",
     "JsonFormatter",
-    "Lane",
     "LaneFilter",
     "Lanes",
     "Metrics",
     "Restarts",
+    "Run",
     "Service",
     "Sliceable",
     "Spec",
@@ -55,7 +56,6 @@ __all__ = [
     "best_effort",
     "bootstrap",
     "concurrent",
-    "current_lane",
     "dead_letter",
     "fast_and_sweep",
     "fast_lane_name",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..abc import Committing, Consumer, Fate, Resetter, Stopper
+from ..abc import Committing, Consumer, Resetter, Run, Stopper
 from ..errors import ConfigError
 from ..event import Event
 from .consumer import check_threads_can_drive
@@ -53,8 +53,8 @@ class Wrapper:
         if isinstance(self._inner, Stopper):
             self._inner.stop()
 
-    def consume(self, event: Event, fate: Fate) -> None:
-        self._inner.consume(event, fate)
+    def consume(self, event: Event, run: Run) -> None:
+        self._inner.consume(event, run)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inner!r})"

@@ -15,11 +15,11 @@ from typing import Any, Literal, NoReturn, TypeVar, cast
 from prometheus_client import CollectorRegistry
 
 from .._retry import Backoff
-from ..abc import Consumer, Fate
-from ..clock import Clock, Stop, SystemClock
+from ..abc import Consumer, Run
+from ..clock import Clock, SystemClock
 from ..errors import ConfigError, Stopped, is_expected
 from ..event import Event
-from ._lane import Lane, current_lane
+from . import _context
 from ._meters import meters_for
 from ._wrapper import Wrapper
 
@@ -109,22 +109,20 @@ class CircuitBreaker:
         """
         return _Guarded(consumer, self)
 
-    def call(self, function: Callable[[], T], *, waiting: Callable[[str], None] | None = None) -> T:
+    def call(self, function: Callable[[], T], *, run: Run | None = None) -> T:
         """Call *function*, repeatedly until it meets no outage, and return its result. Waits while the breaker is open.
 
         Args:
-            waiting: Called with the reason before each wait, and with "" after it.
+            run: The run that *function* works for: its stop ends the waits, and its health checks show why it waits.
 
         Raises:
-            Stopped: the surrounding run was stopped.
+            Stopped: *run* was stopped.
             Exception: an error of *function* that is not an outage.
         """
-        lane = current_lane()
-        stop = lane.stop if lane is not None else Stop()
-        tell = waiting or (lambda why: None)
+        run = run or _context.Run(self.name)
         me, tries = object(), 0
         while True:
-            openings = self._pass(me, stop, tell)
+            openings = self._pass(me, run)
             try:
                 result = function()
             except Exception as error:
@@ -133,7 +131,7 @@ class CircuitBreaker:
                 self._record(error, openings)
                 tries += 1
                 if self.state == "closed":
-                    self._wait(self._backoff.seconds(tries), stop, tell, f"{self.name} fails")
+                    self._wait(self._backoff.seconds(tries), run, f"{self.name} fails")
             else:
                 self._record(None, openings)
                 return result
@@ -142,7 +140,7 @@ class CircuitBreaker:
                     if self._probing is me:
                         self._probing = None
 
-    def _pass(self, me: object, stop: Stop, tell: Callable[[str], None]) -> int:
+    def _pass(self, me: object, run: Run) -> int:
         """Wait until *me* may call; return how often the breaker had opened by then."""
         while True:
             with self._lock:
@@ -150,13 +148,12 @@ class CircuitBreaker:
                 openings = self._openings
             if wait_s is None:
                 return openings
-            self._wait(wait_s, stop, tell, f'circuit breaker "{self.name}" is {self.state}')
+            self._wait(wait_s, run, f'circuit breaker "{self.name}" is {self.state}')
 
-    def _wait(self, seconds: float, stop: Stop, tell: Callable[[str], None], why: str) -> None:
-        tell(why)
-        if self._clock.wait(stop, seconds):
-            raise Stopped  # the event comes again
-        tell("")
+    def _wait(self, seconds: float, run: Run, why: str) -> None:
+        with run.waiting(why):
+            if self._clock.wait(run.stop, seconds):
+                raise Stopped  # the event comes again
 
     def _to_wait(self, me: object) -> float | None:
         """Return how long to wait before asking again, None if *me* may call."""
@@ -206,19 +203,8 @@ class _Guarded(Wrapper):
         super().__init__(inner)
         self._breaker = breaker
 
-    def consume(self, event: Event, fate: Fate) -> None:
-        lane = current_lane()
-        self._breaker.call(lambda: self._inner.consume(event, fate), waiting=lambda why: _show(lane, why))
-
-
-def _show(lane: Lane | None, why: str) -> None:
-    """Let health checks and metrics see that the lane waits on purpose, or goes on."""
-    if lane is None:
-        return
-    if why:
-        lane.series.activity.pause(why)
-    else:
-        lane.series.activity.resume()
+    def consume(self, event: Event, run: Run) -> None:
+        self._breaker.call(lambda: self._inner.consume(event, run), run=run)
 
 
 def _predicate(outage: Outage) -> Callable[[Exception], bool]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry
 
 from ..abc import Consumer as ConsumerLike
-from ..abc import Fate
+from ..abc import Run
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, FilterError, is_expected
 from ..event import Event
@@ -19,9 +19,9 @@ from .metrics import metrics_for
 
 __all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive"]
 
-# Any, so that functions may declare the public class Fate, although a run may hand them another that looks like it.
+# Any, so that functions may declare the public classes Run or Fate, although they may get others that look like it.
 ConsumeFunc = Callable[[Event, Any], None]
-"""The business logic: gets the event and the run's fate; handles it, or raises. Must be idempotent."""
+"""The business logic: gets the event and the run, which is its fate, too; handles it, or raises. Must be idempotent."""
 
 RecoverFunc = Callable[[Event, "Consumer", Exception], Exception | None]
 """Gets the event, the consumer and the error; returns None to swallow it, or the error to go on with."""
@@ -38,7 +38,7 @@ class Consumer:
 
     Args:
         name: Key of the cursor and label of the metrics. Keep it stable across releases.
-        fn: Called with the event and the run's fate.
+        fn: Called with the event and the ``Run``, which has the fate's ``tempt``, a stop signal, and a clock.
         lag_alert: Lag above which ``reflex_consumer_lag_alert`` is 1, computed when it is read; None: never.
         lag_alert_gauge: A gauge of your own that also shows the alert.
         activity_ttl: How long after an event ``reflex_consumer_active`` stays 1, or a function that returns this time,
@@ -103,7 +103,7 @@ class Consumer:
     def stop(self) -> None:
         """Do nothing: there is no background work. ``run`` calls this at its end; the lag series stays, and grows."""
 
-    def consume(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         """Filter, call the function, recover, count.
 
         Raises:
@@ -111,7 +111,7 @@ class Consumer:
             Exception: the error of the function, or the one that ``recover`` returned instead.
         """
         with self.series.consuming(event) as consuming:
-            consuming.outcome = self._call(event, fate) if self._wants(event) else "skipped"
+            consuming.outcome = self._call(event, run) if self._wants(event) else "skipped"
 
     def _wants(self, event: Event) -> bool:
         if self._types and int(event.type) not in self._types:
@@ -128,10 +128,10 @@ class Consumer:
                 "filters must not raise for events that may come"
             ) from error
 
-    def _call(self, event: Event, fate: Fate) -> str | None:
+    def _call(self, event: Event, run: Run) -> str | None:
         """Call the function, and recovery if need be; return the counter to add to, if any."""
         try:
-            self._fn(event, fate)
+            self._fn(event, run)
         except Exception as error:  # noqa: BLE001 - raised again unless recovery swallows it
             self._recovered(event, error)
             return "recovered"

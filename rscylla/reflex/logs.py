@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from ._lane import current_lane
+from ..abc import Run
 
-__all__ = ["JsonFormatter", "LaneFilter"]
+__all__ = ["JsonFormatter", "LaneFilter", "log_context"]
+
+# A record may be logged by any code below the consumer, so only its context can say where it comes from. Nothing but
+# the filter looks here: what a consumer needs of its run, it is handed.
+_run: ContextVar[Run | None] = ContextVar("rscylla_run", default=None)
+
+
+@contextmanager
+def log_context(run: Run) -> Iterator[None]:
+    """Have the records of this context name the consumer, event, and source of *run*."""
+    token = _run.set(run)
+    try:
+        yield
+    finally:
+        _run.reset(token)
+
 
 FIELDS = ("consumer", "event_id", "source")
 
@@ -29,15 +47,12 @@ class LaneFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        lane = current_lane()
+        run = _run.get()
+        event = None if run is None else run.event
         known = record.__dict__
-        if lane is None:
-            for name in FIELDS:
-                known.setdefault(name, "")
-        else:
-            known.setdefault("consumer", lane.consumer)
-            known.setdefault("event_id", lane.event.id if lane.event is not None else "")
-            known.setdefault("source", lane.source)
+        known.setdefault("consumer", "" if run is None else run.consumer)
+        known.setdefault("event_id", "" if event is None else event.id)
+        known.setdefault("source", "" if run is None else run.source)
         return True
 
 

@@ -26,13 +26,13 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from ..abc import StreamClient, StreamStatus
+from ..abc import Consumer, StreamClient, StreamStatus
 from ..clock import Clock, SystemClock
 from ..errors import is_expected
 from ..event import Event
 from ._activity import Activity
 
-__all__ = ["ConsumerSeries", "Consuming", "Metrics", "metrics_for"]
+__all__ = ["ConsumerSeries", "Consuming", "Metrics", "metrics_for", "series_of"]
 
 COUNTERS = (
     *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures", "given_up"),
@@ -142,13 +142,6 @@ class ConsumerSeries:
         self._last_age_us = now_us - event_us
         self._active_at = began
         return Consuming(self, clock, began, now_us - event_us)
-
-    def _consumed(self, outcome: str | None, age_us: int, latency_s: float) -> None:
-        with self._lock:
-            if outcome is not None:
-                self.counts[outcome] += 1
-            self.age.observe(age_us / 1e6)
-            self.latency.observe(latency_s)
 
     def found_late(self, seconds: float, *, unproven: bool) -> None:
         """Note that a sweep hands out an event that the fast lane passed so long ago.
@@ -281,14 +274,20 @@ class Consuming:
         self.outcome: str | None = None
 
     def end(self, outcome: str | None) -> None:
-        self._series._consumed(outcome, self._age_us, self._clock.monotonic() - self._began)  # noqa: SLF001
+        series, took_s = self._series, self._clock.monotonic() - self._began
+        with series._lock:  # noqa: SLF001 - the series of this module
+            if outcome is not None:
+                series.counts[outcome] += 1
+            series.age.observe(self._age_us / 1e6)
+            series.latency.observe(took_s)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        failed = isinstance(error, Exception) and not is_expected(error)
-        self.end("errors" if failed else self.outcome)
+        if error is not None and isinstance(error, Exception) and not is_expected(error):
+            self.outcome = "errors"
+        self.end(self.outcome)
 
 
 class Metrics(Collector):
@@ -465,3 +464,9 @@ def metrics_for(registry: CollectorRegistry | None = None) -> Metrics:
             registry.register(metrics)
             _collectors[registry] = metrics
         return metrics
+
+
+def series_of(consumer: Consumer, registry: CollectorRegistry | None = None) -> ConsumerSeries:
+    """Return the series on *registry* for the name of *consumer*; without a registry its own, if it has any."""
+    series = getattr(consumer, "series", None) if registry is None else None
+    return series if isinstance(series, ConsumerSeries) else metrics_for(registry).consumer(consumer.name)

@@ -13,7 +13,7 @@ from ..abc import Consumer, CursorStore, Fate, StreamFunc
 from ..clock import Clock
 from ..errors import ConfigError
 from ..options import StreamOption
-from ._run import Spec
+from ._spec import Spec
 
 __all__ = ["Sliceable", "slice_name", "slice_of", "slice_specs"]
 

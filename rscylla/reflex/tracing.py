@@ -6,10 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..abc import Consumer, Fate
+from ..abc import Consumer, Run
 from ..errors import ConfigError, is_expected
 from ..event import Event
-from ._lane import current_lane
 from ._wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -59,9 +58,8 @@ class _Traced(Wrapper):
         self._propagator = TraceContextTextMapPropagator()
         self._trace_of = trace_of
 
-    def consume(self, event: Event, fate: Fate) -> None:
-        lane = current_lane()
-        source = lane.source if lane is not None else ""
+    def consume(self, event: Event, run: Run) -> None:
+        source = run.source
         attributes: dict[str, Any] = {
             "messaging.system": "scylladb",
             "messaging.operation.type": "process",
@@ -80,7 +78,7 @@ class _Traced(Wrapper):
             set_status_on_exception=False,
         ) as span:
             try:
-                self._inner.consume(event, fate)
+                self._inner.consume(event, run)
             except Exception as error:
                 if not is_expected(error):
                     span.set_attribute("error.type", f"{type(error).__module__}.{type(error).__qualname__}")

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 from typing import Literal
 
-from ..abc import Fate
+from ..abc import Run
 from ..base.statements import Replay, remaining_ttl
 from ..base.tables import Table, read_columns
 from ..cdc.driver import LogSession, Session, consistency_named
@@ -76,7 +76,7 @@ class Replicator:
         self._applied = 0
         self._replays: dict[Layout, Future[Replay]] = {}
 
-    def __call__(self, event: Event, fate: Fate) -> None:
+    def __call__(self, event: Event, run: Run) -> None:
         """Apply one change. Blocks until the target confirms it.
 
         Raises:
@@ -91,8 +91,8 @@ class Replicator:
         writes = self._replay(layout).writes(
             event.operation, event.timestamp_us, self._ttl_s(event, cells[layout.ttl]), cells, range_end
         )
-        fate.tempt("before_apply")
-        self._target.apply(writes, doing=f"copying a change of {layout.table.full_name}")
+        run.tempt("before_apply")
+        self._target.apply(writes, doing=f"copying a change of {layout.table.full_name}", stop=run.stop)
         with self._lock:
             self._applied += 1
 

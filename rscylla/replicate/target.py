@@ -17,7 +17,6 @@ from ..base.statements import Write
 from ..base.writing import bound
 from ..cdc.driver import Session, consistency_named
 from ..clock import Clock, Stop
-from ..reflex import current_lane
 
 __all__ = ["Target"]
 
@@ -50,7 +49,7 @@ class Target:
         self._lock = threading.Lock()
         self._prepared: dict[str, Any] = {}
 
-    def apply(self, writes: Sequence[Write], *, doing: str) -> None:
+    def apply(self, writes: Sequence[Write], *, doing: str, stop: Stop) -> None:
         """Carry out *writes*, all of one partition. Blocks, and tries again for a while where that may help.
 
         They go together in one unlogged batch, which the database applies as a whole, unless they are too many for one.
@@ -58,10 +57,8 @@ class Target:
         Raises:
             QueryFailed: the database refused one.
             ConnectionFailed, QueryTimeout: it was not reached, or did not confirm them; they may have been written.
-            Stopped: the run that we are in was stopped between two attempts.
+            Stopped: *stop* was set between two attempts.
         """
-        lane = current_lane()
-        stop = lane.stop if lane is not None else Stop()  # the cursor stays before the change, which comes again
         for some in _batches(writes):
             send = partial(self._send, some, doing)
             retry(send, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=stop)

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from .._timeuuid import us_of
-from ..abc import CursorStore, Fate, StreamStatus
+from ..abc import CursorStore, Run, StreamStatus
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, CursorRegression, HeadReached, InvalidCursor, MissingLag, Stopped
 from ..event import Event, Progress, cursor_key
@@ -234,11 +234,11 @@ class RecordingConsumer:
     def stop(self) -> None:
         self.stops += 1
 
-    def consume(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         self.seen.append(event.id)
         if self._fail.get(event.id):
             raise self._fail[event.id].pop()
-        fate.tempt("consume")
+        run.tempt("consume")
         self.events.append(event)
 
 

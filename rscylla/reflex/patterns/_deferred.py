@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Generic, Protocol, TypeVar
 
-from ...abc import RunScope
+from ...abc import Run
 from ...errors import ConfigError
 from .._wrapper import Wrapper
 from ._prefix import Prefix
@@ -36,7 +36,7 @@ class Deferred(Wrapper, Generic[W]):
     _work: W | None = None
 
     @abstractmethod
-    def open(self, scope: RunScope) -> W:
+    def open(self, run: Run) -> W:
         """Return the work of a run that begins."""
 
     @property
@@ -53,13 +53,13 @@ class Deferred(Wrapper, Generic[W]):
             )
         return self._work
 
-    def begin(self, scope: RunScope) -> None:
+    def begin(self, run: Run) -> None:
         if self._work is not None:
             raise ConfigError(
                 f'consumer "{self.name}": it is in a run already, and what it has under way there would get mixed up '
                 "with this one's; make one for each run"
             )
-        self._work = self.open(scope)
+        self._work = self.open(run)
 
     def progress(self, cursor: str) -> None:
         self.work.prefix.progress(cursor)

@@ -9,11 +9,10 @@ from collections.abc import Callable
 
 import attrs
 
-from ...abc import RunScope
+from ...abc import Run
 from ...clock import Stop
 from ...errors import ConfigError
 from ...event import Event
-from .._lane import current_lane
 
 __all__ = ["Entry", "Prefix", "positive", "wait_until"]
 
@@ -53,8 +52,8 @@ class Prefix:
         limit: How many events there may be that are not committed, done or not; ``add`` waits for room. None: any.
     """
 
-    def __init__(self, scope: RunScope, limit: int | None = None) -> None:
-        self._scope = scope
+    def __init__(self, run: Run, limit: int | None = None) -> None:
+        self._run = run
         self._limit = sys.maxsize if limit is None else limit
         self._changed = threading.Condition()  # re-entered when a signal handler sets the stop
         self._entries: deque[Entry] = deque()
@@ -62,12 +61,9 @@ class Prefix:
         self._unfinished = 0
         self._committing = False
         self._closed = False
-        scope.stop.on_set(self._wake)
-        lane = current_lane()
-        self._series = lane.series if lane is not None else None
-        if self._series is not None:
-            self._series.show("unfinished", lambda: float(self._unfinished))
-            self._series.show("oldest", self._oldest)
+        run.stop.on_set(self._wake)
+        run.show("unfinished", lambda: float(self._unfinished))
+        run.show("oldest", self._oldest)
 
     def add(self, event: Event) -> Entry:
         """Add *event*, not done yet, once there is room.
@@ -75,9 +71,9 @@ class Prefix:
         Raises:
             Stopped: the run ended first.
         """
-        entry = Entry(event.id, event, self._scope.clock.monotonic())
+        entry = Entry(event.id, event, self._run.clock.monotonic())
         with self._changed:
-            wait_until(self._changed, lambda: self._events < self._limit, self._scope.stop)
+            wait_until(self._changed, lambda: self._events < self._limit, self._run.stop)
             self._entries.append(entry)
             self._events += 1
             self._unfinished += 1
@@ -118,7 +114,7 @@ class Prefix:
             Stopped: the run ended first.
         """
         with self._changed:
-            wait_until(self._changed, lambda: not self._entries and not self._committing, self._scope.stop)
+            wait_until(self._changed, lambda: not self._entries and not self._committing, self._run.stop)
 
     def close(self) -> None:
         """Let nothing more be committed; a commit under way is waited for."""
@@ -126,9 +122,8 @@ class Prefix:
             self._closed = True
             while self._committing:
                 self._changed.wait(LOOK_AGAIN_S)
-        if self._series is not None:
-            self._series.show("unfinished", None)
-            self._series.show("oldest", None)
+        self._run.show("unfinished", None)
+        self._run.show("oldest", None)
 
     def _commit(self) -> None:
         while True:
@@ -142,10 +137,10 @@ class Prefix:
                             self._events -= ready.event is not None
                 if ready is None:
                     return
-                self._scope.commit(ready.cursor)
+                self._run.commit(ready.cursor)
             except Exception as error:  # noqa: BLE001 - ends the run, whichever thread this is
                 self._closed = True
-                self._scope.fail(error, event=None if ready is None else ready.event, stage="set_cursor")
+                self._run.fail(error, event=None if ready is None else ready.event, stage="set_cursor")
             finally:
                 if ready is not None:  # also after an interrupt, wherever it struck: else the end would wait for ever
                     with self._changed:
@@ -156,7 +151,7 @@ class Prefix:
         """Return for how many seconds the first unfinished event has been so."""
         with self._changed:
             since = next((entry.since for entry in self._entries if not entry.done), None)
-        return 0.0 if since is None else max(0.0, self._scope.clock.monotonic() - since)
+        return 0.0 if since is None else max(0.0, self._run.clock.monotonic() - since)
 
     def _wake(self) -> None:
         with self._changed:

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from ..._retry import Backoff
-from ...abc import Consumer, Fate
-from ...clock import Clock, Stop, SystemClock
+from ...abc import Consumer, Run
 from ...errors import ConfigError, ConnectionFailed, FateError, Stopped, is_expected
 from ...event import Event
-from .._lane import Lane, current_lane
 from .._wrapper import Wrapper
 
 __all__ = ["IN_PLACE", "Retrying", "is_the_events_fault"]
@@ -48,43 +46,36 @@ class Retrying(Wrapper):
         self._backoff = backoff or IN_PLACE
         self._counts = counts or is_the_events_fault
 
-    def consume(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         try:
-            self._inner.consume(event, fate)
+            self._inner.consume(event, run)
         except Exception as error:  # noqa: BLE001 - raised again where it is not the event's fault
-            lane = current_lane()
-            stop, clock = (lane.stop, lane.clock) if lane is not None else (Stop(), SystemClock())
-            self._check(error, stop)
-            self._again(event, fate, error, lane, stop, clock)
+            self._check(error, run)
+            self._again(event, run, error)
 
-    def _again(self, event: Event, fate: Fate, error: Exception, lane: Lane | None, stop: Stop, clock: Clock) -> None:
+    def _again(self, event: Event, run: Run, error: Exception) -> None:
         """Try until it works or the retries are used up."""
         tries = self._known(event) + 1
         while tries <= self._retries:
             self._failed(event, tries)
-            if lane is not None:
-                lane.series.event_failed(event.id)
-                lane.series.activity.pause("")
-            if clock.wait(stop, self._backoff.seconds(tries)):
-                raise Stopped from error  # which is no news then, and the event comes again
-            if lane is not None:
-                lane.series.activity.resume()
+            run.attempt_failed(event)
+            run.pause(self._backoff.seconds(tries))
             try:
-                self._inner.consume(event, fate)
+                self._inner.consume(event, run)
             except Exception as next_error:  # noqa: BLE001 - the same
-                self._check(next_error, stop)
+                self._check(next_error, run)
                 error = next_error
             else:
                 self._succeeded(event)
                 return
             tries += 1
-        self._give_up(event, error, tries)
+        self._give_up(event, run, error, tries)
 
-    def _check(self, error: Exception, stop: Stop) -> None:
+    def _check(self, error: Exception, run: Run) -> None:
         """Raise *error* again if it is not the event's, and ``Stopped`` if it may be due to a stop."""
         if is_expected(error) or not self._counts(error):
             raise error
-        if stop.is_set():
+        if run.stop.is_set():
             # What the consumer uses may be closed already, such as a pool of threads: that would be no fault of the
             # event's, and letting go of it on the last attempt would lose it.
             raise Stopped from error
@@ -99,6 +90,6 @@ class Retrying(Wrapper):
     def _succeeded(self, event: Event) -> None:
         """Note that the event was consumed after all."""
 
-    def _give_up(self, event: Event, error: Exception, tries: int) -> None:
+    def _give_up(self, event: Event, run: Run, error: Exception, tries: int) -> None:
         """Do what is to be done after the last attempt. If it returns, the cursor moves over the event."""
         raise error

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from ...abc import Consumer as ConsumerLike
-from ...abc import Fate, RunScope
+from ...abc import Run
 from ...errors import ConfigError
 from ...event import Event
-from .._lane import current_lane, entered
 from ..consumer import Consumer
 from ._deferred import Deferred
 from ._prefix import Entry, Prefix, positive
@@ -25,34 +23,34 @@ class Ack:
     loop. A failure to save ends the run; it is not raised here.
     """
 
-    __slots__ = ("_entry", "_prefix", "_scope")
+    __slots__ = ("_entry", "_prefix", "_run")
 
-    def __init__(self, prefix: Prefix, entry: Entry, scope: RunScope) -> None:
+    def __init__(self, prefix: Prefix, entry: Entry, run: Run) -> None:
         self._prefix = prefix
         self._entry = entry
-        self._scope = scope
+        self._run = run
 
     def __call__(self) -> None:
         self._prefix.done(self._entry)
 
     def fail(self, error: BaseException) -> None:
         """End the run with *error*; the event is delivered again."""
-        self._scope.fail(error, event=self._entry.event)
+        self._run.fail(error, event=self._entry.event)
 
 
 AckFunc = Callable[[Event, Any, Ack], None]
-"""Gets the event, the run's fate, and what to call once the event is done."""
+"""Gets the event, the run, and what to call once the event is done."""
 
 
-class _Handed:
+class _Unacked:
     """What one run handed out."""
 
-    def __init__(self, scope: RunScope, limit: int) -> None:
-        self.prefix = Prefix(scope, limit)
-        self._scope = scope
+    def __init__(self, run: Run, limit: int) -> None:
+        self.prefix = Prefix(run, limit)
+        self._run = run
 
     def take(self, event: Event) -> Ack:
-        return Ack(self.prefix, self.prefix.add(event), self._scope)
+        return Ack(self.prefix, self.prefix.add(event), self._run)
 
     def drain(self) -> None:
         self.prefix.drain()
@@ -61,7 +59,7 @@ class _Handed:
         self.prefix.close()
 
 
-class _Acknowledged(Deferred[_Handed]):
+class _Acknowledged(Deferred[_Unacked]):
     _handle: Ack
 
     def __init__(self, name: str, fn: AckFunc, max_unacked: int, **options: Any) -> None:
@@ -72,23 +70,22 @@ class _Acknowledged(Deferred[_Handed]):
         self._limit = positive("max_unacked", name, max_unacked)
         self._handed = self._returned = False
 
-    def open(self, scope: RunScope) -> _Handed:
-        return _Handed(scope, self._limit)
+    def open(self, run: Run) -> _Unacked:
+        return _Unacked(run, self._limit)
 
-    def consume(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         self._handed = self._returned = False
-        self._inner.consume(event, fate)
+        self._inner.consume(event, run)
         if not self._handed:  # a filter left it out
             self.progress(event.id)
         elif not self._returned:  # recover= swallowed what the function raised, so nobody may be left to acknowledge it
             self._handle()
 
-    def _hand(self, event: Event, fate: Fate) -> None:
+    def _hand(self, event: Event, run: Run) -> None:
         self._handle = self.work.take(event)
         self._handed = True
-        lane = current_lane()  # shown as busy from here on, not while the stream waits for acknowledgements
-        with nullcontext() if lane is None else entered(lane):
-            self._fn(event, fate, self._handle)
+        with run.handling(event) as handled:  # only now: the stream may have waited for acknowledgements
+            self._fn(event, handled, self._handle)
         self._returned = True
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
 import attrs
 
 from ...abc import Consumer as ConsumerLike
-from ...abc import Fate, RunScope
+from ...abc import Run
 from ...clock import Stop
 from ...errors import ConfigError, is_expected
 from ...event import Event
-from .._lane import Lane, current_lane, entered
 from .._wrapper import Wrapper
 from ..consumer import Consumer
 from ._deferred import Deferred
@@ -25,7 +23,7 @@ from ._prefix import Entry, Prefix, positive, wait_until
 __all__ = ["BatchFunc", "batch"]
 
 BatchFunc = Callable[[Sequence[Event], Any], None]
-"""Takes the events of a batch, in order, and the run's fate; handles them, or raises. Must be idempotent."""
+"""Takes the events of a batch, in order, and the run; handles them, or raises. Must be idempotent."""
 
 
 @attrs.frozen
@@ -38,31 +36,27 @@ class _Limits:
 class _Collector(Consumer):
     """Filters and measures events on their way into a batch; they are counted as consumed with the batch."""
 
-    def _call(self, event: Event, fate: Fate) -> str | None:
-        self._fn(event, fate)
+    def _call(self, event: Event, run: Run) -> str | None:
+        self._fn(event, run)
         return None
 
 
 class _Batches:
     """The batches of one run: one that is filled by the run, one that the thread is busy with."""
 
-    def __init__(
-        self, deliver: Callable[[list[Event], Fate], None], scope: RunScope, limits: _Limits, name: str
-    ) -> None:
-        self.prefix = Prefix(scope)
+    def __init__(self, deliver: Callable[[list[Event], Run], None], run: Run, limits: _Limits, name: str) -> None:
+        self.prefix = Prefix(run)
         self._deliver = deliver
-        self._scope = scope
+        self._run = run
         self._limits = limits
-        self._lane: Lane | None = current_lane()
         self._changed = threading.Condition()  # re-entered when a signal handler sets the stop
         self._buffer: list[Entry] = []
         self._bytes = 0
         self._due: float | None = None
         self._draining = self._closed = False
         self._wake = Stop()
-        scope.stop.on_set(self._look_again)
-        if self._lane is not None:
-            self._lane.series.show("buffered", lambda: float(len(self._buffer)))
+        run.stop.on_set(self._look_again)
+        run.show("buffered", lambda: float(len(self._buffer)))
         self._thread = threading.Thread(
             target=contextvars.copy_context().run, args=(self._work,), name=f"rscylla-{name}-batch", daemon=True
         )
@@ -74,10 +68,10 @@ class _Batches:
         Raises:
             Stopped: the run ended first.
         """
-        limits, clock = self._limits, self._scope.clock
+        limits, clock = self._limits, self._run.clock
         size = len(event.metadata) + len(event.foreign_id) if limits.max_bytes is not None else 0
         with self._changed:
-            wait_until(self._changed, lambda: not self._full(), self._scope.stop)
+            wait_until(self._changed, lambda: not self._full(), self._run.stop)
             if not self._buffer and limits.period_s is not None:
                 self._due = clock.monotonic() + limits.period_s
             self._buffer.append(self.prefix.add(event))
@@ -101,8 +95,7 @@ class _Batches:
             self._thread.join()
         finally:  # also after an interrupt, as what is left behind must not move the cursor of a later run
             self.prefix.close()
-        if self._lane is not None:
-            self._lane.series.show("buffered", None)
+        self._run.show("buffered", None)
 
     def _look_again(self) -> None:
         with self._changed:
@@ -115,22 +108,21 @@ class _Batches:
     def _work(self) -> None:
         while (entries := self._take()) is not None:
             events = [entry.event for entry in entries if entry.event is not None]
-            lane = None if self._lane is None else attrs.evolve(self._lane, event=events[0])
             try:
-                with nullcontext() if lane is None else entered(lane):
-                    self._deliver(events, self._scope.fate)
-                self._scope.fate.tempt("after_consume")
+                with self._run.handling(events[0]) as run:
+                    self._deliver(events, run)
+                self._run.tempt("after_consume")
                 self.prefix.done(*entries)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
-                self._scope.fail(error, event=events[0] if lane is None else lane.event)
+                self._run.fail(error, event=events[0])
                 return
 
     def _take(self) -> list[Entry] | None:
         """Wait for a batch that is full or due, and return it; None when there will be no more."""
-        clock = self._scope.clock
+        clock = self._run.clock
         while True:
             with self._changed:
-                if self._closed or self._scope.stop.is_set():
+                if self._closed or self._run.stop.is_set():
                     return None
                 left = None if self._due is None else self._due - clock.monotonic()
                 if self._buffer and (self._full() or self._draining or (left is not None and left <= 0)):
@@ -158,8 +150,8 @@ class _Batch(Deferred[_Batches]):
         self._fallback = None if fallback is None else Wrapper(fallback)
         self._collected = False
 
-    def open(self, scope: RunScope) -> _Batches:
-        return _Batches(self._deliver, scope, self._limits, self.name)
+    def open(self, run: Run) -> _Batches:
+        return _Batches(self._deliver, run, self._limits, self.name)
 
     def reset(self) -> None:
         super().reset()
@@ -171,37 +163,39 @@ class _Batch(Deferred[_Batches]):
         if self._fallback is not None:
             self._fallback.stop()
 
-    def consume(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         self._collected = False
-        self._inner.consume(event, fate)
+        self._inner.consume(event, run)
         if not self._collected:  # a filter left it out
             self.progress(event.id)
 
-    def _collect(self, event: Event, fate: Fate) -> None:
+    def _collect(self, event: Event, run: Run) -> None:
         self.work.put(event)
         self._collected = True
 
-    def _deliver(self, events: list[Event], fate: Fate) -> None:
+    def _deliver(self, events: list[Event], run: Run) -> None:
         series = self.series
         try:
-            self._fn(list(events), fate)  # a list of its own, which it may consume
+            self._fn(list(events), run)  # a list of its own, which it may consume
         except Exception as error:
             if is_expected(error):
                 raise
             series.count("errors", len(events))
             if self._fallback is None:
                 raise
-            self._one_by_one(self._fallback, events, fate)
+            self._one_by_one(self._fallback, events, run)
         else:
             series.count("consumed", len(events))
 
-    def _one_by_one(self, fallback: ConsumerLike, events: list[Event], fate: Fate) -> None:
-        lane = current_lane()
+    def _one_by_one(self, fallback: ConsumerLike, events: list[Event], run: Run) -> None:
         for event in events:
-            if lane is not None:
-                lane.stop.check()  # a batch may be large; what is left of it comes again
-                lane.event = event
-            fallback.consume(event, fate)
+            run.stop.check()  # a batch may be large; what is left of it comes again
+            try:
+                with run.handling(event) as handled:
+                    fallback.consume(event, handled)
+            except BaseException as error:
+                run.fail(error, event=event)  # here, where the event is known
+                raise
 
 
 def batch(

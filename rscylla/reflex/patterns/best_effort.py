@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable
 
 from ..._retry import Backoff
-from ...abc import Consumer
+from ...abc import Consumer, Run
 from ...event import Event
-from .._lane import current_lane
 from ._retrying import Retrying
 
 __all__ = ["best_effort"]
@@ -17,7 +16,7 @@ logger = logging.getLogger("rscylla.reflex")
 
 
 class _BestEffort(Retrying):
-    def _give_up(self, event: Event, error: Exception, tries: int) -> None:
+    def _give_up(self, event: Event, run: Run, error: Exception, tries: int) -> None:
         logger.warning(
             'consumer "%s": event %s is let go after %d attempts (%s)',
             self.name,
@@ -26,9 +25,7 @@ class _BestEffort(Retrying):
             type(error).__name__,
         )
         logger.debug('consumer "%s": the last error', self.name, exc_info=error)
-        lane = current_lane()
-        if lane is not None:
-            lane.series.count("given_up")
+        run.count("given_up")
 
 
 def best_effort(

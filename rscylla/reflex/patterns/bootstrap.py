@@ -6,11 +6,13 @@ import logging
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
+import attrs
+
 from ...abc import CursorStore, StreamClient
 from ...clock import Stop
 from ...errors import ConfigError, MissingLag
 from ...options import StreamOption, resolve
-from .._run import Spec
+from .._spec import Spec
 
 __all__ = ["bootstrap"]
 
@@ -77,4 +79,4 @@ def bootstrap(spec: Spec) -> Spec:
             f'consumer "{spec.name}": StreamFromHead skips what happened between two runs; leave it out, bootstrap '
             "starts a new consumer at the head by itself"
         )
-    return spec.on(_FromHead(spec.stream, spec.store, spec.name))
+    return attrs.evolve(spec, stream=_FromHead(spec.stream, spec.store, spec.name))

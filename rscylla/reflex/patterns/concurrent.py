@@ -6,13 +6,9 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
 
-import attrs
-
-from ...abc import Consumer, Fate, Partitioned, RunScope
+from ...abc import Consumer, Partitioned, Run
 from ...event import Event
-from .._lane import current_lane, entered
 from ._deferred import Deferred
 from ._prefix import Entry, Prefix, positive
 
@@ -30,11 +26,10 @@ def partition_of(event: Event) -> Hashable:
 class _Workers:
     """The threads of one run and what they have to do. Any of its methods may be called by any thread."""
 
-    def __init__(self, inner: Consumer, scope: RunScope, workers: int, limit: int) -> None:
-        self.prefix = Prefix(scope, limit)
+    def __init__(self, inner: Consumer, run: Run, workers: int, limit: int) -> None:
+        self.prefix = Prefix(run, limit)
         self._inner = inner
-        self._scope = scope
-        self._lane = current_lane()
+        self._run = run
         self._changed = threading.Condition()
         self._queues: dict[Hashable, deque[Entry]] = {}
         self._ready: deque[Hashable] = deque()  # keys with something to do of which nothing is being done
@@ -88,20 +83,20 @@ class _Workers:
                 self._release(key)
                 self.prefix.done(entry)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
-                self._scope.fail(error, event=entry.event)
+                self._run.fail(error, event=entry.event)
                 return
 
     def _consume(self, event: Event) -> None:
-        with nullcontext() if self._lane is None else entered(attrs.evolve(self._lane, event=event)):
-            self._inner.consume(event, self._scope.fate)
-        self._scope.fate.tempt("after_consume")
+        with self._run.handling(event) as run:
+            self._inner.consume(event, run)
+        self._run.tempt("after_consume")
 
     def _take(self) -> tuple[Hashable, Entry] | None:
         """Return the next event that may begin; None when nothing may any more."""
         with self._changed:
             while not self._ready and not self._closed:
                 self._changed.wait()
-            if self._closed or self._scope.stop.is_set():
+            if self._closed or self._run.stop.is_set():
                 return None
             key = self._ready.popleft()
             return key, self._queues[key][0]
@@ -127,10 +122,10 @@ class _Concurrent(Deferred[_Workers]):
         self._limit = positive("max_in_flight", inner.name, workers * 16 if max_in_flight is None else max_in_flight)
         self._key = key
 
-    def open(self, scope: RunScope) -> _Workers:
-        return _Workers(self._inner, scope, self._workers, self._limit)
+    def open(self, run: Run) -> _Workers:
+        return _Workers(self._inner, run, self._workers, self._limit)
 
-    def consume(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         self.work.put(event, self._key(event))
 
 

@@ -11,11 +11,9 @@ from contextlib import nullcontext
 from ... import _timeuuid as tu
 from ..._letters import DeadLetter
 from ..._retry import Backoff
-from ...abc import Consumer, DeadLetters, Fate
-from ...clock import SystemClock
+from ...abc import Consumer, DeadLetters, Run
 from ...errors import ProcessDied
 from ...event import Event
-from .._lane import current_lane
 from ._retrying import Retrying
 
 __all__ = ["dead_letter"]
@@ -49,30 +47,30 @@ class _DeadLetter(Retrying):
         self._noted: dict[str, int] = {}  # by event id, the attempts before the one under way
         self._suspects = threading.Lock()
 
-    def consume(self, event: Event, fate: Fate) -> None:
-        if self._settled or self._settles():
-            super().consume(event, fate)
+    def consume(self, event: Event, run: Run) -> None:
+        if self._settled or self._settles(run):
+            super().consume(event, run)
             return
         known = self._letters.tries(self.name, event)
         if known > self._fatal_above:
-            self._give_up(event, ProcessDied(f"the process ended while it consumed the event, {known} times"), known)
+            died = ProcessDied(f"the process ended while it consumed the event, {known} times")
+            self._give_up(event, run, died, known)
             return
         # One at a time, so that a process that dies is charged to the event that kills it.
         with self._suspects if known else nullcontext():
             self._letters.set_tries(self.name, event, known + 1)
             self._noted[event.id] = known
             try:
-                super().consume(event, fate)
+                super().consume(event, run)
             except BaseException:
                 self._take_back(event)
                 raise
             if self._noted.pop(event.id, None) is not None:
                 self._letters.set_tries(self.name, event, 0)
 
-    def _settles(self) -> bool:
+    def _settles(self, run: Run) -> bool:
         """Return whether the event at hand is the first after the first ones."""
-        lane = current_lane()
-        now = (lane.clock if lane is not None else SystemClock()).monotonic()
+        now = run.clock.monotonic()
         if self._first is None:
             self._first = now, itertools.count()
         since, numbers = self._first
@@ -104,17 +102,14 @@ class _DeadLetter(Retrying):
     def _succeeded(self, event: Event) -> None:
         self._letters.set_tries(self.name, event, 0)
 
-    def _give_up(self, event: Event, error: Exception, tries: int) -> None:
-        lane = current_lane()
-        clock = lane.clock if lane is not None else SystemClock()
-        failed_at = tu.datetime_of(clock.now_us())
+    def _give_up(self, event: Event, run: Run, error: Exception, tries: int) -> None:
+        failed_at = tu.datetime_of(run.clock.now_us())
         letter = DeadLetter.of(self.name, event, error, attempts=tries, failed_at=failed_at)
         self._letters.put(letter)
         if not self._settled:
             # So that the event is tried once more if it ever comes again, after a reset perhaps.
             self._letters.set_tries(self.name, event, self._retries)
-        if lane is not None:
-            lane.series.count("dead_lettered")
+        run.count("dead_lettered")
         logger.warning(
             'consumer "%s": event %s is a dead letter after %d attempts (%s)', self.name, event.id, tries, letter.error
         )

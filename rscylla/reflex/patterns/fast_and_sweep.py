@@ -22,6 +22,7 @@ from ...abc import (
     CursorStore,
     Fate,
     Resetter,
+    Run,
     Stopper,
     StreamClient,
     StreamFunc,
@@ -31,10 +32,9 @@ from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
 from ...event import Event, Progress, cursor_key
 from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
-from .._lane import current_lane
-from .._run import Spec
+from .._spec import Spec
 from ..consumer import check_threads_can_drive
-from ..metrics import ConsumerSeries, metrics_for
+from ..metrics import ConsumerSeries, series_of
 from ._ledger import Ledger, Verdict
 
 __all__ = ["Lanes", "fast_and_sweep", "fast_lane_name"]
@@ -119,9 +119,7 @@ def fast_and_sweep(
     _check(stream, consumer, resolve(options), fast.lag, sweep.lag, force, remember)
     clock = clock or SystemClock()
     name = consumer.name
-    series = getattr(consumer, "series", None) if registry is None else None
-    if not isinstance(series, ConsumerSeries):
-        series = metrics_for(registry).consumer(name)
+    series = series_of(consumer, registry)
     # The fast lane's numbers go where the consumer's are, which may be on a registry of its own.
     fast_series = series.beside(fast_lane_name(name))
     fast_series.configure(clock=clock, lag_alert=None, activity_ttl=None)
@@ -201,22 +199,14 @@ class _SharedConsumer:
         self._lock = threading.RLock()
         self._lanes = set[str]()
 
-    def take(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         if not self._lock.acquire(blocking=False):
-            self._wait()
+            with run.waiting():  # for the other lane's event, which may itself wait for a circuit breaker
+                self._lock.acquire()
         try:
-            self.consumer.consume(event, fate)
+            self.consumer.consume(event, run)
         finally:
             self._lock.release()
-
-    def _wait(self) -> None:
-        """Wait for the other lane's event, which may wait itself, for a circuit breaker perhaps: this is no hanging."""
-        lane = current_lane()
-        if lane is not None:
-            lane.series.activity.pause("")
-        self._lock.acquire()
-        if lane is not None:
-            lane.series.activity.resume()
 
     def enter(self, lane: str) -> None:
         with self._lock:
@@ -251,16 +241,16 @@ class _LaneConsumer:
     def stop(self) -> None:
         self._shared.leave(self._name)
 
-    def consume(self, event: Event, fate: Fate) -> None:
-        self._shared.take(event, fate)
+    def consume(self, event: Event, run: Run) -> None:
+        self._shared.consume(event, run)
 
 
 class _FastConsumer(_LaneConsumer):
     """The consumer as the fast lane drives it, with the ages of its events in series of the lane's own."""
 
-    def consume(self, event: Event, fate: Fate) -> None:
+    def consume(self, event: Event, run: Run) -> None:
         with self.series.consuming(event) as consuming:
-            super().consume(event, fate)
+            super().consume(event, run)
             consuming.outcome = "consumed"
 
 

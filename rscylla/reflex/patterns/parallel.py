@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from ..._retry import Backoff
 from ...clock import Stop
 from ...errors import ConfigError
-from .._run import Spec
+from .._spec import Spec
 from ..consumer import check_threads_can_drive
 from .run_forever import run_forever
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from ..._retry import Backoff, retry_forever
 from ...clock import Stop
 from ...errors import HeadReached, RunError, Stopped, is_resumable
-from .._run import Spec, run
+from .._run import run
+from .._spec import Spec
 
 __all__ = ["Backoff", "run_forever"]
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 from ...clock import Stop
 from ...errors import RscyllaError, ServiceFailed
-from .._lane import Lane, entered
-from .._run import Spec
+from .._context import Run
+from .._spec import Spec
+from ..logs import log_context
 from ..patterns.run_forever import run_forever
 from .restarts import Budget, Restarts
 
@@ -110,8 +111,7 @@ class Worker:
     def _work(self) -> None:
         spec = self.spec
         try:
-            # Entered here too, so that what is logged between two runs names the lane.
-            with entered(Lane(spec.name, spec.source, self._stop, spec.clock, spec.series)):
+            with log_context(Run(spec.name, spec.source)):  # for what is logged between two runs
                 self._at_rest = self._run()
         finally:
             self._ended(self)

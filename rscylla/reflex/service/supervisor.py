@@ -18,7 +18,7 @@ from ...abc import DeadLetterAdmin, Lease
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import meters_for
-from .._run import Spec
+from .._spec import Spec
 from ..consumer import check_threads_can_drive
 from . import health
 from ._lease import LeaseKeeper

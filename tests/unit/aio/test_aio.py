@@ -28,7 +28,6 @@ from rscylla import (
     Stopped,
     StreamToHead,
     aio,
-    current_lane,
 )
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, ScriptedFate
 
@@ -657,15 +656,13 @@ def test_a_cancel_within_a_hanging_open_ends_when_the_stop_is_heard() -> None:
     assert no_threads_left()
 
 
-def test_consumers_see_the_lane_they_are_in() -> None:
+def test_consumers_are_handed_the_run_they_are_in() -> None:
     seen: list[tuple[str, str]] = []
 
-    async def looks(e: Event, fate: Fate) -> None:
+    async def looks(e: Event, run: rscylla.Run) -> None:
         await asyncio.sleep(0)
-        lane = current_lane()
-        assert lane is not None
-        assert lane.event is not None
-        seen.append((lane.consumer, lane.event.id))
+        assert run.event is not None
+        seen.append((run.consumer, run.event.id))
 
     bench = Bench(looks)
     with pytest.raises(HeadReached):

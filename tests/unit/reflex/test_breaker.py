@@ -16,8 +16,7 @@ from rscylla.clock import Stop
 from rscylla.errors import ConfigError, FateError, HeadReached, RunError, Stopped
 from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
-from rscylla.reflex import NO_FATE, Backoff, Consumer, Spec, concurrent, run
-from rscylla.reflex._lane import Lane, entered
+from rscylla.reflex import Backoff, Consumer, Run, Spec, concurrent, run
 from rscylla.reflex.breaker import CircuitBreaker
 from rscylla.reflex.metrics import ConsumerSeries
 from rscylla.reflex.patterns.fast_and_sweep import _SharedConsumer
@@ -214,8 +213,13 @@ def test_a_call_begun_before_it_opened_says_nothing_while_it_is_half_open(outcom
         if calls.count("old") == 1 and outcome is not None:
             raise outcome
 
+    class Waiting(Run):
+        def waiting(self, why: str = "") -> Any:
+            told.set()
+            return super().waiting(why)
+
     def work() -> None:
-        bench.breaker.call(old_call, waiting=lambda why: told.set())
+        bench.breaker.call(old_call, run=Waiting("billing"))
         told.set()
 
     def probe() -> None:
@@ -297,7 +301,7 @@ def test_the_guarded_consumer_keeps_name_metrics_reset_and_stop() -> None:
 def test_outside_of_a_run_it_waits_by_its_own_clock() -> None:
     bench = Bench(failures=1)
     warehouse = Warehouse(bench.clock, down_s=25)
-    bench.breaker.guard(Consumer("billing", warehouse.call, registry=bench.registry)).consume(EVENTS[0], NO_FATE)
+    bench.breaker.guard(Consumer("billing", warehouse.call, registry=bench.registry)).consume(EVENTS[0], Run("billing"))
     assert bench.clock.waits == [30]
 
 
@@ -357,15 +361,15 @@ def test_a_lane_whose_sweep_is_held_up_by_a_breaker_does_not_seem_to_hang() -> N
             release.wait(60)
 
     turn = _SharedConsumer(Consumer("billing", hold, registry=CollectorRegistry()))
-    sweep = threading.Thread(target=turn.take, args=(EVENTS[0], NO_FATE))
+    sweep = threading.Thread(target=turn.consume, args=(EVENTS[0], Run("billing")))
     sweep.start()
     assert entered_first.wait(60)
     series = ConsumerSeries("billing[fast]")
     waits = threading.Event()
 
     def fast() -> None:
-        with entered(Lane("billing[fast]", "", Stop(), clock, series, EVENTS[1])):
-            turn.take(EVENTS[1], NO_FATE)
+        with Run("billing[fast]", clock=clock, series=series).handling(EVENTS[1]) as fast_run:
+            turn.consume(EVENTS[1], fast_run)
             waits.set()
             release.wait(60)
 

@@ -18,8 +18,7 @@ from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, FateError, HeadReached, RscyllaError, RunError, Stopped
 from rscylla.event import Event, Progress, SimpleEvent
 from rscylla.options import StreamToHead
-from rscylla.reflex import Ack, Consumer, Spec, ack, batch, best_effort, concurrent, current_lane, dead_letter, run
-from rscylla.reflex._scope import Scope
+from rscylla.reflex import Ack, Consumer, Run, Spec, ack, batch, best_effort, concurrent, dead_letter, run
 from rscylla.reflex.fate import NO_FATE
 from rscylla.reflex.patterns._prefix import Prefix
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
@@ -117,8 +116,8 @@ def _no_thread_is_left() -> Iterator[None]:
 def test_in_whatever_order_events_are_done_all_before_the_cursor_are(order: list[int], told: set[int]) -> None:
     """*told*: after which events the stream told a cursor without an event."""
     store = FakeCursorStore()
-    scope = Scope(NAME, store, ManualClock(), NO_FATE, Stop(), moved=lambda: None)
-    prefix = Prefix(scope)
+    of_run = Run(NAME, clock=ManualClock(), store=store)
+    prefix = Prefix(of_run)
     places: dict[str, int] = {}
     entries = []
     for n, event in enumerate(events(12)):
@@ -142,17 +141,15 @@ def test_in_whatever_order_events_are_done_all_before_the_cursor_are(order: list
 def test_cursors_are_saved_one_at_a_time_and_never_back() -> None:
     """Many threads are done at once; the store refuses to go back, and that would fail the run."""
     numbers = {f"e{n}": n for n in range(1, 401)}
-    scope = Scope(
-        NAME, store := FakeCursorStore(order=lambda c: numbers[c]), ManualClock(), NO_FATE, Stop(), moved=lambda: None
-    )
-    prefix = Prefix(scope)
+    of_run = Run(NAME, clock=ManualClock(), store=(store := FakeCursorStore(order=lambda c: numbers[c])))
+    prefix = Prefix(of_run)
     entries = [prefix.add(event) for event in events(400)]
     threads = [threading.Thread(target=lambda i=i: [prefix.done(e) for e in entries[i::8]]) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(LONG_S)
-    assert scope.failure is None
+    assert of_run.failure is None
     assert store.durable == {NAME: "e400"}
     written = [numbers[cursor] for _, cursor in store.writes]
     assert written == sorted(set(written))
@@ -169,7 +166,7 @@ def test_an_interrupt_before_a_cursor_is_saved_does_not_hold_up_the_end() -> Non
                 raise KeyboardInterrupt
 
     store = FakeCursorStore()
-    prefix = Prefix(Scope(NAME, store, ManualClock(), NO_FATE, Stop(), moved=lambda: None))
+    prefix = Prefix(Run(NAME, clock=ManualClock(), store=store))
     prefix._changed = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         prefix.progress("p1")
@@ -189,7 +186,7 @@ def test_what_another_thread_commits_is_waited_for() -> None:
             assert let.wait(LONG_S)
             super().set_cursor(consumer, cursor)
 
-    prefix = Prefix(Scope(NAME, store := Slow(), ManualClock(), NO_FATE, Stop(), moved=lambda: None))
+    prefix = Prefix(Run(NAME, clock=ManualClock(), store=(store := Slow())))
     first, second = (prefix.add(event) for event in events(2))
     other = threading.Thread(target=prefix.done, args=(first,))
     other.start()
@@ -218,7 +215,7 @@ def test_the_end_waits_for_a_cursor_that_is_being_saved() -> None:
             let.set()  # only who waits for the save lets it go on
             return super().wait(timeout)
 
-    prefix = Prefix(Scope(NAME, store := Slow(), ManualClock(), NO_FATE, Stop(), moved=lambda: None))
+    prefix = Prefix(Run(NAME, clock=ManualClock(), store=(store := Slow())))
     prefix._changed = Watched()
     other = threading.Thread(target=prefix.done, args=(prefix.add(events(1)[0]),))
     other.start()
@@ -233,20 +230,20 @@ def test_the_end_waits_for_a_cursor_that_is_being_saved() -> None:
 
 def test_after_a_cursor_could_not_be_saved_no_later_one_is() -> None:
     """The run ends, and its cursor may be another run's already."""
-    scope = Scope(NAME, store := FakeCursorStore(), ManualClock(), NO_FATE, Stop(), moved=lambda: None)
-    prefix = Prefix(scope)
+    of_run = Run(NAME, clock=ManualClock(), store=(store := FakeCursorStore()))
+    prefix = Prefix(of_run)
     first, second = (prefix.add(event) for event in events(2))
     store.fail("set_cursor", cause := ConnectionFailed("no node answers; start one"))
     prefix.done(first)
     prefix.done(second)
     assert store.durable == {}
-    assert scope.failure is not None
-    assert scope.failure.error is cause
+    assert of_run.failure is not None
+    assert of_run.failure.error is cause
 
 
 def test_after_the_end_nothing_is_committed() -> None:
-    scope = Scope(NAME, store := FakeCursorStore(), ManualClock(), NO_FATE, Stop(), moved=lambda: None)
-    prefix = Prefix(scope)
+    of_run = Run(NAME, clock=ManualClock(), store=(store := FakeCursorStore()))
+    prefix = Prefix(of_run)
     entry = prefix.add(events(1)[0])
     prefix.close()
     prefix.done(entry)
@@ -670,16 +667,15 @@ class Pool(RecordingConsumer):
         self.gates = {event_id: threading.Event() for event_id in slow}
         self.begun: list[str] = []
         self.most = self.at_once = 0
-        self.lanes: list[tuple[str, str]] = []
+        self.handed: list[tuple[str, str]] = []
         self._lock = threading.Lock()
 
     def consume(self, event: Event, fate: Any) -> None:
-        lane = current_lane()
         with self._lock:
             self.begun.append(event.id)
             self.at_once += 1
             self.most = max(self.most, self.at_once)
-            self.lanes.append((event.id, lane.event.id if lane is not None and lane.event is not None else ""))
+            self.handed.append((event.id, fate.event.id))
         try:
             if event.id in self.gates:
                 assert self.gates[event.id].wait(LONG_S)
@@ -699,7 +695,7 @@ def test_all_are_consumed_and_the_cursor_is_the_last() -> None:
     assert sorted(pool.ids) == sorted(event.id for event in events(200))
     assert bench.cursor == "e200"
     assert (pool.resets, pool.stops) == (1, 1)
-    assert all(event_id == shown for event_id, shown in pool.lanes)
+    assert all(event_id == shown for event_id, shown in pool.handed)
 
 
 def test_the_cursor_is_opaque_and_moves_over_what_is_done_only() -> None:

@@ -18,7 +18,7 @@ from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, FateError, HeadReached, QueryTimeout, RunError, Stopped
 from rscylla.event import Event, SimpleEvent
 from rscylla.options import StreamToHead
-from rscylla.reflex import Backoff, Consumer, Spec, batch, best_effort, concurrent, dead_letter, run, run_forever
+from rscylla.reflex import Backoff, Consumer, Run, Spec, batch, best_effort, concurrent, dead_letter, run, run_forever
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
 START_US = 1_790_000_000_000_000
@@ -223,7 +223,7 @@ def test_outside_of_a_run_it_works_too(kind: str) -> None:
     consumer = (
         dead_letter(inner, bench.letters, backoff=quick) if kind == "dead_letter" else best_effort(inner, backoff=quick)
     )
-    consumer.consume(EVENTS[0], bench.spec(inner).fate)
+    consumer.consume(EVENTS[0], Run("billing", clock=bench.clock))
     assert inner.ids == ["e1"]
 
 
@@ -538,11 +538,10 @@ def test_several_threads_may_share_it() -> None:
     inner = failing(*(f"p{n}" for n in range(40)), times=1000)
     consumer = bench.dead(inner, retries=0)
     events = [SimpleEvent(f"p{n}") for n in range(40)]
-    spec = bench.spec(consumer)
 
     def work(mine: list[SimpleEvent]) -> None:
         for event in mine:
-            consumer.consume(event, spec.fate)
+            consumer.consume(event, Run("billing", clock=bench.clock))
 
     threads = [threading.Thread(target=work, args=(events[n::4],)) for n in range(4)]
     for thread in threads:

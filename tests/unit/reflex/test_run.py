@@ -30,7 +30,7 @@ from rscylla.errors import (
 from rscylla.event import Event, Progress, SimpleEvent
 from rscylla.options import StreamFromHead, StreamLag, StreamToHead, StreamUntil
 from rscylla.reflex import Fate as RealFate
-from rscylla.reflex import Spec, concurrent, run
+from rscylla.reflex import Run, Spec, concurrent, run
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
 
 NAME = "recording"
@@ -658,3 +658,57 @@ def test_the_first_error_that_a_consumer_reports_ends_the_run() -> None:
     with pytest.raises(RunError) as caught:
         run(spec(FakeStream(events(2)), None, Reporting()))
     assert (caught.value.stage, caught.value.event_id, caught.value.__cause__) == ("consume", "e1", first)
+
+
+# --- what the consumer is handed -----------------------------------------------------------------------------------
+
+
+def test_a_consumer_is_handed_the_run_that_it_is_in() -> None:
+    stream, clock = FakeStream(events(1)), ManualClock()
+    stream.source = "shop.orders"  # type: ignore[attr-defined]
+    handed: list[Run] = []
+
+    class Looking(RecordingConsumer):
+        def consume(self, event: Event, run: Any) -> None:
+            assert run.event is event
+            assert not run.stop.is_set()
+            handed.append(run)
+
+    with pytest.raises(HeadReached):
+        run(spec(stream, None, Looking(), clock=clock))
+    (its,) = handed
+    assert (its.consumer, its.source, its.clock) == (NAME, "shop.orders", clock)
+    assert its.stop.is_set(), "nothing waits for a run that is over"
+
+
+def test_a_consumer_that_pauses_is_seen_waiting_and_ends_with_the_stop() -> None:
+    stop, clock, seen = Stop(), ManualClock(), []
+
+    class Pausing(RecordingConsumer):
+        def consume(self, event: Event, run: Any) -> None:
+            clock.on_wait = lambda seconds: (seen.append((run.series.activity.why(), run.series.busy())), stop.set())
+            run.pause(60, "the warehouse is closed")
+
+    store = FakeCursorStore()
+    with pytest.raises(Stopped):
+        run(spec(FakeStream(events(1)), store, Pausing(), clock=clock), stop=stop)
+    assert seen == [("the warehouse is closed", 0)]
+    assert store.durable == {}, "the event comes again"
+
+
+def test_fate_looks_at_the_module_that_tempts_it_through_the_run() -> None:
+    fate = RealFate(0.0, per_module={__name__: 1.0}, enabled=True)
+    with pytest.raises(FateError):
+        Run(NAME, fate=fate).tempt()
+    assert fate.tempted == fate.struck == 1
+
+
+def test_a_run_of_no_spec_saves_nothing_and_stops_nothing() -> None:
+    alone = Run(NAME)
+    alone.commit("e1")
+    alone.pause(0.0)
+    with alone.handling(event(1)) as its:
+        assert its.event == event(1)
+        its.fail(ConnectionFailed("gone"))
+    assert alone.failure is not None, "what one thread reports is the failure of the run"
+    assert alone.stop.is_set()

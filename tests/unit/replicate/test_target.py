@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 from cassandra import OperationTimedOut, Unauthorized
-from prometheus_client import CollectorRegistry
 
 import rscylla
 from rscylla.base.statements import Write
-from rscylla.reflex._lane import Lane, entered
-from rscylla.reflex.metrics import metrics_for
 from rscylla.replicate.target import ATTEMPTS, Target
 
 WRITES = [Write("DELETE FROM shop.copy WHERE pk = ?", (b"key",))]
@@ -44,7 +41,7 @@ def test_a_target_that_does_not_answer_is_asked_again_for_a_while() -> None:
     session = Session(OperationTimedOut())
     target = Target(session, consistency="one", clock=Clock(rscylla.Stop()))
     with pytest.raises(rscylla.QueryTimeout, match="copying"):
-        target.apply(WRITES, doing="copying")
+        target.apply(WRITES, doing="copying", stop=rscylla.Stop())
     assert session.asked == ATTEMPTS
 
 
@@ -53,9 +50,8 @@ def test_the_stop_of_the_run_ends_the_attempts() -> None:
     stop = rscylla.Stop()
     clock = Clock(stop)
     target = Target(session, consistency="one", clock=clock)
-    series = metrics_for(CollectorRegistry()).consumer("copy")
-    with entered(Lane("copy", "shop.t", stop, clock, series)), pytest.raises(rscylla.Stopped):
-        target.apply(WRITES, doing="copying")
+    with pytest.raises(rscylla.Stopped):
+        target.apply(WRITES, doing="copying", stop=stop)
     assert session.asked == 1
 
 
@@ -66,5 +62,5 @@ def test_what_the_user_may_not_write_is_told_with_the_grant_it_takes() -> None:
         rscylla.QueryFailed,
         match=r"copying: the user has no permission .*no MODIFY permission.*; grant MODIFY on the target table",
     ):
-        target.apply(WRITES, doing="copying")
+        target.apply(WRITES, doing="copying", stop=rscylla.Stop())
     assert session.asked == 1

@@ -1,0 +1,151 @@
+"""``Run``: one run of a spec, as its consumer is handed it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from ..abc import CursorStore, Fate, StreamClient
+from ..clock import Clock, Stop, SystemClock
+from ..errors import Stopped
+from ..event import Event
+from ._spec import Spec
+from .fate import NO_FATE
+from .logs import log_context
+from .metrics import ConsumerSeries
+
+__all__ = ["Failure", "Run"]
+
+
+@attrs.frozen
+class Failure:
+    """Why a consumer ended its run, at which stage and event."""
+
+    error: BaseException
+    stage: str
+    event: Event | None
+
+
+class _RunStop(Stop):
+    """Set by itself, or as soon as *outer* says that it is: a lease's signal may know better than its callbacks."""
+
+    def __init__(self, outer: Stop) -> None:
+        super().__init__()
+        self._outer = outer
+        self.forget_outer = outer.on_set(self.set)
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._outer.is_set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        return super().wait(seconds) or self._outer.is_set()
+
+    def check(self) -> None:
+        self._outer.check()
+        super().check()
+
+
+@attrs.define(eq=False)
+class Run:
+    """One run of a consumer; see ``rscylla.abc.Run``. Thread-safe.
+
+    ``rscylla.Run("billing")`` stands for a run where there is none, such as in a test that calls a consumer directly:
+    it stops nothing, and saves no cursor.
+    """
+
+    consumer: str
+    source: str = ""
+    stop: Stop = attrs.field(factory=Stop)
+    clock: Clock = attrs.field(factory=SystemClock)
+    fate: Fate = NO_FATE
+    series: ConsumerSeries = attrs.field()
+    store: CursorStore | None = None
+    event: Event | None = None
+    stage: str = "reset"
+    begun: bool = False
+    client: StreamClient | None = None
+    _failures: list[Failure] = attrs.field(factory=list)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    @series.default
+    def _series_of_its_own(self) -> ConsumerSeries:
+        return ConsumerSeries(self.consumer)
+
+    @classmethod
+    def of(cls, spec: Spec, stop: Stop) -> Run:
+        """Return a run of *spec* that *stop* ends; it needs an ``end``."""
+        return cls(spec.name, spec.source, _RunStop(stop), spec.clock, spec.fate, spec.series, spec.store)
+
+    def end(self) -> None:
+        """Let go of the caller's signal, and set the own one: nothing may wait for this run any more."""
+        if isinstance(self.stop, _RunStop):
+            self.stop.forget_outer()
+        self.stop.set()
+
+    @property
+    def tempt(self) -> Callable[..., None]:
+        """``Fate.tempt`` itself, which looks at who calls it."""
+        return self.fate.tempt
+
+    @property
+    def failure(self) -> Failure | None:
+        """What the consumer reported first; None while it has reported nothing."""
+        return self._failures[0] if self._failures else None
+
+    def commit(self, cursor: str) -> None:
+        """Save *cursor* for the consumer, and raise the errors of the store."""
+        self.tempt("before_set_cursor")
+        if self.store is not None:
+            self.store.set_cursor(self.consumer, cursor)
+        self.series.moved()
+
+    def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
+        """End the run with *error*; the first one counts."""
+        with self._lock:
+            if not self._failures:
+                self._failures.append(Failure(error, stage, event))
+        self.stop.set()
+
+    @contextmanager
+    def handling(self, event: Event) -> Iterator[Run]:
+        """Show that this thread works on *event*; yield the run with this event, for the consumer and for logs."""
+        run = attrs.evolve(self, event=event)
+        activity = self.series.activity
+        with log_context(run):
+            activity.begin(self.clock, event)
+            try:
+                yield run
+            finally:
+                activity.end()
+
+    @contextmanager
+    def waiting(self, why: str = "") -> Iterator[None]:
+        """Show that this thread waits on purpose, so that it does not seem to hang. *why* appears in health checks."""
+        activity = self.series.activity
+        activity.pause(why)
+        yield
+        activity.resume()  # not after an error, which ends the work on the event
+
+    def pause(self, seconds: float, why: str = "") -> None:
+        """Wait on purpose for *seconds* of the run's clock. Raises ``Stopped`` when the run is to end first."""
+        with self.waiting(why):
+            if self.clock.wait(self.stop, seconds):
+                raise Stopped
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Add to the counter *what* of the consumer's metrics."""
+        self.series.count(what, times)
+
+    def attempt_failed(self, event: Event) -> None:
+        """Count a failed attempt at *event*, for metrics and health checks."""
+        self.series.event_failed(event.id)
+
+    def show(self, what: str, value: Callable[[], float] | None) -> None:
+        """Show the gauge *what* in the consumer's metrics; None removes it."""
+        self.series.show(what, value)
+
+    def __repr__(self) -> str:
+        return f"<Run of {self.consumer!r}>"

@@ -1,0 +1,90 @@
+"""``Spec``: what a run needs, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+import attrs
+from prometheus_client import CollectorRegistry
+
+from ..abc import Consumer, CursorStore, Fate, Stopper, StreamFunc
+from ..clock import Clock, SystemClock
+from ..errors import ConfigError
+from ..options import StreamOption, StreamOptions, resolve
+from .fate import NO_FATE
+from .metrics import ConsumerSeries, series_of
+
+__all__ = ["Spec"]
+
+
+@attrs.frozen(init=False)
+class Spec:
+    """What ``run`` needs: a stream, a cursor store, a consumer, and the options of the stream.
+
+    The options of the stream follow the consumer, or come as ``options``. ``fate`` is tempted at the points after_recv,
+    after_consume, before_set_cursor, and before_flush. ``flush_timeout`` limits the flush at the end of a run. Metrics
+    go to the consumer's own ``series`` unless ``registry`` is given. ``attrs.evolve`` makes a changed copy.
+    """
+
+    stream: StreamFunc
+    store: CursorStore
+    consumer: Consumer
+    options: tuple[StreamOption, ...] = ()
+    fate: Fate = NO_FATE
+    clock: Clock = attrs.field(factory=SystemClock)
+    flush_timeout: timedelta = timedelta(seconds=10)
+    series: ConsumerSeries = attrs.field(kw_only=True, eq=False, repr=False)
+
+    def __init__(
+        self,
+        stream: StreamFunc,
+        store: CursorStore,
+        consumer: Consumer,
+        *given: StreamOption,
+        options: Iterable[StreamOption] = (),
+        fate: Fate | None = None,
+        clock: Clock | None = None,
+        flush_timeout: timedelta = timedelta(seconds=10),
+        registry: CollectorRegistry | None = None,
+        series: ConsumerSeries | None = None,
+    ) -> None:
+        chosen = (*given, *options)
+        resolve(chosen)
+        if flush_timeout <= timedelta():
+            raise ConfigError("Spec: flush_timeout must be more than zero")
+        if clock is not None and not isinstance(clock, Clock):
+            raise ConfigError(
+                f"Spec: clock= is a {type(clock).__module__}.{type(clock).__qualname__}, which cannot drive a run; it "
+                "needs now_us, monotonic and wait, as rscylla.SystemClock and rscylla.testing.ManualClock have"
+            )
+        self.__attrs_init__(
+            stream,
+            store,
+            consumer,
+            chosen,
+            fate or NO_FATE,
+            clock or SystemClock(),
+            flush_timeout,
+            series=series or series_of(consumer, registry),
+        )
+
+    @property
+    def name(self) -> str:
+        """The consumer's name."""
+        return self.consumer.name
+
+    @property
+    def stream_options(self) -> StreamOptions:
+        """The options, folded."""
+        return resolve(self.options)
+
+    @property
+    def source(self) -> str:
+        """What the stream reads, such as ``shop.orders``; "" if it does not say."""
+        return str(getattr(self.stream, "source", ""))
+
+    def stop(self) -> None:
+        """Stop the consumer's background work, if it has any."""
+        if isinstance(self.consumer, Stopper):
+            self.consumer.stop()
