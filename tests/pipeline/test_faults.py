@@ -14,7 +14,7 @@ import pytest
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla.cdc import driver, topology
+from rscylla.cdc import clocks, driver
 from rscylla.embedded import EmbeddedScylla, Faults, Rule, Statements
 from rscylla.reflex import Backoff
 
@@ -145,7 +145,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests time out soon."""
     monkeypatch.setattr(driver, "REQUEST_TIMEOUT_S", 0.4)
     monkeypatch.setattr(driver, "METADATA_TIMEOUT_S", 0.4)
-    monkeypatch.setattr(topology, "SAMPLE_TIMEOUT_S", 0.4)
+    monkeypatch.setattr(clocks, "SAMPLE_TIMEOUT_S", 0.4)
 
 
 def seeded(name: Any) -> Callable[[Faults], Rule]:
@@ -226,7 +226,7 @@ def test_a_stop_does_not_wait_for_a_stream_that_cannot_be_opened(
     """A service that is to end while it starts on a cluster that hangs."""
     stop, ended = rscylla.Stop(), threading.Event()
     monkeypatch.setattr(driver, "METADATA_TIMEOUT_S", 600.0)
-    monkeypatch.setattr(topology, "SAMPLE_TIMEOUT_S", 600.0)
+    monkeypatch.setattr(clocks, "SAMPLE_TIMEOUT_S", 600.0)
     rule = scylla.faults.no_answer(Statements(kind="select", keyspace=asked), times=None)
 
     def run() -> None:
