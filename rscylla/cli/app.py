@@ -17,8 +17,8 @@ from .standard import say, unwritable, write
 __all__ = ["app", "run"]
 
 _EPILOG = (
-    "Exit codes: 0 done, or stopped as asked; 1 failed; 2 wrong usage; 3 no connection, no answer or login refused; "
-    "4 no such table, no CDC log or a refused query; 5 a cursor that cannot be used; 130 interrupted."
+    "Exit codes: 0 done, or stopped on request; 1 failed; 2 wrong usage; 3 no connection, no answer, or a refused "
+    "login; 4 no such table, no CDC log, or a refused query; 5 a cursor that cannot be used; 130 interrupted."
 )
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Change data capture for ScyllaDB: watch the changes of a table, manage cursors, try it all on a local server."""
+    """Change data capture for ScyllaDB: follow the changes of a table, manage cursors, and run a local server."""
 
 
 app.command("demo")(demo.demo)
@@ -56,7 +56,7 @@ app.command("topology")(topology.topology)
 app.command("doctor")(doctor.doctor)
 
 
-# Newer versions of typer carry a click of their own, so the class is taken from where typer has it.
+# Newer versions of typer bundle click, so the class is taken from typer.
 _UsageError = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 
@@ -66,19 +66,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         ended = app(args=given, prog_name="rscylla", standalone_mode=False)
     except SystemExit:
-        if isinstance(unwritable(), BrokenPipeError):  # what click makes of a reader of --help that has gone
+        if isinstance(unwritable(), BrokenPipeError):  # how click ends if the reader of --help has gone
             return Exit.DONE
         raise
-    except OSError as error:  # of --help and --version; commands deal with theirs
+    except OSError as error:  # from --help and --version; commands handle their own
         return end_with(error, as_json=False)
     except typer.Abort:  # Ctrl-C or the end of the input at a question
         return Exit.INTERRUPTED
     except _UsageError as error:
         text = str(error.format_message())  # type: ignore[attr-defined]
         if type(error).__name__ == "NoArgsIsHelpError":
-            say(text)  # the help of a command that was given nothing
+            say(text)  # the help of a command that got no arguments
         else:
-            wrong = rscylla.ConfigError(f"{text.rstrip('.')}; {_help_of(error)} tells more")
+            wrong = rscylla.ConfigError(f"{text.rstrip('.')}; see {_help_of(error)}")
             tell_error(wrong, as_json="--json" in given)
         return Exit.USAGE
     return ended if isinstance(ended, int) else Exit.DONE

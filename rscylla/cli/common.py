@@ -1,4 +1,4 @@
-"""What the commands share: options, names of tables, exit codes, errors as one line, stopping, and the connection."""
+"""Shared by the commands: options, table names, exit codes, one-line errors, stopping, and the connection."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return what a run failed of, for what ended a run; other errors themselves."""
+    """Return the error that a run failed with; return any other error unchanged."""
     while isinstance(error, rscylla.RunError) and error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -103,7 +103,7 @@ def debugging() -> bool:
     return os.environ.get(DEBUG, "0") not in ("", "0")
 
 
-_HINTS = ((rscylla.CursorExpired, "here: --on-expired oldest"),)
+_HINTS = ((rscylla.CursorExpired, "on the command line: --on-expired oldest"),)
 
 _ARGUMENT = re.compile(r"\btls_(?:ca|cert|key|check_hostname=False)")
 """Arguments of ``rscylla.connect`` in the messages of the library; the command line has options for them."""
@@ -119,8 +119,8 @@ def tell_error(error: BaseException, *, as_json: bool) -> None:
     cause = cause_of(error)
     text = _ARGUMENT.sub(_option, " ".join(str(cause).split()))
     if not isinstance(cause, rscylla.RscyllaError) and not _is_operational(cause):
-        # The text of foreign errors may hold anything, row values too, so only the kind is told.
-        text = f"unexpected {type(cause).__name__}; set {DEBUG}=1 to see where it comes from"
+        # Errors of other libraries may contain row values, so only the kind is shown.
+        text = f"unexpected {type(cause).__name__}; set {DEBUG}=1 to see the traceback"
     text += next((f" ({hint})" for kind, hint in _HINTS if isinstance(cause, kind)), "")
     say(f"error: {text}")
     if as_json:
@@ -129,7 +129,7 @@ def tell_error(error: BaseException, *, as_json: bool) -> None:
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn what a command raises into one line and an exit code. Its parameter ``as_json`` is looked at."""
+    """Turn an error of a command into one line and an exit code. Uses the command's parameter ``as_json``."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -148,7 +148,7 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def end_with(error: BaseException, *, as_json: bool) -> int:
-    """Tell what ended a command; return the exit code. An output that nobody reads any more is no failure."""
+    """Report the error that ended a command; return the exit code. A closed output pipe is not a failure."""
     if isinstance(error, OSError) and (failure := unwritable()) is not None:
         if isinstance(failure, BrokenPipeError):
             return Exit.DONE
@@ -162,7 +162,7 @@ def end_with(error: BaseException, *, as_json: bool) -> int:
 
 
 def _is_operational(error: BaseException) -> bool:
-    """Return whether *error* is not ours, but has a text that is meant for the user: of the server, or of an import."""
+    """Return whether *error* is not ours but has a message for users: from the embedded server, or from an import."""
     embedded = sys.modules.get("rscylla.embedded")
     known = (ModuleNotFoundError, *((embedded.EmbeddedScyllaError,) if embedded is not None else ()))
     return isinstance(error, known)
@@ -172,11 +172,11 @@ def _is_operational(error: BaseException) -> bool:
 
 
 _SERVER = "rscylla.embedded"
-"""Logger of the embedded server, whose clients are told to look for tracebacks in its log."""
+"""Logger of the embedded server. Its error messages refer clients to the traceback in the log."""
 
 
 class _StderrHandler(logging.Handler):
-    """Shows log lines as ``warning: ...`` on standard error. ``error: ...`` is left to what ends a command."""
+    """Shows log lines as ``warning: ...`` on standard error. Only the error that ends a command is ``error: ...``."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = min(record.levelno, logging.WARNING)
@@ -208,7 +208,7 @@ _BARE = re.compile(r"[^\s\".]+\.[^\s\".]+")
 
 @attrs.frozen
 class TableName:
-    """A table as the user named it: stored names, without quotes. ``folded``: capitals were made small."""
+    """The table that the user named: stored names, without quotes. ``folded``: capitals became lower case."""
 
     keyspace: str
     table: str
@@ -219,7 +219,7 @@ def parse_table(text: str) -> TableName:
     """Return the table that ``KEYSPACE.TABLE`` names, by the rules of CQL: unquoted names are folded to lower case.
 
     Raises:
-        ConfigError: it is no such name; the message says how to quote.
+        ConfigError: *text* is not such a name; the message says how to quote it.
     """
     match = _TABLE.fullmatch(text)
     if match is None:
@@ -227,11 +227,11 @@ def parse_table(text: str) -> TableName:
             keyspace, table = text.split(".")
             raise rscylla.ConfigError(
                 f'{text!r} has characters that need quotes; write \'"{keyspace}"."{table}"\', '
-                "with the single quotes for the shell"
+                "including the single quotes for the shell"
             )
         raise rscylla.ConfigError(
-            f"{text!r} does not name a table; write KEYSPACE.TABLE, such as shop.orders, or with capitals "
-            '\'"Shop"."Orders"\', with the single quotes for the shell'
+            f"{text!r} does not name a table; write KEYSPACE.TABLE, such as shop.orders; names with capitals need "
+            'double quotes, and single quotes for the shell: \'"Shop"."Orders"\''
         )
     keyspace, table = (_unquoted(name) for name in match.groups())
     bare = [name for name in match.groups() if not name.startswith('"')]
@@ -244,7 +244,7 @@ def _unquoted(name: str) -> str:
 
 @contextmanager
 def naming(name: TableName) -> Iterator[None]:
-    """Say in a ``TableNotFound`` from inside that unquoted names were folded, if they were."""
+    """Add to a ``TableNotFound`` of the block that unquoted names were converted to lower case, if they were."""
     try:
         yield
     except (rscylla.TableNotFound, rscylla.RunError) as error:
@@ -252,16 +252,16 @@ def naming(name: TableName) -> Iterator[None]:
         if not name.folded or not isinstance(cause, rscylla.TableNotFound):
             raise
         raise rscylla.TableNotFound(
-            f"{cause}; names without double quotes are read as lower case, and the shell takes quotes away: "
-            'write \'"Shop"."Orders"\', with the single quotes'
+            f"{cause}; names without double quotes become lower case, and the shell removes double quotes; "
+            'write \'"Shop"."Orders"\', including the single quotes'
         ) from error
 
 
 def parse_time(text: str, *, option: str) -> datetime:
-    """Return the aware time that ISO 8601 *text* says.
+    """Return the aware time that *text* gives in ISO 8601.
 
     Raises:
-        ConfigError: it is no time, has no time zone, or lies outside the calendar in UTC.
+        ConfigError: *text* is not a time, has no time zone, or is outside the calendar in UTC.
     """
     try:
         time = datetime.fromisoformat(text)
@@ -284,8 +284,8 @@ def parse_lag(seconds: float | None, *, command: str) -> timedelta:
     """Return the lag that ``--lag`` gave.
 
     Raises:
-        MissingLag: it was not given.
-        ConfigError: it is negative, endless or not a number.
+        MissingLag: the option was not given.
+        ConfigError: the lag is negative, infinite, or not a number.
     """
     if seconds is None:
         missing = rscylla.MissingLag()
@@ -313,7 +313,7 @@ def number(kind: type[int] | type[float], *, least: int | None = None, most: int
             what = "a whole number" if kind is int else "a number"
             raise typer.BadParameter(f"{given!r} is not {what}") from None
         if least is not None and most is not None and not least <= value <= most:
-            raise typer.BadParameter(f"{value} is not from {least} to {most}")
+            raise typer.BadParameter(f"{value} is out of range; give a number from {least} to {most}")
         if least is not None and value < least:
             raise typer.BadParameter(f"{value} is too low; give {least} or more")
         return value
@@ -330,10 +330,10 @@ seconds = number(float)
 
 @contextmanager
 def stopping() -> Iterator[rscylla.Stop]:
-    """Give a signal that SIGINT and SIGTERM set; a second SIGINT interrupts whatever is being done."""
+    """Provide a stop signal that SIGINT and SIGTERM set; a second SIGINT raises ``KeyboardInterrupt``."""
     stop = rscylla.Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # signals are the main thread's
+        yield stop  # only the main thread can handle signals
         return
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -366,37 +366,37 @@ Password = Annotated[
         "--password",
         envvar="RSCYLLA_PASSWORD",
         show_default=False,
-        help="Password of the user; asked for on a terminal if left out. Other users of this machine can see it here: "
-        "use the environment or --password-file.",
+        help="Password of the user; on a terminal, the command asks for it if omitted. Other users of this machine can "
+        "see command lines: prefer the environment or --password-file.",
     ),
 ]
 PasswordFile = Annotated[
     Path | None,
     typer.Option(
-        "--password-file", metavar="FILE", help="File whose first line is the password; wins over --password."
+        "--password-file", metavar="FILE", help="File whose first line is the password; overrides --password."
     ),
 ]
 TlsCa = Annotated[
     Path | None,
-    typer.Option("--tls-ca", metavar="FILE", help="Use TLS; PEM file of the authority that signed the certificates."),
+    typer.Option(
+        "--tls-ca", metavar="FILE", help="Use TLS; PEM file of the authority that signed the nodes' certificates."
+    ),
 ]
 TlsCert = Annotated[
     Path | None,
-    typer.Option("--tls-cert", metavar="FILE", help="PEM file of a client certificate, for nodes that ask for one."),
+    typer.Option("--tls-cert", metavar="FILE", help="PEM file of a client certificate, for nodes that require one."),
 ]
 TlsKey = Annotated[
     Path | None,
-    typer.Option("--tls-key", metavar="FILE", help="PEM file of the key to --tls-cert."),
+    typer.Option("--tls-key", metavar="FILE", help="PEM file of the key of --tls-cert."),
 ]
 TlsNoCheckHostname = Annotated[
     bool,
-    typer.Option(
-        "--tls-no-check-hostname", help="Verify the authority alone, not that the certificate names the node's address."
-    ),
+    typer.Option("--tls-no-check-hostname", help="Do not verify that a node's certificate names its address."),
 ]
 JsonOutput = Annotated[
     bool,
-    typer.Option("--json", help="One JSON object a line on standard output."),
+    typer.Option("--json", help="Print one JSON object per line."),
 ]
 
 DEFAULT_HOSTS = ["127.0.0.1:9042"]
@@ -404,7 +404,7 @@ DEFAULT_HOSTS = ["127.0.0.1:9042"]
 
 @attrs.frozen
 class Connection:
-    """The options that say how to connect."""
+    """The connection options."""
 
     hosts: list[str]
     username: str | None
@@ -419,7 +419,7 @@ class Connection:
     def session(self) -> Iterator[rscylla.Session]:
         """Connect, and shut the session's cluster down at the end."""
         if self.tls_no_check_hostname and self.tls_ca is None:
-            raise rscylla.ConfigError("--tls-no-check-hostname needs --tls-ca, which turns TLS on")
+            raise rscylla.ConfigError("--tls-no-check-hostname requires --tls-ca, which turns TLS on")
         username, password = credentials(self.username, self.password, self.password_file)
         session = rscylla.connect(
             self.hosts,
@@ -450,7 +450,7 @@ _CONNECTING: dict[str, tuple[Any, Any]] = {
 
 
 def connecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give *command* the options that say how to connect; it gets them as its parameter ``connection``."""
+    """Add the connection options to *command*, which gets them as its parameter ``connection``."""
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in _CONNECTING.items()
@@ -474,23 +474,23 @@ def connecting(command: Callable[..., None]) -> Callable[..., None]:
 def credentials(
     username: str | None, password: str | None, password_file: Path | None = None
 ) -> tuple[str | None, str | None]:
-    """Return user name and password, or neither. Without one, the password is asked for on a terminal.
+    """Return user name and password, or neither. If the password is missing, ask for it on a terminal.
 
     Args:
-        password_file: wins over *password*.
+        password_file: overrides *password*.
 
     Raises:
-        ConfigError: one of them is missing, or the file cannot be read.
+        ConfigError: the user name or the password is missing, or the file cannot be read.
     """
     if password_file is not None:
         password = _first_line(password_file)
     if username is not None and password is None:
         if not sys.stdin.isatty():
-            raise rscylla.ConfigError("--username needs a password; set RSCYLLA_PASSWORD, or give --password-file")
+            raise rscylla.ConfigError("--username requires a password; set RSCYLLA_PASSWORD or give --password-file")
         asked: Any = typer.prompt("Password", hide_input=True, err=True)
         password = str(asked)
     if password is not None and username is None:
-        raise rscylla.ConfigError("a password needs a user name; set RSCYLLA_USERNAME, or give --username")
+        raise rscylla.ConfigError("a password requires a user name; set RSCYLLA_USERNAME or give --username")
     return username, password
 
 

@@ -1,4 +1,4 @@
-"""``rscylla cursor``: the saved cursors of consumers, for the people who look after them."""
+"""``rscylla cursor``: manages the saved cursors of consumers."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the
 LeaseTable = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the lease table, as stored.")]
 ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.")]
 Cursor = Annotated[
-    str, typer.Argument(metavar="CURSOR", help="A cursor, 'oldest', or with --of a time such as 2026-11-21T10:00:00Z.")
+    str,
+    typer.Argument(metavar="CURSOR", help="A cursor, 'oldest', or, with --of, a time such as 2026-11-21T10:00:00Z."),
 ]
 Of = Annotated[
     str | None,
-    typer.Option("--of", metavar="KS.TABLE", help="Table that the consumer reads; needed if CURSOR is a time."),
+    typer.Option("--of", metavar="KS.TABLE", help="Table that the consumer reads; required if CURSOR is a time."),
 ]
 
 
@@ -58,10 +59,10 @@ Of = Annotated[
 def _opened(
     connection: Connection, keyspace: str | None, name: str, factory: str | None, *, of: str | None = None
 ) -> Iterator[tuple[rscylla.Session | None, OperableStore]]:
-    """Open the cursors, and a session: None if neither they nor *of*, a table that the command looks at, need one."""
+    """Open the store and a session. The session is None if neither the store nor the table *of* needs one."""
     if (keyspace is None) == (factory is None):
         raise rscylla.ConfigError(
-            "give --store KEYSPACE, where the cursor table is, or --store-factory MODULE:FUNCTION for another store"
+            "give either --store KEYSPACE, the keyspace of the cursor table, or --store-factory MODULE:FUNCTION"
         )
     if keyspace is not None:
         with connection.session() as session:
@@ -108,7 +109,8 @@ def get(
     factory: StoreFactory = None,
     table_name: Table = DEFAULT_TABLE,
     history: Annotated[
-        bool, typer.Option("--history", help="Show resets and takeovers, each with the cursor it ended with.")
+        bool,
+        typer.Option("--history", help="Also show earlier epochs: resets and takeovers, each with its last cursor."),
     ] = False,
     *,
     connection: Connection,
@@ -120,7 +122,7 @@ def get(
     if not records:
         place = factory or f"{store}.{table_name}"
         raise rscylla.CursorError(
-            f"consumer {consumer!r} has no cursor in {place}; `rscylla cursor list` shows who has"
+            f"consumer {consumer!r} has no cursor in {place}; run `rscylla cursor list` to see all cursors"
         )
     for record in records if history else records[:1]:
         if as_json:
@@ -147,13 +149,13 @@ def set_(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Move a cursor forward. Going back is refused; `rscylla cursor reset` does that."""
+    """Move a cursor forward. To move a cursor back, use `rscylla cursor reset`."""
     with _opened(connection, store, table_name, factory, of=of) as (
         session,
         cursors,
     ):
         wanted = _cursor(session, cursor, of)
-        cursors.get_cursor(consumer)  # so that going back is told from the saved cursor
+        cursors.get_cursor(consumer)  # set_cursor then rejects a cursor lower than the saved one
         cursors.set_cursor(consumer, wanted)
         cursors.flush()
         _confirm(cursors, consumer, as_json=as_json)
@@ -165,7 +167,7 @@ def set_(
 def reset(
     consumer: ConsumerName,
     cursor: Cursor,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded with the cursor.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the cursor.")],
     store: Keyspace = None,
     factory: StoreFactory = None,
     table_name: Table = DEFAULT_TABLE,
@@ -174,7 +176,7 @@ def reset(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Set a cursor whatever is saved, also backwards. A running consumer notices and continues from the new cursor."""
+    """Set a cursor, even to an earlier position. A running consumer detects this and continues from the new cursor."""
     with _opened(connection, store, table_name, factory, of=of) as (
         session,
         cursors,
@@ -190,21 +192,23 @@ def reslice(
     consumer: ConsumerName,
     old: Annotated[
         int,
-        typer.Option("--from", parser=count, metavar="N", help="Number of slices so far; 1 for an undivided consumer."),
+        typer.Option(
+            "--from", parser=count, metavar="N", help="Current number of slices; 1 for an undivided consumer."
+        ),
     ],
     new: Annotated[int, typer.Option("--to", parser=count, metavar="M", help="New number of slices.")],
     store: Keyspace = None,
     factory: StoreFactory = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded with the cursors.")] = "",
-    rewind: Annotated[bool, typer.Option("--rewind", help="Also move cursors back that are ahead already.")] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
+    rewind: Annotated[bool, typer.Option("--rewind", help="Also move back cursors that are already ahead.")] = False,
     table_name: Table = DEFAULT_TABLE,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Set the cursors for another number of slices, each at the lowest of the old slices it takes over.
+    """Set the cursors for a new number of slices, each to the lowest cursor of the old slices that it replaces.
 
-    Stop all processes of the consumer first. No change is lost; those that faster slices had handled are repeated.
+    Stop all processes of the consumer first. No change is lost; changes that faster slices had handled are repeated.
     """
     with _opened(connection, store, table_name, factory) as (_, cursors):
         moved = reslice_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
@@ -225,7 +229,7 @@ def leases(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show the holder of each lease, since when, and when it expires unless renewed."""
+    """Show the holder of each lease, when it acquired the lease, and when the lease expires unless renewed."""
     with connection.session() as session:
         records = list_leases(session, store, table_name)
     if as_json:
@@ -252,7 +256,7 @@ def schema(
     of_leases: Annotated[bool, typer.Option("--leases", help="Print the statement of the lease table.")] = False,
     as_json: JsonOutput = False,
 ) -> None:
-    """Print the statement that creates the cursor table, for those who may not create tables. Does not connect."""
+    """Print the statement that creates the cursor table, for an administrator to run. Does not connect."""
     if of_leases:
         cql = lease_schema_cql(store, table_name or DEFAULT_LEASE_TABLE)
     else:
@@ -261,11 +265,11 @@ def schema(
 
 
 def _cursor(session: rscylla.Session | None, text: str, of: str | None) -> str:
-    """Return the cursor that the argument means.
+    """Return the cursor for the argument.
 
     Raises:
-        InvalidCursor: it is a cursor of something else.
-        ConfigError: it is a time, and the table is not given.
+        InvalidCursor: *text* is not a cursor of rscylla, or is a time without a table.
+        ConfigError: *text* is not a time.
     """
     if text in ("oldest", ""):
         return ""
@@ -273,7 +277,7 @@ def _cursor(session: rscylla.Session | None, text: str, of: str | None) -> str:
         return str(rscylla.EventID.parse(text))
     if of is None or session is None:
         raise rscylla.InvalidCursor(
-            f'{text!r} is not a cursor of rscylla, which starts with {{"cursor_gen"; for a time give --of KS.TABLE too'
+            f'{text!r} is not a cursor of rscylla, which starts with {{"cursor_gen"; if it is a time, add --of KS.TABLE'
         )
     name = parse_table(of)
     with naming(name):
@@ -281,8 +285,10 @@ def _cursor(session: rscylla.Session | None, text: str, of: str | None) -> str:
 
 
 def _confirm(cursors: OperableStore, consumer: str, *, as_json: bool) -> None:
-    """Print what is saved now, as the table says it."""
+    """Print the saved cursor as read back from the store."""
     record = cursors.find_cursor(consumer)
     if record is None:
-        raise rscylla.CursorError(f"the cursor of consumer {consumer!r} is not in the table after it was written")
+        raise rscylla.CursorError(
+            f"the cursor of consumer {consumer!r} was saved but cannot be read back; check the store"
+        )
     write(json_line(attrs.asdict(record)) if as_json else record.cursor or "oldest")

@@ -1,4 +1,4 @@
-"""``rscylla deadletter``: events that consumers could not handle, for the people who decide what becomes of them."""
+"""``rscylla deadletter``: manages dead letters, the events that consumers could not handle."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Keyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keys
 Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the letter table, as stored.")]
 ConsumerName = Annotated[str, typer.Argument(metavar="CONSUMER", help="Name of the consumer.")]
 EventIds = Annotated[
-    list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="Events; see `rscylla deadletter list`.")
+    list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="Event ids; see `rscylla deadletter list`.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All dead letters of the consumer, by time of the event.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded with the letter.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters of the consumer, in the order of event times.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the letter.")]
 
 
 @contextmanager
@@ -55,26 +55,30 @@ def _opened(connection: Connection, keyspace: str, name: str) -> Iterator[tuple[
 def list_(
     store: Keyspace,
     consumer: Annotated[str | None, typer.Argument(metavar="[CONSUMER]", help="Only letters of this consumer.")] = None,
-    status: Annotated[str, typer.Option("--status", metavar="|".join(STATUSES), help="Which letters.")] = "dead",
-    count: Annotated[bool, typer.Option("--count", help="Show only the number of dead letters by consumer.")] = False,
+    status: Annotated[
+        str, typer.Option("--status", metavar="|".join(STATUSES), help="Status of the letters to list.")
+    ] = "dead",
+    count: Annotated[
+        bool, typer.Option("--count", help="Show only the number of dead letters of each consumer.")
+    ] = False,
     table_name: Table = DEFAULT_LETTER_TABLE,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """List letters by consumer and time of the event; by default those that nothing was decided about."""
+    """List letters by consumer and event time; by default, only letters that are neither replayed nor discarded."""
     if status not in STATUSES:
         raise rscylla.ConfigError(f"--status {status}: give one of {', '.join(STATUSES)}")
     with _opened(connection, store, table_name) as (_, letters):
         if count:
-            _tell_counts(sorted(letters.count_letters(consumer).items()), as_json=as_json)
+            _print_counts(sorted(letters.count_letters(consumer).items()), as_json=as_json)
             return
         found = letters.list_letters(consumer, status=None if status == "all" else status)
         if as_json:
             for letter in found:
                 write(json_line(_brief(letter)))
             return
-        rows = [_line(letter) for letter in found]  # and not the letters: their values and tracebacks are large
+        rows = [_line(letter) for letter in found]  # not the letters, whose values and tracebacks are large
     table(("consumer", "event", "failed", "attempts", "error", "status", "key", "event id"), rows)
 
 
@@ -83,7 +87,7 @@ def list_(
 @connecting
 def show(
     consumer: ConsumerName,
-    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event; see `rscylla deadletter list`.")],
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Event id; see `rscylla deadletter list`.")],
     store: Keyspace,
     table_name: Table = DEFAULT_LETTER_TABLE,
     *,
@@ -121,21 +125,25 @@ def replay(
     store: Keyspace,
     to: Annotated[
         str,
-        typer.Option("--to", metavar="MODULE:FUNCTION", help="Called with each event and a fate that never strikes."),
+        typer.Option(
+            "--to",
+            metavar="MODULE:FUNCTION",
+            help="Function to call with each event, and with a run whose fate injects no errors.",
+        ),
     ],
     event_ids: EventIds = None,
     everything: All = False,
     reason: Reason = "replayed by hand",
     of: Annotated[
         str | None,
-        typer.Option("--of", metavar="KS.TABLE", help="Read the changes from this table's log again, with all types."),
+        typer.Option("--of", metavar="KS.TABLE", help="Read the changes again from this table's log, with all types."),
     ] = None,
     table_name: Table = DEFAULT_LETTER_TABLE,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Pass events to a function again. Those it handles become replayed; others stay dead, with the new error."""
+    """Pass events to a function again. Events that it handles become replayed; others stay dead with the new error."""
     handle = _load(to)
     with _opened(connection, store, table_name) as (
         session,
@@ -171,7 +179,7 @@ def discard(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Mark events as not to be handled. Their letters stay, with the reason, and are no longer dead."""
+    """Mark events as discarded. The letters are kept with the reason, and are no longer dead."""
     with _opened(connection, store, table_name) as (_, letters):
         for letter in _chosen(letters, consumer, event_ids or [], everything=everything):
             letters.resolve_letter(letter, "discarded", reason=reason)
@@ -184,7 +192,7 @@ def discard(
 @app.command("schema")
 @reports_errors
 def schema(store: Keyspace, table_name: Table = DEFAULT_LETTER_TABLE, as_json: JsonOutput = False) -> None:
-    """Print the statement that creates the letter table, for those who may not create tables. Does not connect."""
+    """Print the statement that creates the letter table, for an administrator to run. Does not connect."""
     cql = letter_schema_cql(store, table_name)
     write(json_line({"cql": cql}) if as_json else f"{cql};")
 
@@ -192,7 +200,7 @@ def schema(store: Keyspace, table_name: Table = DEFAULT_LETTER_TABLE, as_json: J
 # ---------------------------------------------------------------- letters
 
 
-def _tell_counts(counts: list[tuple[str, int]], *, as_json: bool) -> None:
+def _print_counts(counts: list[tuple[str, int]], *, as_json: bool) -> None:
     if not as_json:
         table(("consumer", "dead"), [(name, str(number)) for name, number in counts])
         return
@@ -201,7 +209,7 @@ def _tell_counts(counts: list[tuple[str, int]], *, as_json: bool) -> None:
 
 
 def _brief(letter: rscylla.DeadLetter) -> dict[str, Any]:
-    """Return what a letter is about, without the values of columns that are not keys."""
+    """Return a summary of the letter, without the values of columns that are not keys."""
     event = letter.event
     return {
         "consumer": letter.consumer,
@@ -226,7 +234,7 @@ def _find(letters: ScyllaDeadLetters, consumer: str, event_id: str) -> rscylla.D
     found = letters.find_letter(consumer, event_id)
     if found is None:
         raise rscylla.CursorError(
-            f"consumer {consumer!r} has no dead letter of that event; `rscylla deadletter list` shows those there are"
+            f"consumer {consumer!r} has no dead letter of this event; run `rscylla deadletter list` to see its letters"
         )
     return found
 
@@ -234,9 +242,9 @@ def _find(letters: ScyllaDeadLetters, consumer: str, event_id: str) -> rscylla.D
 def _chosen(
     letters: ScyllaDeadLetters, consumer: str, event_ids: list[str], *, everything: bool
 ) -> Iterable[rscylla.DeadLetter]:
-    """Return the letters that the arguments name; naming one that was resolved before is allowed."""
+    """Return the letters that the arguments name, which may be resolved already."""
     if bool(event_ids) == everything:
-        raise rscylla.ConfigError("name the events, or give --all for all that are dead")
+        raise rscylla.ConfigError("give event ids, or --all for all dead letters of the consumer")
     if everything:
         return letters.list_letters(consumer)
     return [_find(letters, consumer, event_id) for event_id in event_ids]
@@ -281,14 +289,14 @@ def _replay(
     source: rscylla.Stream | None,
     reason: str,
 ) -> str | None:
-    """Hand one event over and keep what came of it; return what went wrong, if something did."""
+    """Pass one event to *handle* and save the result; return the error, or None if there was none."""
     try:
         event = letter.event if source is None else _from_log(source, letter.event)
     except rscylla.CursorError:
-        return f"no longer in the log of {source}; without --of what was kept is handed over"
+        return f"the log of {source} no longer has the event; omit --of to replay the stored event"
     try:
         handle(event, rscylla.Run(letter.consumer))
-    except Exception as error:  # noqa: BLE001 - kept with the letter, and told
+    except Exception as error:  # noqa: BLE001 - saved with the letter, and reported
         again = rscylla.DeadLetter.of(
             letter.consumer, letter.event, error, attempts=letter.attempts + 1, failed_at=datetime.now(UTC)
         )
@@ -299,13 +307,13 @@ def _replay(
 
 
 def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:
-    """Return the event as the log has it.
+    """Return the event as read from the log.
 
     Raises:
-        CursorError: the log has it no more.
+        CursorError: the log no longer has it.
     """
     place = rscylla.EventID.parse(kept.id)
-    # All before its own microsecond is done; and nothing is late any more for an event that failed already.
+    # Start at the microsecond of the event. A full lag is not needed for an event that has been read before.
     after = str(rscylla.EventID(place.generation, place.exact_us))
     lag = max(timedelta(), min(timedelta(seconds=30), datetime.now(UTC) - kept.timestamp - timedelta(seconds=1)))
     until = rscylla.StreamUntil(kept.timestamp + timedelta(milliseconds=1))

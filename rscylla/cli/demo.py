@@ -1,4 +1,4 @@
-"""``rscylla demo``: the main job on one machine, shown as it goes, with a verdict."""
+"""``rscylla demo``: writes, reads, crashes, and recovers on one machine, shows the progress, and gives a verdict."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def demo(
         typer.Option(
             parser=number(int, least=0),
             metavar="S",
-            help="Repeat the writes and failures of this seed. Default: random.",
+            help="Repeat the writes and failures of this seed. Default: a random seed.",
         ),
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Show Spark keeping a table up to date instead; needs rscylla[spark].")
+        bool, typer.Option("--spark", help="Show Spark keeping a table up to date instead. Requires rscylla[spark].")
     ] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Show that no change is lost while a consumer keeps crashing.
 
     Starts an embedded Scylla, writes to a table of orders, and reads its CDC log with a consumer that fails now and
-    then (fate) and crashes without saving its cursor. Half-way a node joins, which starts a new CDC generation. The
-    exit code is 0 only if every change was delivered, and the changes of each order in sequence.
+    then (fate) and crashes without saving its cursor. Halfway, a node joins, which starts a new CDC generation. The
+    exit code is 0 only if every change was delivered, and the changes of each order were delivered in sequence.
     """
     if spark:
         from .demo_spark import demo_spark
 
         _quieten()
         raise typer.Exit(demo_spark(events, seed, as_json=as_json))
-    from rscylla.embedded import EmbeddedScyllaProcess  # it needs packages that other commands do not
+    from rscylla.embedded import EmbeddedScyllaProcess  # imports packages that other commands do not need
 
     plan = Plan(events=events, seed=random.SystemRandom().getrandbits(31) if seed is None else seed)
     _quieten()
@@ -69,12 +69,12 @@ def demo(
 
 
 def _quieten() -> None:
-    """Keep warnings that are true here by intention, such as that of a short lag, out of the picture."""
+    """Hide warnings that the demo causes on purpose, such as that of a short lag."""
     quiet_logs(level=40)
 
 
 def _watched(work: Demo, display: _Display) -> Verdict:
-    """Run the demo in a thread of its own, so that this one can show it and is free for signals."""
+    """Run the demo in another thread; this one shows the progress and handles signals."""
     verdicts: list[Verdict] = []
     failures: list[BaseException] = []
     done = rscylla.Stop()
@@ -102,7 +102,7 @@ def _watched(work: Demo, display: _Display) -> Verdict:
 
 @attrs.frozen
 class _Display(AbstractContextManager["_Display"]):
-    """Where progress goes. ``around`` is entered while it runs."""
+    """The display of progress. ``around`` is entered while the demo runs."""
 
     every_s: float
     show: Callable[[Snapshot], None]
@@ -117,7 +117,7 @@ class _Display(AbstractContextManager["_Display"]):
 
 
 def _display(plan: Plan, *, as_json: bool) -> _Display:
-    """Return a live display on a terminal, else a line a second: JSON or text."""
+    """Return a live display on a terminal; otherwise, one that prints a line per second, as JSON or text."""
     if as_json:
         return _Display(1.0, lambda now: write(json_line({"progress": _numbers(now)})))
     if not sys.stdout.isatty():
@@ -137,7 +137,7 @@ def _headline(plan: Plan) -> str:
         f"{plan.events} changes to {plan.orders} orders, seed {plan.seed}; each step fails with a chance of "
         f"{plan.fate:.0%} or less, and the consumer crashes about every {plan.crash_every} steps. "
         f"The lag is {plan.lag.total_seconds():g} s, "
-        "which is safe here because one clock stamps all rows; on a cluster take 30 s or more."
+        "which is safe here because one clock stamps all rows; on a cluster, use 30 s or more."
     )
 
 
@@ -181,7 +181,7 @@ def _panel(now: Snapshot, plan: Plan) -> RenderableType:
 
 
 def conclude(verdict: Verdict, plan: Plan, *, as_json: bool) -> int:
-    """Show the verdict; return the exit code that it deserves."""
+    """Show the verdict; return the exit code."""
     if as_json:
         write(json_line({name: getattr(verdict, name) for name in _SHOWN}))
     else:
@@ -199,16 +199,16 @@ def _show(verdict: Verdict, plan: Plan) -> None:
     table = Table(title="verdict")
     table.add_column("")
     table.add_column("count", justify="right")
-    table.add_column("what it says")
+    table.add_column("meaning")
     good, bad = "[green]", "[bold red]"
     for name, text in (
         ("written", "changes that the database confirmed"),
-        ("delivered", "of these reached the consumer"),
-        ("lost", "written, but never delivered"),
-        ("duplicates", "came again after a restart, as at least once allows"),
-        ("out_of_order", "broke the order of their key"),
-        ("generations", "of CDC streams were read"),
-        ("restarts", "of the consumer, by fate or by a crash"),
+        ("delivered", "confirmed changes that reached the consumer"),
+        ("lost", "confirmed changes that did not reach the consumer"),
+        ("duplicates", "repeated after a restart, which at-least-once delivery allows"),
+        ("out_of_order", "delivered out of order for their key"),
+        ("generations", "generations of CDC streams that were read"),
+        ("restarts", "restarts of the consumer, after errors of fate or crashes"),
     ):
         value = getattr(verdict, name)
         style = (bad if value else good) if name in ("lost", "out_of_order") else ""
@@ -224,8 +224,8 @@ def _what_is_wrong(verdict: Verdict) -> str:
         text.format(count)
         for text, count in (
             ("{} changes were lost", verdict.lost),
-            ("{} changes came out of order", verdict.out_of_order),
-            ("{} changes were delivered that nobody wrote", verdict.strangers),
+            ("{} changes were delivered out of order", verdict.out_of_order),
+            ("{} delivered changes were never written", verdict.strangers),
         )
         if count
     ]

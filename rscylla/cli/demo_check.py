@@ -1,4 +1,4 @@
-"""What the demo checks: that everything written is delivered, in order for each order, whatever fails on the way."""
+"""The check of the demo: every write is delivered, in sequence for each order, despite all failures."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import attrs
 __all__ = ["Checker", "Position", "Verdict"]
 
 Position = tuple[int, bytes]
-"""What ``EventID.key`` gives: a place in the stream that can be compared."""
+"""The type of ``EventID.key``: a comparable position in the stream."""
 
 
 @attrs.frozen
 class Verdict:
-    """The sum of a demo; ``ok`` if nothing was lost and order held.
+    """The result of a demo; ``ok`` if no change was lost and all changes were in order.
 
-    ``delivered`` counts distinct changes, ``duplicates`` their repeats; ``strangers`` were delivered, never written.
+    ``delivered`` counts distinct changes, ``duplicates`` repeats, and ``strangers`` changes that were never written.
     """
 
     written: int
@@ -34,14 +34,14 @@ class Verdict:
 
 
 class Checker:
-    """Compares what is written with what is delivered. Thread-safe.
+    """Compares the written changes with the delivered ones. Thread-safe.
 
-    Each change is known by its key (an order) and its number in the sequence of that key, which starts at 1 and has no
-    gaps. Order is broken by a delivery that
+    A change is identified by its key (an order) and its number in the sequence of that key, which starts at 1 and has
+    no gaps. A delivery is out of order if its change
 
-    - is not above the last one of its key in the same attempt (one attempt never repeats anything),
+    - is not above the last change of its key in the same attempt (one attempt never repeats a change),
     - is new although a later change of its key was delivered before,
-    - or lies at or before the cursor that the attempt started from.
+    - or is at or before the cursor that the attempt started from.
     """
 
     def __init__(self) -> None:
@@ -57,19 +57,19 @@ class Checker:
         self._out_of_order = 0
 
     def written(self, key: int, number: int) -> None:
-        """Note that the database has confirmed a change."""
+        """Record that the database has confirmed a change."""
         with self._lock:
             self._written.add((key, number))
 
     def started(self, cursor: Position | None) -> None:
-        """Note that a consumer starts, right after *cursor*; None: at the oldest event."""
+        """Record that a consumer starts right after *cursor*; None: at the oldest event."""
         with self._lock:
             self._attempts += 1
             self._last.clear()
             self._start = cursor
 
     def delivered(self, key: int, number: int, position: Position) -> None:
-        """Note that the consumer was given a change, which lies at *position* of the stream."""
+        """Record that the consumer got the change at *position* of the stream."""
         with self._lock:
             change = key, number
             new = change not in self._delivered
@@ -84,7 +84,7 @@ class Checker:
             self._generations.add(position[0])
 
     def verdict(self) -> Verdict:
-        """Return the sum as it is now; ``lost`` is what is still missing."""
+        """Return the current result; ``lost`` counts the changes that are not delivered yet."""
         with self._lock:
             return Verdict(
                 written=len(self._written),

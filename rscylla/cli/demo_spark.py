@@ -1,4 +1,4 @@
-"""``rscylla demo --spark``: a table of Spark follows the changes of a table of Scylla, shown as it goes."""
+"""``rscylla demo --spark``: Spark keeps a table up to date with a table of Scylla, and shows the progress."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CREATE TABLE {KEYSPACE}.{TABLE} (id int PRIMARY KEY, status text, amount int, it
 _ORDERS = 300
 
 _LAG = rscylla.StreamLag(milliseconds=500)
-"""Safe here, because one clock stamps all rows and the reader goes by it; on a cluster take 30 s or more."""
+"""Safe here, because the reader uses the clock that stamps all rows; on a cluster, use 30 s or more."""
 
 _TIME_LIMIT_S = 600.0
 
@@ -66,7 +66,7 @@ def demo_spark(events: int, seed: int | None, *, as_json: bool) -> int:
 
     Raises:
         ConfigError: pyspark or Java is missing.
-        Stopped: a signal came.
+        Stopped: a signal arrived.
         RscyllaError: it took too long, or Spark failed.
     """
     from rscylla.spark import check_spark
@@ -86,7 +86,7 @@ def demo_spark(events: int, seed: int | None, *, as_json: bool) -> int:
 
 
 class _Work:
-    """A writer of orders, and Spark that follows it window by window."""
+    """Writes orders, and follows them with Spark, window by window."""
 
     def __init__(self, scylla: EmbeddedScyllaProcess, progress: Progress, seed: int, stop: rscylla.Stop) -> None:
         self._scylla = scylla
@@ -102,7 +102,7 @@ class _Work:
 
         progress = self._progress
         session = rscylla.connect(self._scylla.contact_points, port=self._scylla.port)
-        session.use_client_timestamp = False  # the server stamps the writes: none can arrive behind the reader
+        session.use_client_timestamp = False  # the server stamps writes, so none can arrive behind the reader
         try:
             for cql in _CREATE.split(";"):
                 session.execute(cql)
@@ -134,7 +134,7 @@ class _Work:
             self._written.set()
 
     def _write_all(self, session: rscylla.Session) -> None:
-        """Write for some ten seconds, and let a node join half-way, which starts a new generation of streams."""
+        """Write for about ten seconds. Halfway, add a node, which starts a new generation of streams."""
         rng, events = self._random, self._progress.events
         name = f"{KEYSPACE}.{TABLE}"
         insert = session.prepare(f"INSERT INTO {name} (id, status, amount, items) VALUES (?, 'new', ?, ?)")
@@ -159,11 +159,11 @@ class _Work:
             else:
                 session.execute(delete, (order,))
             self._progress.written = number + 1
-        # However fast the rest was written: the new generation has begun by the time that the last window ends.
+        # The new generation must begin before the last window ends, however fast the writes were.
         self._clock.wait(self._stop, max(0.0, joined + 2.0 - self._clock.monotonic()))
 
     def _follow(self, spark: SparkSession, session: rscylla.Session, path: str) -> Any:
-        """Bring a table in files up to date with each window, until all that is written is in it."""
+        """Apply each window to a table in files, until the table has all writes."""
         from rscylla.spark import ParquetTable, windows
 
         progress = self._progress
@@ -174,7 +174,7 @@ class _Work:
         deadline = self._clock.monotonic() + _TIME_LIMIT_S
         last = False
         while not last and not self._stop.is_set():
-            last = self._written.is_set()  # then what is read up to now is all
+            last = self._written.is_set()  # then this round reads all remaining changes
             until = rscylla.StreamUntil(datetime.now(UTC))
             batches = windows(spark, stream, store, CONSUMER, _LAG, until, stop=self._stop)
             progress.phase = "following"
@@ -185,12 +185,14 @@ class _Work:
                 generations.add(window.generation)
                 progress.generations = len(generations)
                 if self._clock.monotonic() > deadline:
-                    raise rscylla.RscyllaError(f"the demo did not end within {_TIME_LIMIT_S:g} s; is the machine busy?")
+                    raise rscylla.RscyllaError(
+                        f"the demo did not end within {_TIME_LIMIT_S:g} s; run it on a less busy machine"
+                    )
         return table
 
 
 def _compared(rows: list[Any], session: rscylla.Session) -> tuple[int, int]:
-    """Return how many rows the table in files has wrong, lacks, or has too many, and how many it has."""
+    """Return how many rows of the table in files are wrong, missing, or extra, and how many rows it has."""
     ours = {r["id"]: (r["status"], r["amount"], r["items"]) for r in rows}
     found = session.execute(f"SELECT id, status, amount, items FROM {KEYSPACE}.{TABLE}")
     theirs = {id_: (status, amount, dict(items) if items else None) for id_, status, amount, items in found}
@@ -201,7 +203,7 @@ def _compared(rows: list[Any], session: rscylla.Session) -> tuple[int, int]:
 
 
 def _shown(work: Callable[[], None], progress: Progress, *, as_json: bool) -> None:
-    """Do *work* in a thread of its own, so that this one can show it and is free for signals."""
+    """Do *work* in another thread; this one shows the progress and handles signals."""
     failures: list[BaseException] = []
     done = rscylla.Stop()
 
@@ -224,12 +226,12 @@ def _shown(work: Callable[[], None], progress: Progress, *, as_json: bool) -> No
 
 
 def _display(progress: Progress, *, as_json: bool) -> tuple[Callable[[], None], AbstractContextManager[Any]]:
-    """Return what shows the progress, and what is to be entered meanwhile."""
+    """Return a function that shows the progress, and a context manager to enter while it is used."""
     if as_json:
         return lambda: write(json_line({"progress": {"phase": progress.phase, **progress.numbers()}})), nullcontext()
     write(
         f"{progress.events} changes to {_ORDERS} orders in Scylla; Spark reads their CDC log window by window "
-        "and keeps a table of Parquet files up to date. Half-way a node joins."
+        "and keeps a table of Parquet files up to date. Halfway, a node joins."
     )
     if not sys.stdout.isatty():
         numbers = progress.numbers
@@ -251,7 +253,7 @@ def _display(progress: Progress, *, as_json: bool) -> tuple[Callable[[], None], 
 
 
 def _conclude(progress: Progress, seed: int, *, as_json: bool) -> int:
-    """Show the verdict; return the exit code that it deserves."""
+    """Show the verdict; return the exit code."""
     lost = progress.written - progress.applied
     if as_json:
         write(json_line({**progress.numbers(), "lost": lost}))
@@ -260,7 +262,7 @@ def _conclude(progress: Progress, seed: int, *, as_json: bool) -> int:
         if not as_json:
             write(
                 f"{progress.applied} changes in {progress.windows} windows of {progress.generations} generations: "
-                f"all {progress.rows} rows of the table in Spark are those of the table in Scylla (seed {seed})"
+                f"all {progress.rows} rows of the Spark table match the Scylla table (seed {seed})"
             )
         return Exit.DONE
     say(f"error: {lost} changes were lost and {progress.different} rows differ (seed {seed})")

@@ -1,4 +1,4 @@
-"""``rscylla doctor``: what is wrong with reading a table's CDC log, or soon will be, and what to do about it."""
+"""``rscylla doctor``: reports what is wrong with reading a table's CDC log, or soon will be, and what to do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def doctor(
     name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
     lag: Annotated[
         float | None,
-        typer.Option("--lag", parser=seconds, metavar="SECONDS", help="Lag that the table is read with."),
+        typer.Option(
+            "--lag", parser=seconds, metavar="SECONDS", help="Lag of the consumer; the check warns if it is unsafe."
+        ),
     ] = None,
     reads: Annotated[
         str, typer.Option("--consistency", metavar="LEVEL", help="Consistency level of reads of the log.")
@@ -53,13 +55,13 @@ def doctor(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Check a table, its CDC log and the cluster; report what is wrong and what to do. Changes nothing.
+    """Check a table, its CDC log, and the cluster; report what is wrong and what to do. Changes nothing.
 
     The exit code is 4 if there is an error, and 0 if there are only warnings.
     """
     parsed = parse_table(name)
     if consumer is not None and store is None:
-        raise rscylla.ConfigError("--consumer NAME needs --store KEYSPACE, where its cursor is")
+        raise rscylla.ConfigError("--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table")
     span = None if lag is None else parse_lag(lag, command="doctor")
     with connection.session() as session, naming(parsed):
         cursors: dict[str, str | None] = {}
@@ -84,7 +86,7 @@ def doctor(
 
 
 def _saved(store: ScyllaCursorStore, consumer: str | None) -> tuple[dict[str, str | None], dict[str, str]]:
-    """Return the cursors of *consumer*, and what failed."""
+    """Return the cursors of *consumer*, and the errors by check."""
     try:
         store.check_access()
         return {} if consumer is None else _cursors_of(consumer, store.list_cursors()), {}
@@ -93,7 +95,7 @@ def _saved(store: ScyllaCursorStore, consumer: str | None) -> tuple[dict[str, st
 
 
 def _cursors_of(consumer: str, records: list[CursorRecord]) -> dict[str, str | None]:
-    """Return the cursor of *consumer*, or those of its slices, whichever were saved last; None where one is missing."""
+    """Return the cursor of *consumer* or the cursors of its slices, whichever were saved last; None if missing."""
     saved = {r.consumer: r for r in records if consumer in (r.consumer, rscylla.slice_of(r.consumer)[0])}
     if not saved:
         return {consumer: None}

@@ -1,4 +1,4 @@
-"""Objects of the user's own that an option names as ``MODULE:NAME``: handlers of events, cursor stores."""
+"""Loads custom objects that an option names as ``MODULE:NAME``: handlers of events, and cursor stores."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ StoreFactory = Annotated[
     typer.Option(
         "--store-factory",
         metavar="MODULE:FUNCTION",
-        help="Instead of --store: called without arguments, returns the cursor store, one of your own.",
+        help="Use the custom cursor store that this function returns, instead of --store.",
     ),
 ]
 
 
 def load(name: str, *, option: str, example: str) -> Any:
-    """Return what ``module:name`` names; the working directory is searched too.
+    """Return the object that ``module:name`` names. The working directory is searched, too.
 
     Raises:
-        ConfigError: there is no such thing.
+        ConfigError: there is no such object.
     """
     module_name, _, path = name.partition(":")
     if not module_name or not path:
@@ -45,19 +45,21 @@ def load(name: str, *, option: str, example: str) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise rscylla.ConfigError(f"{option} {name}: {error}; is it run in the right directory?") from error
+        raise rscylla.ConfigError(f"{option} {name}: {error}; check the name and the working directory") from error
     return found
 
 
 def load_store(name: str) -> OperableStore:
-    """Return the cursor store that the function ``module:function`` makes.
+    """Return the cursor store that the function ``module:function`` returns.
 
     Raises:
-        ConfigError: there is no such function, or what it returns is no cursor store that operators can use.
+        ConfigError: there is no such function, or it returns an object that is not an ``OperableStore``.
     """
     factory = load(name, option="--store-factory", example="billing.stores:open_store")
     if not callable(factory):
-        raise rscylla.ConfigError(f"--store-factory {name}: it is not a function")
+        raise rscylla.ConfigError(
+            f"--store-factory {name} is not a function; name a function that returns a cursor store"
+        )
     store = factory()
     lacking = [
         method
@@ -67,8 +69,8 @@ def load_store(name: str) -> OperableStore:
     ]
     if lacking:
         raise rscylla.ConfigError(
-            f"--store-factory {name}: it returns a {type(store).__name__}, which is no cursor store of rscylla.abc: it "
-            f"has no {', '.join(lacking)}"
+            f"--store-factory {name}: the returned object of type {type(store).__name__} lacks these methods of "
+            f"rscylla.abc.CursorStore and CursorAdmin: {', '.join(lacking)}"
         )
     made: OperableStore = store
     return made

@@ -1,4 +1,4 @@
-"""How events, tables and values are written: for people, or one JSON object a line for programs."""
+"""Formats events, tables, and values: as text, or as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENT_FORMATS = ("event", "change", "row")
 
 
 def json_line(value: Mapping[str, Any]) -> str:
-    """Return one line of JSON; CQL values become what ``rscylla.to_json`` makes of them."""
+    """Return one line of JSON; CQL values are converted by ``rscylla.to_json``."""
     return rscylla.to_json(value)
 
 
@@ -27,7 +27,7 @@ def moment(time: datetime | None) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write columns of text, as wide as they need to be."""
+    """Write columns of text with aligned widths."""
     lines = [list(head), *(list(row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:
@@ -60,7 +60,7 @@ def _event(event: rscylla.ChangeEvent) -> str:
 
 
 def _brief(event: rscylla.ChangeEvent) -> str:
-    """Return what the change says beyond its key: what was written, or the range that was deleted."""
+    """Return the content of the change besides its key: the written values, or the deleted range."""
     change = event.change.as_dict()
     for part in ("after", "range"):
         if change.get(part) is not None:
@@ -69,7 +69,7 @@ def _brief(event: rscylla.ChangeEvent) -> str:
 
 
 _NOT_SHOWN = ("operation", "changed", "timestamp", "batch")
-"""Parts of a change that a line for people leaves out, or has elsewhere."""
+"""Parts of a change that a line of text omits, or shows elsewhere."""
 
 
 def _change(event: rscylla.ChangeEvent) -> str:

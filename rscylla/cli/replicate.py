@@ -1,4 +1,4 @@
-"""``rscylla replicate``: copies the changes of a table to another one, and compares the two."""
+"""``rscylla replicate``: copies the changes of a table to another table, and compares the two."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ __all__ = ["replicate"]
 SAVE_EVERY = timedelta(seconds=1)
 
 ON_ITS_WAY = timedelta(seconds=2)
-"""What a change may take to be read and written once it is older than the lag, before it counts as missing."""
+"""Time to read and write a change that is older than the lag, before it counts as missing."""
 
 
 class Ttl(enum.StrEnum):
-    """When copies of what has a TTL expire."""
+    """When copies of values with a TTL expire."""
 
     ORIGINAL = "original"
     REMAINING = "remaining"
@@ -93,13 +93,13 @@ def replicate(
     to_host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HOST[:PORT]", help="A node of the target's cluster, if that is another one; repeat for more."
+            metavar="HOST[:PORT]", help="A node of the target cluster, if it is another cluster; repeat for more."
         ),
     ] = None,
     to_username: Annotated[
         str | None,
         typer.Option(
-            envvar="RSCYLLA_TO_USERNAME", show_default=False, help="User at the target. Default: as at the source."
+            envvar="RSCYLLA_TO_USERNAME", show_default=False, help="User name at the target. Default: as at the source."
         ),
     ] = None,
     to_password: Annotated[
@@ -107,40 +107,43 @@ def replicate(
         typer.Option(envvar="RSCYLLA_TO_PASSWORD", show_default=False, help="Password of that user; see --password."),
     ] = None,
     to_password_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File whose first line is that password.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File whose first line is that password; overrides --to-password."),
     ] = None,
     to_tls_ca: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="PEM file of the authority at the target. Default: as at the source."),
+        typer.Option(
+            metavar="FILE", help="PEM file of the authority of the target's nodes. Default: as at the source."
+        ),
     ] = None,
     to_tls_no_check_hostname: Annotated[
-        bool, typer.Option("--to-tls-no-check-hostname", help="As --tls-no-check-hostname, for the target alone.")
+        bool, typer.Option("--to-tls-no-check-hostname", help="Like --tls-no-check-hostname, for the target only.")
     ] = False,
     consumer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the cursor. Default: made of the names of both tables."),
+        typer.Option(metavar="NAME", help="Name of the cursor. Default: replicate- and the names of both tables."),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table. Default: the target's.")
+        str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table. Default: that of the target.")
     ] = None,
     factory: StoreFactory = None,
     store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
     create: Annotated[
         bool, typer.Option("--create", help="Create the target table and the cursor table if they do not exist.")
     ] = False,
-    from_: Annotated[Start, typer.Option("--from", help="Where to start if there is no cursor yet.")] = Start.OLDEST,
-    to_head: Annotated[bool, typer.Option("--to-head", help="End when everything up to now was copied.")] = False,
+    from_: Annotated[Start, typer.Option("--from", help="Where to start if no cursor is saved.")] = Start.OLDEST,
+    to_head: Annotated[bool, typer.Option("--to-head", help="End when all changes up to now are copied.")] = False,
     on_expired: Annotated[
         OnExpired,
         typer.Option(help="If the cursor is older than the log: end with an error, or continue at the oldest row."),
     ] = OnExpired.RAISE,
     workers: Annotated[
-        int, typer.Option(parser=count, metavar="N", help="Number of partitions to write to at a time.")
+        int, typer.Option(parser=count, metavar="N", help="Number of partitions to write concurrently.")
     ] = 16,
     ttl: Annotated[
         Ttl,
         typer.Option(
-            help="original: a copy gets the TTL of the original. remaining: it expires when the original does."
+            help="original: a copy gets the full TTL of the original. remaining: it expires when the original does."
         ),
     ] = Ttl.ORIGINAL,
     verify_: Annotated[bool, typer.Option("--verify", help="Copy nothing and compare the two tables.")] = False,
@@ -153,16 +156,16 @@ def replicate(
 ) -> None:
     """Copy the changes of a table to another table, in this cluster or another one, until Ctrl-C.
 
-    Changes keep their timestamps, so applying one twice does no harm. The cursor is kept in the target's cluster, and
-    the next run continues there. The login and TLS options apply to both clusters; those that start with --to- replace
-    them for the target.
+    Changes keep their timestamps, so applying one twice does no harm. The cursor is saved in the target cluster, and
+    the next run continues there. The login and TLS options apply to both clusters; options that start with --to-
+    replace them for the target.
     """
     if store is not None and factory is not None:
         raise rscylla.ConfigError("--store KEYSPACE and --store-factory MODULE:FUNCTION exclude each other; give one")
     source, target = parse_table(name), parse_table(to)
     if not to_host and (source.keyspace, source.table) == (target.keyspace, target.table):
         raise rscylla.ConfigError(
-            f"{source.keyspace}.{source.table} cannot be copied to itself; name another table, or another cluster by "
+            f"{source.keyspace}.{source.table} cannot be copied to itself; name another table, or another cluster with "
             "--to-host"
         )
     other = _other(
@@ -205,11 +208,13 @@ def _other(
     *,
     unchecked: bool,
 ) -> Connection | None:
-    """Return how to connect to the target's cluster, with what the source's options say unless told; None: the same."""
+    """Return the connection to the target cluster; the source's options are the defaults. None: the same cluster."""
     has_login = username is not None or password is not None or password_file is not None
     if not hosts:
         if has_login or tls_ca is not None or unchecked:
-            raise rscylla.ConfigError("the --to-... options of a login and of TLS need a cluster: give --to-host")
+            raise rscylla.ConfigError(
+                "the --to-* options for login and TLS require --to-host, a node of the target cluster"
+            )
         return None
     other = attrs.evolve(
         connection,
@@ -238,7 +243,7 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
     )
     if job.start is Start.HEAD and cursors.find_cursor(job.name) is None:
         cursors.set_cursor(job.name, stream.head_cursor(job.lag))
-        cursors.flush()  # a crash from now on must not move the start
+        cursors.flush()  # a later crash must not move the start
     consumer = rscylla.concurrent(rscylla.Consumer(job.name, replicator), workers=job.workers)
     options: list[rscylla.StreamLag | rscylla.StreamToHead] = [rscylla.StreamLag(job.lag)]
     if job.to_head:
@@ -253,11 +258,11 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
             if as_json:
                 write(json_line({"applied": replicator.applied, "cursor": saved}))
             else:
-                say(f"{replicator.applied} changes applied; run it again to continue from cursor {job.name!r}")
+                say(f"{replicator.applied} changes applied; run the command again to continue from cursor {job.name!r}")
 
 
 def _saved(cursors: BufferedCursorStore, name: str) -> str | None:
-    """Return the saved cursor, None if the store does not tell: that is no reason to hide why the copying ended."""
+    """Return the saved cursor, or None if it cannot be read: that error must not hide the one that ended the copy."""
     try:
         return cursors.get_cursor(name)
     except Exception:  # noqa: BLE001 - a store of the user's own may raise anything
@@ -296,7 +301,7 @@ def _compare(
             )
         )
     else:
-        unsettled = f", {verdict.unsettled} change too often to tell" if verdict.unsettled else ""
+        unsettled = f", {verdict.unsettled} changed too often to compare" if verdict.unsettled else ""
         write(f"{verdict.rows} rows compared, {number} differ{unsettled}")
     if not verdict.same:
         raise typer.Exit(Exit.FAILED)
@@ -304,7 +309,7 @@ def _compare(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Give what shows, on a terminal, how much of the ring was compared; nothing of it stays there."""
+    """Provide a function that shows, on a terminal, how much of the ring is compared. The bar disappears at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -314,7 +319,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         task = bars.add_task("token ranges compared", total=None)
 
         def show(done: int, of: int) -> None:
-            what = "reading again what differs" if done == of else "token ranges compared"
+            what = "rereading rows that differ" if done == of else "token ranges compared"
             bars.update(task, completed=done, total=of, description=what, refresh=True)
 
         yield show

@@ -1,4 +1,4 @@
-"""``rscylla serve``: the embedded server until it is told to stop."""
+"""``rscylla serve``: runs the embedded server until a signal stops it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,24 @@ __all__ = ["serve"]
 def serve(
     port: Annotated[
         int,
-        typer.Option(parser=number(int, least=0, most=65535), metavar="PORT", help="Port of every node; 0 for any."),
+        typer.Option(
+            parser=number(int, least=0, most=65535), metavar="PORT", help="Port of every node; 0 for any free port."
+        ),
     ] = 9042,
     nodes: Annotated[
         int, typer.Option(parser=number(int, least=1, most=64), metavar="N", help="Number of nodes, 1 to 64.")
     ] = 1,
     shards: Annotated[
-        int, typer.Option(parser=number(int, least=1, most=256), metavar="N", help="Shards of each node.")
+        int, typer.Option(parser=number(int, least=1, most=256), metavar="N", help="Number of shards of each node.")
     ] = 2,
     vnodes: Annotated[
-        int, typer.Option(parser=number(int, least=1, most=1024), metavar="N", help="Tokens (vnodes) of each node.")
+        int,
+        typer.Option(
+            parser=number(int, least=1, most=1024), metavar="N", help="Number of tokens (vnodes) of each node."
+        ),
     ] = 8,
     tablets: Annotated[
-        bool, typer.Option("--tablets", help="New keyspaces use tablets unless they say otherwise.")
+        bool, typer.Option("--tablets", help="New keyspaces use tablets unless their definition disables them.")
     ] = False,
     username: Username = None,
     password: Password = None,
@@ -45,35 +50,33 @@ def serve(
     tls_ca: Annotated[
         Path | None,
         typer.Option(
-            "--tls-ca", metavar="FILE", help="Clients need a certificate that this authority signed; PEM file."
+            "--tls-ca", metavar="FILE", help="Require client certificates that this authority signed; PEM file."
         ),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="DIR", help="Keep all data in this directory; it survives kill -9."),
+        typer.Option("--data-dir", metavar="DIR", help="Keep all data in this directory, over restarts and kill -9."),
     ] = None,
     fsync: Annotated[
         bool,
-        typer.Option(
-            "--fsync", help="Acknowledge writes once the disk has them, so that they survive a crash of the machine."
-        ),
+        typer.Option("--fsync", help="Acknowledge a write when it is on disk, so it survives a crash of the machine."),
     ] = False,
     as_json: JsonOutput = False,
 ) -> None:
     """Run an embedded Scylla until Ctrl-C or SIGTERM.
 
-    For development and tests. Nodes listen on 127.0.0.1, 127.0.0.2 and so on. All data is in memory and lost at the
-    end, unless --data-dir keeps it; a directory that has data decides the number of nodes, shards and vnodes. With
+    For development and tests. Nodes listen on 127.0.0.1, 127.0.0.2, and so on. All data is in memory and lost at the
+    end, unless --data-dir keeps it; the data in a directory determines the number of nodes, shards, and vnodes. With
     --username, only that user can connect.
     """
-    from rscylla.embedded import EmbeddedScylla, Tls  # it needs packages that other commands do not
+    from rscylla.embedded import EmbeddedScylla, Tls  # imports packages that other commands do not need
 
     username, password = credentials(username, password, password_file)
     if (tls_cert is None) != (tls_key is None) or (tls_ca is not None and tls_cert is None):
-        raise rscylla.ConfigError("--tls-cert and --tls-key go together, and --tls-ca needs both")
+        raise rscylla.ConfigError("--tls-cert and --tls-key require each other, and --tls-ca requires both")
     tls = Tls(tls_cert, tls_key, tls_ca) if tls_cert is not None and tls_key is not None else None
     if fsync and data_dir is None:
-        raise rscylla.ConfigError("--fsync needs --data-dir: there is nothing else to wait for")
+        raise rscylla.ConfigError("--fsync requires --data-dir DIR; without it, data is in memory only")
     users = {username: password} if username is not None and password is not None else None
     server = EmbeddedScylla(
         nodes,

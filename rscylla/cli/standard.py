@@ -1,4 +1,4 @@
-"""Standard input, output and error as a command finds them: closed, full, or in an encoding that lacks characters."""
+"""Standard input, output, and error of a command: each may be closed, full, or in an encoding that lacks characters."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ESCAPE = "rscylla-escape"
 
 
 def prepare() -> None:
-    """Open what is closed and let no character be unwritable. Called once, before anything else opens a file.
+    """Open closed streams, and make every character writable. Called once, before anything else opens a file.
 
-    A closed standard output is opened so that writing to it fails: whoever asked for output must learn that there is
-    none. Left closed, its descriptor would become that of the next socket.
+    A closed standard output is opened for reading only, so that writing to it fails: the caller must learn that there
+    is no output. If it stayed closed, the next socket would get its descriptor.
     """
     for number, (name, flags) in enumerate(
         (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)),
@@ -42,7 +42,7 @@ def prepare() -> None:
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output that remembers why it could not be written: an OSError may as well come from elsewhere."""
+    """Standard output that records the error of a failed write, because an OSError may also come from elsewhere."""
 
     failure: OSError | None = None
 
@@ -64,7 +64,7 @@ class _Output(io.TextIOWrapper):
 
 
 def expect_json() -> None:
-    """Make JSON readable as UTF-8: where a stream has another encoding, everything beyond ASCII is escaped."""
+    """Make JSON readable as UTF-8: on a stream with another encoding, escape all characters beyond ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
             stream.reconfigure(encoding="ascii", errors=_ESCAPE)
@@ -89,34 +89,34 @@ codecs.register_error(_ESCAPE, _escape)
 
 
 def write(text: str) -> None:
-    """Write a line to standard output, at once."""
+    """Write a line to standard output and flush it."""
     _write(sys.stdout, text)
 
 
 def say(text: str) -> None:
-    """Write a line to standard error. That nobody can read it is no reason to fail."""
+    """Write a line to standard error. Never fails."""
     with contextlib.suppress(OSError, ValueError):
         _write(sys.stderr, text)
 
 
 def _write(stream: TextIO, text: str) -> None:
-    # Not typer.echo: in an ASCII terminal it writes UTF-8, and in others what the encoding lacks is an error.
+    # Not typer.echo: it writes UTF-8 to an ASCII terminal, and fails on characters that another encoding lacks.
     stream.write(text + "\n")
     stream.flush()
 
 
 def unwritable() -> OSError | None:
-    """Return why standard output could not be written, None if it could; nothing more is written to it then."""
+    """Return the error of a failed write to standard output, or None. After an error, output is discarded."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     failure: OSError | None = getattr(sys.stdout, "failure", None)
     if failure is not None:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())  # it is flushed once more at the end
+        os.dup2(null, sys.stdout.fileno())  # Python flushes it once more at exit
         os.close(null)
     return failure
 
 
 def output_error(error: OSError) -> rscylla.RscyllaError:
-    """Return what a user is told of output that cannot be written."""
-    return rscylla.RscyllaError(f"the output cannot be written: {error.strerror or type(error).__name__}")
+    """Return the error for output that cannot be written."""
+    return rscylla.RscyllaError(f"cannot write the output: {error.strerror or type(error).__name__}")

@@ -1,4 +1,4 @@
-"""``rscylla tail``: the changes of a table, as they come."""
+"""``rscylla tail``: prints the changes of a table as they arrive."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ __all__ = ["tail"]
 Store = MemoryCursorStore | BufferedCursorStore
 
 SAVE_EVERY = timedelta(seconds=1)
-"""How often the cursor of a consumer is written; what a killed process repeats is at most that much."""
+"""How often the cursor of a consumer is written; a killed process repeats at most the changes of this time."""
 
 
 class Format(enum.StrEnum):
-    """What a line shows."""
+    """The content of a line."""
 
     EVENT = "event"
     CHANGE = "change"
@@ -55,7 +55,7 @@ class Format(enum.StrEnum):
 
 
 class OnExpired(enum.StrEnum):
-    """What to do with a cursor that is older than the log."""
+    """What to do if the cursor is older than the log."""
 
     RAISE = "raise"
     OLDEST = "oldest"
@@ -77,7 +77,7 @@ class _Wanted:
 
     @property
     def ends(self) -> bool:
-        """Whether it ends by itself, so that a lost connection ends it too instead of being waited for."""
+        """Whether the command ends by itself; a lost connection is then an error, and is not waited for."""
         return self.to_head or self.until is not None
 
     @property
@@ -108,12 +108,12 @@ def tail(
         typer.Option(
             "--from",
             metavar="oldest|head|TIME|CURSOR",
-            help="Where to start. Default: head; with --to-head or --until, oldest.",
+            help="Where to start. Default: head, or oldest with --to-head or --until.",
         ),
     ] = None,
-    to_head: Annotated[bool, typer.Option("--to-head", help="End when everything up to now was shown.")] = False,
+    to_head: Annotated[bool, typer.Option("--to-head", help="End when all changes up to now are shown.")] = False,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="End when everything before this time was shown.")
+        str | None, typer.Option(metavar="TIME", help="End when all changes before this time are shown.")
     ] = None,
     limit: Annotated[int | None, typer.Option(parser=count, metavar="N", help="End after N lines.")] = None,
     format_: Annotated[
@@ -122,9 +122,7 @@ def tail(
     ] = Format.EVENT,
     consumer: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Save the cursor under this name in --store, and continue from it next time."
-        ),
+        typer.Option(metavar="NAME", help="Save the cursor under this name in --store, and continue there next time."),
     ] = None,
     store: Annotated[
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table, for --consumer.")
@@ -136,17 +134,19 @@ def tail(
     ] = False,
     on_expired: Annotated[
         OnExpired,
-        typer.Option(help="If the cursor is older than the log: end with an error, or continue at the oldest row."),
+        typer.Option(
+            help="If the cursor is older than the log: end with an error, or warn and continue at the oldest row."
+        ),
     ] = OnExpired.RAISE,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the cursor at the end.")] = False,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show the changes of a table as they arrive, until Ctrl-C.
+    """Print the changes of a table as they arrive, until Ctrl-C.
 
-    At the end, the cursor to continue from is written to standard error; pass it to --from. With --consumer it is saved
-    while changes are shown, and a saved cursor wins over --from.
+    At the end, the command prints the cursor to continue from to standard error; pass it to --from. With --consumer,
+    the command saves the cursor while it prints changes. A saved cursor overrides --from.
     """
     wanted = _Wanted(
         name=parse_table(name),
@@ -160,7 +160,8 @@ def tail(
     )
     if (store is not None) + (factory is not None) != (consumer is not None):
         raise rscylla.ConfigError(
-            "--consumer NAME and --store KEYSPACE, or --store-factory, go together; give both or neither"
+            "--consumer NAME requires --store KEYSPACE or --store-factory MODULE:FUNCTION, "
+            "and each of these requires --consumer"
         )
     with (
         connection.session() as session,
@@ -184,11 +185,11 @@ def tail(
 
 
 def _start(text: str | None, *, ends: bool) -> str | datetime:
-    """Return what ``--from`` means: ``oldest``, ``head``, a cursor, or a time.
+    """Return the meaning of ``--from``: ``oldest``, ``head``, a cursor, or a time.
 
     Raises:
-        InvalidCursor: it looks like a cursor and is none.
-        ConfigError: it is nothing that is known.
+        InvalidCursor: *text* starts like a cursor but is not one.
+        ConfigError: *text* is none of these.
     """
     if text is None:
         return "oldest" if ends else "head"
@@ -206,7 +207,7 @@ def _start(text: str | None, *, ends: bool) -> str | datetime:
 
 
 class _Tail:
-    """Writes events as the consumer of a run, and ends the run when enough was written or nobody reads any more."""
+    """Prints events as the consumer of a run; ends the run at the limit, or when the output pipe is closed."""
 
     def __init__(
         self,
@@ -229,15 +230,15 @@ class _Tail:
         self._failure: OSError | None = None
 
     def run(self) -> None:
-        """Run until the end, the stop signal, or an error that trying again does not mend."""
+        """Run until the end, the stop signal, or an error that a retry cannot fix."""
         start = self._prepare()
         try:
             with _reader_watched(self._nobody_reads):
                 self._follow()
         except BaseException:
-            self._tell_cursor(unless=start)
+            self._print_cursor(unless=start)
             raise
-        self._tell_cursor()
+        self._print_cursor()
         if self._failure is not None:
             unwritable()
             if not isinstance(self._failure, BrokenPipeError):
@@ -245,7 +246,7 @@ class _Tail:
         self._cursors.close()
 
     def _prepare(self) -> str:
-        """Return where to start; saved, unless a cursor is, so that a run that comes back does not start elsewhere."""
+        """Return the start. Save it if no cursor is saved, so a run that is retried starts at the same position."""
         start = self._wanted.start
         if self._cursors.find_cursor(self._who) is not None:
             if not self._quiet:
@@ -259,7 +260,7 @@ class _Tail:
             cursor = self._stream.cursor_at(start)
             begins = time_of(rscylla.EventID.parse(cursor).exact_us)
             if begins > start:
-                say(f"warning: the log keeps nothing from before {moment(begins)}; starting there")
+                say(f"warning: the log has no rows from before {moment(begins)}; starting there")
         else:
             cursor = start
         self._cursors.set_cursor(self._who, cursor)
@@ -282,23 +283,23 @@ class _Tail:
         except OSError as error:
             self._failure = error
             self._stop.set()
-            raise rscylla.Stopped from error  # the cursor stays before what could not be written
+            raise rscylla.Stopped from error  # the cursor stays before the event that was not written
         self._written += 1
         if self._written == self._wanted.limit:
-            self._stop.set()  # looked at after the cursor was saved
+            self._stop.set()  # the run checks it after the cursor is saved
 
     def _nobody_reads(self) -> None:
         self._failure = BrokenPipeError()
         self._stop.set()
 
-    def _tell_cursor(self, *, unless: str | None = None) -> None:
+    def _print_cursor(self, *, unless: str | None = None) -> None:
         """Write the cursor to continue from to standard error, if there is one and it is not *unless*."""
         if self._quiet:
             return
         try:
             cursor = self._cursors.get_cursor(self._who)
         except Exception:  # noqa: BLE001 - a store of the user's own may raise anything
-            return  # what ended the run says more
+            return  # the error that ended the run says more
         if not cursor or cursor == unless:
             return
         if self._wanted.as_json:
@@ -311,7 +312,7 @@ class _Tail:
 
 @contextmanager
 def _reader_watched(gone: Callable[[], None]) -> Iterator[None]:
-    """Call *gone* when standard output is a pipe that nobody reads any more: ``tail | head`` ends without a write."""
+    """Call *gone* when standard output is a pipe whose reader has closed it: ``tail | head`` ends without a write."""
     try:
         out = sys.stdout.fileno()
         if not stat.S_ISFIFO(os.fstat(out).st_mode):
@@ -323,7 +324,7 @@ def _reader_watched(gone: Callable[[], None]) -> Iterator[None]:
 
     def watch() -> None:
         poller = select.poll()
-        poller.register(out, 0)  # errors are always told
+        poller.register(out, 0)  # errors are always reported
         poller.register(ours, select.POLLIN)
         if out in dict(poller.poll()):
             gone()

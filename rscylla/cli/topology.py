@@ -1,4 +1,4 @@
-"""``rscylla topology``: what a reader of a table's CDC log has to do with."""
+"""``rscylla topology``: shows the CDC options, streams, and node clocks that a reader of a table depends on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def topology(
     connection: Connection,
     as_json: JsonOutput = False,
 ) -> None:
-    """Show a table's CDC options, streams and clocks.
+    """Show a table's CDC options, its streams, and the clocks of the nodes.
 
     A generation is expired when all its rows have outlived the log's TTL, and upcoming when it has not started yet.
     """
@@ -42,7 +42,7 @@ def topology(
 
 
 def _describe(stream: rscylla.Stream) -> dict[str, Any]:
-    """Return all that is shown, in terms of JSON."""
+    """Return the shown values as a JSON object."""
     source = stream.describe()
     info = source.table
     now, oldest = source.watermark_us(0), source.oldest_us()
@@ -50,7 +50,7 @@ def _describe(stream: rscylla.Stream) -> dict[str, Any]:
     for i, generation in enumerate(source.generations):
         end_us = source.generations[i + 1].start_us if i + 1 < len(source.generations) else None
         state = _state(generation.start_us, end_us, now, oldest if info.ttl_s else 0)
-        # The streams of a generation that nobody can read any more may be gone.
+        # The streams of an expired generation may be deleted.
         streams = () if state == "expired" else source.streams(generation)
         # The streams of tablets name no vnode.
         vnodes = _vnodes(streams) if streams and source.topology.model == "vnodes" else None
@@ -72,7 +72,7 @@ def _describe(stream: rscylla.Stream) -> dict[str, Any]:
 
 
 def _state(start_us: int, end_us: int | None, now_us: int, oldest_us: int) -> str:
-    """Return what a generation is good for; *end_us* is when the next one starts, None if there is none."""
+    """Return the state of a generation; *end_us* is the start of the next one, None if there is none."""
     if start_us > now_us:
         return "upcoming"
     if end_us is None or end_us > now_us:
@@ -81,7 +81,7 @@ def _state(start_us: int, end_us: int | None, now_us: int, oldest_us: int) -> st
 
 
 def _vnodes(streams: tuple[bytes, ...]) -> int | None:
-    """Return how many vnodes own *streams*; None for ids of before Scylla 4.4, which do not tell.
+    """Return the number of vnodes that own *streams*; None for ids of Scylla before 4.4, which do not contain it.
 
     Bits 0 to 3 of an id's second half are its version, 4 to 25 the vnode. Source: Scylla ``cdc/generation.cc``.
     """

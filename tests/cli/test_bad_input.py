@@ -90,7 +90,7 @@ def test_name_that_needs_quoting(run: Run, shop: Shop) -> None:
     ran = run("topology", f"{shop.keyspace}.Returns", "--host", shop.host)
     assert ran.code == 4
     assert f'did you mean {shop.keyspace}."Returns"?' in ran.error
-    assert "names without double quotes are read as lower case" in ran.error
+    assert "names without double quotes become lower case" in ran.error
     assert run("topology", f'{shop.keyspace}."Returns"', "--host", shop.host).code == 0
 
 
@@ -109,7 +109,7 @@ def test_wrong_credentials(run: Run) -> None:
 def test_user_without_a_password_where_none_can_be_asked_for(run: Run) -> None:
     ran = run("topology", "shop.orders", "--username", "ann")
     assert ran.code == 2
-    assert "--username needs a password; set RSCYLLA_PASSWORD" in ran.error
+    assert "--username requires a password; set RSCYLLA_PASSWORD" in ran.error
 
 
 def test_password_is_asked_for_on_a_terminal_and_not_echoed() -> None:
@@ -166,7 +166,7 @@ def test_start_that_is_nothing_known(run: Run, shop: Shop) -> None:
 def test_consumer_and_store_go_together(run: Run) -> None:
     ran = run("tail", "shop.orders", "--lag", "1", "--consumer", "audit")
     assert ran.code == 2
-    assert "--consumer NAME and --store KEYSPACE, or --store-factory, go together" in ran.error
+    assert "--consumer NAME requires --store KEYSPACE or --store-factory" in ran.error
 
 
 def test_expired_cursor_stays_as_it_was(run: Run, shop: Shop) -> None:
@@ -179,7 +179,7 @@ def test_expired_cursor_stays_as_it_was(run: Run, shop: Shop) -> None:
     )
     assert ran.code == 5
     assert "before the first CDC generation of this cluster" in ran.error
-    assert ran.error.endswith("(here: --on-expired oldest)")
+    assert ran.error.endswith("(on the command line: --on-expired oldest)")
     assert ran.out == []
     assert store.get_cursor("audit") == OLD
 
@@ -252,8 +252,8 @@ def test_times_at_the_ends_of_the_calendar(run: Run, shop: Shop, time: str) -> N
         ("replicate a.b c.d --lag 1 --workers 0", "'--workers': 0 is too low; give 1 or more"),
         ("cursor reslice audit --store s --from 0 --to 2", "'--from': 0 is too low; give 1 or more"),
         ("doctor shop.orders --lag 1s", "'--lag': '1s' is not a number"),
-        ("serve --port 70000", "'--port': 70000 is not from 0 to 65535"),
-        ("serve --nodes 65", "'--nodes': 65 is not from 1 to 64"),
+        ("serve --port 70000", "'--port': 70000 is out of range; give a number from 0 to 65535"),
+        ("serve --nodes 65", "'--nodes': 65 is out of range; give a number from 1 to 64"),
         ("demo --events 1", "'--events': 1 is too low; give 20 or more"),
         ("demo --seed -1", "'--seed': -1 is too low; give 0 or more"),
     ],
@@ -261,8 +261,8 @@ def test_times_at_the_ends_of_the_calendar(run: Run, shop: Shop, time: str) -> N
 def test_numbers_that_make_no_sense(capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
     assert command_line(line.split()) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: Invalid value for {said}; ")
-    assert error.endswith(" --help` tells more\n")
+    assert error.startswith(f"error: Invalid value for {said}; see `rscylla ")
+    assert error.endswith(" --help`\n")
 
 
 def test_table_copied_to_itself(run: Run, closed_port: int) -> None:

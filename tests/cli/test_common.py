@@ -14,7 +14,16 @@ from typer.testing import CliRunner
 
 import rscylla
 from rscylla.cli import common
-from rscylla.cli.common import TableName, credentials, exit_code_of, parse_lag, parse_table, parse_time, stopping, told
+from rscylla.cli.common import (
+    TableName,
+    credentials,
+    exit_code_of,
+    parse_lag,
+    parse_table,
+    parse_time,
+    reports_errors,
+    stopping,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +90,7 @@ def test_numbers_may_be_at_their_bounds() -> None:
     assert [parse(text) for text in ("1", "64", 8)] == [1, 64, 8]
     assert common.count("1") == 1
     for text in ("0", "65"):
-        with pytest.raises(typer.BadParameter, match=f"{text} is not from 1 to 64"):
+        with pytest.raises(typer.BadParameter, match=f"{text} is out of range; give a number from 1 to 64"):
             parse(text)
     assert common.seconds("0.5") == 0.5
 
@@ -89,7 +98,7 @@ def test_numbers_may_be_at_their_bounds() -> None:
 def test_credentials_go_together() -> None:
     assert credentials(None, None) == (None, None)
     assert credentials("ann", "secret") == ("ann", "secret")
-    with pytest.raises(rscylla.ConfigError, match="a password needs a user name"):
+    with pytest.raises(rscylla.ConfigError, match="a password requires a user name"):
         credentials(None, "secret")
 
 
@@ -99,7 +108,7 @@ def test_a_password_may_come_from_a_file(tmp_path: Path) -> None:
     file.write_text(" päss word \r\nnot this\n", encoding="utf-8")
     assert credentials("ann", None, file) == ("ann", " päss word ")
     assert credentials("ann", "other", file) == ("ann", " päss word ")
-    with pytest.raises(rscylla.ConfigError, match="a password needs a user name"):
+    with pytest.raises(rscylla.ConfigError, match="a password requires a user name"):
         credentials(None, None, file)
 
 
@@ -150,7 +159,7 @@ def command_that_raises(error: BaseException) -> typer.Typer:
     app = typer.Typer()
 
     @app.command()
-    @told
+    @reports_errors
     def command(as_json: bool = False) -> None:
         raise error
 
@@ -173,7 +182,7 @@ def test_unexpected_errors_tell_their_kind_and_how_to_see_more(monkeypatch: pyte
     monkeypatch.delenv("RSCYLLA_DEBUG", raising=False)
     result = CliRunner().invoke(command_that_raises(KeyError("row value")), [])
     assert result.exit_code == 1
-    assert result.stderr.splitlines() == ["error: unexpected KeyError; set RSCYLLA_DEBUG=1 to see where it comes from"]
+    assert result.stderr.splitlines() == ["error: unexpected KeyError; set RSCYLLA_DEBUG=1 to see the traceback"]
 
 
 def test_debugging_shows_the_traceback() -> None:

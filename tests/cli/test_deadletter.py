@@ -117,7 +117,7 @@ def test_show_tells_everything(deadletter: Run, letters: ScyllaDeadLetters) -> N
 
 def test_show_of_what_is_not_there(deadletter: Run) -> None:
     ran = deadletter("show", "billing", "nothing")
-    assert (ran.code, "has no dead letter of that event" in ran.error) == (5, True)
+    assert (ran.code, "has no dead letter of this event" in ran.error) == (5, True)
 
 
 def test_replay_hands_the_kept_events_over_in_order_and_marks_them(deadletter: Run, letters: ScyllaDeadLetters) -> None:
@@ -156,7 +156,7 @@ def test_replay_from_a_log_that_has_it_no_more_says_so(deadletter: Run, letters:
     name, dead = module_with(lambda event, fate: None), ids(letters)
     ran = deadletter("replay", "billing", "--all", "--to", f"{name}:handle", "--of", f"{shop.keyspace}.other")
     assert (ran.code, ran.err[-1]) == (1, "0 replayed, 2 failed")
-    why = f"no longer in the log of {shop.keyspace}.other; without --of what was kept is handed over"
+    why = f"the log of {shop.keyspace}.other no longer has the event; omit --of to replay the stored event"
     assert ran.out == [f"dead  {event_id}  {why}" for event_id in dead], "one that is gone keeps no other back"
     assert [(letter.attempts, letter.error) for letter in letters.list_letters()] == [(2, "ValueError")] * 2
 
@@ -223,7 +223,7 @@ def test_discard_needs_a_reason_and_keeps_it(deadletter: Run, letters: ScyllaDea
 def test_which_letters_must_be_said(deadletter: Run, letters: ScyllaDeadLetters) -> None:
     for arguments in ((), (ids(letters)[0], "--all")):
         ran = deadletter("discard", "billing", *arguments, "--reason", "x")
-        assert (ran.code, "name the events, or give --all" in ran.error) == (2, True)
+        assert (ran.code, "give event ids, or --all" in ran.error) == (2, True)
     assert deadletter("list", "--status", "alive").code == 2
 
 

@@ -115,8 +115,8 @@ def test_generations_are_counted(checker: Checker) -> None:
     ("numbers", "told"),
     [
         ((1, 2), "error: 1 changes were lost (seed 5)"),
-        ((1, 3, 2), "error: 1 changes came out of order (seed 5)"),
-        ((1, 2, 3, 4), "error: 1 changes were delivered that nobody wrote (seed 5)"),
+        ((1, 3, 2), "error: 1 changes were delivered out of order (seed 5)"),
+        ((1, 2, 3, 4), "error: 1 delivered changes were never written (seed 5)"),
     ],
 )
 def test_bad_verdict_is_told_with_the_seed(

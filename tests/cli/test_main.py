@@ -88,16 +88,19 @@ def test_the_library_does_not_import_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("tail --lag 1", "Missing argument 'KS.TABLE'; `rscylla tail --help` tells more"),
+        ("tail --lag 1", "Missing argument 'KS.TABLE'; see `rscylla tail --help`"),
         ("tail shop.orders --lag soon", "Invalid value for '--lag': 'soon' is not a number"),
         ("tail shop.orders --lag 1 --format xml", "Invalid value for '--format'"),
         ("tail shop.orders --lag 1 --limit 0", "Invalid value for '--limit': 0 is too low"),
         ("cursor reset audit oldest --store shop", "Missing option '--reason'"),
-        ("deadletter list", "Missing option '--store'; `rscylla deadletter list --help` tells more"),
-        ("cursor list", "give --store KEYSPACE, where the cursor table is, or --store-factory MODULE:FUNCTION"),
-        ("serve --port 70000", "Invalid value for '--port': 70000 is not from 0 to 65535"),
+        ("deadletter list", "Missing option '--store'; see `rscylla deadletter list --help`"),
+        (
+            "cursor list",
+            "give either --store KEYSPACE, the keyspace of the cursor table, or --store-factory MODULE:FUNCTION",
+        ),
+        ("serve --port 70000", "Invalid value for '--port': 70000 is out of range; give a number from 0 to 65535"),
         ("demo --events 1", "Invalid value for '--events': 1 is too low"),
-        ("nonsense", "No such command 'nonsense'; `rscylla --help` tells more"),
+        ("nonsense", "No such command 'nonsense'; see `rscylla --help`"),
     ],
 )
 def test_wrong_usage_is_one_line_and_with_json_an_object(

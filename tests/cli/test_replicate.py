@@ -101,7 +101,7 @@ def test_another_cluster_with_other_users(copy: Run, shop: Shop, elsewhere: Embe
 def test_users_of_another_cluster_need_one(copy: Run) -> None:
     ran = copy("--to-head", "--to-username", "bob", "--to-password", "other")
     assert ran.code == 2
-    assert "give --to-host" in ran.error
+    assert "require --to-host" in ran.error
 
 
 def test_a_table_is_not_copied_to_itself_by_another_way(run: Run, shop: Shop) -> None:

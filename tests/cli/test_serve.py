@@ -89,7 +89,7 @@ def test_says_where_the_data_is(start: Callable[..., Process], tmp_path: Path) -
 def test_fsync_without_a_data_dir(run: Run) -> None:
     ran = run("serve", "--port", "0", "--fsync")
     assert ran.code == 2
-    assert "--fsync needs --data-dir" in ran.error
+    assert "--fsync requires --data-dir" in ran.error
 
 
 def test_port_that_is_taken(run: Run) -> None:

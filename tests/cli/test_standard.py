@@ -76,7 +76,7 @@ def test_output_that_cannot_be_written_is_one_line_and_an_exit_code(
 ) -> None:
     ended = shell(redirection, *commands(words)[name])
     errors = [line for line in ended.stderr.decode().splitlines() if line.startswith("error:")]
-    assert (ended.returncode, errors) == (1, [f"error: the output cannot be written: {why}"])
+    assert (ended.returncode, errors) == (1, [f"error: cannot write the output: {why}"])
     assert b"Traceback" not in ended.stderr
 
 
@@ -89,7 +89,7 @@ def test_every_command_finds_that_the_disk_is_full(
         prepare()
         code = run(commands(words)[name])
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
-    assert (code, errors) == (1, ["error: the output cannot be written: No space left on device"])
+    assert (code, errors) == (1, ["error: cannot write the output: No space left on device"])
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
@@ -103,7 +103,7 @@ def test_messages_that_cannot_be_written_change_nothing(words: Shop, redirection
 def test_input_that_is_closed_is_no_terminal(words: Shop) -> None:
     ended = shell("<&-", "topology", words.orders, "--host", words.host, "--username", "ann")
     assert ended.returncode == 2
-    assert ended.stderr.startswith(b"error: --username needs a password")
+    assert ended.stderr.startswith(b"error: --username requires a password")
 
 
 def test_a_closed_stream_does_not_become_a_socket(words: Shop) -> None:

@@ -89,9 +89,15 @@ class NoAdmin(MemoryCursorStore):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (7, "it is not a function"),
-        (object, "returns a object, which is no cursor store of rscylla.abc: it has no get_cursor"),
-        (NoAdmin, "returns a NoAdmin, which is no cursor store of rscylla.abc: it has no find_cursor, cursor_history"),
+        (7, "is not a function; name a function that returns a cursor store"),
+        (
+            object,
+            "the returned object of type object lacks these methods of",
+        ),
+        (
+            NoAdmin,
+            "CursorStore and CursorAdmin: find_cursor",
+        ),
     ],
 )
 def test_what_is_no_store_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch, made: object, said: str) -> None:

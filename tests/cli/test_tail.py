@@ -120,7 +120,7 @@ def test_time_before_the_log_is_pointed_out(tail: Run, shop: Shop) -> None:
     shop.insert(1)
     ran = tail("--from", "2020-01-01T00:00:00Z", "--to-head", "--json")
     assert ids(ran) == [1]
-    assert any(line.startswith("warning: the log keeps nothing from before ") for line in ran.err)
+    assert any(line.startswith("warning: the log has no rows from before ") for line in ran.err)
 
 
 def test_from_head_to_head_is_nothing(tail: Run, shop: Shop) -> None:

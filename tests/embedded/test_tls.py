@@ -178,7 +178,7 @@ def test_the_command_line_reads_over_mutual_tls(mutual: EmbeddedScylla, ours: Fi
 def test_serve_asks_for_both_files(ours: Files) -> None:
     ran = CliRunner().invoke(app, ["serve", "--port", "0", "--tls-cert", str(ours.cert)])
     assert ran.exit_code == 2
-    assert "--tls-cert and --tls-key go together" in ran.stderr
+    assert "--tls-cert and --tls-key require each other" in ran.stderr
 
 
 # ---------------------------------------------------------------- the name in the certificate
@@ -222,7 +222,7 @@ COMMANDS = [
     ["cursor", "get", "audit", "--store", "shop"],
     ["cursor", "set", "audit", "oldest", "--store", "shop"],
     ["cursor", "reset", "audit", "oldest", "--store", "shop", "--reason", "test"],
-    ["cursor", "reshard", "audit", "--from", "1", "--to", "2", "--store", "shop"],
+    ["cursor", "reslice", "audit", "--from", "1", "--to", "2", "--store", "shop"],
     ["cursor", "leases", "--store", "shop"],
     ["deadletter", "list", "--store", "shop"],
     ["deadletter", "show", "audit", "id", "--store", "shop"],
@@ -256,7 +256,7 @@ def test_the_target_of_a_replication_is_checked_too(misnamed: tuple[EmbeddedScyl
 def test_an_unchecked_name_needs_tls() -> None:
     ran = CliRunner().invoke(app, ["topology", "shop.orders", "--tls-no-check-hostname"])
     assert ran.exit_code == 2
-    assert "--tls-no-check-hostname needs --tls-ca" in ran.stderr
+    assert "--tls-no-check-hostname requires --tls-ca" in ran.stderr
 
 
 # ---------------------------------------------------------------- what a refused connection says
