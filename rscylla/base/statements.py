@@ -28,9 +28,9 @@ import attrs
 from ..cdc.rows import Cells, Layout, ValueColumn
 from ..errors import CannotReplicate
 from ..event import Operation
-from ..types import Type, collection_cells, quote_name, sized_cells
+from ..types import collection_cells, quote_name, sample_of, sized_cells
 
-__all__ = ["UNSET", "Replay", "Unset", "Value", "Write", "remaining_ttl", "some_value"]
+__all__ = ["UNSET", "Replay", "Unset", "Value", "Write", "remaining_ttl"]
 
 
 class Unset(enum.Enum):
@@ -177,7 +177,7 @@ class Replay:
             ranges = [self._between(opened, closed)]
         else:  # deletes at one time merge to this; without bounds in CQL it would be the partition, static row and all
             first = self._clustering[0]
-            name, some = quote_name(first.name), some_value(self._layout.columns[first.index].type)
+            name, some = quote_name(first.name), sample_of(self._layout.columns[first.index].type)
             ranges = [([f"{name} <= ?"], [some]), ([f"{name} > ?"], [some])]
         key = _values_of(self._partition, start)
         return [
@@ -291,37 +291,3 @@ def _field(column: ValueColumn, number: int) -> str:
             "start again, so that the type is read anew"
         )
     return column.fields[number]
-
-
-_SIZES = {
-    "boolean": 1,
-    "tinyint": 1,
-    "varint": 1,
-    "smallint": 2,
-    "int": 4,
-    "float": 4,
-    "date": 4,
-    "inet": 4,
-    "decimal": 5,
-    "bigint": 8,
-    "double": 8,
-    "time": 8,
-    "timestamp": 8,
-    "uuid": 16,
-}
-_LEAST_TIMEUUID = bytes(6) + b"\x10\x00" + b"\x80" * 8
-
-
-def some_value(of: Type) -> bytes:
-    """Return the bytes of any one valid value of a type that a clustering key may have."""
-    match of.kind:
-        case "list" | "set" | "map":
-            return bytes(4)
-        case "tuple" | "udt":
-            return _INT.pack(-1) * len(of.args)
-        case "vector":
-            return some_value(of.args[0]) * int(of.text.rpartition(",")[2].strip(" >)"))
-        case "timeuuid":
-            return _LEAST_TIMEUUID
-        case kind:
-            return bytes(_SIZES.get(kind, 0))  # of texts and blobs the empty one

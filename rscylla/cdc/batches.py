@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ..errors import ConfigError, SourceError
 from ..event import Operation
+from ..types import log_list
 from ..types.arrow import TIMESTAMP, Build, arrow_type, builder_for, times_of
 from .changes import operation_of
 from .records import ChangeEvent
@@ -144,10 +145,11 @@ class ChangeShape:
         types = [c.type for c in layout.columns]
         # By name of a column: what its cells are in Arrow, and how they become it.
         self._value_types = {
-            c.name: arrow_type(types[c.index], list_cells=c.kind == "list") for c in (*layout.keys, *layout.values)
+            c.name: arrow_type(log_list(types[c.index]) if c.kind == "list" else types[c.index])
+            for c in (*layout.keys, *layout.values)
         }
         self._value_builders = {
-            c.name: builder_for(types[c.index], list_cells=c.kind == "list", loose=c.kind == "udt")
+            c.name: builder_for(log_list(types[c.index]) if c.kind == "list" else types[c.index], loose=c.kind == "udt")
             for c in layout.values
         }
         # A null would make rows of one key of them, and of the end of a deleted range that of the partition.

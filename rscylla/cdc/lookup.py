@@ -15,7 +15,7 @@ from .._retry import Backoff, retry
 from ..clock import Clock, Stop
 from ..errors import ConfigError, IncompleteKey, QueryFailed
 from ..event import Event
-from ..types import Decoder, Encoder, decoder_for, encoder_for, quote_name
+from ..types import Decoder, Encoder, Type, decoder_for, encoder_for, native, quote_name
 from .driver import LogSession, LogStatement
 from .pages import Page
 from .records import ChangeEvent
@@ -26,9 +26,6 @@ __all__ = ["BaseRows"]
 ATTEMPTS = 5
 
 _BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
-
-_EMPTY_OK = ("ascii", "blob", "text", "varchar")
-"""Types of which a value without bytes is not null in JSON."""
 
 
 @attrs.frozen(eq=False)
@@ -129,7 +126,7 @@ class BaseRows:
         cql = f"{select} FROM {self._name} WHERE {where}"
         statement = self._patiently(lambda: self._session.prepare(cql, page_size=2, doing=doing))
         types = {c.name: c.type for c in statement.parameters}
-        return _Prepared(statement, names, tuple(_or_empty(encoder_for(types[n]), types[n].kind) for n in names))
+        return _Prepared(statement, names, tuple(_or_empty(types[n]) for n in names))
 
     # ------------------------------------------------------------ reading
 
@@ -160,8 +157,7 @@ class BaseRows:
         return retry(read, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=Stop())
 
 
-def _or_empty(encode: Encoder, kind: str) -> Encoder:
+def _or_empty(type_: Type) -> Encoder:
     """Return an encoder that takes JSON's null for a value without bytes: no part of a primary key is null."""
-    if kind in _EMPTY_OK:
-        return encode
-    return lambda value: b"" if value is None else encode(value)
+    encode = encoder_for(type_)
+    return encode if native(type_).has_empty else lambda value: b"" if value is None else encode(value)

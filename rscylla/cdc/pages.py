@@ -31,15 +31,17 @@ class Column:
     type: Type
 
 
-def type_of(cql_type: Any) -> Type:
-    args = tuple(type_of(t) for t in cql_type.subtypes or ())
-    fields: tuple[str, ...] = ()
-    kind = cql_type.typename
+def type_of(cql_type: Any, *, frozen: bool = False) -> Type:
+    """Return the type that a class of the driver stands for. What is inside another one is frozen."""
+    args = tuple(type_of(t, frozen=True) for t in cql_type.subtypes or ())
     if issubclass(cql_type, UserType):
-        kind, fields = "udt", tuple(cql_type.fieldnames)
-    elif issubclass(cql_type, VectorType):
-        kind, args = "vector", (type_of(cql_type.subtype),)
-    return Type(kind, cql_type.cql_parameterized_type(), lambda raw: cql_type.from_binary(raw, 4), args, fields)
+        return Type("udt", args, tuple(cql_type.fieldnames), name=cql_type.typename, frozen=frozen)
+    if issubclass(cql_type, VectorType):
+        return Type("vector", (type_of(cql_type.subtype, frozen=True),), size=cql_type.vector_size)
+    if cql_type.typename == "frozen":  # told of elements of vectors only
+        return args[0]
+    kind = "text" if cql_type.typename == "varchar" else cql_type.typename
+    return Type(kind, args, frozen=frozen and kind in ("list", "set", "map"))
 
 
 @attrs.frozen(eq=False)

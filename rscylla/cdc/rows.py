@@ -10,7 +10,7 @@ import attrs
 
 from .._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
 from ..errors import MetadataError
-from ..types import Decoder, Type, decoder_for
+from ..types import Decoder, Type, decoder_for, log_list
 from .pages import Column, Page
 from .table import BaseColumn, TableInfo
 
@@ -124,7 +124,7 @@ class Layout:
             return ValueColumn(
                 name,
                 index[name],
-                decoder_for(type_, list_cells=is_list),
+                decoder_for(log_list(type_) if is_list else type_),
                 known.type_text,
                 deleted=index.get(f"cdc$deleted_{name}", -1),
                 elements=index.get(elements, -1),
@@ -213,8 +213,8 @@ def _base_column(name: str, type_: Type, tables: Sequence[TableInfo], *, loose: 
                 return column
     # It was dropped before anybody looked. The log alone cannot tell a list from a map by timeuuid, which is rare.
     texts = [text for table in tables for dropped, text in table.dropped if dropped == name]
-    guess = f"list<{type_.args[1].text}>" if loose and _is_logged_as("list<", type_, loose=True) else type_.text
-    text = next((t for t in texts if _is_logged_as(t, type_, loose=loose)), guess)
+    guess = Type("list", type_.args[1:]) if loose and _is_logged_as("list<", type_, loose=True) else type_
+    text = next((t for t in texts if _is_logged_as(t, type_, loose=loose)), str(attrs.evolve(guess, frozen=not loose)))
     return BaseColumn(name, "regular", -1, text)
 
 

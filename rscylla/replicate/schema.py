@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ..base.tables import Column, Table
 from ..cdc.driver import LogSession
 from ..errors import CannotReplicate, TableNotFound
-from ..types import Type, quote_name
+from ..types import quote_name
 
 __all__ = ["check_target", "create_target"]
 
@@ -45,7 +45,7 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
                 f"{target.full_name} lacks the column {column.name!r}; ALTER TABLE {target.full_name} "
                 f"ADD {quote_name(column.name)} {column.type_text}{kind}"
             )
-        if (column.kind, column.multicell) != (other.kind, other.multicell) or not _same(column.type, other.type):
+        if (column.kind, column.multicell) != (other.kind, other.multicell) or not column.type.same_bytes(other.type):
             raise CannotReplicate(
                 f"the column {column.name!r} is {_in_words(other)} in {target.full_name}, but {_in_words(column)} in "
                 f"{source.full_name}; they have to be the same"
@@ -57,17 +57,6 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
 
 def _in_words(column: Column) -> str:
     return column.type_text + " static" * (column.kind == "static")
-
-
-def _same(one: Type, other: Type) -> bool:
-    """Whether values have the same bytes; UDTs of two keyspaces may have other names."""
-    if (one.kind, one.fields, len(one.args)) != (other.kind, other.fields, len(other.args)):
-        return False
-    return _dimension(one) == _dimension(other) and all(map(_same, one.args, other.args))
-
-
-def _dimension(of: Type) -> str:
-    return of.text.rpartition(",")[2] if of.kind == "vector" else ""
 
 
 def create_target(

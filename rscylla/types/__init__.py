@@ -21,21 +21,26 @@ is not null: a frozen collection may be empty, and an image may show a non-froze
 which cannot tell the two apart, gives null. A non-frozen UDT whose fields are all null is null.
 """
 
-from .decoding import Decoder, collection_cells, decoder_for, sized_cells
-from .keys import NATIVES, Encoder, encoder_for, integer_encoder, unsigned_vint
+from .cells import collection_cells, sized_cells
 from .names import quote_name
+from .natives import Decoder, Encoder
+from .registry import decoder_for, encoder_for, literal_for, log_list, native, sample_of
+from .text import Fields, parse_type
 from .tree import Type
 
 __all__ = [
-    "NATIVES",
     "Decoder",
     "Encoder",
+    "Fields",
     "Type",
     "collection_cells",
     "decoder_for",
     "encoder_for",
-    "integer_encoder",
+    "literal_for",
+    "log_list",
+    "native",
+    "parse_type",
     "quote_name",
+    "sample_of",
     "sized_cells",
-    "unsigned_vint",
 ]

@@ -23,14 +23,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
 from .._timeuuid import EPOCH_TICKS
-from .decoding import collection_cells, decoder_for, sized_cells
+from .cells import collection_cells, sized_cells, vector_cells
+from .registry import CONTAINERS, decoder_for, native, width_in_vector
 from .tree import Type
 
-__all__ = ["Build", "arrow_type", "builder_for", "times_of"]
+__all__ = ["FORMS", "Build", "Form", "arrow_type", "builder_for", "times_of"]
 
 Column = Sequence[bytes | None]
 """The cells of one column, undecoded."""
@@ -46,59 +48,27 @@ _DURATION = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("nanosecon
 _MOST_MS = (2**63 - 1) // 1000
 _DAY_ZERO = 2**31
 
-_FIXED: dict[str, tuple[str, Any]] = {  # how it comes over the wire, and what it is in Arrow
-    "tinyint": ("i1", pa.int8()),
-    "smallint": (">i2", pa.int16()),
-    "int": (">i4", pa.int32()),
-    "bigint": (">i8", pa.int64()),
-    "counter": (">i8", pa.int64()),
-    "float": (">f4", pa.float32()),
-    "double": (">f8", pa.float64()),
-    "time": (">i8", pa.int64()),
-}
-_AS_TEXT = ("inet", "varint", "decimal")
 
-_VECTOR_WIDTHS = {
-    "bigint": 8,
-    "boolean": 1,
-    "double": 8,
-    "float": 4,
-    "int": 4,
-    "timestamp": 8,
-    "timeuuid": 16,
-    "uuid": 16,
-}
-"""Elements of a vector that come without their lengths. Source: Scylla and Cassandra, ``vector<T, n>``."""
+@attrs.frozen
+class Form:
+    """A way in which values become Arrow, by its key in ``FORMS`` the field ``arrow`` of the registry's rows.
 
-
-def arrow_type(type_: Type, *, list_cells: bool = False) -> Any:
-    """Return the Arrow type of a CQL type.
-
-    Args:
-        list_cells: it is a non-frozen list, which the log keeps as a map from timeuuid to element, and is to be a list.
+    ``type`` gives the Arrow type of a CQL type. ``build`` makes the builder, given the options of ``builder_for``.
     """
-    kind = type_.kind
-    if kind in _FIXED:
-        return _FIXED[kind][1]
-    if kind == "map" and list_cells:
-        return pa.list_(arrow_type(type_.args[1]))
-    if kind in ("list", "set", "vector"):
-        return pa.list_(arrow_type(type_.args[0]))
-    if kind == "map":
-        return pa.map_(arrow_type(type_.args[0]), arrow_type(type_.args[1]))
-    if kind in ("tuple", "udt"):
-        return pa.struct([(n, arrow_type(t)) for n, t in zip(_field_names(type_), type_.args, strict=True)])
-    if kind in ("ascii", "text", "varchar", "uuid", "timeuuid", *_AS_TEXT):
-        return pa.string()
-    named = {"boolean": pa.bool_(), "timestamp": TIMESTAMP, "date": pa.date32(), "duration": _DURATION}
-    return named.get(kind, pa.binary())
+
+    type: Callable[[Type], Any]
+    build: Callable[[Type, Beyond], Build]
 
 
-def builder_for(type_: Type, *, list_cells: bool = False, loose: bool = False, beyond: Beyond = "null") -> Build:
+def arrow_type(type_: Type) -> Any:
+    """Return the Arrow type of a CQL type."""
+    return _form_of(type_).type(type_)
+
+
+def builder_for(type_: Type, *, loose: bool = False, beyond: Beyond = "null") -> Build:
     """Return the function that makes an array of ``arrow_type(type_)`` of cells.
 
     Args:
-        list_cells: see ``arrow_type``.
         loose: of a UDT that is not frozen, one whose fields are all null is null.
         beyond: what becomes of a timestamp that Arrow cannot hold: null, an error, or the last or first moment that it
             can hold, which is no whole millisecond and so no other timestamp.
@@ -107,8 +77,8 @@ def builder_for(type_: Type, *, list_cells: bool = False, loose: bool = False, b
         ValueError: a cell has no value of the type.
         OverflowError: a timestamp is beyond what Arrow can hold, and *beyond* is "raise".
     """
-    target = arrow_type(type_, list_cells=list_cells)
-    build = _builder(type_, target, list_cells=list_cells, loose=loose, beyond=beyond)
+    target = arrow_type(type_)
+    build = _struct_builder(type_, beyond, loose=True) if loose else _form_of(type_).build(type_, beyond)
 
     def nulls_aside(cells: Column) -> Any:
         # Most columns of most changes are null altogether. An empty cell is nothing, too, for what any() asks.
@@ -119,41 +89,14 @@ def builder_for(type_: Type, *, list_cells: bool = False, loose: bool = False, b
     return nulls_aside
 
 
-def _builder(type_: Type, target: Any, *, list_cells: bool, loose: bool, beyond: Beyond) -> Build:
-    kind = type_.kind
-    part = partial(builder_for, beyond=beyond)
-    if kind in _FIXED:
-        wire = np.dtype(_FIXED[kind][0])
-        return lambda cells: _numbers(cells, wire, target)
-    if kind == "map" and list_cells:
-        return _list_builder(part(type_.args[1]), lambda raw: collection_cells(raw)[1::2])
-    if kind in ("list", "set"):
-        return _list_builder(part(type_.args[0]), collection_cells)
-    if kind == "vector":
-        return _list_builder(part(type_.args[0]), _vector_split(type_.args[0].kind))
-    if kind == "map":
-        return _map_builder(part(type_.args[0]), part(type_.args[1]))
-    if kind in ("tuple", "udt"):
-        return _struct_builder(tuple(part(t) for t in type_.args), target, loose=loose)
-    if kind in ("uuid", "timeuuid"):
-        return _uuids
-    if kind in ("ascii", "text", "varchar"):
-        return lambda cells: pa.array(cells, pa.binary()).cast(pa.string())
-    if kind in _AS_TEXT:
-        read = decoder_for(type_)
-        return lambda cells: pa.array([_text(read(c)) if c else None for c in cells], pa.string())
-    if kind == "timestamp":
-        return partial(_timestamps, how=beyond)
-    special = {"boolean": _booleans, "date": _dates, "duration": _durations(type_)}
-    return special.get(kind, lambda cells: pa.array(cells, pa.binary()))
+def _form_of(type_: Type) -> Form:
+    row = CONTAINERS.get(type_.kind)
+    return FORMS[native(type_).arrow if row is None else row.arrow]
 
 
-def _field_names(type_: Type) -> tuple[str, ...]:
-    return type_.fields if type_.kind == "udt" else tuple(f"_{i}" for i in range(1, len(type_.args) + 1))
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+def _plain(arrow: Any, build: Build) -> Form:
+    """Return the form of values of which each type that has it becomes the same."""
+    return Form(lambda _: arrow, lambda _, __: build)
 
 
 # ---------------------------------------------------------------- values of one width
@@ -172,9 +115,18 @@ def _fixed(cells: Column, wire: Any) -> tuple[Any, Any]:
     return np.frombuffer(data, wire), mask
 
 
-def _numbers(cells: Column, wire: Any, target: Any) -> Any:
-    values, mask = _fixed(cells, wire)
-    return pa.array(values.astype(wire.newbyteorder("=")), target, mask=mask)
+def _native_width(type_: Type) -> Any:
+    return np.dtype(native(type_).packed).newbyteorder("=")
+
+
+def _number_builder(type_: Type, _: Beyond) -> Build:
+    wire, ours = np.dtype(native(type_).packed), _native_width(type_)
+
+    def build(cells: Column) -> Any:
+        values, mask = _fixed(cells, wire)
+        return pa.array(values.astype(ours), mask=mask)
+
+    return build
 
 
 def _booleans(cells: Column) -> Any:
@@ -201,7 +153,17 @@ def _dates(cells: Column) -> Any:
     return pa.array((values.astype("i8") - _DAY_ZERO).astype("i4"), pa.int32(), mask=mask).view(pa.date32())
 
 
-def _durations(type_: Type) -> Build:
+def _shown_builder(type_: Type, _: Beyond) -> Build:
+    """Return the builder of values as the text that they are for Python."""
+    read = decoder_for(type_)
+    return lambda cells: pa.array([None if c is None else _text(read(c)) for c in cells], pa.string())
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _duration_builder(type_: Type, _: Beyond) -> Build:
     read = decoder_for(type_)
 
     def build(cells: Column) -> Any:
@@ -242,7 +204,21 @@ def _nulls(cells: Column) -> Any:
     return pa.array([c is None for c in cells], pa.bool_()) if None in cells else None
 
 
-def _list_builder(element: Build, split: Callable[[bytes], list[bytes | None]]) -> Build:
+def _list_builder(type_: Type, beyond: Beyond) -> Build:
+    return _elements_builder(type_.args[0], beyond, collection_cells)
+
+
+def _log_list_builder(type_: Type, beyond: Beyond) -> Build:
+    return _elements_builder(type_.args[1], beyond, lambda raw: collection_cells(raw)[1::2])
+
+
+def _vector_builder(type_: Type, beyond: Beyond) -> Build:
+    return _elements_builder(type_.args[0], beyond, vector_cells(width_in_vector(type_.args[0])))
+
+
+def _elements_builder(type_: Type, beyond: Beyond, split: Callable[[bytes], list[bytes | None]]) -> Build:
+    element = builder_for(type_, beyond=beyond)
+
     def build(cells: Column) -> Any:
         flat, offsets = _flattened(cells, split)
         return pa.ListArray.from_arrays(offsets, element(flat), mask=_nulls(cells))
@@ -250,7 +226,13 @@ def _list_builder(element: Build, split: Callable[[bytes], list[bytes | None]]) 
     return build
 
 
-def _map_builder(key: Build, item: Build) -> Build:
+def _map_type(type_: Type) -> Any:
+    return pa.map_(*map(arrow_type, type_.args))
+
+
+def _map_builder(type_: Type, beyond: Beyond) -> Build:
+    key, item = (builder_for(t, beyond=beyond) for t in type_.args)
+
     def build(cells: Column) -> Any:
         flat, offsets = _flattened(cells, collection_cells)
         offsets = pa.array([o // 2 for o in offsets.tolist()], pa.int32())
@@ -270,12 +252,18 @@ def _flattened(cells: Column, split: Callable[[bytes], list[bytes | None]]) -> t
     return flat, pa.array(offsets, pa.int32())
 
 
-def _struct_builder(fields: tuple[Build, ...], target: Any, *, loose: bool) -> Build:
+def _struct_type(type_: Type) -> Any:
+    names = type_.fields or tuple(f"_{i}" for i in range(1, len(type_.args) + 1))
+    return pa.struct(list(zip(names, map(arrow_type, type_.args), strict=True)))
+
+
+def _struct_builder(type_: Type, beyond: Beyond, *, loose: bool = False) -> Build:
+    fields, target = [builder_for(t, beyond=beyond) for t in type_.args], _struct_type(type_)
     width = len(fields)
     missing = (None,) * width
 
     def build(cells: Column) -> Any:
-        rows = [missing if c is None else (*sized_cells(c, 0), *missing)[:width] for c in cells]
+        rows = [missing if c is None else (*sized_cells(c), *missing)[:width] for c in cells]
         children = [build([row[i] for row in rows]) for i, build in enumerate(fields)]
         nulls = [row == missing for row in rows] if loose else [c is None for c in cells]
         mask = pa.array(nulls, pa.bool_()) if any(nulls) else None
@@ -284,21 +272,22 @@ def _struct_builder(fields: tuple[Build, ...], target: Any, *, loose: bool) -> B
     return build
 
 
-def _vector_split(kind: str) -> Callable[[bytes], list[bytes | None]]:
-    width = _VECTOR_WIDTHS.get(kind)
-    if width is None:
-        return _vector_cells
-    return lambda raw: [raw[at : at + width] for at in range(0, len(raw), width)]
+# ---------------------------------------------------------------- the forms
 
-
-def _vector_cells(raw: bytes) -> list[bytes | None]:
-    """Return the elements of a vector, each led by its length as an unsigned variable-length integer."""
-    cells: list[bytes | None] = []
-    at = 0
-    while at < len(raw):
-        more = 8 - (raw[at] ^ 0xFF).bit_length()  # leading ones count the bytes that follow
-        size = int.from_bytes(raw[at : at + more + 1], "big") & ((1 << 7 * (more + 1)) - 1)
-        at += more + 1
-        cells.append(raw[at : at + size])
-        at += size
-    return cells
+FORMS = {
+    "binary": _plain(pa.binary(), lambda cells: pa.array(cells, pa.binary())),
+    "boolean": _plain(pa.bool_(), _booleans),
+    "date": _plain(pa.date32(), _dates),
+    "duration": Form(lambda _: _DURATION, _duration_builder),
+    "list": Form(lambda type_: pa.list_(arrow_type(type_.args[0])), _list_builder),
+    "log list": Form(lambda type_: pa.list_(arrow_type(type_.args[1])), _log_list_builder),
+    "map": Form(_map_type, _map_builder),
+    "number": Form(lambda type_: pa.from_numpy_dtype(_native_width(type_)), _number_builder),
+    "shown": Form(lambda _: pa.string(), _shown_builder),
+    "struct": Form(_struct_type, _struct_builder),
+    "text": _plain(pa.string(), lambda cells: pa.array(cells, pa.binary()).cast(pa.string())),
+    "timestamp": Form(lambda _: TIMESTAMP, lambda _, beyond: partial(_timestamps, how=beyond)),
+    "uuid": _plain(pa.string(), _uuids),
+    "vector": Form(lambda type_: pa.list_(arrow_type(type_.args[0])), _vector_builder),
+}
+"""By the field ``arrow`` of a row of the registry. The layouts are those that Spark takes from Python."""

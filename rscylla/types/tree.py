@@ -1,25 +1,53 @@
-"""CQL types as trees."""
+"""A CQL type as a tree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import attrs
 
+from .names import quote_name
+
 __all__ = ["Type"]
+
+_FREEZABLE = ("list", "set", "map", "udt")
 
 
 @attrs.frozen
 class Type:
-    """A CQL type as a tree, without the driver's classes.
+    """A CQL type.
 
-    ``kind``: list, set, map, tuple, udt, vector, or the name of a native type. ``read`` gives the driver's own value
-    for bytes.
+    ``kind``: list, set, map, tuple, udt, vector, or the name of a native type (``text`` for varchar); types that
+    rscylla does not know have the name that the server gives them. ``args``: the types of elements, key and value, or
+    fields. ``fields``: of a UDT. ``name``: of a UDT. ``size``: of a vector. ``frozen``: declared so; what
+    a collection or UDT contains always is.
     """
 
     kind: str
-    text: str
-    read: Callable[[bytes], Any] = attrs.field(repr=False, eq=False)
     args: tuple[Type, ...] = ()
     fields: tuple[str, ...] = ()
+    name: str = ""
+    size: int = 0
+    frozen: bool = False
+
+    @property
+    def is_multicell(self) -> bool:
+        """Whether a column of the type has many cells, which are written one by one, each with its time and TTL.
+
+        A column of the primary key is one cell whatever its type.
+        """
+        return self.kind in _FREEZABLE and not self.frozen
+
+    def same_bytes(self, other: Type) -> bool:
+        """Whether the values of both have the same bytes: names of UDTs do not matter, nor does what is frozen."""
+        mine, theirs = ((t.kind, t.fields, t.size, len(t.args)) for t in (self, other))
+        return mine == theirs and all(a.same_bytes(b) for a, b in zip(self.args, other.args, strict=True))
+
+    def __str__(self) -> str:
+        """Return the type in CQL, as ``system_schema.columns`` has it."""
+        parts = [str(arg) for arg in self.args]
+        if self.kind == "udt":
+            text = quote_name(self.name)
+        elif self.kind == "vector":
+            text = f"vector<{parts[0]}, {self.size}>"
+        else:
+            text = f"{self.kind}<{', '.join(parts)}>" if parts else self.kind
+        return f"frozen<{text}>" if self.kind == "tuple" or (self.frozen and self.kind in _FREEZABLE) else text

@@ -6,10 +6,12 @@ import struct
 from collections.abc import Callable
 
 from cassandra import cqltypes
+from cassandra.util import Duration
 from fakelog import type_of
 from hypothesis import strategies as st
 
-from rscylla.types import Type, decoder_for
+from rscylla.types import Type, decoder_for, native
+from rscylla.types.cells import vector_of
 
 
 def signed(size: int) -> st.SearchStrategy[bytes]:
@@ -22,15 +24,24 @@ def varint(value: int) -> bytes:
     return raw
 
 
+def duration(*parts: int) -> bytes:
+    raw: bytes = cqltypes.DurationType.serialize(Duration(*parts), 4)
+    return raw
+
+
 NATIVE: dict[str, st.SearchStrategy[bytes]] = {
     "ascii": st.text(st.characters(max_codepoint=127)).map(str.encode),
     "bigint": signed(8),
     "blob": st.binary(max_size=20),
     "boolean": st.sampled_from([b"\x00", b"\x01"]),
+    "counter": signed(8),
     "date": st.binary(min_size=4, max_size=4)
     | st.integers(-719_162, 2_932_896).map(lambda d: struct.pack(">I", d + 2**31)),
     "decimal": st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(-(2**99), 2**99)).map(
         lambda p: struct.pack(">i", p[0]) + varint(p[1])
+    ),
+    "duration": st.tuples(st.sampled_from([1, -1]), *[st.integers(0, 2**31 - 1)] * 2, st.integers(0, 2**63 - 1)).map(
+        lambda p: duration(*(p[0] * part for part in p[1:]))
     ),
     "double": st.floats(allow_nan=False).map(lambda v: struct.pack(">d", v)),
     "float": st.floats(allow_nan=False, width=32).map(lambda v: struct.pack(">f", v)),
@@ -74,12 +85,15 @@ def nested(type_: Type) -> st.SearchStrategy[bytes]:
             return whole.filter(told_apart(type_))
         case "tuple" | "udt":
             return st.tuples(*(st.none() | p for p in parts)).map(lambda es: b"".join(map(cell, es)))
+        case "vector":
+            elements = st.lists(parts[0], min_size=type_.size, max_size=type_.size)
+            return elements.map(lambda es: vector_of(es, native(type_.args[0]).in_vector))
     return NATIVE[type_.kind]
 
 
 def type_tree(children: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
     def made(kind: str, *args: Type, fields: tuple[str, ...] = ()) -> Type:
-        return Type(kind, kind, lambda raw: raw, args, fields)
+        return Type(kind, args, fields, name="udt " + "".join(fields) if fields else "", frozen=kind != "tuple")
 
     return st.one_of(
         children.map(lambda t: made("list", t)),
@@ -89,7 +103,11 @@ def type_tree(children: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
         st.lists(children, min_size=1, max_size=3).map(
             lambda ts: made("udt", *ts, fields=tuple(f"f{i}" for i in range(len(ts))))
         ),
+        st.tuples(children, st.integers(1, 3)).map(lambda p: Type("vector", (p[0],), size=p[1])),
     )
 
 
-types = st.recursive(st.sampled_from(sorted(NATIVE)).map(type_of), type_tree, max_leaves=4)
+KEYS = sorted(NATIVE.keys() - {"counter", "duration"})
+"""Native types that can be in a key, so in a set, too."""
+
+types = st.recursive(st.sampled_from(KEYS).map(type_of), type_tree, max_leaves=4)

@@ -81,7 +81,7 @@ def sorted_parts(value: Any, type_: Type) -> Any:
 
 def list_type(type_: Type) -> Type:
     """Return the type that a non-frozen list has as a whole; the log keeps it as a map."""
-    return Type("list", "", type_.read, (type_.args[1],))
+    return Type("list", type_.args[1:])
 
 
 class ChangeOracle:

@@ -107,6 +107,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     # library: the modules that may import it
     "cassandra": (
         "rscylla._drivererrors",
+        "rscylla.types.registry",
         "rscylla.cdc.driver",
         "rscylla.cdc.pages",
         "rscylla.base.writing",
@@ -137,7 +138,20 @@ PURE += (
     "rscylla.cdc.slices",
     "rscylla.cdc.doctor",
     "rscylla.base.statements",
-    *(f"rscylla.types.{name}" for name in ("arrow", "decoding", "json", "keys", "names", "tree")),
+    *(
+        f"rscylla.types.{name}"
+        for name in (
+            "arrow",
+            "cells",
+            "containers",
+            "json",
+            "names",
+            "natives",
+            "registry",
+            "text",
+            "tree",
+        )
+    ),
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")

@@ -19,7 +19,7 @@ from ...cdc.rows import Cells, Layout
 from ...cdc.table import BaseColumn, TableInfo
 from ...errors import CannotReplicate
 from ...event import Operation
-from ...types import NATIVES, Encoder, Type, encoder_for, integer_encoder, quote_name, unsigned_vint
+from ...types import Encoder, Type, encoder_for, quote_name
 from ..shape import ColumnShape, Shape
 
 __all__ = ["Replaying", "in_numbers"]
@@ -27,8 +27,7 @@ __all__ = ["Replaying", "in_numbers"]
 _YES = b"\x01"
 _ENDS = {True: Operation.RANGE_END_INCLUSIVE, False: Operation.RANGE_END_EXCLUSIVE}
 _IMAGES = ("preimage", "postimage")
-_BLOB = Type("blob", "blob", bytes)
-_TIMEUUID = Type("timeuuid", "timeuuid", bytes)
+_BLOB, _TIMEUUID, _SMALLINT = Type("blob"), Type("timeuuid"), Type("smallint")
 _FIXED = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl", "cdc$end_of_batch")
 
 
@@ -50,7 +49,7 @@ class Replaying:
         self._types = {c.name: columns[c.name].type for c in (*shape.keys, *shape.values)}
         self._layout = Layout.of(self._log_columns(), self._info(target))
         self._replay = Replay(self._layout, target.keyspace, target.name, columns)
-        self._encoders = {name: _encoder(type_) for name, type_ in self._types.items()}
+        self._encoders = {name: encoder_for(type_, arrow=True) for name, type_ in self._types.items()}
 
     def writes(self, change: Mapping[str, Any], now_us: int) -> list[Write]:
         """Return what repeats *change*; nothing for images of rows.
@@ -82,7 +81,7 @@ class Replaying:
         for column in self._shape.values:
             type_ = self._types[column.name]
             if column.form == "list":
-                type_ = Type("map", type_.text, type_.read, (_TIMEUUID, *type_.args))
+                type_ = Type("map", (_TIMEUUID, *type_.args))
             columns += [(column.name, type_), (f"cdc$deleted_{column.name}", _BLOB)]
             if column.form != "value":
                 columns.append((f"cdc$deleted_elements_{column.name}", _BLOB))
@@ -124,17 +123,17 @@ class Replaying:
         value = _part(change, "cdc_added" if column.form == "list" else "cdc_values", name)
         removed = _part(change, "cdc_removed", name)
         if column.form == "list":
-            found[name] = _encoded(Type("map", "", bytes, (_TIMEUUID, *type_.args)), name, value, self._name)
-            removed_type = Type("set", "", bytes, (_TIMEUUID,))
+            found[name] = _encoded(Type("map", (_TIMEUUID, *type_.args)), name, value, self._name)
+            removed_type = Type("set", (_TIMEUUID,))
         else:
             found[name] = self._raw(name, value)
-            removed_type = Type("set", "", bytes, type_.args[:1])
+            removed_type = Type("set", type_.args[:1])
         if column.form == "value":
             if value is None and not marked:
                 found[name] = self._unshown(column)
         elif column.form == "udt":
             places = [self._place(column, field) for field in removed or ()]
-            removed_type = Type("set", "", bytes, (Type("smallint", "smallint", bytes),))
+            removed_type = Type("set", (_SMALLINT,))
             found[f"cdc$deleted_elements_{name}"] = _encoded(removed_type, name, places or None, self._name)
         else:
             found[f"cdc$deleted_elements_{name}"] = _encoded(removed_type, name, removed or None, self._name)
@@ -214,40 +213,8 @@ def _in_numbers(type_: Any) -> Any:
     return type_
 
 
-_BEYOND = {2**63 - 1: 2**63 - 1, -(2**63): -(2**63)}
-"""Ends of ranges that are later, or earlier, than what Arrow has; see ``rscylla.types.arrow``."""
-
-
-def _milliseconds(us: int) -> bytes:
-    return _BEYOND.get(us, us // 1000).to_bytes(8, "big", signed=True)
-
-
-def _duration(value: Mapping[str, int]) -> bytes:
-    parts = (value["months"], value["days"], value["nanoseconds"])
-    return b"".join(unsigned_vint((part << 1 ^ part >> 63) & (2**64 - 1)) for part in parts)
-
-
-_NATIVES: Mapping[str, Encoder] = {
-    **NATIVES,
-    "blob": bytes,
-    "date": lambda days: (days + 2**31).to_bytes(4, "big"),
-    "duration": _duration,
-    "time": integer_encoder(8),
-    "timestamp": _milliseconds,
-    "varint": lambda text: NATIVES["varint"](int(text)),
-}
-
-
-def _fields(value: Mapping[str, Any]) -> list[Any]:
-    return list(value.values())
-
-
-def _encoder(type_: Type) -> Encoder:
-    return encoder_for(type_, _NATIVES, parts_of=_fields)
-
-
 def _encoded(type_: Type, name: str, value: Sequence[Any] | None, table: str) -> bytes | None:
-    return None if value is None else _tried(_encoder(type_), name, value, table)
+    return None if value is None else _tried(encoder_for(type_, arrow=True), name, value, table)
 
 
 def _tried(encode: Encoder, name: str, value: Any, table: str) -> bytes:

@@ -291,7 +291,7 @@ class Cluster(FakeLog):
         self.generation(NOW_US - HOUR, [stream_id(0), stream_id(5)])
         self.errors: dict[str, BaseException] = {}
         self.on_rows = lambda cql: next((e for part, e in self.errors.items() if part in cql), None)
-        self.log_columns = {c.name: c.type.text for c in self.columns}
+        self.log_columns = {c.name: str(c.type) for c in self.columns}
 
     def nodes_of(self) -> list[tuple[str, str, bool]]:
         return [(n.endpoint, "dc1", True) for n in self.nodes]

@@ -24,6 +24,7 @@ from rscylla.cdc.rows import Layout, LogRows, _larger
 from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.errors import EventTypeError, HeadReached
 from rscylla.event import Operation
+from rscylla.types import Type
 
 T = 1_700_000_000_123_456
 HEAD_US = NOW_US - 30 * SECOND
@@ -392,8 +393,8 @@ def test_elements_of_a_list_lie_in_the_order_of_their_ids_and_not_of_their_bytes
 # ---------------------------------------------------------------- types of one record
 
 
-def typed(name: str, fields: str = "", args: tuple[pages.Type, ...] = ()) -> pages.Type:
-    return pages.Type(name, name, bytes, args, tuple(fields.split()))
+def typed(name: str, fields: str = "", args: tuple[Type, ...] = ()) -> Type:
+    return Type(name, args, tuple(fields.split()))
 
 
 def test_the_larger_form_of_a_type_reads_both() -> None:

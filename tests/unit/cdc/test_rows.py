@@ -24,7 +24,7 @@ from rscylla.cdc.rows import Layout, Layouts, LogRows
 from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.errors import MetadataError
 from rscylla.event import EventID
-from rscylla.types import decoder_for
+from rscylla.types import decoder_for, log_list
 from rscylla.types.json import dumps, plain
 
 MARSHAL = "org.apache.cassandra.db.marshal."
@@ -224,7 +224,7 @@ def test_a_udt_is_a_dict_whatever_the_application_registered_for_it() -> None:
 def test_a_list_column_is_the_elements_in_the_order_of_their_cells() -> None:
     log_type = type_of(f"{MAP}({MARSHAL}TimeUUIDType,{TEXT})")
     raw = mapping(log_time(10**15), b"a", log_time(10**15 + 1), b"b")
-    assert decoder_for(log_type, list_cells=True)(raw) == ["a", "b"]
+    assert decoder_for(log_list(log_type))(raw) == ["a", "b"]
     assert list(decoder_for(log_type)(raw).values()) == ["a", "b"]
 
 

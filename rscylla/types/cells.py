@@ -1,0 +1,91 @@
+"""The cells within a value: how collections, tuples, UDTs and vectors are cut, and put together.
+
+Source: native protocol v4, section 6; of vectors, Cassandra's ``VectorType``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+
+__all__ = [
+    "collection_cells",
+    "collection_of",
+    "sized_cells",
+    "sized_of",
+    "unsigned_vint",
+    "vector_cells",
+    "vector_of",
+]
+
+_INT = struct.Struct(">i")
+
+
+def collection_cells(raw: bytes) -> list[bytes | None]:
+    """Return the cells of a collection; those of a map are keys and values in turn. Empty bytes are an empty one."""
+    cells = sized_cells(raw, 4)
+    if raw and len(cells) not in (count := _INT.unpack_from(raw)[0], 2 * count):
+        raise ValueError("a collection holds another number of elements than it says")
+    return cells
+
+
+def collection_of(cells: Iterable[bytes | None], count: int) -> bytes:
+    """Return a collection of *count* elements; see ``collection_cells``."""
+    return _INT.pack(count) + sized_of(cells)
+
+
+def sized_cells(raw: bytes, at: int = 0) -> list[bytes | None]:
+    """Return what follows in *raw* from *at* on, each piece led by its size; a negative size is null."""
+    cells: list[bytes | None] = []
+    end = len(raw)
+    while at < end:
+        (size,) = _INT.unpack_from(raw, at)
+        at += 4
+        if size < 0:
+            cells.append(None)
+            continue
+        if at + size > end:
+            raise ValueError("a value is longer than the cell that holds it")
+        cells.append(raw[at : at + size])
+        at += size
+    return cells
+
+
+def sized_of(cells: Iterable[bytes | None]) -> bytes:
+    """Return *cells* one after the other, each led by its size: a tuple or UDT."""
+    return b"".join([b"\xff\xff\xff\xff" if c is None else _INT.pack(len(c)) + c for c in cells])
+
+
+def vector_cells(width: int | None) -> Callable[[bytes], list[bytes | None]]:
+    """Return what cuts a vector of elements of *width* bytes; None: each is led by its size."""
+    if width is None:
+        return _vector_cells
+    return lambda raw: [raw[at : at + width] for at in range(0, len(raw), width)]
+
+
+def _vector_cells(raw: bytes) -> list[bytes | None]:
+    cells: list[bytes | None] = []
+    at = 0
+    while at < len(raw):
+        more = 8 - (raw[at] ^ 0xFF).bit_length()  # leading ones count the bytes that follow
+        size = int.from_bytes(raw[at : at + more + 1], "big") & ((1 << 7 * (more + 1)) - 1)
+        at += more + 1
+        if at + size > len(raw):
+            raise ValueError("a value is longer than the cell that holds it")
+        cells.append(raw[at : at + size])
+        at += size
+    return cells
+
+
+def vector_of(cells: Iterable[bytes], width: int | None) -> bytes:
+    """Return a vector; see ``vector_cells``."""
+    return b"".join([c if width is not None else unsigned_vint(len(c)) + c for c in cells])
+
+
+def unsigned_vint(value: int) -> bytes:
+    """Return a number of up to 64 bits in 1 to 9 bytes, led by as many ones as bytes follow the first."""
+    more = min(8, (value.bit_length() - 1) // 7 if value else 0)
+    lead = (0xFF << (8 - more)) & 0xFF
+    if more == 8:
+        return bytes([lead]) + value.to_bytes(8, "big")
+    return (value | lead << 8 * more).to_bytes(more + 1, "big")

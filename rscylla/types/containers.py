@@ -1,0 +1,181 @@
+"""Values that have parts: what ``natives`` is for native types, given the same for the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .cells import collection_cells, collection_of, sized_cells, sized_of, vector_cells, vector_of
+from .names import quote_name
+from .natives import Decoder, Encoder, Literal
+from .tree import Type
+
+# ---------------------------------------------------------------- decoding
+
+Decoders = Sequence[Decoder]
+
+
+def list_decoder(_: Type, parts: Decoders) -> Decoder:
+    (element,) = parts
+    return lambda raw: [_or_none(element, e) for e in collection_cells(raw)]
+
+
+def log_list_decoder(_: Type, parts: Decoders) -> Decoder:
+    element = parts[1]
+    return lambda raw: [_or_none(element, e) for e in collection_cells(raw)[1::2]]
+
+
+def set_decoder(type_: Type, parts: Decoders) -> Decoder:
+    if not is_hashable(type_.args[0]):
+        return list_decoder(type_, parts)
+    (element,) = parts
+    return lambda raw: {_or_none(element, e) for e in collection_cells(raw)}
+
+
+def map_decoder(type_: Type, parts: Decoders) -> Decoder:
+    key, value = parts
+    hashable = is_hashable(type_.args[0])
+
+    def decode(raw: bytes) -> dict[Any, Any]:
+        cells = collection_cells(raw)
+        pairs = zip(cells[::2], cells[1::2], strict=True)
+        found = ((_or_none(key, k), _or_none(value, v)) for k, v in pairs)
+        return dict(found) if hashable else {_frozen(k): v for k, v in found}
+
+    return decode
+
+
+def tuple_decoder(_: Type, parts: Decoders) -> Decoder:
+    return lambda raw: tuple(_fields(raw, parts))
+
+
+def udt_decoder(type_: Type, parts: Decoders) -> Decoder:
+    names = type_.fields
+    return lambda raw: dict(zip(names, _fields(raw, parts), strict=True))
+
+
+def vector_decoder(width: int | None, parts: Decoders) -> Decoder:
+    (element,), split = parts, vector_cells(width)
+    return lambda raw: [_or_none(element, e) for e in split(raw)]
+
+
+def _fields(raw: bytes, parts: Decoders) -> list[Any]:
+    """Return the fields of a tuple or UDT; those at the end that were added after it was written are None."""
+    cells = sized_cells(raw)
+    found = [_or_none(decode, cell) for decode, cell in zip(parts, cells, strict=False)]
+    return found + [None] * (len(parts) - len(found))
+
+
+def _or_none(decode: Decoder, raw: bytes | None) -> Any:
+    return None if raw is None else decode(raw)
+
+
+def is_hashable(type_: Type) -> bool:
+    """Whether values of the type, as decoded here, can be elements of a set or keys of a dict."""
+    return type_.kind not in ("list", "vector", "set", "map", "udt") and all(map(is_hashable, type_.args))
+
+
+def _frozen(value: Any) -> Any:
+    """Return a hashable form of a list, set or dict, for use as a key of a dict."""
+    if isinstance(value, dict):
+        return tuple((_frozen(k), _frozen(v)) for k, v in value.items())
+    if isinstance(value, set):
+        return frozenset(value)
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(v) for v in value)
+    return value
+
+
+# ---------------------------------------------------------------- encoding
+
+Encoders = Sequence[Encoder]
+
+
+def list_encoder(_: Type, parts: Encoders) -> Encoder:
+    (element,) = parts
+    return lambda value: collection_of([_encoded(element, v) for v in _array(value)], len(value))
+
+
+def map_encoder(_: Type, parts: Encoders) -> Encoder:
+    """JSON has a map as an object or, if a key is not text, as an array of pairs."""
+    key, item = parts
+
+    def encode(value: Any) -> bytes:
+        pairs = value.items() if isinstance(value, Mapping) else _array(value)
+        return collection_of([c for k, v in pairs for c in (_encoded(key, k), _encoded(item, v))], len(value))
+
+    return encode
+
+
+def tuple_encoder(_: Type, parts: Encoders) -> Encoder:
+    return lambda value: sized_of([_encoded(part, v) for part, v in zip(parts, _array(value), strict=True)])
+
+
+def struct_encoder(_: Type, parts: Encoders) -> Encoder:
+    """Return the encoder of a tuple, which Arrow has as a struct."""
+    return lambda value: sized_of([_encoded(part, v) for part, v in zip(parts, value.values(), strict=True)])
+
+
+def udt_encoder(type_: Type, parts: Encoders) -> Encoder:
+    """As the key of a map JSON has a UDT as an array of pairs."""
+    fields = type_.fields
+
+    def encode(value: Any) -> bytes:
+        named = dict(value)
+        if unknown := named.keys() - set(fields):
+            raise ValueError(f"no field {min(unknown)!r}")
+        return sized_of([_encoded(part, named.get(field)) for field, part in zip(fields, parts, strict=True)])
+
+    return encode
+
+
+def vector_encoder(width: int | None, parts: Encoders) -> Encoder:
+    (element,) = parts
+    return lambda value: vector_of([element(v) for v in _array(value)], width)
+
+
+def _encoded(encode: Encoder, value: Any) -> bytes | None:
+    return None if value is None else encode(value)
+
+
+def _array(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise TypeError("not an array")
+    return list(value)
+
+
+# ---------------------------------------------------------------- CQL text
+
+Literals = Sequence[Literal]
+
+
+def list_literal(_: Type, parts: Literals) -> Literal:
+    return lambda value: f"[{_listed(parts[0], value)}]"
+
+
+def set_literal(_: Type, parts: Literals) -> Literal:
+    return lambda value: f"{{{_listed(parts[0], value)}}}"
+
+
+def map_literal(_: Type, parts: Literals) -> Literal:
+    key, item = parts
+    return lambda value: "{" + ", ".join(f"{_shown(key, k)}: {_shown(item, v)}" for k, v in dict(value).items()) + "}"
+
+
+def tuple_literal(_: Type, parts: Literals) -> Literal:
+    return lambda value: "(" + ", ".join(_shown(part, v) for part, v in zip(parts, value, strict=True)) + ")"
+
+
+def udt_literal(type_: Type, parts: Literals) -> Literal:
+    by_name = dict(zip(type_.fields, parts, strict=True))
+    return lambda value: (
+        "{" + ", ".join(f"{quote_name(n)}: {_shown(by_name[n], v)}" for n, v in dict(value).items()) + "}"
+    )
+
+
+def _listed(literal: Literal, values: Iterable[Any]) -> str:
+    return ", ".join(_shown(literal, v) for v in values)
+
+
+def _shown(literal: Literal, value: Any) -> str:
+    return "null" if value is None else literal(value)

@@ -1,0 +1,254 @@
+"""Values of native types: bytes to Python, JSON or Arrow to bytes, Python to CQL text; the registry says what is whose.
+
+An encoder raises ValueError, TypeError or ArithmeticError for what is no value of its type. Source: native protocol v4,
+section 6.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from .._timeuuid import datetime_of, parse_time, us_of
+from .cells import unsigned_vint
+
+__all__ = ["Decoder", "Encoder", "Literal"]
+
+Decoder = Callable[[bytes], Any]
+"""Makes the Python value of bytes."""
+
+Encoder = Callable[[Any], bytes]
+"""Makes the bytes of a value that JSON, or Arrow, has given."""
+
+Literal = Callable[[Any], str]
+"""Makes the CQL text of a Python value."""
+
+_INT = struct.Struct(">i")
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAY_ZERO = 2**31
+_DAYS = re.compile(r"-?\d+", re.ASCII)
+_DATE = re.compile(r"(\d{1,4})-(\d\d)-(\d\d)", re.ASCII)
+_TIME = re.compile(r"(\d\d):(\d\d):(\d\d)\.(\d{9})", re.ASCII)
+_DURATION = re.compile(r"(-?)(\d+)mo(\d+)d(\d+)ns", re.ASCII)
+
+
+# ---------------------------------------------------------------- decoding
+
+
+def packed_decoder(packed: str) -> Decoder:
+    """Return the decoder of numbers that ``struct`` unpacks."""
+    unpack = struct.Struct(packed).unpack
+    return lambda raw: unpack(raw)[0] if raw else None
+
+
+def driver_decoder(driver_type: Any) -> Decoder:
+    """Return the decoder of a class of ``cassandra.cqltypes``."""
+    deserialize = driver_type.deserialize
+    return lambda raw: deserialize(raw, 4) if raw else None
+
+
+def decode_ascii(raw: bytes) -> str:
+    return raw.decode("ascii")
+
+
+def decode_blob(raw: bytes) -> bytes:
+    return raw
+
+
+def decode_boolean(raw: bytes) -> bool | None:
+    return raw != b"\x00" if raw else None
+
+
+def decode_timestamp(raw: bytes) -> datetime | int | None:
+    if not raw:
+        return None
+    ms = int.from_bytes(raw, "big", signed=True)
+    try:
+        return datetime_of(ms * 1000)
+    except OverflowError:
+        return ms
+
+
+def decode_uuid(raw: bytes) -> uuid.UUID | None:
+    return uuid.UUID(bytes=raw) if raw else None
+
+
+# ---------------------------------------------------------------- encoding what JSON has
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("not a whole number")
+    return value
+
+
+def integer_encoder(size: int) -> Encoder:
+    """Return the encoder of whole numbers of *size* bytes."""
+
+    def encode(value: Any) -> bytes:
+        try:
+            return _whole(value).to_bytes(size, "big", signed=True)
+        except OverflowError as e:
+            raise ValueError("out of range") from e
+
+    return encode
+
+
+def float_encoder(packed: str) -> Encoder:
+    """Return the encoder of floating-point numbers that ``struct`` packs."""
+    pack = struct.Struct(packed).pack
+
+    def encode(value: Any) -> bytes:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise TypeError("not a number")
+        if isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
+            raise ValueError("not a number")
+        return pack(float(value))
+
+    return encode
+
+
+def encode_varint(value: Any) -> bytes:
+    """Return the shortest two's complement."""
+    number = _whole(value)
+    bits = (number if number >= 0 else ~number).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def encode_decimal(value: Any) -> bytes:
+    sign, digits, exponent = Decimal(value).as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError("not a finite number")
+    unscaled = int("".join(map(str, digits)))
+    return _INT.pack(-exponent) + encode_varint(-unscaled if sign else unscaled)
+
+
+def encode_boolean(value: Any) -> bytes:
+    if not isinstance(value, bool):
+        raise TypeError("neither true nor false")
+    return b"\x01" if value else b"\x00"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not text")
+    return value
+
+
+def encode_ascii(value: Any) -> bytes:
+    return _text(value).encode("ascii")
+
+
+def encode_text(value: Any) -> bytes:
+    return _text(value).encode()
+
+
+def encode_blob(value: Any) -> bytes:
+    if not _text(value).startswith("0x"):
+        raise ValueError("no 0x in front")
+    return bytes.fromhex(value[2:])
+
+
+def encode_inet(value: Any) -> bytes:
+    return ipaddress.ip_address(_text(value)).packed
+
+
+def encode_uuid(value: Any) -> bytes:
+    return uuid.UUID(_text(value)).bytes
+
+
+def encode_timestamp(value: Any) -> bytes:
+    """Return a timestamp; JSON has those beyond the years 1 to 9999 in milliseconds."""
+    ms = parse_time(value) // 1000 if isinstance(value, str) else _whole(value)
+    return ms.to_bytes(8, "big", signed=True)
+
+
+def encode_date(value: Any) -> bytes:
+    """Return a date; JSON has those beyond the years 1 to 9999 as text of the days since 1970."""
+    if _DAYS.fullmatch(_text(value)):
+        return encode_days(int(value))
+    match = _DATE.fullmatch(value)
+    if match is None:
+        raise ValueError("not a date")
+    return encode_days(date(*(int(part) for part in match.groups())).toordinal() - _EPOCH_DAY)
+
+
+def encode_time(value: Any) -> bytes:
+    match = _TIME.fullmatch(_text(value))
+    if match is None:
+        raise ValueError("not a time with nine digits of fraction")
+    hours, minutes, seconds, nanoseconds = (int(part) for part in match.groups())
+    return (((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + nanoseconds).to_bytes(8, "big", signed=True)
+
+
+def encode_duration(value: Any) -> bytes:
+    match = _DURATION.fullmatch(_text(value))
+    if match is None:
+        raise ValueError("not a duration of months, days and nanoseconds")
+    sign = -1 if match[1] else 1
+    return _duration(*(sign * int(part) for part in match.groups()[1:]))
+
+
+def _duration(*parts: int) -> bytes:
+    """Return months, days and nanoseconds as signed numbers of variable length."""
+    if not all(-(2**63) <= part < 2**63 for part in parts):
+        raise ValueError("out of range")
+    return b"".join([unsigned_vint((part << 1 ^ part >> 63) & (2**64 - 1)) for part in parts])
+
+
+# ---------------------------------------------------------------- encoding what Arrow has otherwise
+
+
+def encode_days(days: int) -> bytes:
+    return (days + _DAY_ZERO).to_bytes(4, "big")
+
+
+def encode_microseconds(us: int) -> bytes:
+    """Return a timestamp; the ends of Arrow's time stand for whatever lies beyond, see ``rscylla.types.arrow``."""
+    return _BEYOND.get(us, us // 1000).to_bytes(8, "big", signed=True)
+
+
+_BEYOND = {2**63 - 1: 2**63 - 1, -(2**63): -(2**63)}
+
+
+def encode_duration_struct(value: Mapping[str, int]) -> bytes:
+    return _duration(value["months"], value["days"], value["nanoseconds"])
+
+
+def encode_varint_text(value: str) -> bytes:
+    return encode_varint(int(value))
+
+
+# ---------------------------------------------------------------- CQL text
+
+
+def quoted(value: Any) -> str:
+    """Return *value* as a string of CQL, in single quotes."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def blob_literal(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+def boolean_literal(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def float_literal(value: float) -> str:
+    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text := repr(value), text)
+
+
+def timestamp_literal(value: datetime | int) -> str:
+    return str(value if isinstance(value, int) else us_of(value) // 1000)
+
+
+def date_literal(value: Any) -> str:
+    """Return the days since 1970 plus 2**31, which CQL has for dates beyond the years 1 to 9999, too."""
+    return str(value.days_from_epoch + _DAY_ZERO)

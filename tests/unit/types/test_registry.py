@@ -1,0 +1,156 @@
+"""Each row of the registry, by the driver's word: values, CQL text of types, samples."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+import pytest
+from cassandra import cqltypes
+from cellbox import NATIVE, nested, types
+from fakelog import type_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rscylla.types import Type, decoder_for, encoder_for, literal_for, parse_type, sample_of
+from rscylla.types.registry import CONTAINERS, NATIVES
+
+OF_OTHERS = {"LineStringType", "PointType", "PolygonType", "daterange"}
+"""Types of the driver that ScyllaDB does not have."""
+
+NO_TYPES = {"frozen", "reversed"}
+
+
+def test_the_registry_has_a_row_for_each_type_of_the_driver() -> None:
+    classes = [c for c in vars(cqltypes).values() if isinstance(c, type) and issubclass(c, cqltypes._CassandraType)]
+    names = {getattr(c, "typename", "-") for c in classes}
+    known = {name for name in names if name.isidentifier()} - OF_OTHERS - NO_TYPES - {"varchar"}
+    assert {"int", "list", "duration"} <= known <= NATIVES.keys() | CONTAINERS.keys()
+    assert NATIVES.keys() == NATIVE.keys() | {"empty"}
+
+
+@pytest.mark.parametrize("kind", sorted(NATIVE))
+@given(st.data())
+def test_a_native_value_is_what_the_driver_says(kind: str, data: st.DataObject) -> None:
+    raw = data.draw(NATIVE[kind])
+    found = decoder_for(Type(kind))(raw)
+    if kind == "timestamp":
+        ms = int.from_bytes(raw, "big", signed=True)
+        assert found == (ms if isinstance(found, int) else cqltypes.DateType.from_binary(raw, 4).replace(tzinfo=UTC))
+        return
+    theirs = cqltypes._cqltypes[kind].from_binary(raw, 4)
+    assert (found, type(found)) == (theirs, type(theirs))
+
+
+def bare(type_: Type) -> Type:
+    """Return *type_* as ``parse_type`` gives it without knowing UDTs."""
+    args = () if type_.kind == "udt" else tuple(bare(t) for t in type_.args)
+    return Type(type_.kind, args, (), type_.name, type_.size, type_.frozen)
+
+
+def udts_of(type_: Type) -> dict[str, Any]:
+    found = {name: fields for t in type_.args for name, fields in udts_of(t).items()}
+    if type_.kind == "udt":
+        found[type_.name] = [(f, str(t)) for f, t in zip(type_.fields, type_.args, strict=True)]
+    return found
+
+
+@given(types, st.booleans())
+def test_the_text_of_a_type_gives_the_type(type_: Type, spaced: bool) -> None:
+    text = str(type_).replace("<", " < ").replace(",", " , ") if spaced else str(type_)
+    assert parse_type(text) == bare(type_)
+
+
+@given(types)
+def test_a_udt_has_the_fields_that_the_schema_gives_it(type_: Type) -> None:
+    udts = udts_of(type_)
+    names = [t for t in _all(type_) if t.kind == "udt"]
+    if len({t.name for t in names}) == len(names):  # names depend on the number of fields alone
+        assert parse_type(str(type_), udts) == type_
+
+
+def _all(type_: Type) -> list[Type]:
+    return [type_, *(t for arg in type_.args for t in _all(arg))]
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "again", "multicell"),
+    [
+        ("int", Type("int"), "int", False),
+        ("varchar", Type("text"), "text", False),
+        ("list<int>", Type("list", (Type("int"),)), "list<int>", True),
+        ("frozen<set<int>>", Type("set", (Type("int"),), frozen=True), "frozen<set<int>>", False),
+        (
+            "map<text,frozen<list<int>>>",
+            Type("map", (Type("text"), Type("list", (Type("int"),), frozen=True))),
+            "map<text, frozen<list<int>>>",
+            True,
+        ),
+        ("tuple<int>", Type("tuple", (Type("int"),)), "frozen<tuple<int>>", False),
+        ("frozen<tuple<int>>", Type("tuple", (Type("int"),)), "frozen<tuple<int>>", False),
+        ("vector<float, 3>", Type("vector", (Type("float"),), size=3), "vector<float, 3>", False),
+        ("addr", Type("udt", name="addr"), "addr", True),
+        ('frozen<"A ""b""">', Type("udt", name='A "b"', frozen=True), 'frozen<"A ""b""">', False),
+        ('"list"', Type("udt", name="list"), "list", True),
+        ("udt", Type("udt", name="udt"), "udt", True),
+        ("'org.example.Odd'", Type("org.example.Odd"), "org.example.Odd", False),
+        ("empty", Type("empty"), "empty", False),
+    ],
+)
+def test_types_are_read_and_written(text: str, type_: Type, again: str, multicell: bool) -> None:
+    found = parse_type(text)
+    assert (found, str(found), found.is_multicell) == (type_, again, multicell)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "list<>", "list<int", "list<int>>", "list<int, int>", "map<int>", "int>", "<int>", "int<int>"),
+        *("vector<int>", "vector<int, 0>", "vector<int, x>", "udt<int>", "frozen<>", 'a"', "a b", "list<int>,", "'"),
+    ],
+)
+def test_what_is_no_type_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a CQL type"):
+        parse_type(text)
+
+
+def test_types_whose_values_have_the_same_bytes() -> None:
+    one = Type("udt", (Type("int"), Type("list", (Type("text"),), frozen=True)), ("a", "b"), "one")
+    assert one.same_bytes(Type("udt", one.args, one.fields, "other", frozen=True))
+    for other in (
+        Type("udt", one.args, ("a", "c"), "one"),
+        Type("udt", (Type("bigint"), one.args[1]), one.fields, "one"),
+        Type("udt", one.args[:1], one.fields[:1], "one"),
+        Type("tuple", one.args),
+    ):
+        assert not one.same_bytes(other)
+    assert not Type("vector", (Type("int"),), size=2).same_bytes(Type("vector", (Type("int"),), size=3))
+
+
+@given(types)
+def test_a_sample_is_a_value(type_: Type) -> None:
+    raw = sample_of(type_)
+    value = decoder_for(type_)(raw)
+    assert value is not None
+    assert type_.kind != "vector" or len(value) == type_.size
+
+
+def test_a_type_that_is_not_known_stays_bytes() -> None:
+    odd = Type("org.example.Odd")
+    assert decoder_for(odd)(b"\x01") == encoder_for(odd)("0x01") == b"\x01"
+    assert literal_for(odd)(b"\x01") == "0x01"
+
+
+@given(st.data())
+def test_the_driver_says_the_same_of_containers(data: st.DataObject) -> None:
+    """By way of CQL types of which the driver gives natural values, too."""
+    kind = data.draw(st.sampled_from(["text", "int", "double", "uuid", "duration", "inet", "decimal"]))
+    for container, driver in (("list", cqltypes.ListType), ("vector", cqltypes.VectorType)):
+        type_ = Type(container, (Type(kind),), size=2 if container == "vector" else 0)
+        raw = data.draw(nested(type_))
+        theirs = driver.apply_parameters([cqltypes._cqltypes[kind], *([2] if container == "vector" else [])], None)
+        assert decoder_for(type_)(raw) == list(theirs.from_binary(raw, 4) or [])
+
+
+def test_a_driver_class_is_the_type_that_its_text_is() -> None:
+    assert type_of("varchar") == parse_type("text")
