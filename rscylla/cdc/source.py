@@ -299,8 +299,9 @@ class Source:
         if hole is not None and hole.start_us <= at_us:
             self._tell_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
             return self.at(hole.end_us)
-        if self.topology.forgets and cursor.generation < first.time and cursor.exact_us == first.start_us:
-            return self.at(cursor.exact_us)  # the end of a set that is no longer listed
+        is_start = cursor.mark is not None and cursor.mark.is_start
+        if self.topology.forgets and cursor.generation < first.time and (is_start or cursor.exact_us == first.start_us):
+            return self.at(cursor.exact_us)  # nothing that was to be read is in the set that is no longer listed
         if not is_listed:
             # The stream sets of tablets are the table's own, generations of vnodes are the cluster's.
             owner = "table" if self.topology.model == "tablets" else "cluster"
