@@ -252,7 +252,7 @@ def test_an_open_stream_whose_stream_sets_are_gone_is_told_of_the_new_table(shop
     shop.clock.advance(1)  # now it is the other way round
     with pytest.raises(rscylla.TableChanged, match=AGAIN):
         client.recv()
-    assert client.expired_gaps == 0
+    assert client.status().expired_gaps == 0
 
 
 @pytest.mark.parametrize("shop", ["tablets"], indirect=True)
