@@ -12,7 +12,7 @@ from rscylla.embedded.cql.parser import _UNSUPPORTED
 from rscylla.embedded.errors import InvalidRequest
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "embedded.md").read_text()
-SECTION = PAGE[PAGE.index("## What it refuses") : PAGE.index("What Scylla refuses is refused")]
+SECTION = PAGE[PAGE.index("## What it refuses") : PAGE.index("The server rejects every statement that Scylla rejects")]
 STATEMENTS = re.findall(r"\| `([^`]+)` \|$", SECTION, re.MULTILINE)
 
 
