@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import cassandra
 from cassandra import ConsistencyLevel
 
 from rscylla._drivererrors import DRIVER_ERRORS, translate
+from rscylla._retry import retry
 from rscylla.errors import ConfigError, QueryFailed, RscyllaError, TableNotFound
 
 from .schema import TableKind, qualified
@@ -85,11 +86,12 @@ class Table:
             waiting = {} if timeout_s is None else {"timeout": timeout_s}
             return self._session.execute(statement, **waiting)  # type: ignore[no-any-return]
         statement.consistency_level = _SERIAL[self._consistency]
-        for _ in range(_SERIAL_TRIES - 1):
-            # How Cassandra ends a serial read that met a conditional write.
-            with suppress(cassandra.WriteTimeout):
-                return self._session.execute(statement)  # type: ignore[no-any-return]
-        return self._session.execute(statement)  # type: ignore[no-any-return]
+        # A WriteTimeout is how Cassandra ends a serial read that met a conditional write.
+        return retry(
+            lambda: self._session.execute(statement),
+            attempts=_SERIAL_TRIES,
+            again=lambda error: isinstance(error, cassandra.WriteTimeout),
+        )
 
     def applied(self, text: str, values: tuple[Any, ...], *, timeout_s: float | None = None) -> bool:
         """Execute a conditional write and return whether its condition held.

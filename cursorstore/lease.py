@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import attrs
 
 from rscylla import _timeuuid as tu
-from rscylla._retry import Backoff
+from rscylla._retry import Backoff, retry
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
@@ -71,6 +71,14 @@ class _Rows(Protocol):
     def take(self, last: LeaseRow, claim: Claim) -> bool: ...
     def keep(self, name: str, epoch: int, claim: Claim) -> bool: ...
     def drop(self, name: str, epoch: int, claim: Claim) -> bool: ...
+
+
+class _HeldByAnother(Exception):
+    """Another owner holds the lease now."""
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, _HeldByAnother) or (isinstance(error, SourceError) and error.resumable)
 
 
 class _Lease:
@@ -164,19 +172,31 @@ class _Lease:
     def acquire(self, stop: Stop | None = None) -> int:
         """Stand by until the lease is acquired, and return its epoch. Errors that may pass are waited out."""
         stop = stop or Stop()
-        while True:
-            stop.check()
-            # Often enough to see a release, and soon after it may expire, each standby at a moment of its own.
-            wait = self._poll.seconds(1)
-            try:
-                if self.try_acquire():
-                    return self._epoch
-                wait = min(wait, self._left_s + _AFTER_EXPIRY.seconds(1))
-            except SourceError as e:
-                if not e.resumable:
-                    raise
-                _log.warning("lease %r: standing by, %s", self._name, e)
-            self._clock.wait(stop, wait)
+        stop.check()
+        return retry(
+            self._acquired,
+            backoff=self._standby_s,
+            clock=self._clock,
+            stop=stop,
+            again=_may_pass,
+            waiting=self._stand_by,
+        )
+
+    def _acquired(self) -> int:
+        if not self.try_acquire():
+            raise _HeldByAnother
+        return self._epoch
+
+    def _standby_s(self, error: Exception, failures: int) -> float:
+        # Often enough to see a release, and soon after it may expire, each standby at a moment of its own.
+        poll_s = self._poll.seconds(1)
+        if not isinstance(error, _HeldByAnother):
+            return poll_s
+        return min(poll_s, self._left_s + _AFTER_EXPIRY.seconds(1))
+
+    def _stand_by(self, error: Exception, failures: int, seconds: float) -> None:
+        if not isinstance(error, _HeldByAnother):
+            _log.warning("lease %r: standing by, %s", self._name, error)
 
     def renew(self) -> None:
         """Start the lease's time anew."""

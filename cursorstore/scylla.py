@@ -53,7 +53,10 @@ FIRST_STAMP = 1
 """Write timestamp of the first epoch, which no reset opened: microseconds, the same in every process."""
 
 _ATTEMPTS = 16
-"""For opening an epoch while others do so: each round, one of them gets through."""
+"""For opening an epoch while others do so: each round, one of them gets through.
+
+Not by ``retry``, as no call is repeated: each round reads what the others did, and asks for the epoch after that.
+"""
 
 KEPT_EPOCHS = 1000
 """How many epochs of a consumer are kept at least, the newest ones."""

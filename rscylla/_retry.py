@@ -1,4 +1,4 @@
-"""Trying again: how long to wait, a few times, and for ever; the only door to ``tenacity``."""
+"""Trying a call again: which errors, how often, and after which pauses; the only door to ``tenacity``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import logging
 import random
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import attrs
 import tenacity
 
-from .clock import Clock, Stop
+from .clock import Clock, Stop, SystemClock
 from .errors import ConfigError, RscyllaError, Stopped
 
-__all__ = ["Backoff", "retry", "retry_forever"]
+__all__ = ["Backoff", "may_help", "retry"]
 
 log = logging.getLogger("rscylla")
 
@@ -62,67 +62,116 @@ class Backoff:
         return min(wait, longest) * (1 - self.jitter * chance)
 
 
-def retry(work: Callable[[], T], *, attempts: int, backoff: Backoff, clock: Clock, stop: Stop) -> T:
-    """Return what *work* gives, called up to *attempts* times where that may help. Waits in between with *clock*.
+def may_help(error: Exception) -> bool:
+    """Return whether *error* is one of ours that another attempt may mend."""
+    return isinstance(error, RscyllaError) and error.resumable and not isinstance(error, Stopped)
+
+
+def retry(
+    work: Callable[[], T],
+    *,
+    attempts: int | None = None,
+    backoff: Backoff | Callable[[Exception, int], float] | None = None,
+    clock: Clock | None = None,
+    stop: Stop | None = None,
+    again: Callable[[Exception], bool] = may_help,
+    waiting: Callable[[Exception, int, float], None] | None = None,
+    sleep: Callable[[float], None] | None = None,
+    exhausted: Callable[[Exception], T] | None = None,
+    failed: Exception | None = None,
+) -> T:
+    """Return what *work* returns, and call it again while it raises what another attempt may mend.
+
+    Args:
+        attempts: How often *work* is called at most; None: until it returns, or *stop* is set.
+        backoff: The pauses, or a function of the error and of how many attempts have failed; None: no pauses.
+        clock: The clock of the pauses, and of the attempts' duration.
+        stop: Ends a pause.
+        again: Whether an error is worth another attempt.
+        waiting: Called before each pause with the error, how many attempts have failed, and the seconds. What it raises
+            ends the attempts. Default: a line in the log.
+        sleep: Takes the place of the pause on *clock*; it raises what is to end the attempts.
+        exhausted: Called with the last error when the attempts are used up; what it returns is returned. Default: the
+            error is raised.
+        failed: The error of a first attempt, which was made before and counts.
 
     Raises:
-        RscyllaError: from *work*, one that is not resumable at once, any other at the last attempt.
-        Stopped: *stop* was set during a wait.
+        Exception: the error of *work* that is not worth another attempt, or the last one.
+        Stopped: *stop* was set during a pause.
     """
-    for attempt in range(1, attempts):
-        try:
-            return work()
-        except RscyllaError as error:
-            if not error.resumable or isinstance(error, Stopped):
-                raise
-            log.info("%s (attempt %d of %d)", error, attempt, attempts)
-            clock.wait(stop, backoff.seconds(attempt))
-            if stop.is_set():
-                raise Stopped from error
-    return work()
-
-
-def retry_forever(
-    attempt: Callable[[], None],
-    *,
-    backoff: Backoff,
-    clock: Clock,
-    stop: Stop,
-    again: Callable[[BaseException], bool],
-    waiting: Callable[[BaseException, float], None],
-) -> None:
-    """Call *attempt* until it returns or *stop* is set; waits with *clock*.
-
-    *again* says whether an error is worth another attempt; if not, it is raised. *waiting* is told the error and the
-    seconds before each wait; what it raises ends the loop.
-    """
-    failures = 0
+    clock = clock or SystemClock()
     began = clock.monotonic()
+    if failed is None:
+        try:
+            return work()  # most calls succeed at once, and nothing else is made for those
+        except Exception as error:  # noqa: BLE001 - judged below
+            failed = error
+    calls = _Calls(work, backoff, clock, stop or Stop(), attempts, waiting, sleep, exhausted, failed, began)
+    return calls.made(again)
 
-    def timed() -> None:
-        nonlocal began
-        began = clock.monotonic()
-        if not stop.is_set():
-            attempt()
 
-    def wait(_: tenacity.RetryCallState) -> float:
-        nonlocal failures
-        healthy = clock.monotonic() - began >= backoff.reset_after.total_seconds()
-        failures = 1 if healthy else failures + 1
-        return backoff.seconds(failures)
+@attrs.define
+class _Calls(Generic[T]):
+    """The attempts at one call, and what tenacity asks between two of them."""
 
-    def before_sleep(state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
-        if error is not None:
-            waiting(error, state.upcoming_sleep)
+    work: Callable[[], T]
+    backoff: Backoff | Callable[[Exception, int], float] | None
+    clock: Clock
+    stop: Stop
+    attempts: int | None
+    waiting: Callable[[Exception, int, float], None] | None
+    sleep: Callable[[float], None] | None
+    exhausted: Callable[[Exception], T] | None
+    first: Exception | None
+    began: float
+    failures: int = 0
 
-    def pause(seconds: float) -> None:
-        clock.wait(stop, seconds)
+    def made(self, again: Callable[[Exception], bool]) -> T:
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Exception) and again(error)),
+            stop=tenacity.stop_never if self.attempts is None else tenacity.stop_after_attempt(self.attempts),
+            wait=self._seconds,
+            before_sleep=self._before_pause,
+            sleep=self.sleep or self._pause,
+            retry_error_callback=None if self.exhausted is None else self._exhausted,
+            reraise=True,
+        )(self._attempt)
 
-    tenacity.Retrying(
-        retry=tenacity.retry_if_exception(again),
-        wait=wait,
-        sleep=pause,
-        before_sleep=before_sleep,
-        reraise=True,
-    )(timed)
+    def _attempt(self) -> T:
+        if self.first is not None:
+            first, self.first = self.first, None
+            raise first
+        self.began = self.clock.monotonic()
+        return self.work()
+
+    def _seconds(self, state: tenacity.RetryCallState) -> float:
+        self.failures += 1
+        if self.backoff is None:
+            return 0.0
+        if not isinstance(self.backoff, Backoff):
+            return self.backoff(_error(state), self.failures)
+        if self.clock.monotonic() - self.began >= self.backoff.reset_after.total_seconds():
+            self.failures = 1
+        return self.backoff.seconds(self.failures)
+
+    def _before_pause(self, state: tenacity.RetryCallState) -> None:
+        if self.waiting is not None:
+            self.waiting(_error(state), state.attempt_number, state.upcoming_sleep)
+        else:
+            log.info("%s (attempt %d of %s)", _error(state), state.attempt_number, self.attempts or "any number")
+
+    def _pause(self, seconds: float) -> None:
+        # With no time to wait, a stop is looked at all the same.
+        if self.stop.is_set() or (seconds and self.clock.wait(self.stop, seconds)):
+            raise Stopped
+
+    def _exhausted(self, state: tenacity.RetryCallState) -> T:
+        assert self.exhausted is not None
+        return self.exhausted(_error(state))
+
+
+def _error(state: tenacity.RetryCallState) -> Exception:
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    assert isinstance(error, Exception)
+    return error

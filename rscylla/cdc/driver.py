@@ -40,6 +40,7 @@ from cassandra.policies import (
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
 
 from .._drivererrors import one_line, translate
+from .._retry import retry
 from ..clock import Stop
 from ..errors import (
     ConfigError,
@@ -311,17 +312,17 @@ def _on_some_node(ask: Callable[[], T], doing: str, *, attempts: int, stop: Stop
         Stopped: *stop* was set before an attempt, or while *ask* waited for it.
         RscyllaError: the last attempt failed, or one for good.
     """
-    for left in reversed(range(attempts)):
+
+    def asked() -> T:
         stop.check()
         try:
             return ask()
         except Stopped:
             raise
         except Exception as e:
-            ours = translate(e, doing)
-            if not left or not ours.resumable:
-                raise ours from e
-    raise AssertionError("at least one attempt is made")
+            raise translate(e, doing) from e
+
+    return retry(asked, attempts=attempts, stop=stop)
 
 
 @attrs.frozen(eq=False)

@@ -190,6 +190,7 @@ class Scanner:
 
     def _after_failure(self, fetch: _Fetch, error: BaseException, *, may_give_up: bool) -> _Fetch:
         """Return when to try again, or raise what ends the scan."""
+        # Not by ``retry``, which blocks for one call: one thread waits for many pages here, each with its own pause.
         task = fetch.task
         ours = translate(error, f"reading the CDC log of {task.keyspace}.{task.table}")
         failures = fetch.failures + 1

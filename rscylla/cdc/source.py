@@ -14,6 +14,7 @@ from ..clock import Clock, Stop
 from ..errors import (
     CDCDisabled,
     ConfigError,
+    ConnectionFailed,
     CursorExpired,
     InvalidCursor,
     MetadataError,
@@ -98,15 +99,21 @@ class Source:
 
     def _learn_clocks(self) -> None:
         """Ask the nodes for their time until one tells it: the client's own clock may be wrong."""
+        retry(
+            self._sample_clocks,
+            attempts=CLOCKS_ATTEMPTS,
+            backoff=self._backoff,
+            clock=self.clock,
+            stop=self._stop,
+            exhausted=lambda error: log.warning(
+                "%s: %s, this machine's clock is believed", self.table.full_name, error
+            ),
+        )
+
+    def _sample_clocks(self) -> None:
         self.node_clocks.sample()
-        for attempt in range(1, CLOCKS_ATTEMPTS):
-            if self.node_clocks.skew_us:
-                return
-            self.clock.wait(self._stop, self._backoff.seconds(attempt))
-            self._stop.check()
-            self.node_clocks.sample()
         if not self.node_clocks.skew_us:
-            log.warning("%s: no node tells its time, this machine's clock is believed", self.table.full_name)
+            raise ConnectionFailed("no node tells its time")
 
     def refresh_generations(self) -> None:
         """Read the list of generations; ``known_at_us`` is when that began, by the slowest clock.

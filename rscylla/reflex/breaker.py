@@ -10,16 +10,18 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, NoReturn, TypeVar, cast
 
 from prometheus_client import CollectorRegistry
 
-from .._retry import Backoff
-from ..abc import Consumer, Run
+from .._retry import Backoff, retry
+from ..abc import Consumer
+from ..abc import Run as RunLike
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError, Stopped, is_expected
 from ..event import Event
-from . import _context
+from ._context import Run
 from ._meters import meters_for
 from ._wrapper import Wrapper
 
@@ -109,7 +111,7 @@ class CircuitBreaker:
         """
         return _Guarded(consumer, self)
 
-    def call(self, function: Callable[[], T], *, run: Run | None = None) -> T:
+    def call(self, function: Callable[[], T], *, run: RunLike | None = None) -> T:
         """Call *function*, repeatedly until it meets no outage, and return its result. Waits while the breaker is open.
 
         Args:
@@ -119,28 +121,41 @@ class CircuitBreaker:
             Stopped: *run* was stopped.
             Exception: an error of *function* that is not an outage.
         """
-        run = run or _context.Run(self.name)
-        me, tries = object(), 0
-        while True:
-            openings = self._pass(me, run)
-            try:
-                result = function()
-            except Exception as error:
-                if is_expected(error) or not self._outage(error):
-                    raise
-                self._record(error, openings)
-                tries += 1
-                if self.state == "closed":
-                    self._wait(self._backoff.seconds(tries), run, f"{self.name} fails")
-            else:
-                self._record(None, openings)
-                return result
-            finally:
-                with self._lock:
-                    if self._probing is me:
-                        self._probing = None
+        run = run or Run(self.name)
+        return retry(
+            partial(self._attempt, function, run),
+            backoff=self._pause_s,
+            clock=self._clock,
+            again=self._is_outage,
+            waiting=lambda error, failures, seconds: None,
+            sleep=partial(self._wait, run, f"{self.name} fails"),
+        )
 
-    def _pass(self, me: object, run: Run) -> int:
+    def _attempt(self, function: Callable[[], T], run: RunLike) -> T:
+        me = object()
+        openings = self._pass(me, run)
+        try:
+            result = function()
+        except Exception as error:
+            if self._is_outage(error):
+                self._record(error, openings)
+            raise
+        else:
+            self._record(None, openings)
+            return result
+        finally:
+            with self._lock:
+                if self._probing is me:
+                    self._probing = None
+
+    def _is_outage(self, error: Exception) -> bool:
+        return not is_expected(error) and self._outage(error)
+
+    def _pause_s(self, error: Exception, failures: int) -> float:
+        # Once it is open, the next attempt waits for it by itself.
+        return self._backoff.seconds(failures) if self.state == "closed" else 0.0
+
+    def _pass(self, me: object, run: RunLike) -> int:
         """Wait until *me* may call; return how often the breaker had opened by then."""
         while True:
             with self._lock:
@@ -148,9 +163,11 @@ class CircuitBreaker:
                 openings = self._openings
             if wait_s is None:
                 return openings
-            self._wait(wait_s, run, f'circuit breaker "{self.name}" is {self.state}')
+            self._wait(run, f'circuit breaker "{self.name}" is {self.state}', wait_s)
 
-    def _wait(self, seconds: float, run: Run, why: str) -> None:
+    def _wait(self, run: RunLike, why: str, seconds: float) -> None:
+        if not seconds:
+            return
         with run.waiting(why):
             if self._clock.wait(run.stop, seconds):
                 raise Stopped  # the event comes again
@@ -203,7 +220,7 @@ class _Guarded(Wrapper):
         super().__init__(inner)
         self._breaker = breaker
 
-    def consume(self, event: Event, run: Run) -> None:
+    def consume(self, event: Event, run: RunLike) -> None:
         self._breaker.call(lambda: self._inner.consume(event, run), run=run)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
-from ..._retry import Backoff
+from ..._retry import Backoff, retry
 from ...abc import Consumer, Run
 from ...errors import ConfigError, ConnectionFailed, FateError, Stopped, is_expected
 from ...event import Event
@@ -48,37 +49,51 @@ class Retrying(Wrapper):
 
     def consume(self, event: Event, run: Run) -> None:
         try:
+            self._attempt(event, run)
+        except Exception as error:
+            if not self._again(error):
+                raise
+            self._retry(event, run, error)
+
+    def _attempt(self, event: Event, run: Run) -> bool:
+        try:
             self._inner.consume(event, run)
-        except Exception as error:  # noqa: BLE001 - raised again where it is not the event's fault
-            self._check(error, run)
-            self._again(event, run, error)
+        except Exception as error:
+            if run.stop.is_set() and self._again(error):
+                # What the consumer uses may be closed already, such as a pool of threads: that would be no fault of the
+                # event's, and letting go of it on the last attempt would lose it.
+                raise Stopped from error
+            raise
+        return True
 
-    def _again(self, event: Event, run: Run, error: Exception) -> None:
+    def _again(self, error: Exception) -> bool:
+        return not is_expected(error) and self._counts(error)
+
+    def _retry(self, event: Event, run: Run, error: Exception) -> None:
         """Try until it works or the retries are used up."""
-        tries = self._known(event) + 1
-        while tries <= self._retries:
-            self._failed(event, tries)
-            run.attempt_failed(event)
-            run.pause(self._backoff.seconds(tries))
-            try:
-                self._inner.consume(event, run)
-            except Exception as next_error:  # noqa: BLE001 - the same
-                self._check(next_error, run)
-                error = next_error
-            else:
-                self._succeeded(event)
-                return
-            tries += 1
-        self._give_up(event, run, error, tries)
+        known = self._known(event)
+        tries = max(known, self._retries) + 1
 
-    def _check(self, error: Exception, run: Run) -> None:
-        """Raise *error* again if it is not the event's, and ``Stopped`` if it may be due to a stop."""
-        if is_expected(error) or not self._counts(error):
-            raise error
-        if run.stop.is_set():
-            # What the consumer uses may be closed already, such as a pool of threads: that would be no fault of the
-            # event's, and letting go of it on the last attempt would lose it.
-            raise Stopped from error
+        def waiting(error: Exception, failures: int, seconds: float) -> None:
+            self._failed(event, known + failures)
+            run.attempt_failed(event)
+
+        def give_up(error: Exception) -> bool:
+            self._give_up(event, run, error, tries)
+            return False
+
+        if retry(
+            partial(self._attempt, event, run),
+            attempts=tries - known,
+            backoff=lambda error, failures: self._backoff.seconds(known + failures),
+            clock=run.clock,
+            again=self._again,
+            waiting=waiting,
+            sleep=run.pause,
+            exhausted=give_up,
+            failed=error,
+        ):
+            self._succeeded(event)
 
     def _known(self, event: Event) -> int:
         """Return how often the event has failed before this run."""

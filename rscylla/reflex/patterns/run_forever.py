@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
-from ..._retry import Backoff, retry_forever
+from ..._retry import Backoff, retry
 from ...clock import Stop
 from ...errors import HeadReached, RunError, Stopped, is_resumable
 from .._run import run
@@ -41,35 +42,33 @@ def run_forever(
     """
     signal = stop or Stop()
 
-    def attempt() -> None:
-        try:
-            run(spec, stop=signal)
-        except HeadReached:
-            return
-        except Stopped:
-            if not signal.is_set():
-                raise  # somebody else stopped, a server on its way down perhaps: come back later
-        except Exception as error:
-            if not signal.is_set() or not is_resumable(error):
-                raise
-            logger.warning("%s; stopped, events since the saved cursor will come again", error)
-            if on_error is not None:
-                on_error(error)
+    def waiting(error: Exception, failures: int, seconds: float) -> None:
+        _report(spec, error, f"it runs again in {seconds:.3g} s", on_error)
 
-    def waiting(error: BaseException, seconds: float) -> None:
-        named = error if isinstance(error, RunError) else f'consumer "{spec.name}": {error}'
-        logger.warning("%s; it runs again in %.3g s", named, seconds)
-        # The texts of errors that are not ours may hold row values, so whole they are shown only to who asks for all.
-        logger.debug('consumer "%s" failed', spec.name, exc_info=error)
-        if on_error is not None and isinstance(error, Exception):
-            on_error(error)
-
-    retry_forever(
-        attempt,
-        backoff=backoff or Backoff(),
-        clock=spec.clock,
-        stop=signal,
-        again=lambda error: isinstance(error, Exception) and is_resumable(error),
-        waiting=waiting,
-    )
+    try:
+        if not signal.is_set():
+            retry(
+                partial(run, spec, stop=signal),
+                backoff=backoff or Backoff(),
+                clock=spec.clock,
+                stop=signal,
+                again=lambda error: is_resumable(error) and not signal.is_set(),
+                waiting=waiting,
+            )
+    except HeadReached:
+        pass
+    except Exception as error:
+        if not signal.is_set() or not is_resumable(error):
+            raise
+        if not isinstance(error, Stopped):
+            _report(spec, error, "stopped, events since the saved cursor will come again", on_error)
     spec.series.finished()
+
+
+def _report(spec: Spec, error: Exception, then: str, on_error: Callable[[Exception], None] | None) -> None:
+    named = error if isinstance(error, RunError) else f'consumer "{spec.name}": {error}'
+    logger.warning("%s; %s", named, then)
+    # The texts of errors that are not ours may hold row values, so whole they are shown only to who asks for all.
+    logger.debug('consumer "%s" failed', spec.name, exc_info=error)
+    if on_error is not None:
+        on_error(error)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
+from ..._retry import Backoff, retry
 from ...abc import Lease
 from ...clock import Clock, Stop
 from ...errors import LeaseLost, RscyllaError, Stopped
@@ -127,22 +129,39 @@ class LeaseKeeper:
             Stopped: ``stop`` was called.
         """
         lease, clock = self._lease, self._clock
-        pause = lease.renew_every
-        while True:
-            if clock.wait(self._stop, pause):
-                raise Stopped
+        pause_s = lease.renew_every
+        soon = timedelta(seconds=lease.renew_every * RETRY)
+        while not clock.wait(self._stop, pause_s):
             began = clock.monotonic()
             try:
-                lease.renew()
+                retry(
+                    lease.renew,
+                    backoff=Backoff(initial=soon, maximum=soon, factor=1, jitter=0),
+                    clock=clock,
+                    stop=self._stop,
+                    again=lambda error: _is_unanswered(error) and self._goes_on(signal),
+                    waiting=self._not_renewed,
+                )
             except LeaseLost as lost:
                 log.warning("%s; the lanes stop", lost)
                 return
             except RscyllaError as error:
-                log.warning('lease "%s" was not renewed: %s', lease.name, error)
-                pause = lease.renew_every * RETRY
-            else:
-                # Its time counts from the beginning, so a slow renewal is followed by the next one sooner.
-                pause = max(0.0, lease.renew_every - (clock.monotonic() - began))
-            if signal.lapsed or not lease.held():
+                if not _is_unanswered(error):
+                    raise
+                self._not_renewed(error, 1, 0.0)
+            if not self._goes_on(signal):
                 log.warning('lease "%s" is over, or was for a moment; the lanes stop', lease.name)
                 return
+            # Its time counts from the beginning, so a slow renewal is followed by the next one sooner.
+            pause_s = max(0.0, lease.renew_every - (clock.monotonic() - began))
+        raise Stopped
+
+    def _goes_on(self, signal: LeasedStop) -> bool:
+        return not signal.lapsed and self._lease.held()
+
+    def _not_renewed(self, error: Exception, failures: int, seconds: float) -> None:
+        log.warning('lease "%s" was not renewed: %s', self._lease.name, error)
+
+
+def _is_unanswered(error: Exception) -> bool:
+    return isinstance(error, RscyllaError) and not isinstance(error, LeaseLost | Stopped)
