@@ -24,7 +24,7 @@ def check_reason(reason: str) -> None:
     """Raise ``ConfigError`` if *reason* says nothing."""
     if not isinstance(reason, str) or not reason.strip():
         raise ConfigError(
-            "a reset needs a reason, which is kept with it; pass reason='replay after bug fix' or the like"
+            "a reset requires a reason, which is recorded with it; pass one, such as reason='replay after bug fix'"
         )
 
 
@@ -36,8 +36,8 @@ def moves(consumer: str, codec: CursorCodec, known: str, given: str) -> bool:
     """
     if codec.place(given) < codec.place(known):
         raise CursorRegression(
-            f"the cursor for consumer {consumer!r} is lower than the saved one, which stays; does another process of "
-            "this name run? To go back on purpose, reset the cursor",
+            f"the cursor for consumer {consumer!r} is lower than the saved one, which does not change; check that "
+            "no other process runs this consumer, or reset the cursor to move it back on purpose",
             consumer=consumer,
             stored=codec.decode(known),
             given=codec.decode(given),

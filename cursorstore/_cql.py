@@ -63,8 +63,8 @@ class Table:
             return _no_table(doing, self._kind)
         if isinstance(error, cassandra.InvalidRequest) and "not yet supported with tablets" in text:
             return QueryFailed(
-                f"{doing}: this version of Scylla has no conditional writes in keyspaces with tablets; keep this "
-                "table in a keyspace created WITH tablets = {'enabled': false}"
+                f"{doing}: this version of Scylla does not support conditional writes in keyspaces with tablets; "
+                "create this table in a keyspace created WITH tablets = {'enabled': false}"
             )
         return translate(error, doing, grant="SELECT and MODIFY on the table", quote=False)
 
@@ -100,7 +100,10 @@ class Table:
         """
         for answer in self.run(text, values, idempotent=False, timeout_s=timeout_s):
             return bool(values_of(answer)[0])
-        raise QueryFailed(f"the conditional write to table {self.name} had no answer; is this a CQL database?")
+        raise QueryFailed(
+            f"the conditional write to table {self.name} returned no result; check that the session is "
+            "connected to ScyllaDB or Cassandra"
+        )
 
     def _statement(self, text: str, *, idempotent: bool) -> Any:
         with self._lock:
@@ -138,13 +141,13 @@ class Table:
         if columns:
             if lacking := [name for name in self._kind.columns if name not in columns]:
                 raise ConfigError(
-                    f"table {self.name} is no {what}, it has no column {', '.join(lacking)}; name another one, "
-                    "which can be created, or add the columns if an earlier version made it"
+                    f"table {self.name} is not a {what}, because it lacks the columns {', '.join(lacking)}; use "
+                    "another name, or add the columns if an earlier version created the table"
                 )
             return
         if not self._schema("keyspace_name", "keyspaces", "keyspace_name = %s", self._keyspace):
             raise TableNotFound(
-                f"keyspace {self._keyspace!r} does not exist, so it has no {what}; create the keyspace, or name "
+                f"keyspace {self._keyspace!r} does not exist, so it has no {what}; create the keyspace or use "
                 "another one"
             )
         if not self._create:
@@ -170,6 +173,6 @@ def _consistency(level: int | str) -> int:
     number: int = ConsistencyLevel.name_to_value.get(level.upper(), -1) if isinstance(level, str) else level
     if number not in _SERIAL:
         raise ConfigError(
-            "a store needs reads that see earlier writes; its consistency is one of LOCAL_QUORUM, QUORUM, ALL"
+            "a store requires reads that see earlier writes; set consistency to one of LOCAL_QUORUM, QUORUM, ALL"
         )
     return number

@@ -235,7 +235,7 @@ class BufferedCursorStore:
 
     def _require_usable(self, slot: _Slot) -> None:
         if self._stop.is_set():
-            raise ConfigError("the buffered cursor store is closed; make a new one")
+            raise ConfigError("the buffered cursor store is closed; create a new one")
         if slot.blocked:
             slot.error = None  # told by this
             raise slot.blocked.with_traceback(None)

@@ -65,7 +65,7 @@ class EventCursorCodec:
         try:
             head = f"{_format(eid.generation * 1000, 0, 3)} {_format(*divmod(ticks - tu.EPOCH_TICKS, 10), 7)}"
         except OverflowError as e:
-            raise InvalidCursor("the cursor holds a time outside the years 1 to 9999") from e
+            raise InvalidCursor("the cursor contains a time outside the years 1 to 9999") from e
         if not eid.is_row:
             return f"{head}  {_marked(eid.mark)}" if eid.mark else head
         return f"{head} {tu.order_low(eid.stream_time).hex()} {eid.stream_id.hex()} {eid.seq:010d}"
@@ -83,7 +83,7 @@ class EventCursorCodec:
             raw = _timeuuid(ticks, bytes.fromhex(low).translate(tu.FLIP_SIGNS))
             return str(EventID.row(generation, bytes.fromhex(stream_id), raw, int(seq)))
         except (ValueError, IndexError, OverflowError) as e:
-            raise InvalidCursor("the saved position is not of an event id; is the store's codec the right one?") from e
+            raise InvalidCursor("the saved position is not that of an event id; check the codec of the store") from e
 
     def place(self, position: str) -> str:
         return position.partition("  ")[0]
@@ -103,7 +103,7 @@ class IntCursorCodec:
         if not position:
             return ""
         if len(position) != 20 or not _INTEGER.fullmatch(position):
-            raise InvalidCursor("the saved position is not of a whole number; is the store's codec the right one?")
+            raise InvalidCursor("the saved position is not that of a whole number; check the codec of the store")
         return str(int(position))
 
     def place(self, position: str) -> str:
@@ -151,6 +151,6 @@ def _mark(fields: list[str]) -> LogMark | None:
 def _timeuuid(ticks: int, low: bytes) -> bytes:
     """Return the 16 raw bytes of the timeuuid with these ticks and this low half."""
     if not 0 <= ticks < 1 << 60 or len(low) != 8:
-        raise ValueError("no timeuuid has such parts")
+        raise ValueError("these parts do not form a timeuuid")
     head = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48
     return head.to_bytes(8, "big") + low

@@ -57,7 +57,7 @@ class ScyllaDeadLetters:
         clock: Clock | None = None,
     ) -> None:
         if not timedelta(seconds=1) <= keep_tries <= timedelta(days=7300):
-            raise ConfigError("keep_tries must be from a second to 20 years")
+            raise ConfigError("keep_tries must be between one second and 20 years")
         self._table = LetterTable(session, keyspace, table, create=create, consistency=consistency)
         self._ttl_s = int(keep_tries.total_seconds())
         self._clock = clock or SystemClock()
@@ -184,10 +184,10 @@ class MemoryDeadLetters:
 def check_resolution(status: str, reason: str) -> None:
     """Raise ``ConfigError`` if a letter cannot be set to *status*, or *reason* says nothing."""
     if status not in STATUSES or status == DEAD:
-        raise ConfigError(f"a dead letter cannot become {status!r}; it is replayed or discarded")
+        raise ConfigError(f"the status of a dead letter cannot become {status!r}; use 'replayed' or 'discarded'")
     if not isinstance(reason, str) or not reason.strip():
         raise ConfigError(
-            "a letter is resolved for a reason, which is kept with it; pass reason='fixed in 1.2' or the like"
+            "resolving a letter requires a reason, which is recorded with it; pass one, such as reason='fixed in 1.2'"
         )
 
 

@@ -1,16 +1,16 @@
-"""Leases: replicas of a service stand by, and one of them at a time works.
+"""Leases: one replica of a service works at a time, and the others stand by.
 
-A lease is a row whose claim expires by TTL, and an epoch that stays and grows with each new holder. Who holds it is
-decided by conditional writes, so two holders never share an epoch. The database counts the TTL by its nodes' clocks
-and in whole seconds; the holder counts by its own, from before it asked, and stops ``margin`` earlier. A holder that
-was paused finds itself expired when it wakes up: no clock of two machines is compared.
+A lease is a row whose claim expires by TTL, and an epoch that stays and grows with each new holder. Conditional writes
+decide who holds the lease, so two holders never share an epoch. The database counts the TTL in whole seconds, by the
+clocks of its nodes. The holder counts by its own clock, from before it sent the request, and stops ``margin`` earlier.
+A holder that was paused finds its lease expired when it resumes. Clocks of different machines are never compared.
 
-A pause can strike between that check and what follows, so the check alone keeps nobody out. What does is the epoch:
-``ScyllaCursorStore(lease=...)`` writes cursors where holders of later epochs do not look.
+A holder can also be paused between this check and its next action, so the check alone is not enough. The epoch closes
+this gap: ``ScyllaCursorStore(lease=...)`` writes cursors to a position that holders of later epochs do not read.
 
 Sources: TTL in seconds, counted by the coordinator of a write: Cassandra ``db/rows/BufferCell.java``, Scylla
-``mutation/atomic_cell.hh``. A conditional write that timed out may have been done or may never be; a serial read ends
-it either way: Cassandra ``service/paxos/Paxos.java``, Scylla ``service/storage_proxy.cc`` (``cas``).
+``mutation/atomic_cell.hh``. A conditional write that timed out may or may not have been applied, or may still be; a
+serial read settles it: Cassandra ``service/paxos/Paxos.java``, Scylla ``service/storage_proxy.cc`` (``cas``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LeaseRecord:
 
 
 class _Rows(Protocol):
-    """Where leases are: ``LeaseTable``, or memory."""
+    """The storage of leases: ``LeaseTable``, or memory."""
 
     def read(self, name: str, *, serial: bool = False) -> LeaseRow | None: ...
     def add(self, name: str) -> bool: ...
@@ -82,7 +82,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 class _Lease:
-    """What leases of all kinds do."""
+    """The common part of all leases."""
 
     def __init__(
         self,
@@ -118,29 +118,29 @@ class _Lease:
 
     @property
     def name(self) -> str:
-        """What is leased."""
+        """The name of the lease."""
         return self._name
 
     @property
     def owner(self) -> str:
-        """Who this is, for people."""
+        """The name of this owner, for people."""
         return self._owner
 
     @property
     def epoch(self) -> int:
-        """Fencing epoch of the last tenure of this owner, 0 before the first."""
+        """The fencing epoch of this owner's last lease, 0 before the first."""
         return self._epoch
 
     @property
     def renew_every(self) -> float:
-        """Seconds from one ``renew`` to the next, a third of the time there is; sooner after one that failed."""
+        """Seconds between calls of ``renew``: a third of the lease's time. Retry a failed renewal sooner."""
         return self._renew_every
 
     def held(self) -> bool:
-        """Return whether this owner may act now. Asks nobody, and is false *margin* before others can acquire."""
+        """Return whether this owner may act now. Sends no query; turns false *margin* before others can acquire."""
         monotonic, wall_us = self._until
-        # A machine that slept may not have counted that on its monotonic clock, so the wall clock has a say too, in
-        # one direction: it can end a lease, and not prolong it.
+        # The monotonic clock of a machine that slept may not have advanced, so the wall clock counts, too: it can end a
+        # lease, but not prolong it.
         return self._clock.monotonic() < monotonic and self._clock.now_us() < wall_us
 
     def try_acquire(self) -> bool:
@@ -150,10 +150,10 @@ class _Lease:
                 return True
             row = self._rows.read(self._name)
             if row is None:
-                with contextlib.suppress(QueryTimeout, ConnectionFailed):  # what came of it shows below
+                with contextlib.suppress(QueryTimeout, ConnectionFailed):  # the read below shows the result
                     self._rows.add(self._name)
                 row = LeaseRow(self._name, 0)
-            # Our own claim is found where an acquisition timed out, was given up, and was done all the same.
+            # The claim is our own if an acquisition timed out and was applied nevertheless.
             if row.token not in ("", self._token):
                 self._left_s = row.seconds
                 return False
@@ -164,13 +164,13 @@ class _Lease:
             self._epoch, self._since = row.epoch + 1, since
             self._hold_from(began)
             if not self.held():
-                _log.warning("lease %r: the answer to acquiring it came after its time was over", self._name)
+                _log.warning("lease %r: the answer to its acquisition arrived after its time had ended", self._name)
                 return False
             _log.info("lease %r was acquired by %s with epoch %d", self._name, self._owner, self._epoch)
             return True
 
     def acquire(self, stop: Stop | None = None) -> int:
-        """Stand by until the lease is acquired, and return its epoch. Errors that may pass are waited out."""
+        """Stand by until the lease is acquired, and return its epoch. Retries after errors that may be temporary."""
         stop = stop or Stop()
         stop.check()
         return retry(
@@ -188,7 +188,7 @@ class _Lease:
         return self._epoch
 
     def _standby_s(self, error: Exception, failures: int) -> float:
-        # Often enough to see a release, and soon after it may expire, each standby at a moment of its own.
+        # Often enough to see a release, and soon after a possible expiration; the jitter separates standbys.
         poll_s = self._poll.seconds(1)
         if not isinstance(error, _HeldByAnother):
             return poll_s
@@ -199,7 +199,7 @@ class _Lease:
             _log.warning("lease %r: standing by, %s", self._name, error)
 
     def renew(self) -> None:
-        """Start the lease's time anew."""
+        """Restart the lease's time."""
         with self._lock:
             if not self.held():
                 self._until = _NEVER, 0
@@ -207,13 +207,13 @@ class _Lease:
             began = self._now()
             if not self._rows.keep(self._name, self._epoch, self._claim(self._since)):
                 self._until = _NEVER, 0
-                raise self._lost("it expired, or its row was changed by hand")
+                raise self._lost("it expired, or its row was changed manually")
             self._hold_from(began)
             if not self.held():
-                raise self._lost("the answer to its renewal came after its time was over")
+                raise self._lost("the answer to its renewal arrived after its time had ended")
 
     def release(self) -> None:
-        """Let others have the lease at once."""
+        """Release the lease, so another owner can acquire it at once."""
         with self._lock:
             held_once, self._until = self._until != (_NEVER, 0), (_NEVER, 0)
             if held_once and self._rows.drop(self._name, self._epoch, self._claim(self._since)):
@@ -225,8 +225,10 @@ class _Lease:
             if self._rows.take(last, self._claim(since)):
                 return True
         except (QueryTimeout, ConnectionFailed) as e:
-            _log.info("lease %r: what came of acquiring it is not known (%s), asking", self._name, type(e).__name__)
-        # A driver that tries again by itself is refused by what its first try did, so a refusal is asked about, too.
+            _log.info(
+                "lease %r: the result of its acquisition is unknown (%s); reading it", self._name, type(e).__name__
+            )
+        # If the driver retries, its first attempt may make the second one fail, so a refusal is checked, too.
         row = self._rows.read(self._name, serial=True)
         return row is not None and (row.token, row.epoch) == (self._token, last.epoch + 1)
 
@@ -242,7 +244,7 @@ class _Lease:
 
     def _lost(self, why: str) -> LeaseLost:
         return LeaseLost(
-            f"lease {self._name!r} of {self._owner} is lost: {why}; stop what it allows, and acquire it again"
+            f"lease {self._name!r} of {self._owner} is lost: {why}; stop the work that it guards, and acquire it again"
         )
 
 
@@ -285,7 +287,7 @@ class ScyllaLease(_Lease):
         super().__init__(self._table, name, owner, ttl, margin, clock)
 
     def create_schema(self) -> None:
-        """Create the table unless it is there."""
+        """Create the table if it does not exist."""
         self._table.create()
 
 
@@ -385,8 +387,8 @@ def _spans(ttl: timedelta, margin: timedelta | None) -> tuple[int, float]:
     """Return the TTL in whole seconds and the margin in seconds, checked."""
     ttl_s = ttl.total_seconds()
     if ttl_s < 3 or ttl_s % 1:
-        raise ConfigError("the ttl of a lease must be 3 seconds or more, and whole: the database counts in seconds")
+        raise ConfigError("the ttl of a lease must be a whole number of seconds, at least 3")
     margin_s = max(ttl_s / 4, 1.5 * _GRANULARITY_S) if margin is None else margin.total_seconds()
     if not _GRANULARITY_S < margin_s < ttl_s:
-        raise ConfigError("the margin of a lease must be more than one second and less than its ttl")
+        raise ConfigError("the margin of a lease must be longer than one second and shorter than its ttl")
     return int(ttl_s), margin_s

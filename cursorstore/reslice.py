@@ -34,7 +34,7 @@ def reslice_cursors(
     """
     check_consumer(consumer)
     if old == new:
-        raise ConfigError(f"consumer {consumer!r} has {old} slices already; give two different numbers")
+        raise ConfigError(f"consumer {consumer!r} already has {old} slices; give two different numbers")
     before = {key_slice: _saved(store, key_slice.name(consumer), old) for key_slice in _slices(old)}
     after: dict[str, str] = {}
     for key_slice in _slices(new):
@@ -43,8 +43,8 @@ def reslice_cursors(
         known = find(store, name)
         if known is not None and not rewind and cursor_key(known.cursor) > cursor_key(cursor):
             raise CursorRegression(
-                f"the cursor of {name!r} is ahead of the old slices already; was this done before? Rewind it only if "
-                "changes may come again",
+                f"the cursor of {name!r} is already ahead of the old slices, probably because it was resliced "
+                "before; rewind it only if changes may be delivered again",
                 consumer=name,
                 stored=known.cursor,
                 given=cursor,
@@ -65,7 +65,7 @@ def _saved(store: CursorStore, name: str, count: int) -> str:
     record = find(store, name)
     if record is None:
         raise CursorError(
-            f"{name!r} has no cursor, so what it had done is not known; is {count} the number of slices it had? If it "
-            "never ran, set its cursor first, 'oldest' for all that there is"
+            f"{name!r} has no cursor, so its progress is unknown; check that {count} is the old number of slices. "
+            "If the slice never ran, set its cursor first, such as to 'oldest'"
         )
     return record.cursor

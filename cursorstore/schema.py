@@ -149,5 +149,7 @@ def qualified(keyspace: str, table: str) -> str:
     """Return the quoted full name of a table; both names are taken as they are, capitals too."""
     for what, name in (("keyspace", keyspace), ("table", table)):
         if not isinstance(name, str) or not re.fullmatch(r"\w{1,192}", name, re.ASCII):
-            raise ConfigError(f"{name!r} cannot be the name of a {what}; use letters, digits and _ (and no quotes)")
+            raise ConfigError(
+                f"{name!r} cannot be the name of a {what}; use only letters, digits, and _, without quotes"
+            )
     return f'"{keyspace}"."{table}"'

@@ -59,10 +59,10 @@ Not by ``retry``, as no call is repeated: each round reads what the others did, 
 """
 
 KEPT_EPOCHS = 1000
-"""How many epochs of a consumer are kept at least, the newest ones."""
+"""Minimum number of epochs kept for a consumer, the newest ones."""
 
 _PRUNE_EVERY = 100
-"""Old epochs go a hundred at a time, because each time leaves a tombstone."""
+"""Old epochs are deleted a hundred at a time, because each deletion leaves a tombstone."""
 
 _WIDTH = len("2026-11-21T10:00:05.250000Z")
 
@@ -196,7 +196,7 @@ class ScyllaCursorStore:
         start = self._codec.encode(cursor)
         with known.lock:
             self._reset(consumer, start, reason)
-            # A consumer of this process that is at work does not know that its cursor moved.
+            # A running consumer of this process does not know that its cursor moved.
             known.error = conflict(consumer) if known.epoch is not None else None
 
     def _of(self, consumer: str) -> _Known:
@@ -212,18 +212,18 @@ class ScyllaCursorStore:
         """
         if self._lease is None:
             return 0
-        fence = self._lease.epoch  # read before it is checked: if it changes meanwhile, this is the old one
+        fence = self._lease.epoch  # read before the check, so a concurrent change leaves the old one
         if not self._lease.held():
             raise _not_held(consumer, self._lease)
         return fence
 
     def _load(self, consumer: str, known: _Known) -> None:
-        """Read the cursor; with a lease, see that no earlier holder can write it any more."""
+        """Read the cursor; with a lease, ensure first that no earlier holder can write it."""
         fence = self._fence(consumer)
         row = self._table.read(consumer)
         if self._lease is not None and not (known.fence == fence and row and self._is_of(row, fence)):
             row = self._take_over(consumer, self._lease, fence)
-        # Reading may have taken longer than the lease lasts, and later holders have passed this cursor by then.
+        # The lease may have ended during the read, and later holders may have passed this cursor.
         if self._fence(consumer) != fence:
             raise _not_held(consumer, self._lease)
         self._adopt(known, row)
@@ -242,24 +242,24 @@ class ScyllaCursorStore:
         self._table.advance(consumer, known.epoch, known.stamp, given, signature(self._clock.now_us()))
         known.position = given
         if known.absent:
-            # Where a row was deleted by hand, its tombstone hides later writes with earlier timestamps.
+            # If a row was deleted manually, its tombstone hides later writes with earlier timestamps.
             self._check(consumer, known)
             known.absent = False
 
     def _check(self, consumer: str, known: _Known) -> None:
-        """Compare with the table: take up what other processes saved; raise ``CursorConflict`` after a reset."""
+        """Compare with the table: adopt cursors that other processes saved; raise ``CursorConflict`` after a reset."""
         assert known.epoch is not None
         row = self._table.read(consumer)
         found = row.saved or "" if row else ""
         stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
         if row and (row.epoch, stamp) > (known.epoch, known.stamp):
-            # A reset after a deletion by hand may have the same epoch again, but not the same stamp.
+            # A reset after a manual deletion may have the same epoch again, but not the same stamp.
             known.error = _passed_on(consumer, row) if self._is_later(row, known.fence) else conflict(consumer)
         elif not row or row.epoch < known.epoch or found < known.position:
             if known.epoch or known.position:
                 known.error = CursorConflict(
-                    f"what was saved for consumer {consumer!r} is no longer in table {self._table.name}: rows were "
-                    "deleted or restored by hand, and a deletion also hides what is saved after it; reset the cursor"
+                    f"the saved cursor of consumer {consumer!r} is no longer in table {self._table.name}: rows were "
+                    "deleted or restored manually, and a deletion also hides later saves; reset the cursor"
                 )
         else:
             known.position = found
@@ -268,15 +268,15 @@ class ScyllaCursorStore:
         known.checked = self._clock.monotonic()
 
     def _is_of(self, row: Row, fence: int) -> bool:
-        """Return whether the epoch of *row* was opened in this tenure of our lease."""
+        """Return whether the epoch of *row* was opened while we have held the lease this time."""
         return self._lease is not None and (row.lease, row.fence) == (self._lease.name, fence)
 
     def _is_later(self, row: Row, fence: int) -> bool:
-        """Return whether it was opened by a later holder of our lease."""
+        """Return whether a later holder of our lease opened the epoch of *row*."""
         return self._lease is not None and row.lease == self._lease.name and row.fence > fence
 
     def _take_over(self, consumer: str, lease: Lease, fence: int) -> Row:
-        """Return the epoch of this tenure of the lease, opened unless it is there. It goes on where the last one is."""
+        """Return our epoch under the present lease; open it if necessary. It continues at the last cursor."""
         opened = _takeover_reason(lease.name, fence) + lease.owner
         failed: SourceError | None = None
         for _ in range(_ATTEMPTS):
@@ -284,7 +284,7 @@ class ScyllaCursorStore:
             if last and self._is_later(last, fence):
                 raise _passed_on(consumer, last)
             if last and self._is_of(last, fence):
-                # Opened by an attempt that seemed to fail; or by a reset in this tenure, and then for good.
+                # Opened by an attempt that seemed to fail, or by a reset since we acquired the lease.
                 return self._caught_up(last) if last.reason == opened else last
             now_us = self._clock.now_us()
             row = self._next(consumer, last, now_us, last.saved if last else None, opened, lease.name, fence)
@@ -292,7 +292,7 @@ class ScyllaCursorStore:
                 done = self._table.open_epoch(row)
             except (QueryTimeout, ConnectionFailed) as e:
                 failed = e
-                continue  # the next round reads what came of it, and whether others opened epochs meanwhile
+                continue  # the next round reads the result, and whether others opened epochs in the meantime
             if done:
                 caught_up = self._caught_up(row)
                 self._prune(row)
@@ -300,23 +300,23 @@ class ScyllaCursorStore:
         raise self._busy(consumer) from failed
 
     def _caught_up(self, row: Row) -> Row:
-        """Return *row* with what the holder before saved after it was read and before this epoch was opened."""
+        """Return *row* with the cursor that the former holder saved before this epoch was opened."""
         if row.updated:
             return row
         position = max(self._saved_before(row), row.start or "")
         assert row.stamp is not None
-        # Written also if it is "": from then on, what an old holder still saves counts for nobody.
+        # Written even if it is "": from then on, later saves of a former holder have no effect.
         self._table.advance(row.consumer, row.epoch, row.stamp, position, signature(self._clock.now_us()))
         return attrs.evolve(row, position=position)
 
     def _saved_before(self, row: Row) -> str:
-        """Return what was saved in the epoch before *row*, or before that if its holder died before it caught up."""
+        """Return the cursor saved in the epoch before *row*, or before that if its holder died before it caught up."""
         position = self._table.position(row.consumer, row.epoch - 1)
         if position:
             return position
         for last in self._table.history(row.consumer):
             if last.epoch < row.epoch and (last.updated or not _took_over(last)):
-                return last.position  # what was before a reset does not count
+                return last.position  # cursors from before a reset do not count
         return ""
 
     def _reset(self, consumer: str, start: str, reason: str) -> None:
@@ -325,8 +325,8 @@ class ScyllaCursorStore:
         failed: SourceError | None = None
         for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
-            # After a time-out, or where the driver sent a statement again by itself, an attempt may have been done
-            # all the same. A second one would reset the cursor twice.
+            # After a time-out, or if the driver sent a statement again, an attempt may have been applied. A second
+            # attempt would then reset the cursor twice.
             if tried and self._has_one_of(tried):
                 return
             if isinstance(failed, ConnectionFailed):
@@ -343,7 +343,7 @@ class ScyllaCursorStore:
         raise self._busy(consumer) from failed
 
     def _prune(self, row: Row) -> None:
-        """Delete the epochs that are too far behind that of *row*, which needs none of them any more."""
+        """Delete the epochs that are too far behind the epoch of *row*."""
         below = row.epoch - KEPT_EPOCHS + 1
         if below <= 0 or row.epoch % _PRUNE_EVERY:
             return
@@ -351,12 +351,12 @@ class ScyllaCursorStore:
         try:
             self._table.prune(row.consumer, below, row.stamp)
         except SourceError as e:
-            _log.warning("old epochs of the cursor of consumer %r stay until later: %s", row.consumer, e)
+            _log.warning("old epochs of the cursor of consumer %r are not deleted yet: %s", row.consumer, e)
 
     def _next(
         self, consumer: str, last: Row | None, now_us: int, start: str | None, reason: str, lease: str, fence: int
     ) -> Row:
-        """Return the row of the epoch after *last*. Its stamp is higher than that of *last* whatever the clock says."""
+        """Return the row of the epoch after *last*. Its stamp is higher than that of *last*, whatever the clock."""
         return Row(
             consumer,
             epoch=last.epoch + 1 if last else 1,
@@ -372,12 +372,12 @@ class ScyllaCursorStore:
 
     def _busy(self, consumer: str) -> QueryTimeout:
         return QueryTimeout(
-            f"opening an epoch of the cursor of consumer {consumer!r} did not succeed in {_ATTEMPTS} attempts: others "
-            "do the same at the same moment, or the cluster is slow; try again"
+            f"opening an epoch of the cursor of consumer {consumer!r} failed in {_ATTEMPTS} attempts: other "
+            "processes open one at the same time, or the cluster is slow; try again"
         )
 
     def _has_one_of(self, rows: list[Row]) -> bool:
-        """Return whether one of *rows* is in the table, whatever was saved in it since."""
+        """Return whether one of *rows* is in the table, ignoring cursors saved in it since."""
         found = [attrs.evolve(row, position="", updated="") for row in self._table.history(rows[0].consumer)]
         return any(row in found for row in rows)
 
@@ -394,7 +394,7 @@ class ScyllaCursorStore:
 
 
 def _takeover_reason(lease: str, fence: int) -> str:
-    """Return how the reason of an epoch begins that was opened by a holder of *lease*."""
+    """Return the beginning of the reason of an epoch that a holder of *lease* opened."""
     return f"lease {lease!r}, epoch {fence}, acquired by "
 
 
@@ -406,8 +406,8 @@ def _took_over(row: Row) -> bool:
 def _not_held(consumer: str, lease: Lease | None) -> LeaseLost:
     name = lease.name if lease else ""
     return LeaseLost(
-        f"the cursor of consumer {consumer!r} is guarded by lease {name!r}, which is not held, or not as when the "
-        "cursor was read; acquire the lease, then read the cursor again"
+        f"the cursor of consumer {consumer!r} is guarded by lease {name!r}, which is not held, or was lost "
+        "since the cursor was read; acquire the lease, then read the cursor again"
     )
 
 

@@ -56,8 +56,8 @@ class SqliteCursorStore:
                 raise rscylla.CursorConflict(f"the cursor of consumer {consumer!r} was reset; read it again")
             if self._codec.place(position) < self._codec.place(saved):
                 raise rscylla.CursorRegression(
-                    f"the cursor of consumer {consumer!r} is lower than the saved one, which stays; does another "
-                    "process of this name run?",
+                    f"the cursor of consumer {consumer!r} is lower than the saved one; reset the cursor to "
+                    "move it back on purpose",
                     consumer=consumer,
                     stored=self._codec.decode(saved),
                     given=cursor,
@@ -87,14 +87,14 @@ class SqliteCursorStore:
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
         if not reason.strip():
-            raise rscylla.ConfigError("a reset needs a reason, which is kept with it")
+            raise rscylla.ConfigError("a reset requires a reason, which is recorded with it")
         position = self._codec.encode(cursor)
         with self._reading(consumer) as (_, epoch, *_):
             self._save(consumer, epoch + 1, position, reason)
 
     @contextmanager
     def _reading(self, consumer: str) -> Iterator[Row]:
-        """Give the newest row of *consumer* in a transaction that no other process writes in."""
+        """Yield the newest row of *consumer*, in a transaction that keeps other processes from writing."""
         check(consumer)
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")

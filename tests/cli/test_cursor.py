@@ -112,7 +112,7 @@ def test_reset_needs_a_reason(cursor: Run, store: ScyllaCursorStore) -> None:
     assert cursor("reset", "billing", at(1)).code == 2
     ran = cursor("reset", "billing", at(1), "--reason", " ")
     assert ran.code == 2
-    assert "a reset needs a reason" in ran.error
+    assert "a reset requires a reason" in ran.error
     assert store.get_cursor("billing") == at(2)
 
 

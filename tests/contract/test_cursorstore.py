@@ -162,7 +162,7 @@ def test_row_deleted_by_hand_is_noticed_and_a_reset_mends_it(
     next(sessions).execute(f'DELETE FROM "{KEYSPACE}"."{TABLE}" WHERE consumer = %s', (consumer,))
     store = open_store()
     assert store.get_cursor(consumer) == ""
-    with pytest.raises(CursorConflict, match="deleted or restored by hand"):
+    with pytest.raises(CursorConflict, match="deleted or restored manually"):
         store.set_cursor(consumer, "1")
     store.reset_cursor(consumer, "1", reason="deleted by mistake")
     assert store.get_cursor(consumer) == "1"

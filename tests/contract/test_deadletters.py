@@ -89,7 +89,7 @@ def test_a_table_that_is_not_there_is_named_with_the_way_to_get_it(sessions: Ite
 def test_a_table_of_something_else_is_refused(sessions: Iterator[Any]) -> None:
     session = next(sessions)
     session.execute(f'CREATE TABLE IF NOT EXISTS "{KEYSPACE}".no_letters (id int PRIMARY KEY)')
-    with pytest.raises(ConfigError, match="no dead letter table, it has no column consumer"):
+    with pytest.raises(ConfigError, match="not a dead letter table, because it lacks the columns consumer"):
         ScyllaDeadLetters(session, KEYSPACE, "no_letters", create=True).tries("billing", event())
 
 

@@ -323,7 +323,7 @@ def test_read_that_lasts_into_another_tenure_of_the_same_owner_is_refused(world:
             world.acquire(lease)
 
     world.scylla.before = change_hands
-    with pytest.raises(LeaseLost, match="not as when the cursor was read"):
+    with pytest.raises(LeaseLost, match="was lost since the cursor was read"):
         store.get_cursor("c")
     assert store.get_cursor("c") == ""
 

@@ -66,7 +66,7 @@ def test_the_oldest_is_lowest_of_all() -> None:
 
 def test_a_slice_without_a_cursor_is_an_error_and_nothing_is_set() -> None:
     store = saved(3, 1, 2)
-    with pytest.raises(CursorError, match=r"'billing\[2/3\]' has no cursor.* is 3 the number"):
+    with pytest.raises(CursorError, match=r"'billing\[2/3\]' has no cursor.* check that 3 is the old number"):
         reslice_cursors(store, "billing", 3, 2)
     assert len(list(store.list_cursors())) == 2
 
@@ -77,7 +77,7 @@ def test_a_second_time_is_refused_once_the_new_slices_have_gone_on() -> None:
     reslice_cursors(store, "billing", 1, 2)
     store.set_cursor("billing[1/2]", at(8))
     history = store.cursor_history("billing[0/2]")
-    with pytest.raises(CursorRegression, match="ahead of the old slices already"):
+    with pytest.raises(CursorRegression, match="already ahead of the old slices"):
         reslice_cursors(store, "billing", 1, 2)
     assert store.cursor_history("billing[0/2]") == history, "nothing is reset unless all can be"
     assert store.get_cursor("billing[1/2]") == at(8)

@@ -333,7 +333,7 @@ def test_row_deleted_by_hand_is_noticed_at_the_first_save(scylla: FakeScylla) ->
     scylla.delete_partition("c")
     store = open_store(scylla)
     assert store.get_cursor("c") == ""
-    with pytest.raises(CursorConflict, match="deleted or restored by hand"):
+    with pytest.raises(CursorConflict, match="deleted or restored manually"):
         store.set_cursor("c", "1")
 
 
@@ -342,7 +342,7 @@ def test_row_deleted_under_a_running_process_is_noticed_at_the_next_check(scylla
     store.set_cursor("c", "5")
     scylla.delete_partition("c")
     clock.advance(EPOCH_CHECK)
-    with pytest.raises(CursorConflict, match="deleted or restored by hand"):
+    with pytest.raises(CursorConflict, match="deleted or restored manually"):
         store.set_cursor("c", "6")
 
 
