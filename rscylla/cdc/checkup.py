@@ -12,8 +12,7 @@ from ..types import quote_name
 from .clocks import NodeClocks
 from .doctor import Facts, Finding, Node, findings
 from .driver import LogSession, Session, consistency_named, driver_version
-from .plan import group_streams
-from .query import LOG_SUFFIX, stream_row_cql
+from .query import LOG_SUFFIX, group_streams, stream_row_cql
 from .table import read_table
 from .topology import Generation, Topology, generation_at, topology_for
 

@@ -7,22 +7,14 @@ from collections.abc import Iterator
 import attrs
 
 from .table import DEFAULT_TTL_S, TableInfo
+from .walk import Hole
 
-__all__ = ["NEVER_US", "Hole", "Lifetimes"]
+__all__ = ["NEVER_US", "Lifetimes"]
 
 NEVER_US = 2**63
 
 SAME_CHANGE_US = 10_000_000
 """A table whose log is at most this much older than its last change was not altered since the log was created."""
-
-
-@attrs.frozen
-class Hole:
-    """A span of time whose rows have expired, or cannot be there; ``ttl_s`` is what they were written with."""
-
-    start_us: int
-    end_us: int
-    ttl_s: int | None = None
 
 
 @attrs.frozen
@@ -62,14 +54,13 @@ class Lifetimes:
         """Return the time from which the TTLs are known."""
         return self.spans[1][0] if self.spans[0][1] is None else 0
 
-    def hole(self, at_us: int, now_us: int) -> Hole | None:
-        """Return the first span from *at_us* on of which all rows have expired at *now_us*, None if there is none."""
+    def holes(self, at_us: int, now_us: int) -> Iterator[Hole]:
+        """Yield the spans from *at_us* on of which all rows have expired at *now_us*, in order of time."""
         for start_us, end_us, ttl_s in self._bounded():
             if ttl_s:
                 start_us, end_us = max(start_us, at_us), min(end_us, now_us - ttl_s * 1_000_000)
                 if start_us < end_us:
-                    return Hole(start_us, end_us, ttl_s)
-        return None
+                    yield Hole(start_us, end_us, ttl_s)
 
     def oldest_us(self, now_us: int) -> int:
         """Return the time from which there may be rows. Where the TTL is not known, it is taken for a day or more."""

@@ -1,14 +1,81 @@
-"""CQL of log reads: text and values, from plain data. Nothing here does I/O."""
+"""Log reads as CQL: a window cut into tasks of one query each, and the text and values of the queries. Pure."""
 
 from __future__ import annotations
 
-from .._timeuuid import min_timeuuid
-from ..types import quote_name
-from .plan import ScanTask
+from collections.abc import Sequence
+from itertools import groupby
 
-__all__ = ["LOG_SUFFIX", "first_row_cql", "row_ttl_cql", "scan_cql", "scan_values", "stream_row_cql"]
+import attrs
+
+from .._streamid import vnode_of
+from .._timeuuid import min_timeuuid
+from ..errors import ConfigError
+from ..types import quote_name
+from .walk import Window
+
+__all__ = [
+    "LOG_SUFFIX",
+    "MAX_STREAMS_PER_QUERY",
+    "ScanTask",
+    "first_row_cql",
+    "group_streams",
+    "row_ttl_cql",
+    "scan_cql",
+    "scan_values",
+    "stream_row_cql",
+    "tasks_for",
+]
 
 LOG_SUFFIX = "_scylla_cdc_log"
+
+MAX_STREAMS_PER_QUERY = 100
+"""Scylla refuses more partition keys in one query by default (``max_partition_key_restrictions_per_query``)."""
+
+
+@attrs.frozen
+class ScanTask:
+    """One query: some streams of a generation in a span of time. Can be pickled and run anywhere."""
+
+    keyspace: str
+    table: str
+    generation: int
+    streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
+    start_us: int
+    end_us: int
+
+
+def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUERY) -> tuple[tuple[bytes, ...], ...]:
+    """Return the streams in groups of at most *limit*, each of whole vnodes where they fit.
+
+    The streams of a vnode share their replicas, and neighbours in the ring mostly do. Those of tablets name no vnode;
+    each stands for itself, and a group is any *limit* neighbours.
+
+    Args:
+        streams: in ascending order of token, as ``Topology.streams`` gives them.
+    """
+    if not 0 < limit <= MAX_STREAMS_PER_QUERY:
+        raise ConfigError(f"streams per query must be from 1 to {MAX_STREAMS_PER_QUERY}, not {limit}")
+    groups: list[tuple[bytes, ...]] = []
+    filling: list[bytes] = []
+    for _, members in groupby(streams, key=vnode_of):
+        vnode = list(members)
+        if filling and len(filling) + len(vnode) > limit:
+            groups.append(tuple(filling))
+            filling = []
+        while len(vnode) > limit:
+            groups.append(tuple(vnode[:limit]))
+            vnode = vnode[limit:]
+        filling += vnode
+    if filling:
+        groups.append(tuple(filling))
+    return tuple(groups)
+
+
+def tasks_for(
+    window: Window, groups: Sequence[tuple[bytes, ...]], *, keyspace: str, table: str
+) -> tuple[ScanTask, ...]:
+    """Return one task a group of streams."""
+    return tuple(ScanTask(keyspace, table, window.generation, g, window.start_us, window.end_us) for g in groups)
 
 
 def scan_cql(keyspace: str, table: str) -> str:

@@ -12,14 +12,15 @@ import attrs
 
 from .._drivererrors import took_too_long, translate
 from .._retry import Backoff
+from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock, Stop
-from ..errors import ConfigError
+from ..errors import ConfigError, QueryTimeout
 from .driver import LogSession, LogStatement
 from .pages import Page
-from .plan import ScanTask
-from .query import scan_values
+from .query import ScanTask, first_row_cql, scan_cql, scan_values, tasks_for
+from .walk import Window
 
-__all__ = ["Limits", "Scanner", "TooMuch", "TooSlow"]
+__all__ = ["Limits", "LogScan", "Scanner", "TooMuch", "TooSlow"]
 
 log = logging.getLogger("rscylla")
 
@@ -202,3 +203,61 @@ class Scanner:
         delay = self._limits.backoff.seconds(failures)
         log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)
         return _Fetch(task, fetch.read, fetch.state, failures, self._clock.monotonic() + delay)
+
+
+class LogScan:
+    """Reads windows of one table's log, by groups of streams. One thread at a time; all methods block.
+
+    Raises (all methods):
+        Stopped, SourceError: as for ``Scanner.read``.
+    """
+
+    def __init__(
+        self, session: LogSession, keyspace: str, table: str, *, clock: Clock, limits: Limits, stop: Stop
+    ) -> None:
+        self._table = (keyspace, table)
+        self._stop = stop
+        self._scanner = Scanner(session, clock=clock, limits=limits)
+        doing = f"preparing to read the log of {keyspace}.{table}"
+        self._scan, self._first_row = (
+            session.prepare(cql(keyspace, table), page_size=limits.page_size, doing=doing)
+            for cql in (scan_cql, first_row_cql)
+        )
+
+    def read(self, window: Window, groups: Sequence[tuple[bytes, ...]], on_page: Callable[[Page], None]) -> None:
+        """Call *on_page* with each page of *window*, in no order.
+
+        Raises:
+            TooMuch: the window holds more than the limits allow, or takes too long, and can be narrower.
+        """
+        self._ask(self._scan, window, groups, on_page, may_give_up=window.can_narrow)
+
+    def first_us(self, window: Window, groups: Sequence[tuple[bytes, ...]]) -> int | None:
+        """Return the time of the first row in *window*, None if there is none.
+
+        Where finding it takes too long, it is taken to be at the start: to read the window finds it, too.
+        """
+        found: list[int] = []
+
+        def collect(page: Page) -> None:
+            found.extend(ticks_of(time) for (time,) in page.cells() if time is not None)
+
+        try:
+            self._ask(self._first_row, window, groups, collect, may_give_up=False)
+        except QueryTimeout as e:
+            log.info("%s; walking the empty time instead", e)
+            return window.start_us
+        return ticks_to_us(min(found)) if found else None
+
+    def _ask(
+        self,
+        statement: LogStatement,
+        window: Window,
+        groups: Sequence[tuple[bytes, ...]],
+        on_page: Callable[[Page], None],
+        *,
+        may_give_up: bool,
+    ) -> None:
+        keyspace, table = self._table
+        tasks = tasks_for(window, groups, keyspace=keyspace, table=table)
+        self._scanner.read(statement, tasks, self._stop, on_page, may_give_up=may_give_up)

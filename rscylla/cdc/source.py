@@ -6,7 +6,10 @@ import logging
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypeVar
+
+import attrs
 
 from .._retry import Backoff, retry
 from .._timeuuid import datetime_of, us_of
@@ -27,10 +30,11 @@ from ..errors import (
 from ..event import EventID, LogMark
 from .clocks import NodeClocks
 from .driver import LogSession
-from .lifetimes import NEVER_US, Hole, Lifetimes
+from .lifetimes import NEVER_US, Lifetimes
 from .query import row_ttl_cql
 from .table import TableInfo, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
+from .walk import Hole
 
 __all__ = ["OnExpired", "Source"]
 
@@ -45,6 +49,9 @@ OnExpired = Literal["raise", "oldest"]
 
 METADATA_EVERY_S = 15.0
 """How often the table and the nodes' clocks are looked at again."""
+
+LIST_MARGIN_US = 15_000_000
+"""The list of generations may be this much older than the end of what is read, or half the lag if that is less."""
 
 STREAMS_ATTEMPTS = 6
 
@@ -126,6 +133,16 @@ class Source:
         self.generations = found
         self.known_at_us = at
 
+    def generations_until(self, time_us: int, lag_us: int) -> tuple[Generation, ...]:
+        """Return the generations, with all that start before *time_us*; read again if the list is too old for that.
+
+        Args:
+            lag_us: how far reading stays behind, so that the list may be somewhat older than what is read.
+        """
+        if time_us > self.known_at_us - min(lag_us // 2, LIST_MARGIN_US):
+            self.refresh_generations()
+        return self.generations
+
     def _read_generations(self) -> tuple[Generation, ...]:
         found = self.topology.generations()
         if not found:
@@ -161,8 +178,9 @@ class Source:
         at_us = self.node_clocks.slowest_us()
         created_us = self.table.log_created_us
         is_new = created_us is not None and self.now_us() < created_us + SETTLING_US
+        read = partial(self._read_table, is_new=is_new)
         try:
-            fresh = self._patiently(self._read_table) if patiently or is_new else self._read_table()
+            fresh = self._patiently(read) if patiently or is_new else read()
         except _Doubtful as e:
             raise e.error from None
         self.same_until_us = max(self.same_until_us, at_us)
@@ -170,11 +188,9 @@ class Source:
         self.table = fresh
         return fresh
 
-    def _read_table(self) -> TableInfo:
+    def _read_table(self, *, is_new: bool) -> TableInfo:
         """Read the table. Right after it was created a node may know no table yet, or the former one: ask again."""
         known = self.table
-        created_us = known.log_created_us
-        is_new = created_us is not None and self.now_us() < created_us + SETTLING_US
         try:
             fresh = read_table(self.session, known.keyspace, known.name)
         except (TableNotFound, CDCDisabled) as e:
@@ -186,7 +202,7 @@ class Source:
                 f"the CDC log of {fresh.full_name} was dropped and created again; changes in between are gone, "
                 "open a new stream and reset the cursor"
             )
-            if is_new and (fresh.log_created_us or NEVER_US) < (created_us or 0):
+            if is_new and (fresh.log_created_us or NEVER_US) < (known.log_created_us or 0):
                 raise _Doubtful(error)
             raise error
         return fresh
@@ -227,13 +243,15 @@ class Source:
         """Return the time from which the log may still hold rows."""
         return max(self.generations[0].start_us, self.lifetimes.oldest_us(self.now_us()))
 
-    def hole(self, at_us: int) -> Hole | None:
-        """Return the first span from *at_us* on whose rows are gone: they have expired, or no generation held them."""
+    def holes(self, at_us: int) -> tuple[Hole, ...]:
+        """Return the spans from *at_us* on, in order, whose rows have expired, or that no generation held."""
         first_us = self.generations[0].start_us
-        expired = self.lifetimes.hole(max(at_us, first_us), self.now_us())
-        if at_us >= first_us or (expired is not None and expired.start_us == first_us):
-            return expired if at_us >= first_us or expired is None else Hole(at_us, expired.end_us, expired.ttl_s)
-        return Hole(at_us, first_us)
+        expired = tuple(self.lifetimes.holes(max(at_us, first_us), self.now_us()))
+        if at_us >= first_us:
+            return expired
+        if expired and expired[0].start_us == first_us:
+            return attrs.evolve(expired[0], start_us=at_us), *expired[1:]
+        return Hole(at_us, first_us), *expired
 
     def now_us(self) -> int:
         """Return the time on the nodes, which decide what has expired."""
@@ -302,7 +320,7 @@ class Source:
         if saved and at_us >= first.start_us and not self._learn_lifetime(cursor):
             self._tell_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
             return cursor  # nobody knows where the rows that are left begin, so all is looked through
-        hole = self.hole(at_us)
+        hole = next(iter(self.holes(at_us)), None)
         if hole is not None and hole.start_us <= at_us:
             self._tell_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
             return self.at(hole.end_us)
@@ -329,7 +347,7 @@ class Source:
                 )
             return theirs != own
         created_us = self.table.log_created_us
-        expired = self.lifetimes.hole(cursor.exact_us, self.now_us())
+        expired = next(self.lifetimes.holes(cursor.exact_us, self.now_us()), None)
         if created_us is None or (expired is not None and expired.start_us <= cursor.exact_us):
             return False
         if self.topology.model == "tablets":  # each log has its own stream sets, the first from just before it
@@ -385,6 +403,26 @@ class Source:
             if rows:
                 break
         return [row[0] for row in rows]
+
+    def pass_over(self, hole: Hole, on_expired: OnExpired, *, promised: bool) -> None:
+        """Tell that the rows of *hole* expired before they were read, if they were promised.
+
+        Raises:
+            CursorExpired: they were, and the policy is to raise.
+            TableChanged, TableNotFound, CDCDisabled: it is the log that has gone.
+        """
+        # The stream sets of tablets go with their table: a gap may be that of a log that was dropped.
+        self.reread_table(patiently=True)
+        if not promised:
+            return
+        kept = "" if hole.ttl_s is None else f" ({hole.ttl_s} s)"
+        text = (
+            f"the reader of {self.table.full_name} fell behind what the log keeps{kept}; changes may be lost, make the "
+            "consumer faster or the TTL longer"
+        )
+        if on_expired == "raise":
+            raise CursorExpired(text, gap_from=datetime_of(hole.start_us), gap_to=datetime_of(hole.end_us))
+        self.skip_gap(text)
 
     def skip_gap(self, text: str) -> None:
         """Tell that changes may be lost, and count it: the policy is to go on all the same."""

@@ -128,8 +128,8 @@ class Stream:
             self._warn_of_lag(chosen.lag)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress
-            #   Reader   one window a step: generations, watermark, width      (plan)
-            #   Scanner  queries in flight, pages, retries                     (query, driver)
+            #   Reader   one window a step: generations, watermark, width      (follow, walk)
+            #   Scanner  queries in flight, pages, retries                     (scan, query, driver)
             #   rows     cells and positions of a page; sorted by the reader
             #   records  rows to records, and to events as they are taken
             promised = bool(after) or chosen.from_head

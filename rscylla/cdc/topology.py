@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 import attrs
@@ -330,6 +330,6 @@ def _description_tables(session: LogSession) -> set[str]:
     return {row[0] for row in rows}
 
 
-def generation_at(generations: tuple[Generation, ...], time_us: int) -> int:
+def generation_at(generations: Sequence[Generation], time_us: int) -> int:
     """Return the index of the generation in use at *time_us*, or -1 when that is before the first."""
     return bisect_right(generations, time_us, key=lambda g: g.start_us) - 1

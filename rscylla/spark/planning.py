@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from .._timeuuid import datetime_of
 from ..cdc.batches import ChangeShape, EventShape, LogShape, shape_for
-from ..cdc.plan import Window
 from ..cdc.query import scan_cql
 from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
-from ..cdc.span import Span, windows_between
+from ..cdc.span import Span
 from ..cdc.topology import Generation
+from ..cdc.walk import Window, windows_between
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, CursorExpired
 from ..event import EventID
@@ -25,9 +25,6 @@ __all__ = ["MAX_PARTITIONS", "Plan", "open_source", "shape_of", "spans_between"]
 log = logging.getLogger("rscylla")
 
 MAX_PARTITIONS = 100_000
-
-MARGIN_US = 15_000_000
-"""The list of generations may be this much older than the end of what is read, or half the lag if that is less."""
 
 
 def open_source(options: Options) -> Source:
@@ -128,11 +125,10 @@ class Plan:
             CursorExpired: rows that were promised may be gone, and ``failOnDataLoss`` is true.
         """
         source, options = self.source, self.options
-        if end_us > source.known_at_us - min(options.lag_us // 2, MARGIN_US):
-            source.refresh_generations()
+        generations = source.generations_until(end_us, options.lag_us)
         start_us = self._within_ttl(start_us, end_us, promised=promised, since_us=since_us)
         spans = []
-        for window in windows_between(source.generations, start_us, end_us):
+        for window in windows_between(generations, start_us, end_us):
             streams = source.streams(Generation(window.generation))
             spans += spans_between(window, streams, options, most_us)
             if len(spans) > MAX_PARTITIONS:
@@ -155,7 +151,7 @@ class Plan:
         gaps = list(self._gaps(start_us, end_us))
         if promised:
             for gap_from_us, gap_to_us in gaps:
-                gone = self.source.lifetimes.hole(gap_from_us, since_us)
+                gone = next(self.source.lifetimes.holes(gap_from_us, since_us), None)
                 if gone is not None and gone.start_us <= gap_from_us:
                     gap_from_us = gone.end_us
                 if gap_from_us < min(gap_to_us, end_us):
@@ -187,12 +183,10 @@ class Plan:
 
         Some may begin later than the read does: rows live as long as the table said when they were written.
         """
-        source, at_us = self.source, start_us
-        while (hole := source.hole(at_us)) is not None and hole.start_us < end_us:
-            yield hole.start_us, hole.end_us
-            at_us = hole.end_us
-        oldest_us = source.oldest_us()
-        if at_us == start_us < oldest_us:  # nothing is known of these rows, and they are older than a guess
+        gaps = [(h.start_us, h.end_us) for h in self.source.holes(start_us) if h.start_us < end_us]
+        yield from gaps
+        oldest_us = self.source.oldest_us()
+        if not gaps and start_us < oldest_us:  # nothing is known of these rows, and they are older than a guess
             yield start_us, oldest_us
 
 

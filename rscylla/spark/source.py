@@ -208,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         plan = self._opened()
         source, lifetimes = plan.source, plan.source.lifetimes
         since_us = at.since_us if at.promised else source.now_us() + source.edge_us
-        if lifetimes.hole(end_us, since_us) is None:
+        if next(lifetimes.holes(end_us, since_us), None) is None:
             since_us = 0
         ttl_s = lifetimes.ttl_at(end_us)
         return Offset(plan.log_id, end_us, after, begin=begin, ttl_s=ttl_s, since_us=since_us).as_json()

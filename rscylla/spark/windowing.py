@@ -16,10 +16,11 @@ import attrs
 
 from .. import _timeuuid as tu
 from ..abc import CursorStore
-from ..cdc import plan
+from ..cdc.follow import Follower
 from ..cdc.source import OnExpired, Source
 from ..cdc.stream import Stream
-from ..cdc.topology import Generation, generation_at
+from ..cdc.topology import Generation
+from ..cdc.walk import Read, Switch, Wait, Walk, Width
 from ..clock import Stop
 from ..errors import ConfigError, MissingLag
 from ..event import EventID
@@ -101,20 +102,26 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         self._store = store
         self._name = name
         self._options = options
-        self._caps = caps
+        self._max_rows = caps.max_rows
         self._read = dict(read)
         if on_expired == "oldest" and "failondataloss" not in {name.lower() for name in read}:
             self._read["failOnDataLoss"] = "false"  # rows go on expiring until an executor reads them
         self._on_expired: OnExpired = on_expired
         self._stop = stop
         assert options.lag is not None
-        self._lag_us = options.lag // _MICROSECOND
+        self._place, promised = self._first_place(options.lag // _MICROSECOND)
         most = caps.longest_us
-        self._width = plan.Width(us=most, target=max(1, (caps.max_rows or 1) * 4 // 5), most_us=most)
-        self._promised_us = 0
-        self._place = self._first_place()
-        self._open: Window | None = None
-        self._reach_us = 0
+        self._follower = Follower(
+            source,
+            self._place,
+            options,
+            Width(us=most, target=max(1, (caps.max_rows or 1) * 4 // 5), most_us=most),
+            on_expired,
+            promised=promised,
+            least_us=caps.shortest_us,
+            probe_from_us=None,
+        )
+        self._open: tuple[Window, Walk] | None = None
         self._ended = False
 
     def __iter__(self) -> Self:
@@ -123,20 +130,17 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
     def __next__(self) -> tuple[Window, DataFrame]:
         """Save the cursor of the last window, then return the next; see ``windows``."""
         self.save()
-        while not self._ended:
-            window = self._next_window()
-            if window is None:
-                continue
+        while (step := self._next_read()) is not None:
+            window = self._window(step)
             frame = self._frame(window)
-            if self._caps.max_rows is not None:
+            rows = None
+            if self._max_rows is not None:
                 with spark_errors():
                     rows = frame.count()
-                flat = plan.Window(window.generation, window.start_us, window.end_us)
-                if rows > self._caps.max_rows and self._width.can_narrow(flat):
-                    self._width = self._width.narrower(flat)
+                if rows > self._max_rows and step.window.can_narrow:
+                    self._follower.walk = self._follower.walk.too_much(step)
                     continue
-                self._width = self._width.after(flat, rows)
-            self._open = window
+            self._open = window, self._follower.walk.read(step, rows)
             return window, frame
         self._store.flush()
         raise StopIteration
@@ -144,7 +148,8 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
     def save(self) -> None:
         """Move the cursor behind the window that was given out last. Taking the next window does it, too."""
         if self._open is not None:
-            self._move(EventID.parse(self._open.end))
+            window, walk = self._open
+            self._move(EventID.parse(window.end), walk)
             self._open = None
 
     def close(self) -> None:
@@ -163,95 +168,46 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
 
     # ------------------------------------------------------------ planning
 
-    def _first_place(self) -> EventID:
+    def _first_place(self, lag_us: int) -> tuple[EventID, bool]:
+        """Return where to begin, and whether the rows after that were promised to somebody."""
         if self._options.from_head:
-            place = self._source.at(self._source.watermark_us(self._lag_us))
+            place = self._source.at(self._source.watermark_us(lag_us))
             self._store.set_cursor(self._name, str(place))  # a restart must not begin at a newer head
-            return place
+            return place, True
         cursor = self._store.get_cursor(self._name)
         if cursor:
-            return self._source.resume(cursor, self._on_expired)
-        self._promised_us = self._source.now_us()  # what is gone before that was never anybody's
-        return self._source.at_time(None)
+            return self._source.resume(cursor, self._on_expired), True
+        return self._source.at_time(None), False
 
-    def _move(self, place: EventID) -> None:
+    def _move(self, place: EventID, walk: Walk) -> None:
         self._store.set_cursor(self._name, str(place))
         self._place = place
+        self._follower.walk = walk
 
-    def _next_window(self) -> Window | None:
-        """Return the next window; None after the place was moved or time has passed, or at the end."""
-        if self._stop.is_set():
-            self._ended = True
-            return None
-        source = self._source
-        watermark_us = source.watermark_us(self._lag_us)
-        until = self._options.until
-        reach_us = watermark_us if until is None else min(watermark_us, tu.us_of(until))
-        at_us = self._place.exact_us
-        if self._is_at_end(at_us):
-            self._ended = True
-            return None
-        self._reach_us = reach_us
-        source.refresh_metadata()
-        if reach_us > source.known_at_us - min(self._lag_us // 2, 15_000_000):
-            source.refresh_generations()
-        self._place = self._within_ttl()
-        at_us = self._place.exact_us
-        boundary = self._successor(self._place.generation)
-        if boundary is not None and at_us >= boundary.start_us:
-            source.reread_table(patiently=True)
-            self._move(self._source.read_until(boundary, boundary.start_us))
-            return None
-        hole = source.hole(at_us)
-        ahead = (None if each is None else each.start_us for each in (boundary, hole))
-        limit_us = min((us for us in ahead if us is not None and us > at_us), default=None)
-        found = plan.next_window(
-            self._place.generation, at_us, watermark_us=reach_us, boundary_us=limit_us, width_us=self._width.us
-        )
-        if found is None or self._is_too_short(found, limit_us):
-            if not self._is_at_end(at_us):
-                self._wait(at_us, watermark_us)
-            return None
-        end = source.read_until(Generation(found.generation), found.end_us)
-        return Window(found.generation, found.start_us, found.end_us, str(self._place), str(end))
+    def _next_read(self) -> Read | None:
+        """Return the next window to be read, None at the end. Waits at the head."""
+        source, follower = self._source, self._follower
+        while not self._ended and not self._stop.is_set():
+            match follower.next():
+                case Read() as step:
+                    return step
+                case Switch() as step:
+                    walk = follower.walk.switched(step)
+                    self._move(follower.point(walk), walk)
+                case Wait() as step:
+                    left_s = (step.until_us - follower.watermark_us) / 1e6
+                    source.clock.wait(self._stop, min(10.0, max(0.05, left_s)))
+                case _:
+                    break
+        self._ended = True
+        return None
 
-    def _within_ttl(self) -> EventID:
-        """Return the place, or where the rows go on that are left behind it, if nobody was promised others, or minds.
-
-        Raises:
-            CursorExpired: rows that were promised may be gone, and the policy is to raise.
-        """
-        source, at_us = self._source, self._place.exact_us
-        hole = source.hole(at_us)
-        if hole is not None and hole.start_us <= at_us < self._promised_us:
-            return source.at(hole.end_us)
-        return source.resume(str(self._place), self._on_expired, saved=False)
-
-    def _is_at_end(self, at_us: int) -> bool:
-        """Whether all that was asked for was given out. The head is that of when the last window was planned."""
-        until = self._options.until
-        if until is not None and at_us >= tu.us_of(until):
-            return True
-        return self._options.to_head and self._reach_us > 0 and at_us >= self._reach_us
-
-    def _is_too_short(self, found: plan.Window, limit_us: int | None) -> bool:
-        """Whether more of the window is to come, and it is worth waiting for: each window costs jobs of Spark."""
-        if found.span_us >= min(self._caps.shortest_us, self._width.us) or self._options.to_head:
-            return False
-        asked = None if self._options.until is None else tu.us_of(self._options.until)
-        return found.end_us not in (asked, limit_us)
-
-    def _wait(self, at_us: int, watermark_us: int) -> None:
-        """Wait until the window should be long enough, or what ends the loop be reached; ten seconds at most."""
-        target_us = at_us + min(self._caps.shortest_us, self._width.us)
-        if self._options.until is not None:
-            target_us = min(target_us, tu.us_of(self._options.until))
-        self._source.clock.wait(self._stop, min(10.0, max(0.05, (target_us - watermark_us) / 1e6)))
-
-    def _successor(self, generation: int) -> Generation | None:
-        generations = self._source.generations
-        i = generation_at(generations, generation * 1000)
-        return generations[i + 1] if i + 1 < len(generations) else None
+    def _window(self, step: Read) -> Window:
+        generation, start_us, end_us = step.window.generation, step.window.start_us, step.window.end_us
+        if (self._place.generation, self._place.exact_us) != (generation, start_us):
+            self._place = self._source.at(start_us)  # what lies between has expired
+        end = self._source.read_until(Generation(generation), end_us)
+        return Window(generation, start_us, end_us, str(self._place), str(end))
 
     def _frame(self, window: Window) -> DataFrame:
         reader = self._spark.read.format(FORMAT).options(**self._read)

@@ -11,8 +11,8 @@ import pytest
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla.cdc.plan import Window
 from rscylla.cdc.reader import Reader
+from rscylla.cdc.walk import Read
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 
@@ -159,9 +159,9 @@ def test_rows_that_expire_while_they_are_asked_for_are_told(shop: Shop, monkeypa
     shop.clock.advance(31)
     true = Reader._read
 
-    def read(self: Reader, window: Window) -> object:
+    def read(self: Reader, step: Read) -> object:
         shop.clock.advance(700)
-        return true(self, window)
+        return true(self, step)
 
     monkeypatch.setattr(Reader, "_read", read)
     shop.expired()

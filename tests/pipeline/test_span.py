@@ -5,16 +5,18 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import attrs
 import pytest
 
 import rscylla
-from rscylla.cdc.driver import LogSession
+from rscylla.cdc.driver import LogSession, LogStatement
 from rscylla.cdc.pages import Page
-from rscylla.cdc.plan import MAX_STREAMS_PER_QUERY, Window, group_streams
-from rscylla.cdc.span import FIRST_WIDTH_US, Span, SpanReader, windows_between
-from rscylla.cdc.topology import Generation
+from rscylla.cdc.query import MAX_STREAMS_PER_QUERY, group_streams
+from rscylla.cdc.scan import Scanner
+from rscylla.cdc.span import FIRST_WIDTH_US, Span, SpanReader
+from rscylla.cdc.walk import Window, windows_between
 from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import QueryTimeout, Stopped
@@ -152,14 +154,14 @@ def test_a_lonely_row_is_found_wherever_it_lies_in_the_span(
     span = attrs.evolve(whole, window=Window(whole.window.generation, start_us, start_us + 3_600_000_000))
     reader = box.reader(span)
     if not probe_answers:
-        ask = SpanReader._ask
+        read = Scanner.read
 
-        def times_out(self: SpanReader, statement: object, *args: object, **more: object) -> None:
-            if statement is self._first:
+        def times_out(self: Scanner, statement: LogStatement, *args: Any, **more: Any) -> None:
+            if statement is reader._scan._first_row:
                 raise QueryTimeout("the probe took too long")
-            ask(self, statement, *args, **more)  # type: ignore[arg-type]
+            read(self, statement, *args, **more)
 
-        monkeypatch.setattr(SpanReader, "_ask", times_out)
+        monkeypatch.setattr(Scanner, "read", times_out)
     assert [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)] == [7]
     before = box.reader(attrs.evolve(span, window=attrs.evolve(span.window, end_us=start_us + at_us)))
     assert list(before.windows()) == []
@@ -187,16 +189,3 @@ def test_a_stop_ends_it(box: Box) -> None:
     stop.set()
     with pytest.raises(Stopped):
         list(box.reader(box.span(), stop).windows())
-
-
-def test_windows_are_cut_where_generations_begin() -> None:
-    generations = (Generation(10), Generation(20), Generation(30))
-    assert windows_between(generations, 0, 5_000) == ()
-    assert windows_between(generations, 0, 15_000) == (Window(10, 10_000, 15_000),)
-    assert windows_between(generations, 20_000, 20_000) == ()
-    assert windows_between(generations, 15_000, 31_000) == (
-        Window(10, 15_000, 20_000),
-        Window(20, 20_000, 30_000),
-        Window(30, 30_000, 31_000),
-    )
-    assert windows_between((), 0, 5_000) == ()

@@ -17,11 +17,11 @@ import pytest
 from simulated import FULL_RUN, KINDS, Simulation, never_happened
 
 import rscylla
-from rscylla.cdc import reader as reader_module
 from rscylla.cdc.lifetimes import Lifetimes
-from rscylla.cdc.reader import Reader
 from rscylla.cdc.rows import LogRows
+from rscylla.cdc.scan import Scanner
 from rscylla.cdc.source import Source
+from rscylla.cdc.walk import Walk
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
 SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "60"))
@@ -88,16 +88,16 @@ def test_a_full_run_in_which_something_never_happened_is_told() -> None:
 
 def no_cut_at_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows run past the time at which new streams take over."""
-    true = reader_module.next_window
+    true = Walk.next
 
-    def next_window(*args: Any, **kwargs: Any) -> Any:
-        return true(*args, **(kwargs | {"boundary_us": None}))
+    def next_step(self: Walk, generations: Any, *args: Any) -> Any:
+        return true(self, [g for g in generations if g.start_us <= self.at_us], *args)
 
-    monkeypatch.setattr(reader_module, "next_window", next_window)
+    monkeypatch.setattr(Walk, "next", next_step)
 
 
 def a_list_of_generations_that_is_never_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reader, "_refresh_before", lambda _self, _end_us: None)
+    monkeypatch.setattr(Source, "generations_until", lambda self, *_: self.generations)
 
 
 def a_cursor_that_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,12 +112,12 @@ def a_lag_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_query_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = reader_module.Scanner.read
+    true = Scanner.read
 
     def read(self: Any, statement: Any, tasks: Any, *args: Any, **kwargs: Any) -> None:
         true(self, statement, tasks[:-1] or tasks, *args, **kwargs)
 
-    monkeypatch.setattr(reader_module.Scanner, "read", read)
+    monkeypatch.setattr(Scanner, "read", read)
 
 
 def columns_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,18 +144,13 @@ def lifetimes_by_the_option_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_rows_ever_expire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lifetimes, "hole", lambda *_: None)
+    monkeypatch.setattr(Lifetimes, "holes", lambda *_: iter(()))
 
 
 def a_start_is_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that starts in the future reads generations that begin before it from their start."""
-    true = Reader._switch_to
-
-    def switch_to(self: Any, generation: Any) -> Any:
-        self._floor_us = 0
-        return true(self, generation)
-
-    monkeypatch.setattr(Reader, "_switch_to", switch_to)
+    true = Walk.switched
+    monkeypatch.setattr(Walk, "switched", lambda self, step: true(attrs.evolve(self, floor_us=0), step))
 
 
 @pytest.mark.slow

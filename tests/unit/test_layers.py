@@ -38,9 +38,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._letters"),
     "rscylla.cdc.pages": ("rscylla.types",),
     "rscylla.cdc.driver": (*GROUND, "rscylla.cdc.pages"),
-    "rscylla.cdc.plan": GROUND,
-    "rscylla.cdc.query": (*GROUND, "rscylla.cdc.plan"),
+    "rscylla.cdc.query": (*GROUND, "rscylla.cdc.walk"),
     "rscylla.cdc.topology": (*GROUND, "rscylla.cdc.driver"),
+    "rscylla.cdc.walk": (*GROUND, "rscylla.cdc.topology"),
     "rscylla.cdc.clocks": (*GROUND, "rscylla.cdc.driver"),
     "rscylla.cdc.table": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.query"),
     "rscylla.cdc.rows": (*GROUND, "rscylla.cdc.pages", "rscylla.cdc.table"),
@@ -49,7 +49,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.records": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.changes"),
     "rscylla.cdc.slices": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
     "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.table", "rscylla.cdc.topology"),
-    "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.pages", "rscylla.cdc.plan", "rscylla.cdc.query"),
+    "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.pages", "rscylla.cdc.query", "rscylla.cdc.walk"),
+    "rscylla.cdc.lifetimes": (*GROUND, "rscylla.cdc.table", "rscylla.cdc.walk"),
     "rscylla.cdc.batches": (
         *GROUND,
         "rscylla.cdc.changes",
@@ -130,7 +131,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("rscylla.kafka",),
 }
 
-PURE = ("rscylla.cdc.plan", "rscylla.cdc.query", "rscylla.cdc.rows")
+PURE = ("rscylla.cdc.walk", "rscylla.cdc.query", "rscylla.cdc.rows", "rscylla.cdc.lifetimes")
 PURE += (
     "rscylla.cdc.columns",
     "rscylla.cdc.changes",

@@ -1,16 +1,21 @@
-"""CQL of log reads: names and bounds."""
+"""Log reads as CQL: groups of streams, names and bounds."""
 
 from __future__ import annotations
 
+import pickle
 import re
+from itertools import pairwise
 
 import pytest
 from fakelog import order_of, stream_id
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.cdc.plan import ScanTask
-from rscylla.cdc.query import first_row_cql, scan_cql, scan_values
+from rscylla._streamid import vnode_of
+from rscylla.cdc.query import ScanTask, first_row_cql, group_streams, scan_cql, scan_values, tasks_for
+from rscylla.cdc.reader import Settings
+from rscylla.cdc.walk import Window
+from rscylla.errors import ConfigError
 from rscylla.types import quote_name
 
 
@@ -56,3 +61,45 @@ def test_bounds_are_below_every_timeuuid_of_their_microsecond_and_above_those_be
     raw = head + (ticks >> 48 & 0x0FFF | 0x1000).to_bytes(2, "big") + low
     assert order_of(start.bytes) <= order_of(raw) < order_of(end.bytes)  # type: ignore[attr-defined]
     assert start.version == 1 or start.bytes[6] >> 4 == 1  # type: ignore[attr-defined]
+
+
+@given(st.lists(st.integers(1, 30), max_size=12), st.integers(1, 100))
+def test_groups_hold_every_stream_once_within_the_limit(sizes: list[int], limit: int) -> None:
+    streams = [stream_id(vnode * 1000 + n, vnode) for vnode, size in enumerate(sizes) for n in range(size)]
+    groups = group_streams(streams, limit=limit)
+    assert [s for g in groups for s in g] == streams
+    assert all(0 < len(g) <= limit for g in groups)
+    for vnode, size in enumerate(sizes):
+        parts = sum(any(vnode_of(s) == vnode for s in g) for g in groups)
+        assert parts <= -(-size // limit) + (size > limit), "a vnode that fits is not cut"
+    if max(sizes, default=0) <= limit:
+        assert all(len(a) + size_of_first(b) > limit for a, b in pairwise(groups))
+
+
+def size_of_first(group: tuple[bytes, ...]) -> int:
+    """Return the number of streams of the group's first vnode."""
+    return sum(vnode_of(s) == vnode_of(group[0]) for s in group)
+
+
+def test_streams_of_before_versions_are_grouped_too() -> None:
+    old = [n.to_bytes(8, "big") + b"\x00" * 8 for n in range(250)]
+    assert [len(g) for g in group_streams(old)] == [100, 100, 50]
+
+
+def test_streams_of_tablets_are_grouped_whole_and_bounded() -> None:
+    tablets = [stream_id(n) for n in range(7)]
+    assert group_streams(tablets, limit=3) == (tuple(tablets[:3]), tuple(tablets[3:6]), tuple(tablets[6:]))
+
+
+@pytest.mark.parametrize("limit", [0, -1, 101])
+def test_a_group_larger_than_the_server_allows_is_refused(limit: int) -> None:
+    with pytest.raises(ConfigError, match="from 1 to 100"):
+        group_streams([stream_id(1)], limit=limit)
+    with pytest.raises(ConfigError, match="from 1 to 100"):
+        Settings(streams_per_query=limit)
+
+
+def test_tasks_can_be_sent_to_other_processes_and_show_no_ids() -> None:
+    (task,) = tasks_for(Window(1, 2, 3), [(stream_id(1), stream_id(2))], keyspace="k", table="t")
+    assert pickle.loads(pickle.dumps(task)) == task
+    assert "streams=<2>" in repr(task)

@@ -234,7 +234,7 @@ def test_rows_at_a_boundary_come_once_and_old_before_new(log: FakeLog, shared: b
 def test_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> None:
     waiting, stop = threading.Event(), Stop()
     one.clock.wait = lambda inner, seconds: waiting.set() or inner.wait()  # type: ignore[assignment]
-    client = stream_of(one, prefetch=2)("", LAG, stop=stop)
+    client = stream_of(one, prefetch=3)("", LAG, stop=stop)
     thread = client._thread
     assert thread is not None
     assert waiting.wait(10)

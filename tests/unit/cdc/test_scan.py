@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rscylla.cdc.driver import LogStatement
 from rscylla.cdc.pages import Column, Page
-from rscylla.cdc.plan import ScanTask
+from rscylla.cdc.query import ScanTask
 from rscylla.cdc.scan import Limits, Scanner, TooMuch
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, Stopped

@@ -1,0 +1,102 @@
+"""Follows a log that is still written: asks the walk for its next step with what is known of the log just now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from .._timeuuid import us_of
+from ..event import EventID
+from ..options import StreamOptions
+from .source import OnExpired, Source
+from .topology import Generation
+from .walk import PROBE_FROM_US, End, Probe, Read, Skip, Switch, Wait, Walk, Width
+
+__all__ = ["Follower"]
+
+
+class Follower:
+    """A walk along a log, with what it needs to know of the log kept fresh, and what has expired passed over.
+
+    Used by one thread at a time. Its owner takes the steps, and replaces ``walk`` by what the walk returns for them.
+
+    Args:
+        start: where to begin.
+        options: ``lag`` is set.
+        promised: *start* is somebody's cursor, so it is an error if rows after it expire unread.
+        least_us, probe_from_us: as for ``Walk``.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        start: EventID,
+        options: StreamOptions,
+        width: Width,
+        on_expired: OnExpired,
+        *,
+        promised: bool,
+        least_us: int = 0,
+        probe_from_us: int | None = PROBE_FROM_US,
+    ) -> None:
+        self._source = source
+        self._on_expired: OnExpired = on_expired
+        assert options.lag is not None
+        self.lag_us = options.lag // timedelta(microseconds=1)
+        # Time before a start is nobody's, also where a generation begins in it that was not known yet.
+        is_start = start.mark is not None and start.mark.is_start
+        is_ahead = start.mark is None and not start.is_row and start.exact_us > source.now_us()
+        self.walk = Walk(
+            Generation(start.generation),
+            start.exact_us,
+            width,
+            floor_us=start.exact_us if is_start or is_ahead else 0,
+            end_us=None if options.until is None else us_of(options.until),
+            to_head=options.to_head,
+            least_us=least_us,
+            probe_from_us=probe_from_us,
+        )
+        self.promised_us = start.exact_us if promised else source.now_us()
+        """Rows from here on must not be missed. For a start at whatever is oldest, these are all rows from now on."""
+        self.watermark_us = 0
+        """All rows before it had arrived when the last step was planned."""
+
+    def next(self) -> Read | Probe | Switch | Wait | End:
+        """Return the next step. Blocks on small queries.
+
+        Raises:
+            CursorExpired: rows that were promised have expired unread, and the policy is to raise.
+            TableChanged, TableNotFound, CDCDisabled: the log is not there any more.
+            SourceError, MetadataError: the cluster did not tell what has to be known.
+        """
+        if self.walk.is_done:
+            return End()
+        source = self._source
+        self.watermark_us = source.watermark_us(self.lag_us)
+        source.refresh_metadata()
+        holes = source.holes(self.walk.at_us)  # once: more rows expire while these are passed over
+        while True:
+            generations = source.generations_until(self.walk.horizon_us(self.watermark_us), self.lag_us)
+            step = self.walk.next(generations, self.watermark_us, holes)
+            if isinstance(step, Switch):
+                # The streams of tablets are the table's own: the next set may be that of a log that was created again.
+                source.reread_table(patiently=True)
+            if not isinstance(step, Skip):
+                return step
+            self._pass_over(step, generations)
+
+    def point(self, walk: Walk) -> EventID:
+        """Return where *walk* is as a cursor."""
+        is_start = walk.at_us == walk.floor_us
+        return (self._source.start if is_start else self._source.read_until)(walk.generation, walk.at_us)
+
+    def has_lost(self, since_us: int, until_us: int) -> bool:
+        """Return whether rows between these that were promised have expired by now."""
+        return since_us >= self.promised_us and any(h.start_us < until_us for h in self._source.holes(since_us)[:1])
+
+    def _pass_over(self, step: Skip, generations: Sequence[Generation]) -> None:
+        promised = self.walk.at_us >= self.promised_us
+        self._source.pass_over(step.hole, self._on_expired, promised=promised)
+        if promised:
+            self.promised_us = self._source.now_us()  # told once until that is reached
+        self.walk = self.walk.skipped(step, generations)

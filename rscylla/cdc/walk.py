@@ -1,0 +1,286 @@
+"""Where to read next in a log, and how far, as values. Pure: no clock is read and nothing is sent.
+
+A driver asks ``Walk.next`` for a step, takes it, and tells the walk how it went, which returns the walk to ask next:
+
+    step      what it asks for                                      told by
+    Read      the rows of a window                                  ``read``, or ``too_much``
+    Probe     the first row of a span that may well be empty        ``probed``
+    Skip      nothing: the rows up to there have expired            ``skipped``
+    Switch    nothing: the next generation begins here              ``switched``
+    Wait      nothing: the rows that follow are not complete yet    ``waited``
+    End       nothing: all that was asked for was read
+
+Windows follow each other without gaps. None crosses the start of a generation or of a span that has expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from .topology import Generation, generation_at
+
+__all__ = [
+    "End",
+    "Hole",
+    "Probe",
+    "Read",
+    "Skip",
+    "Step",
+    "Switch",
+    "Wait",
+    "Walk",
+    "Width",
+    "Window",
+    "windows_between",
+]
+
+PROBE_FROM_US = 10_000_000
+"""Empty time longer than this is not walked but jumped over, by asking each stream for its first row."""
+
+
+@attrs.frozen
+class Window:
+    """A half-open span of time, ``[start_us, end_us)``, inside one generation (its time in ms)."""
+
+    generation: int
+    start_us: int
+    end_us: int
+
+    @property
+    def span_us(self) -> int:
+        return self.end_us - self.start_us
+
+    @property
+    def can_narrow(self) -> bool:
+        """Whether it is wide enough to be cut."""
+        return self.span_us > 1
+
+
+@attrs.frozen
+class Hole:
+    """A span of time whose rows have expired, or cannot be there; ``ttl_s`` is what they were written with."""
+
+    start_us: int
+    end_us: int
+    ttl_s: int | None = None
+
+
+@attrs.frozen
+class Width:
+    """How wide the next window may be, from what the last ones held. Each step returns a new value.
+
+    ``us`` follows what was found: towards ``target`` rows or ``target_bytes`` a window, whichever is less, at most four
+    times wider a step, and four times narrower when a window held more than the limits allow or a query timed out.
+    ``slow_us``: a window this long took too long. Only half of that is asked from then on, and with each window a
+    sixteenth more: to wait for time-outs at every other window would be slower than the log is written.
+    """
+
+    us: int = 1_000_000
+    target: int = 20_000
+    target_bytes: int = 12_000_000
+    most_us: int = 86_400_000_000
+    slow_us: int | None = None
+
+    @classmethod
+    def within(cls, rows: int, size: int, *, us: int = 1_000_000) -> Width:
+        """Return the width for windows that must not hold more than *rows* rows or *size* bytes; *us* at first."""
+        return cls(us=us, target=max(1, rows // 5), target_bytes=max(1, size // 5))
+
+    def after(self, window: Window, rows: int, size: int = 0) -> Width:
+        """Return the width to use after *window* was read whole and held *rows* rows of *size* bytes in all."""
+        fitting = window.span_us * self.target // rows if rows else self.most_us
+        if size:
+            fitting = min(fitting, window.span_us * self.target_bytes // size)
+        if window.span_us < self.us and fitting >= self.us:
+            return self  # cut short at a watermark or boundary: says nothing of wider ones
+        fitting = min(fitting, 4 * self.us)
+        if self.slow_us is None:
+            return self._bounded(fitting)
+        slow_us = self.slow_us + self.slow_us // 16 + 1
+        known = attrs.evolve(self, slow_us=slow_us if slow_us // 2 < self.most_us else None)
+        return known._bounded(min(fitting, slow_us // 2))  # noqa: SLF001 - one of ours
+
+    def narrower(self, window: Window, *, slow: bool = False) -> Width:
+        """Return the width to use after *window* turned out too much to read at once; *slow*: it took too long."""
+        known = attrs.evolve(self, slow_us=window.span_us) if slow else self
+        return known._bounded(window.span_us // 4)  # noqa: SLF001 - one of ours
+
+    def _bounded(self, us: int) -> Width:
+        return attrs.evolve(self, us=max(1, min(us, self.most_us)))
+
+
+@attrs.frozen
+class Read:
+    """Read the rows of a window. ``at_head``: it ends where the complete rows end."""
+
+    window: Window
+    at_head: bool
+
+
+@attrs.frozen
+class Probe:
+    """Find the time of the first row in a window. ``at_head``: as for ``Read``."""
+
+    window: Window
+    at_head: bool
+
+
+@attrs.frozen
+class Skip:
+    """Continue behind a span whose rows have expired."""
+
+    hole: Hole
+
+
+@attrs.frozen
+class Switch:
+    """Continue with the streams of the next generation."""
+
+    generation: Generation
+
+
+@attrs.frozen
+class Wait:
+    """Ask again later; ``until_us``: when rows are complete up to there, there is something to read."""
+
+    until_us: int
+
+
+@attrs.frozen
+class End:
+    """All that was asked for was read."""
+
+
+Step = Read | Probe | Skip | Switch | Wait | End
+
+
+@attrs.frozen
+class Walk:
+    """A position in a log, and what was learnt on the way there. Each step that is told returns a new value.
+
+    ``generation`` and ``at_us``: all rows before were read. ``floor_us``: nothing before it is ever read. ``end_us``
+    and ``to_head``: where the walk ends. ``least_us``: a window at the head is worth reading from this width on.
+    ``probe_from_us``: the shortest span that is probed; None: none is.
+
+    The last two say how the last step went: ``at_head``: it read all that was complete. ``was_empty``: it found no row.
+    """
+
+    generation: Generation
+    at_us: int
+    width: Width
+    floor_us: int = attrs.field(default=0, kw_only=True)
+    end_us: int | None = attrs.field(default=None, kw_only=True)
+    to_head: bool = attrs.field(default=False, kw_only=True)
+    least_us: int = attrs.field(default=0, kw_only=True)
+    probe_from_us: int | None = attrs.field(default=PROBE_FROM_US, kw_only=True)
+    at_head: bool = attrs.field(default=False, kw_only=True)
+    was_empty: bool = attrs.field(default=False, kw_only=True)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was asked for was read. The head is that of the last step, however far it is by now."""
+        return (self.at_head and self.to_head) or (self.end_us is not None and self.at_us >= self.end_us)
+
+    def horizon_us(self, reach_us: int) -> int:
+        """Return how far the next step goes at most: generations that start before must be known for ``next``."""
+        if self.was_empty and self.probe_from_us is not None:
+            return reach_us
+        return min(self.at_us + self.width.us, reach_us)
+
+    def next(self, generations: Sequence[Generation], reach_us: int, holes: Sequence[Hole] = ()) -> Step:
+        """Return the next step.
+
+        Args:
+            generations: all that start before ``horizon_us``, in order of time.
+            reach_us: all rows before it have arrived.
+            holes: what has expired at ``at_us`` or later, in order of time.
+        """
+        at_us, end_us = self.at_us, self.end_us
+        if self.is_done:
+            return End()
+        hole = next((h for h in holes if h.end_us > at_us), None)
+        if hole is not None and hole.start_us <= at_us:
+            return Skip(hole)
+        following = self._following(generations)
+        if following is not None and following.start_us <= min(at_us, reach_us):
+            return Switch(following)
+        head_us = reach_us if end_us is None else min(reach_us, end_us)
+        limit_us = min([head_us, *(each.start_us for each in (following, hole) if each is not None)])
+        if self._is_to_probe(limit_us):
+            return Probe(Window(self.generation.time, at_us, limit_us), limit_us == head_us)
+        to_us = min(at_us + self.width.us, limit_us)
+        worth_us = max(1, min(self.least_us, self.width.us))
+        may_grow = to_us == head_us != end_us and not self.to_head
+        if to_us - at_us < (worth_us if may_grow else 1):
+            if self.to_head:
+                return End()
+            return Wait(at_us + worth_us if end_us is None else min(at_us + worth_us, end_us))
+        return Read(Window(self.generation.time, at_us, to_us), to_us == head_us)
+
+    def read(self, step: Read, rows: int | None, size: int = 0) -> Walk:
+        """Return the walk after *step* was taken and its window held *rows* rows of *size* bytes.
+
+        Args:
+            rows: None if nobody counted them.
+        """
+        width = self.width if rows is None else self.width.after(step.window, rows, size)
+        return attrs.evolve(self, at_us=step.window.end_us, width=width, at_head=step.at_head, was_empty=rows == 0)
+
+    def too_much(self, step: Read, *, slow: bool = False) -> Walk:
+        """Return the walk after the window of *step* held too much to be read at once; *slow*: it took too long."""
+        return attrs.evolve(self, width=self.width.narrower(step.window, slow=slow), at_head=False, was_empty=False)
+
+    def probed(self, step: Probe, first_us: int | None) -> Walk:
+        """Return the walk after *step*: *first_us* is the time of the first row, None if there is none."""
+        window = step.window
+        at_us = window.end_us if first_us is None else min(max(first_us, window.start_us), window.end_us)
+        at_head = step.at_head and at_us == window.end_us
+        return attrs.evolve(self, at_us=at_us, at_head=at_head, was_empty=False)
+
+    def skipped(self, step: Skip, generations: Sequence[Generation]) -> Walk:
+        """Return the walk behind what has expired."""
+        generation = generations[max(generation_at(generations, step.hole.end_us), 0)]
+        at_us = max(step.hole.end_us, generation.start_us)
+        return attrs.evolve(self, generation=generation, at_us=at_us, at_head=False, was_empty=False)
+
+    def switched(self, step: Switch) -> Walk:
+        """Return the walk at the start of the next generation, however long ago that was."""
+        at_us = max(step.generation.start_us, self.floor_us)
+        return attrs.evolve(self, generation=step.generation, at_us=at_us, at_head=False, was_empty=False)
+
+    def waited(self) -> Walk:
+        """Return the walk to ask later."""
+        return attrs.evolve(self, at_head=True, was_empty=False)
+
+    def _following(self, generations: Sequence[Generation]) -> Generation | None:
+        """Return the successor of the generation, None if it is the newest."""
+        i = generation_at(generations, self.generation.start_us) + 1
+        return generations[i] if i < len(generations) else None
+
+    def _is_to_probe(self, limit_us: int) -> bool:
+        if not self.was_empty or self.probe_from_us is None:
+            return False
+        return limit_us - self.at_us >= max(self.probe_from_us, 2 * self.width.us)
+
+
+def windows_between(generations: Sequence[Generation], start_us: int, end_us: int) -> tuple[Window, ...]:
+    """Return the time from *start_us* to *end_us* cut where generations begin; none before the first.
+
+    >>> [w.end_us for w in windows_between((Generation(1), Generation(2)), 0, 2_500)]
+    [2000, 2500]
+    """
+    if not generations:
+        return ()
+    first = generations[max(generation_at(generations, start_us), 0)]
+    whole = max(1, end_us - start_us)
+    walk = Walk(first, max(start_us, first.start_us), Width(us=whole, most_us=whole), end_us=end_us)
+    windows = []
+    while not isinstance(step := walk.next(generations, end_us), End):
+        if isinstance(step, Read):
+            windows.append(step.window)
+            walk = walk.read(step, rows=None)
+        elif isinstance(step, Switch):
+            walk = walk.switched(step)
+    return tuple(windows)
