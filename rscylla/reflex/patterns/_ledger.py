@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -120,10 +120,9 @@ class Ledger:
     def _list(self, key: Any) -> None:
         if key <= self._floor:
             return
+        # In the order of the stream; what a run repeats is behind the frontier, and was removed as it opened.
         if len(self._done) == self._gone or key > self._done[-1]:
             self._done.append(key)
-        elif self._index(key) is None:
-            insort(self._done, key, lo=self._gone)
         if len(self._done) - self._gone > self._limit:
             self._forget_up_to(self._done[self._gone])
             self.forgotten += 1

@@ -51,9 +51,9 @@ class World:
         self.clock = ManualClock()
         self.leases = MemoryLeaseTable(self.clock)
 
-    def process(self, owner: str = "a", epoch_check: timedelta = NEVER) -> tuple[BlindLease, ScyllaCursorStore]:
-        lease = BlindLease("orders", self.leases, owner=owner)
-        store = ScyllaCursorStore(
+    def store(self, lease: MemoryLease | None = None, epoch_check: timedelta = NEVER) -> ScyllaCursorStore:
+        """Return a store of a process of its own; without a lease it is an operator's."""
+        return ScyllaCursorStore(
             self.scylla.session(),
             "shop",
             create=True,
@@ -62,7 +62,32 @@ class World:
             epoch_check=epoch_check,
             clock=self.clock,
         )
+
+    def process(self, owner: str = "a", epoch_check: timedelta = NEVER) -> tuple[BlindLease, ScyllaCursorStore]:
+        lease = BlindLease("orders", self.leases, owner=owner)
+        return lease, self.store(lease, epoch_check)
+
+    def holder(self, owner: str = "a", epoch_check: timedelta = NEVER) -> tuple[BlindLease, ScyllaCursorStore]:
+        """Return a process that has the lease."""
+        lease, store = self.process(owner, epoch_check)
+        self.acquire(lease)
         return lease, store
+
+    def succession(self, epoch_check: timedelta = NEVER) -> tuple[ScyllaCursorStore, ScyllaCursorStore]:
+        """Return the store of a holder that saved 5 and paused, and that of the next one, which has read nothing."""
+        _, paused = self.holder("old", epoch_check)
+        paused.set_cursor("c", "5")
+        return paused, self.holder("new")[1]
+
+    def once_before(self, step: str, then: Callable[[], None]) -> None:
+        """Call *then* before the next statement that begins with *step*."""
+
+        def look(text: str) -> None:
+            if text.startswith(step):
+                self.scylla.before = lambda text: None
+                then()
+
+        self.scylla.before = look
 
     def acquire(self, lease: BlindLease) -> None:
         """Let the lease expire for whoever has it, and give it to *lease*."""
@@ -74,8 +99,7 @@ class World:
     @property
     def cursor(self) -> str:
         """What anybody reads."""
-        store = ScyllaCursorStore(self.scylla.session(), "shop", create=True, codec=CODEC)
-        record = store.find_cursor("c")
+        record = self.store().find_cursor("c")
         return record.cursor if record else ""
 
 
@@ -84,20 +108,30 @@ def world() -> World:
     return World()
 
 
+def dies_once_its_epoch_is_open(store: ScyllaCursorStore, *, first: Callable[[], None] = lambda: None) -> None:
+    """Have the process of *store* die as it reads its cursor, before it took up what the old holder saved."""
+    open_epoch = store._table.open_epoch
+
+    def die(row: Row) -> bool:
+        first()
+        open_epoch(row)
+        raise KeyboardInterrupt
+
+    store._table.open_epoch = die  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        store.get_cursor("c")
+
+
 def test_new_holder_reads_what_conditional_writes_under_way_will_leave(world: World) -> None:
     """A plain read may miss the epoch that an attempt which timed out is about to open."""
-    lease, store = world.process("a")
-    world.acquire(lease)
+    _, store = world.holder("a")
     world.scylla.levels.clear()
     assert store.get_cursor("c") == ""
     assert ("SELECT", ConsistencyLevel.LOCAL_SERIAL, ConsistencyLevel.LOCAL_SERIAL) in world.scylla.levels
 
 
 def test_old_holder_writes_where_nobody_looks(world: World) -> None:
-    (old, paused), (new, working) = world.process("old"), world.process("new")
-    world.acquire(old)
-    paused.set_cursor("c", "5")
-    world.acquire(new)
+    paused, working = world.succession()
     assert working.get_cursor("c") == "5"
     paused.set_cursor("c", "99")
     assert world.cursor == "5"
@@ -108,10 +142,7 @@ def test_old_holder_writes_where_nobody_looks(world: World) -> None:
 
 
 def test_old_holder_learns_of_it_at_its_next_check(world: World) -> None:
-    (old, paused), (new, working) = world.process("old", timedelta(seconds=10)), world.process("new")
-    world.acquire(old)
-    paused.set_cursor("c", "5")
-    world.acquire(new)
+    paused, working = world.succession(epoch_check=timedelta(seconds=10))
     working.get_cursor("c")
     world.clock.advance(10)
     for _ in range(2):
@@ -123,8 +154,7 @@ def test_old_holder_learns_of_it_at_its_next_check(world: World) -> None:
 
 
 def test_holder_that_knows_that_it_lost_the_lease_asks_nobody(world: World) -> None:
-    lease, store = world.process()
-    world.acquire(lease)
+    lease, store = world.holder()
     store.set_cursor("c", "5")
     lease.blind = False
     lease.release()
@@ -166,12 +196,9 @@ def test_without_the_lease_nothing_is_read_for_work_but_operators_look_and_reset
 
 
 def test_reset_under_a_lease_is_noticed_and_keeps_the_fence(world: World) -> None:
-    (old, paused), (new, working) = world.process("old"), world.process("new")
-    world.acquire(old)
-    paused.set_cursor("c", "5")
-    world.acquire(new)
+    paused, working = world.succession()
     working.set_cursor("c", "7")
-    operator = ScyllaCursorStore(world.scylla.session(), "shop", codec=CODEC, clock=world.clock)
+    operator = world.store()
     operator.reset_cursor("c", "2", reason="replay")
     with pytest.raises(LeaseLost, match="later holder"):
         paused.get_cursor("c")
@@ -182,10 +209,9 @@ def test_reset_under_a_lease_is_noticed_and_keeps_the_fence(world: World) -> Non
 
 
 def test_working_consumer_learns_of_a_reset_by_its_check(world: World) -> None:
-    lease, store = world.process(epoch_check=timedelta(0))
-    world.acquire(lease)
+    _, store = world.holder(epoch_check=timedelta(0))
     store.set_cursor("c", "5")
-    ScyllaCursorStore(world.scylla.session(), "shop", codec=CODEC).reset_cursor("c", "2", reason="replay")
+    world.store().reset_cursor("c", "2", reason="replay")
     with pytest.raises(CursorConflict, match="was reset"):
         store.set_cursor("c", "6")
     assert store.get_cursor("c") == "2"
@@ -193,18 +219,9 @@ def test_working_consumer_learns_of_a_reset_by_its_check(world: World) -> None:
 
 def test_what_the_old_holder_saved_while_it_was_read_counts(world: World) -> None:
     """Between the read of the cursor and the opening of the new epoch there is room for a write."""
-    (old, paused), (new, working) = world.process("old"), world.process("new")
-    world.acquire(old)
-    paused.set_cursor("c", "5")
-    world.acquire(new)
+    paused, working = world.succession()
 
-    def save_late(text: str) -> None:
-        if text.startswith("INSERT"):
-            world.scylla.before = lambda text: None
-            paused.set_cursor("c", "7")
-            assert world.cursor == "7"
-
-    world.scylla.before = save_late
+    world.once_before("INSERT", lambda: paused.set_cursor("c", "7"))
     assert working.get_cursor("c") == "7"
     paused.set_cursor("c", "8")
     assert (world.cursor, working.get_cursor("c")) == ("7", "7")
@@ -216,18 +233,8 @@ def test_what_was_saved_is_not_lost_though_the_next_holder_died_before_it_caught
     world.acquire(first)
     old.set_cursor("c", "90")
     for number in range(deaths):
-        lease, store = world.process(f"dies-{number}")
-        world.acquire(lease)
-        open_epoch = store._table.open_epoch
-
-        def die(row: Row, open_epoch: Callable[[Row], bool] = open_epoch) -> bool:
-            old.set_cursor("c", "100")
-            open_epoch(row)
-            raise KeyboardInterrupt
-
-        store._table.open_epoch = die  # type: ignore[method-assign]
-        with pytest.raises(KeyboardInterrupt):
-            store.get_cursor("c")
+        _, store = world.holder(f"dies-{number}")
+        dies_once_its_epoch_is_open(store, first=lambda: old.set_cursor("c", "100"))
     world.acquire(last)
     assert working.get_cursor("c") == world.cursor == "100"
 
@@ -249,25 +256,14 @@ def test_catching_up_does_not_look_behind_a_reset(world: World) -> None:
     old.set_cursor("c", "90")
     old.reset_cursor("c", "10", reason="again")
     world.acquire(dying)
-    open_epoch = store._table.open_epoch
-
-    def die(row: Row) -> bool:
-        open_epoch(row)
-        raise KeyboardInterrupt
-
-    store._table.open_epoch = die  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        store.get_cursor("c")
+    dies_once_its_epoch_is_open(store)
     world.acquire(last)
     assert working.get_cursor("c") == world.cursor == "10"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_opening_of_which_nobody_can_tell_is_finished_or_repeated(world: World, when: str) -> None:
-    (old, paused), (new, working) = world.process("old"), world.process("new")
-    world.acquire(old)
-    paused.set_cursor("c", "5")
-    world.acquire(new)
+    paused, working = world.succession()
     world.scylla.fail("INSERT", cassandra.WriteTimeout("t", write_type=0), when=when)
     assert working.get_cursor("c") == "5"
     assert len(working.cursor_history("c")) == 2
@@ -277,17 +273,9 @@ def test_opening_of_which_nobody_can_tell_is_finished_or_repeated(world: World, 
 
 def test_opening_that_was_interrupted_is_finished_by_the_next_read(world: World) -> None:
     """The epoch is open, and what the old holder saved meanwhile was not taken over yet."""
-    (old, paused), (new, working) = world.process("old"), world.process("new")
-    world.acquire(old)
-    paused.set_cursor("c", "5")
-    world.acquire(new)
+    paused, working = world.succession()
 
-    def save_late(text: str) -> None:
-        if text.startswith("INSERT"):
-            world.scylla.before = lambda text: None
-            paused.set_cursor("c", "7")
-
-    world.scylla.before = save_late
+    world.once_before("INSERT", lambda: paused.set_cursor("c", "7"))
     world.scylla.fail("SELECT position FROM", cassandra.ReadTimeout("t"))
     with pytest.raises(QueryTimeout):
         working.get_cursor("c")
@@ -297,8 +285,7 @@ def test_opening_that_was_interrupted_is_finished_by_the_next_read(world: World)
 @pytest.mark.parametrize("step", ["SELECT consumer", "INSERT", "SELECT position", "UPDATE"])
 def test_read_that_outlasts_the_lease_is_refused(world: World, step: str) -> None:
     """Whichever statement is slow, the cursor is no longer the holder's to work from."""
-    lease, store = world.process()
-    world.acquire(lease)
+    lease, store = world.holder()
     lease.blind = False
 
     def dawdle(text: str) -> None:
@@ -316,28 +303,43 @@ def test_read_that_lasts_into_another_tenure_of_the_same_owner_is_refused(world:
     (lease, store), (other, _) = world.process(), world.process("b")
     world.acquire(lease)
 
-    def change_hands(text: str) -> None:
-        if text.startswith("INSERT"):
-            world.scylla.before = lambda text: None
-            world.acquire(other)
-            world.acquire(lease)
+    def change_hands() -> None:
+        world.acquire(other)
+        world.acquire(lease)
 
-    world.scylla.before = change_hands
+    world.once_before("INSERT", change_hands)
     with pytest.raises(LeaseLost, match="was lost since the cursor was read"):
         store.get_cursor("c")
     assert store.get_cursor("c") == ""
 
 
+def test_tenure_that_begins_while_the_lease_is_checked_is_not_taken_for_the_one_that_was_held(world: World) -> None:
+    """Its epoch is announced before its time is known: no epoch of the cursor may be opened for it yet."""
+    lease, store = world.holder()
+
+    class Changing(MemoryLease):
+        epoch = 1
+
+        def held(self) -> bool:
+            was_held, self.epoch = self.epoch == 1, 2
+            return was_held
+
+    store._lease = Changing("orders", world.leases)
+    with pytest.raises(LeaseLost):
+        store.get_cursor("c")
+    store._lease = lease
+    assert store.get_cursor("c") == ""
+    assert [row.fence for row in store._table.history("c")] == [1]
+
+
 def test_holder_catches_up_once(world: World) -> None:
     """A second store in the same tenure does not take up what the old holder saved after the first one had begun."""
-    (old, paused), (new, working) = world.process("old"), world.process("new")
-    world.acquire(old)
+    _, paused = world.holder("old")
     paused.set_cursor("c", "5")
-    world.acquire(new)
+    new, working = world.holder("new")
     assert working.get_cursor("c") == "5"
     paused.set_cursor("c", "7")
-    second = ScyllaCursorStore(world.scylla.session(), "shop", codec=CODEC, lease=new, clock=world.clock)
-    assert second.get_cursor("c") == world.cursor == "5"
+    assert world.store(new).get_cursor("c") == world.cursor == "5"
 
 
 def test_read_that_outlasts_the_lease_does_not_return_what_later_holders_have_passed(world: World) -> None:
@@ -347,19 +349,14 @@ def test_read_that_outlasts_the_lease_does_not_return_what_later_holders_have_pa
     before.set_cursor("c", "5")
     world.acquire(slow)
 
-    def lose_the_answer(text: str) -> None:
-        if text.startswith("INSERT"):
-            world.scylla.before = overtake
-
-    def overtake(text: str) -> None:
-        world.scylla.before = lambda text: None
+    def overtake() -> None:
         for number in range(6, 12):
             world.acquire(quick)
             assert int(working.get_cursor("c")) == number - 1
             working.set_cursor("c", str(number))
 
     world.scylla.fail("INSERT", cassandra.WriteTimeout("t", write_type=0), when="after")
-    world.scylla.before = lose_the_answer
+    world.once_before("INSERT", lambda: world.once_before("", overtake))
     with pytest.raises(LeaseLost, match="later holder of lease 'orders', epoch 8"):
         late.get_cursor("c")
     assert world.cursor == "11"
@@ -371,12 +368,7 @@ def test_race_of_old_and_new_holder_for_the_next_epoch_is_won_by_the_new_one(wor
     world.acquire(old)
     world.acquire(new)
 
-    def overtake(text: str) -> None:
-        if text.startswith("INSERT"):
-            world.scylla.before = lambda text: None
-            working.set_cursor("c", "3")
-
-    world.scylla.before = overtake
+    world.once_before("INSERT", lambda: working.set_cursor("c", "3"))
     with pytest.raises(LeaseLost, match="later holder"):
         paused.get_cursor("c")
     assert world.cursor == "3"
@@ -412,7 +404,7 @@ def test_lease_of_another_name_takes_the_cursor_over(world: World) -> None:
         world.acquire(old)
     before.set_cursor("c", "5")
     renamed.acquire()
-    store = ScyllaCursorStore(world.scylla.session(), "shop", codec=CODEC, lease=renamed, clock=world.clock)
+    store = world.store(renamed)
     assert store.get_cursor("c") == "5"
     store.set_cursor("c", "6")
     assert world.cursor == "6"
@@ -441,8 +433,7 @@ def test_reset_to_the_oldest_is_not_forgotten_by_the_next_holder(world: World) -
 
 
 def test_history_tells_who_had_the_lease(world: World) -> None:
-    (lease, store) = world.process("pod-1")
-    world.acquire(lease)
+    _, store = world.holder("pod-1")
     store.set_cursor("c", "4")
     [record] = store.cursor_history("c")
     assert (record.reason, record.takeover) == ("lease 'orders', epoch 1, acquired by pod-1", True)
@@ -462,8 +453,7 @@ def test_old_epochs_go_only_once_the_holder_has_caught_up(
     world.acquire(first)
     old.set_cursor("c", "90")
     for number in range(deaths):
-        lease, store = world.process(f"dies-{number}")
-        world.acquire(lease)
+        _, store = world.holder(f"dies-{number}")
 
         def die(row: Row) -> Row:
             raise KeyboardInterrupt

@@ -180,6 +180,50 @@ def test_the_sweep_never_overtakes_the_fast_lane() -> None:
     assert bench.got == ids(rows)
 
 
+class Waiting(Exception):
+    """A sweep is about to wait for its fast lane."""
+
+
+class NoWait(Stop):
+    """The stop signal of a sweep that must not wait."""
+
+    def on_set(self, callback: Callable[[], None]) -> Callable[[], None]:
+        if getattr(callback, "__name__", "") == "_wake":
+            raise Waiting
+        return super().on_set(callback)
+
+
+def lanes_over(*events: SimpleEvent) -> tuple[Lanes, FakeCursorStore]:
+    """Return two lanes over a stream that reports no progress of its own, and their store."""
+    store = FakeCursorStore(order=cursor_text)
+    consumer = RecordingConsumer("billing")
+    stream = FakeStream(events, supports_lag=True, clock=ManualClock())
+    return fast_and_sweep(stream, store, consumer, StreamToHead(), order=cursor_text, clock=stream.clock), store
+
+
+def test_a_sweep_says_how_far_it_is_before_it_waits_for_the_fast_lane() -> None:
+    """The wait may be long, and what it has passed by then need not be repeated after a crash."""
+    lanes, _ = lanes_over(*(SimpleEvent(f"e{n}") for n in (1, 2, 3)))
+    fast, cursor = lanes.fast.stream("", *lanes.fast.options), lanes.fast.store
+    assert cursor.get_cursor(lanes.fast.name) == lanes.sweep.store.get_cursor("billing") == ""
+    for event_id in ("e1", "e2"):
+        fast.recv()
+        cursor.set_cursor(lanes.fast.name, event_id)
+    sweep = lanes.sweep.stream("", *lanes.sweep.options, stop=NoWait())
+    assert sweep.recv().cursor == "e2"  # type: ignore[union-attr]
+    with pytest.raises(Waiting):
+        sweep.recv()
+
+
+def test_a_sweep_that_ends_has_saved_how_far_it_was() -> None:
+    """A new process repeats nothing after a good end."""
+    lanes, store = lanes_over(*(SimpleEvent(f"e{n}") for n in (1, 2, 3)))
+    for lane in lanes:
+        with pytest.raises(HeadReached):
+            run(lane)
+    assert store.durable["billing"] == "e3"
+
+
 def test_a_sweep_alone_waits_until_it_is_stopped() -> None:
     bench = Bench()
     bench.log.write()
