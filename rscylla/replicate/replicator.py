@@ -9,6 +9,7 @@ from typing import Literal
 from ..abc import Run
 from ..base.statements import Replay, remaining_ttl
 from ..base.tables import Table, read_columns
+from ..base.writing import Target
 from ..cdc.driver import LogSession, Session, consistency_named
 from ..cdc.records import ChangeEvent
 from ..cdc.rows import Layout
@@ -16,7 +17,6 @@ from ..clock import Clock, SystemClock
 from ..errors import CannotReplicate, ConfigError, TableNotFound
 from ..event import Event
 from .schema import check_target, create_target
-from .target import Target
 
 __all__ = ["Replicator", "Ttl"]
 

@@ -112,7 +112,6 @@ DOORS: dict[str, tuple[str, ...]] = {
         "rscylla.cdc.driver",
         "rscylla.cdc.pages",
         "rscylla.base.writing",
-        "rscylla.replicate.target",
         "cursorstore._cql",
         "rscylla.embedded.facade",
     ),

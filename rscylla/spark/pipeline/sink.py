@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from queue import SimpleQueue
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -11,12 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ..._drivererrors import translate
-from ...base.reading import ATTEMPTS, BACKOFF
-from ...base.statements import Write
 from ...base.tables import read_columns
-from ...base.writing import bound
-from ...cdc.driver import LogSession
+from ...base.writing import Target
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
 from ..options import Connection, Options
@@ -28,7 +24,7 @@ from .replay import Replaying, in_numbers
 __all__ = ["scylla_sink", "write_changes"]
 
 IN_FLIGHT = 64
-"""Writes at once, of each task."""
+"""Changes that a task writes at once."""
 
 _NEEDED = (
     "cdc_operation",
@@ -107,71 +103,17 @@ class _Writer:
         if target is None:
             raise TableNotFound(f"there is no table {self.keyspace}.{self.table} to write to; create it first")
         replay = Replaying(self.shape, target)
-        writes = _Writes(session, target.full_name)
-        for batch in batches:
-            for change in in_numbers(batch).to_pylist():
-                for write in replay.writes(change, clock.now_us()):
-                    writes.add(write)
-            writes.finish()
-            yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows], pa.int64())], ["written"])
+        door = Target(session.session, consistency=self.connection.consistency, clock=clock)
+        doing, stop = f"writing to {target.full_name}", Stop()
 
+        def repeat(change: Mapping[str, Any]) -> None:
+            door.apply(replay.writes(change, clock.now_us()), doing=doing, stop=stop)
 
-@attrs.define
-class _Sent:
-    write: Write
-    failures: int = 0
-
-
-class _Writes:
-    """Writes in flight, up to a limit; those that fail for a while are sent again. Used by one thread."""
-
-    def __init__(self, session: LogSession, name: str) -> None:
-        self._session = session
-        self._doing = f"writing to {name}"
-        self._clock = SystemClock()
-        self._prepared: dict[str, Any] = {}
-        self._answers: SimpleQueue[tuple[_Sent, Exception | None]] = SimpleQueue()
-        self._in_flight = 0
-
-    def add(self, write: Write) -> None:
-        """Send *write*, waiting while there are too many.
-
-        Raises:
-            SourceError: it, or one before it, could not be written.
-        """
-        while self._in_flight >= IN_FLIGHT:
-            self._take()
-        self._send(_Sent(write))
-
-    def finish(self) -> None:
-        """Wait until all are written; raises as ``add`` does."""
-        while self._in_flight:
-            self._take()
-
-    def _send(self, sent: _Sent) -> None:
-        cql = sent.write.cql
-        prepared = self._prepared.get(cql)
-        if prepared is None:
-            prepared = self._session.prepare(cql, page_size=1, doing=self._doing).prepared
-            self._prepared[cql] = prepared
-        answers = self._answers
-        self._in_flight += 1
-        try:
-            statement = bound(prepared, sent.write, consistency=self._session.consistency)
-            future = self._session.session.execute_async(statement)
-        except Exception as e:  # noqa: BLE001 - a refusal to send is an answer like any other
-            answers.put((sent, e))
-            return
-        future.add_callbacks(lambda _: answers.put((sent, None)), lambda e: answers.put((sent, e)))
-
-    def _take(self) -> None:
-        sent, error = self._answers.get()
-        self._in_flight -= 1
-        if error is None:
-            return
-        ours = translate(error, self._doing, grant="MODIFY on the target table")
-        sent.failures += 1
-        if not ours.resumable or sent.failures >= ATTEMPTS:
-            raise ours from error
-        self._clock.wait(Stop(), BACKOFF.seconds(sent.failures))
-        self._send(sent)
+        with ThreadPoolExecutor(IN_FLIGHT) as pool:
+            try:
+                for batch in batches:
+                    for _ in pool.map(repeat, in_numbers(batch).to_pylist()):
+                        pass
+                    yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows], pa.int64())], ["written"])
+            finally:
+                stop.set()  # what is under way when another change fails is not tried again

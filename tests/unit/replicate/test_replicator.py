@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakelog import columns_of
+from cassandra import OperationTimedOut
+from fakelog import body_of, columns_of, integer, log_time, stream_id
 
 import rscylla
 from rscylla.base.tables import Table
-from rscylla.cdc.rows import Layout
+from rscylla.cdc.pages import Page
+from rscylla.cdc.records import ChangeEvent, Context, changes_of
+from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.table import BaseColumn, TableInfo
 from rscylla.replicate import Replicator
 from rscylla.replicate.replicator import _MOST_LAYOUTS
@@ -69,3 +72,40 @@ def test_old_layouts_are_forgotten() -> None:
     for _ in range(10 * _MOST_LAYOUTS):
         replicator._replay(a_layout())
     assert len(replicator._replays) <= _MOST_LAYOUTS
+
+
+def an_event(layout: Layout) -> ChangeEvent:
+    row = {"cdc$stream_id": stream_id(5), "cdc$time": log_time(1_700_000_000_000_000), "cdc$operation": b"\x02"}
+    cells = [row.get(c.name) or integer(1) for c in layout.columns if c.name != "cdc$ttl"]
+    cells.insert([c.name for c in layout.columns].index("cdc$ttl"), None)
+    rows = LogRows()
+    rows.add(Page(layout.columns, body_of([cells]), 0, None), layout)
+    [event] = changes_of(rows, Context(0))
+    return event
+
+
+def test_the_stop_of_the_run_ends_the_attempts_to_write() -> None:
+    """The cursor stays before the change, which comes again."""
+
+    class Silent(Session):
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def prepare(self, _cql: str) -> Any:
+            self.asked += 1
+            raise OperationTimedOut
+
+    class Stopping(rscylla.SystemClock):
+        def wait(self, stop: rscylla.Stop, seconds: float) -> bool:
+            run.stop.set()
+            return stop.is_set()
+
+    class Ready(Replicator):
+        def prepare(self, keyspace: str, table: str) -> Table:
+            return Table("copy", table, ())
+
+    run, silent = rscylla.Run("copy"), Silent()
+    replicator = Ready(Session(), silent, "copy", clock=Stopping())
+    with pytest.raises(rscylla.Stopped):
+        replicator(an_event(a_layout()), run)
+    assert silent.asked == 1
