@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import spark_history as h
 import spark_types
+from pyspark import cloudpickle
 from pyspark.sql.pandas.types import from_arrow_schema
 from spark_oracle import events_of
 
@@ -21,6 +22,8 @@ from rscylla.cdc.batches import ChangeShape, in_batches
 from rscylla.cdc.driver import LogSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.spark.pipeline.replay import Replaying, in_numbers
+from rscylla.spark.pipeline.sink import _target, _Writer
+from rscylla.spark.session import close_sessions
 from rscylla.spark.shape import Shape
 
 pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
@@ -49,9 +52,8 @@ def target_of(session: Any, table: str) -> Table:
     return found
 
 
-def both_ways(session: Any, table: str, *, now_us: int | None = None) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Yield what Spark's way and the replicator's make of each change of a table."""
-    target = target_of(session, table)
+def changes_of(session: Any, table: str) -> tuple[list[rscylla.ChangeEvent], Shape, Any]:
+    """Return the changes of a table: as events, and as a batch of a DataFrame, with its shape."""
     events = events_of(rscylla.NewStream(session, "source", table, consistency="ONE"))
     layout = events[0].layout
     shape = ChangeShape(layout)
@@ -60,9 +62,17 @@ def both_ways(session: Any, table: str, *, now_us: int | None = None) -> Iterato
     for column in layout.table.columns:
         place = fields if column.kind in ("partition_key", "clustering") else fields["cdc_values"].dataType
         columns.append((column, place[column.name].dataType))
-    spark = Replaying(Shape.from_columns(columns), target)
-    replicator = Replay(layout, "copy", table, {c.name for c in target.columns})
     [batch] = in_batches(shape, events, shape.schema.names)
+    return events, Shape.from_columns(columns), batch
+
+
+def both_ways(session: Any, table: str, *, now_us: int | None = None) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yield what Spark's way and the replicator's make of each change of a table."""
+    target = target_of(session, table)
+    events, shape, batch = changes_of(session, table)
+    layout = events[0].layout
+    spark = Replaying(shape, target)
+    replicator = Replay(layout, "copy", table, {c.name for c in target.columns})
     for event, change in zip(events, in_numbers(batch).to_pylist(), strict=True):
         cells, _, _, end = event.raw_rows()
         ttl = int.from_bytes(cells[layout.ttl] or b"", "big")
@@ -142,6 +152,52 @@ def test_a_table_that_cannot_take_the_changes_is_refused(session: Any, target: s
     session.execute(f"CREATE TABLE copy.t ({target})")
     with pytest.raises(rscylla.CannotReplicate, match=text):
         list(both_ways(session, "t"))
+
+
+@pytest.fixture
+def writer_to(scylla: EmbeddedScylla, session: Any) -> Iterator[Callable[[Shape], Any]]:
+    """Makes what an executor gets: the writer of a table, from the bytes that travelled there."""
+    point = f"{scylla.contact_points[0]}:{scylla.port}"
+    options = _target({"contactPoints": point, "keyspace": "copy", "table": "t", "consistency": "ONE"})
+
+    def made(shape: Shape) -> Any:
+        writer = _Writer(options.connection, options.keyspace, options.table, shape)
+        return cloudpickle.loads(cloudpickle.dumps(writer))
+
+    yield made
+    close_sessions()
+
+
+def test_a_task_writes_its_batches_and_counts_them(session: Any, writer_to: Callable[[Shape], Any]) -> None:
+    for keyspace in ("source", "copy"):
+        h.create(session, keyspace)
+    start = rscylla.SystemClock().now_us()
+    for cql in h.writes(random.Random(5), "source", 300, itertools.count(start, 1)):
+        session.execute(cql)
+    h.passed(start + 1_000)
+    _, shape, batch = changes_of(session, "t")
+    halves = [batch.slice(0, len(batch) // 2), batch.slice(len(batch) // 2)]
+    assert [b.to_pydict() for b in writer_to(shape)(iter(halves))] == [{"written": [len(half)]} for half in halves]
+    assert h.rows_of(session, "copy", "t") == h.rows_of(session, "source", "t")
+
+
+def test_a_change_that_cannot_be_written_ends_the_task(session: Any, writer_to: Callable[[Shape], Any]) -> None:
+    for keyspace in ("source", "copy"):
+        session.execute(f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
+    for n in range(200):
+        session.execute(f"INSERT INTO source.t (id, v) VALUES ({n}, 1)")
+    h.passed(rscylla.SystemClock().now_us())
+    _, shape, batch = changes_of(session, "t")
+
+    def batches() -> Iterator[Any]:
+        yield batch.slice(0, 100)
+        session.execute("DROP TABLE copy.t")
+        yield batch.slice(100)
+
+    with pytest.raises(rscylla.QueryFailed, match=r"^writing to copy\.t: "):
+        list(writer_to(shape)(batches()))
+    with pytest.raises(rscylla.TableNotFound, match=r"no table copy\.t to write to"):
+        list(writer_to(shape)(iter([batch])))
 
 
 def test_what_a_frame_cannot_say_is_refused() -> None:
