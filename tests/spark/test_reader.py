@@ -138,6 +138,16 @@ def positions(events: list[rscylla.ChangeEvent]) -> list[bytes]:
 # ---------------------------------------------------------------- streaming
 
 
+def test_streams_that_were_announced_after_the_query_was_planned_are_read(world: World) -> None:
+    reader = world.stream(windowSpan="1s")
+    start = reader.initialOffset()
+    switch(world)
+    world.write(5)
+    world.clock.advance(31)
+    end = reader.latestOffset(start, ALL)
+    assert len(rows_of(reader, reader.partitions(start, end))) == 5
+
+
 @attrs.define
 class Query:
     """Calls a reader as Spark does, and keeps what Spark keeps: the end of each batch, and how many are done.
