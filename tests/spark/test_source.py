@@ -92,9 +92,12 @@ def test_the_log_is_what_the_driver_reads(
 
 
 def test_one_frame_answers_every_query_whatever_was_asked_of_it_before(
-    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions
+    spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions, request: pytest.FixtureRequest
 ) -> None:
-    """With Spark's own filter pushdown switched on, as the shared session has it: sources of others may want it."""
+    """With Spark's own filter pushdown switched on, which other sources may want."""
+    pushdown = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(pushdown, "true")
+    request.addfinalizer(lambda: spark.conf.unset(pushdown))
     session.execute(
         f"CREATE TABLE {vnodes}.t (type text, timestamp timestamp, v int, PRIMARY KEY (type, timestamp)) "
         "WITH cdc = {'enabled': true}"
