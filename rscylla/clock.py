@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from .errors import Stopped
 
-__all__ = ["Clock", "Stop", "SystemClock"]
+__all__ = ["Clock", "InnerStop", "Stop", "SystemClock"]
 
 
 class Stop:
@@ -63,6 +63,28 @@ class Stop:
 
     def _forget(self, number: int) -> None:
         self._callbacks.pop(number, None)
+
+
+class InnerStop(Stop):
+    """A stop signal within another one, None if there is none: set with *outer*, and by itself, which leaves *outer*.
+
+    ``forget`` ends what it has to do with *outer*, which may be set later, and then must not keep it in memory.
+    """
+
+    def __init__(self, outer: Stop | None) -> None:
+        super().__init__()
+        self._outer = outer or Stop()
+        self.forget = self._outer.on_set(self.set)
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._outer.is_set()  # asked, because a lease's signal knows before it calls back
+
+    def wait(self, seconds: float | None = None) -> bool:
+        return super().wait(seconds) or self._outer.is_set()
+
+    def check(self) -> None:
+        self._outer.check()
+        super().check()
 
 
 @runtime_checkable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -12,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from .. import reflex
 from ..abc import CursorStore, StreamFunc
-from ..clock import Clock, Stop, SystemClock
+from ..clock import Clock, InnerStop, Stop, SystemClock
 from ..errors import ConfigError, HeadReached, Stopped
 from ..event import Event
 from ..options import StreamOption
@@ -38,8 +37,7 @@ class Events:
     def __init__(self, spec: Spec, bridge: Bridge, stop: Stop | None) -> None:
         self._spec = spec
         self._bridge = bridge
-        self._signal = Stop()
-        self._forget = stop.on_set(self._signal.set) if stop is not None else lambda: None
+        self._signal = InnerStop(stop)
         self._started = False
         self._asking = False
         self._hand: Event | None = None  # what was handed out last, until it is done
@@ -47,7 +45,7 @@ class Events:
         self._again = False
         self._told = False
         # What the thread needs, it has by itself: it must not keep this object alive.
-        self._finalizer = weakref.finalize(self, _drop, self._signal, bridge, self._forget)
+        self._finalizer = weakref.finalize(self, _drop, self._signal, bridge)
         self._finalizer.atexit = False
 
     def __aiter__(self) -> Self:
@@ -76,7 +74,7 @@ class Events:
         finally:
             self._asking = False
         if event is None:
-            self._forget()
+            self._signal.forget()
             self._check_end()
             raise StopAsyncIteration
         self._hand, self._consuming = event, self._spec.series.consuming(event)
@@ -111,7 +109,7 @@ class Events:
         Raises:
             RunError: something could not be closed or saved. Errors raised earlier are not raised again.
         """
-        self._forget()
+        self._signal.forget()
         self._signal.set()
         self._abandon()
         if self._started:
@@ -215,8 +213,8 @@ class _Nowhere:
         """Nothing is open."""
 
 
-def _drop(signal: Stop, bridge: Bridge, forget: Callable[[], None]) -> None:
+def _drop(signal: InnerStop, bridge: Bridge) -> None:
     """Close what nobody holds any more, without waiting for it."""
-    forget()
+    signal.forget()
     signal.set()
     bridge.abandon()

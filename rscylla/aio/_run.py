@@ -11,7 +11,7 @@ from typing import NoReturn
 import attrs
 
 from .. import reflex
-from ..clock import Stop
+from ..clock import InnerStop, Stop
 from ..errors import ConfigError, HeadReached, RscyllaError, Stopped
 from ..event import Event
 from ..reflex import Backoff, Spec
@@ -72,8 +72,7 @@ async def _drive(spec: Spec, stop: Stop | None, call: Callable[[Spec, Stop], Non
             f'consumer "{spec.name}" has no aconsume; make it a rscylla.aio.Consumer, or run it with rscylla.run'
         )
     bridge = Bridge(spec.name, spec.series, consumer, spec.store.flush)
-    signal = Stop()
-    forget = stop.on_set(signal.set) if stop is not None else lambda: None
+    signal = InnerStop(stop)
     in_thread(bridge, spec_for(spec, bridge), signal, call)
     try:
         while (event := await bridge.next()) is not None:
@@ -88,7 +87,7 @@ async def _drive(spec: Spec, stop: Stop | None, call: Callable[[Spec, Stop], Non
             log.warning("%s", bridge.error)
         raise
     finally:
-        forget()
+        signal.forget()
     if bridge.error is not None:
         raise bridge.error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import get_ident
 
 from ..clock import Clock
@@ -16,7 +18,7 @@ _Work = tuple[Clock | None, Event | None, float | None, str]
 
 
 class Activity:
-    """Each thread tells of itself: ``begin`` and ``end`` around an event, ``pause`` and ``resume`` in between.
+    """Each thread says what it does: ``begin`` and ``end`` around an event, ``waiting`` in between.
 
     Any thread may read. Nothing is locked: a thread writes its own entry only.
     """
@@ -32,14 +34,13 @@ class Activity:
         """This thread is done with its event, well or not."""
         self._threads.pop(get_ident(), None)
 
-    def pause(self, why: str) -> None:
-        """This thread waits on purpose, so that it does not seem to hang."""
+    @contextmanager
+    def waiting(self, why: str) -> Iterator[None]:
+        """This thread waits on purpose, so that it does not seem to hang; then it goes on with its event."""
         clock, event, _, _ = self._threads.get(get_ident(), (None, None, None, ""))
         self._threads[get_ident()] = clock, event, None, why
-
-    def resume(self) -> None:
-        """This thread goes on with what it was at."""
-        clock, event, _, _ = self._threads.get(get_ident(), (None, None, None, ""))
+        yield
+        # Not after an error, which ends the work on the event.
         if clock is None or event is None:
             self.end()
         else:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import attrs
 
 from ..abc import CursorStore, Fate, StreamClient
-from ..clock import Clock, Stop, SystemClock
+from ..clock import Clock, InnerStop, Stop, SystemClock
 from ..errors import Stopped
 from ..event import Event
 from ._spec import Spec
@@ -27,25 +27,6 @@ class Failure:
     error: BaseException
     stage: str
     event: Event | None
-
-
-class _RunStop(Stop):
-    """Set by itself, or as soon as *outer* says that it is: a lease's signal may know better than its callbacks."""
-
-    def __init__(self, outer: Stop) -> None:
-        super().__init__()
-        self._outer = outer
-        self.forget_outer = outer.on_set(self.set)
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._outer.is_set()
-
-    def wait(self, seconds: float | None = None) -> bool:
-        return super().wait(seconds) or self._outer.is_set()
-
-    def check(self) -> None:
-        self._outer.check()
-        super().check()
 
 
 @attrs.define(eq=False)
@@ -77,12 +58,12 @@ class Run:
     @classmethod
     def of(cls, spec: Spec, stop: Stop) -> Run:
         """Return a run of *spec* that *stop* ends; it needs an ``end``."""
-        return cls(spec.name, spec.source, _RunStop(stop), spec.clock, spec.fate, spec.series, spec.store)
+        return cls(spec.name, spec.source, InnerStop(stop), spec.clock, spec.fate, spec.series, spec.store)
 
     def end(self) -> None:
         """Let go of the caller's signal, and set the own one: nothing may wait for this run any more."""
-        if isinstance(self.stop, _RunStop):
-            self.stop.forget_outer()
+        if isinstance(self.stop, InnerStop):
+            self.stop.forget()
         self.stop.set()
 
     @property
@@ -121,13 +102,9 @@ class Run:
             finally:
                 activity.end()
 
-    @contextmanager
-    def waiting(self, why: str = "") -> Iterator[None]:
+    def waiting(self, why: str = "") -> AbstractContextManager[None]:
         """Show that this thread waits on purpose, so that it does not seem to hang. *why* appears in health checks."""
-        activity = self.series.activity
-        activity.pause(why)
-        yield
-        activity.resume()  # not after an error, which ends the work on the event
+        return self.series.activity.waiting(why)
 
     def pause(self, seconds: float, why: str = "") -> None:
         """Wait on purpose for *seconds* of the run's clock. Raises ``Stopped`` when the run is to end first."""

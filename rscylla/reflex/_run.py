@@ -16,7 +16,6 @@ from ..abc import Committing, Consumer, Resetter
 from ..clock import Stop
 from ..errors import HeadReached, RscyllaError, Stopped
 from ..event import Event, Progress
-from ..options import SAFE_LAG
 from ._context import Failure, Run
 from ._failures import ending
 from ._spec import Spec
@@ -63,7 +62,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     this.stage = "stream"
     lag = spec.stream_options.lag
     client = this.client = spec.stream(cursor, *spec.options, stop=this.stop)
-    spec.series.opened(client, unsafe_lag=lag < SAFE_LAG if lag is not None else None)
+    spec.series.opened(client, lag)
     # A stream that supports the lag reads later; any other only delivers later, and is made to wait here.
     hold = None if getattr(spec.stream, "supports_lag", False) else lag
     stop, tempt = this.stop, this.tempt

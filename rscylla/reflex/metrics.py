@@ -30,6 +30,7 @@ from ..abc import Consumer, StreamClient, StreamStatus
 from ..clock import Clock, SystemClock
 from ..errors import is_expected
 from ..event import Event
+from ..options import SAFE_LAG
 from ._activity import Activity
 
 __all__ = ["ConsumerSeries", "Consuming", "Metrics", "metrics_for", "series_of"]
@@ -80,8 +81,10 @@ class ConsumerSeries:
         self._clock: Clock = SystemClock()
         self._lag_alert: float | None = None
         self._activity_ttl: float | None = None
-        self._unsafe_lag: bool | None = None
-        self._swept = False
+        self.unsafe_lag: float | None = None
+        """1 if the stream runs with a lag that may miss late rows, else 0; None if it has no lag."""
+        self.swept = False
+        """Whether a sweep finds what this lane misses, so that its lag is not unsafe."""
         self._report: Callable[[], StreamStatus] | None = None  # of the open stream
         self._reported = StreamStatus()  # by the streams before it
         self._last_event_us: int | None = None
@@ -104,15 +107,11 @@ class ConsumerSeries:
         """Return the series of another name on the same registry."""
         return self._metrics.consumer(name) if self._metrics is not None else ConsumerSeries(name)
 
-    def swept(self) -> None:
-        """Note that a sweep finds what this lane misses, so that its lag is not unsafe."""
-        self._swept = True
-
-    def opened(self, client: StreamClient, *, unsafe_lag: bool | None) -> None:
-        """Show the status of *client* from now on. *unsafe_lag* is None for streams without a lag."""
+    def opened(self, client: StreamClient, lag: timedelta | None) -> None:
+        """Show the status of *client*, whose lag is *lag*, from now on."""
         with self._lock:
             self._report = client.status
-            self._unsafe_lag = unsafe_lag
+            self.unsafe_lag = None if lag is None else float(lag < SAFE_LAG and not self.swept)
             self._finished = False
 
     def closed(self) -> None:
@@ -218,21 +217,18 @@ class ConsumerSeries:
             return None
         return float(at is not None and self._clock.monotonic() - at <= ttl)
 
-    def unsafe_lag(self) -> float | None:
-        """Return 1 if the stream runs with a lag that may miss late rows, else 0; None if it has no lag."""
-        return None if self._unsafe_lag is None else float(self._unsafe_lag and not self._swept)
-
-    def busy(self) -> float:
-        """Return for how many seconds the consumer has been working on one event; 0 between events."""
-        return self.activity.longest()[0]
-
     def failing(self) -> tuple[str, int]:
         """Return the id of the event that failed last, and how often in a row; ("", 0) once it was consumed."""
         return self._failing
 
-    def failing_attempts(self) -> float:
-        """Return how often in a row the event at hand has failed."""
-        return float(self._failing[1])
+    def clock_skew(self) -> float | None:
+        """Return how many seconds the source's clock furthest off is ahead of the client's; None if not known."""
+        skew_us = self.status().clock_skew_us
+        return None if skew_us is None else skew_us / 1e6
+
+    def cursor_expired(self) -> float:
+        """Return how often the cursor was older than what the log keeps, whether that raised or was skipped."""
+        return self.counts["cursor_expired"] + self.status().expired_gaps
 
     def streaming(self) -> bool:
         """Return whether a stream is open."""
@@ -323,91 +319,44 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("reflex_consumer_active", "1 if the consumer got an event within its activity ttl", ConsumerSeries.active),
     ("rscylla_watermark_lag_seconds", "clock minus the stream's watermark", ConsumerSeries.watermark_lag),
     ("rscylla_last_event_age_seconds", "age of the last event the consumer got", ConsumerSeries.last_event_age),
-    ("rscylla_unsafe_lag", "1 if StreamLag is so short that late rows may be missed", ConsumerSeries.unsafe_lag),
-    (
-        "rscylla_poll_age_seconds",
-        "how long the source has been asked without an answer",
-        lambda s: s.status().poll_age_s,
-    ),
-    (
-        "rscylla_log_ttl_seconds",
-        "how long the source keeps what the consumer reads",
-        lambda s: s.status().log_ttl_s or None,
-    ),
-    (
-        "rscylla_clock_skew_seconds",
-        "of the source's clocks the one furthest off, minus the client's",
-        lambda s: None if (skew_us := s.status().clock_skew_us) is None else skew_us / 1e6,
-    ),
-    ("rscylla_busy_seconds", "how long the consumer has been working on its event", ConsumerSeries.busy),
-    (
-        "rscylla_failing_event_attempts",
-        "how often in a row the event at hand has failed",
-        ConsumerSeries.failing_attempts,
-    ),
-)
-
-_PATTERNS: tuple[tuple[str, str, _Value], ...] = (
-    (
-        "reflex_rpatterns_batch_consumer_buffer_length",
-        "events that wait for their batch to be full or due",
-        lambda s: s.shown("buffered"),
-    ),
-    (
-        "rscylla_unfinished_events",
-        "events taken from the stream and neither done nor acknowledged",
-        lambda s: s.shown("unfinished"),
-    ),
-    (
-        "rscylla_oldest_unfinished_seconds",
-        "how long ago the oldest of them was taken",
-        lambda s: s.shown("oldest"),
-    ),
+    ("rscylla_unsafe_lag", "1 if StreamLag is so short that late rows may be missed", lambda s: s.unsafe_lag),
+    ("rscylla_poll_age_seconds", "age of the query that the source has not answered", lambda s: s.status().poll_age_s),
+    ("rscylla_log_ttl_seconds", "how long the source keeps changes", lambda s: s.status().log_ttl_s or None),
+    ("rscylla_clock_skew_seconds", "the source's clock furthest off, minus the client's", ConsumerSeries.clock_skew),
+    ("rscylla_busy_seconds", "how long the consumer has worked on its event", lambda s: s.activity.longest()[0]),
+    ("rscylla_failing_event_attempts", "how often in a row the current event has failed", lambda s: s.failing()[1]),
+    ("reflex_rpatterns_batch_consumer_buffer_length", "events in a batch that waits", lambda s: s.shown("buffered")),
+    ("rscylla_unfinished_events", "events taken from the stream and not done yet", lambda s: s.shown("unfinished")),
+    ("rscylla_oldest_unfinished_seconds", "how long ago the oldest of them was taken", lambda s: s.shown("oldest")),
 )
 
 _REFLEX_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("reflex_consumer_error_count", "events whose consumer failed", lambda s: s.counts["errors"]),
-    ("reflex_consumer_skipped_events_count", "events that the filters left out", lambda s: s.counts["skipped"]),
-    (
-        "reflex_consumer_dead_lettered_events_count",
-        "events put aside as dead letters",
-        lambda s: s.counts["dead_lettered"],
-    ),
+    ("reflex_consumer_skipped_events_count", "events that filters left out", lambda s: s.counts["skipped"]),
+    ("reflex_consumer_dead_lettered_events_count", "events stored as letters", lambda s: s.counts["dead_lettered"]),
 )
 
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("rscylla_consumed_events", "events consumed without an error", lambda s: s.counts["consumed"]),
     ("rscylla_recovered_events", "events whose error the recover function swallowed", lambda s: s.counts["recovered"]),
-    ("rscylla_given_up_events", "events that a best-effort consumer let go", lambda s: s.counts["given_up"]),
-    ("rscylla_late_events", "events that a sweep found after their window had been read", lambda s: s.counts["late"]),
+    ("rscylla_given_up_events", "events that a best-effort consumer skipped", lambda s: s.counts["given_up"]),
+    ("rscylla_late_events", "events that the fast lane missed and a sweep found", lambda s: s.counts["late"]),
     (
         "rscylla_unproven_events",
-        "events that a sweep handed out again, as it had forgotten whether the fast lane did",
+        "events that a sweep repeated to be safe",
         lambda s: s.counts["unproven"],
     ),
-    (
-        "rscylla_cursor_expired",
-        "how often the cursor was found to be older than what the log keeps",
-        lambda s: s.counts["cursor_expired"] + s.status().expired_gaps,
-    ),
-    (
-        "rscylla_incomplete_records",
-        "records of the log of which rows were gone, mostly because they were expiring",
-        lambda s: s.status().incomplete_records,
-    ),
+    ("rscylla_cursor_expired", "how often a cursor was older than the log", ConsumerSeries.cursor_expired),
+    ("rscylla_incomplete_records", "records of which rows had expired", lambda s: s.status().incomplete_records),
     ("rscylla_progress", "cursors saved without an event", lambda s: s.counts["progress"]),
-    (
-        "rscylla_flush_failures",
-        "flushes at the end of a run that failed or took too long",
-        lambda s: s.counts["flush_failures"],
-    ),
+    ("rscylla_flush_failures", "flushes at the end of runs that failed", lambda s: s.counts["flush_failures"]),
 )
 
 
 def _families(series: list[ConsumerSeries]) -> list[Metric]:
     families: list[Metric] = []
     for kind, table in (
-        (GaugeMetricFamily, (*_GAUGES, *_PATTERNS)),
+        (GaugeMetricFamily, _GAUGES),
         (UnknownMetricFamily, _REFLEX_COUNTERS),
         (CounterMetricFamily, _COUNTERS),
     ):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from ...abc import StreamClient, StreamFunc
-from ...clock import Clock, Stop, SystemClock
+from ...clock import Clock, InnerStop, Stop, SystemClock
 from ...errors import ConfigError
 from ...event import Event
 from ...options import StreamFromHead, StreamOption
@@ -107,14 +107,13 @@ def await_event(
             and (event_filter is None or event_filter(event))
         )
 
-    inner = Stop()
-    forget = stop.on_set(inner.set) if stop is not None else lambda: None
+    inner = InnerStop(stop)
     listener = _Listener(wanted, inner)
     try:
         listener.start(stream, options)
         return _first(listener, poll, timeout.total_seconds(), every.total_seconds(), clock, inner)
     finally:
-        forget()
+        inner.forget()
         listener.close()
 
 

@@ -123,7 +123,7 @@ def fast_and_sweep(
     # The fast lane's numbers go where the consumer's are, which may be on a registry of its own.
     fast_series = series.beside(fast_lane_name(name))
     fast_series.configure(clock=clock, lag_alert=None, activity_ttl=None)
-    fast_series.swept()
+    fast_series.swept = True
     ledger = Ledger(name, order, remember, clock)
     shared = _SharedConsumer(consumer)
 

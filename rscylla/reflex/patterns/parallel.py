@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from ..._retry import Backoff
-from ...clock import Stop
+from ...clock import InnerStop, Stop
 from ...errors import ConfigError
 from .._spec import Spec
 from ..consumer import check_threads_can_drive
@@ -51,7 +51,7 @@ def parallel(
         raise ConfigError(f'parallel: several specs are named "{twice[0]}", and would share a cursor; name each apart')
     for spec in chosen:
         check_threads_can_drive(spec.consumer)
-    inner = Stop()
+    inner = InnerStop(stop)
     failed: list[BaseException] = []
     lock = threading.Lock()
 
@@ -65,7 +65,6 @@ def parallel(
                 inner.set()
 
     threads = [threading.Thread(target=work, args=(s,), name=f"rscylla-{s.name}", daemon=True) for s in chosen]
-    forget = stop.on_set(inner.set) if stop is not None else lambda: None
     try:
         for thread in threads:
             thread.start()
@@ -78,7 +77,7 @@ def parallel(
                 thread.join()
         raise
     finally:
-        forget()
+        inner.forget()
     if failed:
         for other in failed[1:]:
             failed[0].add_note(f"then another failed: {other}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -161,7 +162,9 @@ def test_while_it_pauses_the_consumer_does_not_seem_to_hang_and_says_why() -> No
     warehouse = Warehouse(bench.clock, down_s=29)
     consumer = Consumer("billing", warehouse.call, registry=bench.registry, clock=bench.clock)
     shown: list[tuple[float, str]] = []
-    bench.clock.on_wait = lambda seconds: shown.append((consumer.series.busy(), consumer.series.activity.why()))
+    bench.clock.on_wait = lambda seconds: shown.append(
+        (consumer.series.activity.longest()[0], consumer.series.activity.why())
+    )
     spec = Spec(FakeStream(EVENTS), bench.store, bench.breaker.guard(consumer), StreamToHead(), clock=bench.clock)
     with pytest.raises(HeadReached):
         run(spec)
@@ -347,7 +350,7 @@ def test_workers_of_a_concurrent_consumer_pause_alike_and_none_seems_to_hang_aft
     assert sorted({event for event, _ in warehouse.calls}) == ["e1", "e2", "e3"]
     assert bench.store.durable == {"billing": "e3"}
     bench.clock.advance(3600)
-    assert inner.series.busy() == 0
+    assert inner.series.activity.longest()[0] == 0
 
 
 def test_a_lane_whose_sweep_is_held_up_by_a_breaker_does_not_seem_to_hang() -> None:
@@ -365,22 +368,26 @@ def test_a_lane_whose_sweep_is_held_up_by_a_breaker_does_not_seem_to_hang() -> N
     sweep.start()
     assert entered_first.wait(60)
     series = ConsumerSeries("billing[fast]")
-    waits = threading.Event()
+    waits, pauses = threading.Event(), threading.Event()
+
+    class Watched(Run):
+        @contextmanager
+        def waiting(self, why: str = "") -> Iterator[None]:
+            with super().waiting(why):
+                pauses.set()
+                yield
 
     def fast() -> None:
-        with Run("billing[fast]", clock=clock, series=series).handling(EVENTS[1]) as fast_run:
+        with Watched("billing[fast]", clock=clock, series=series).handling(EVENTS[1]) as fast_run:
             turn.consume(EVENTS[1], fast_run)
             waits.set()
             release.wait(60)
 
     thread = threading.Thread(target=fast)
-    pauses = threading.Event()
-    pause = series.activity.pause
-    series.activity.pause = lambda why: (pause(why), pauses.set())  # type: ignore[method-assign, assignment]
     thread.start()
     assert pauses.wait(60)
     clock.advance(3600)
-    assert series.busy() == 0
+    assert series.activity.longest()[0] == 0
     assert not waits.is_set()
     release.set()
     sweep.join(60)

@@ -686,7 +686,10 @@ def test_a_consumer_that_pauses_is_seen_waiting_and_ends_with_the_stop() -> None
 
     class Pausing(RecordingConsumer):
         def consume(self, event: Event, run: Any) -> None:
-            clock.on_wait = lambda seconds: (seen.append((run.series.activity.why(), run.series.busy())), stop.set())
+            clock.on_wait = lambda seconds: (
+                seen.append((run.series.activity.why(), run.series.activity.longest()[0])),
+                stop.set(),
+            )
             run.pause(60, "the warehouse is closed")
 
     store = FakeCursorStore()
