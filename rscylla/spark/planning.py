@@ -136,15 +136,12 @@ class Plan:
                     f"the read would have more than {MAX_PARTITIONS:,} partitions; make the options windowSpan or "
                     "streamsPerPartition larger, or leave them out"
                 )
-        first = spans[0].window.generation if spans else None
-        table = source.table
-        return [Span(table, s.window, s.streams, after if s.window.generation == first else b"") for s in spans]
+        return [Span(source.table, s.window, s.streams, after) for s in spans]
 
-    def learn_ttl(self, ttl_s: int | None, time_us: int) -> None:
-        """Take *ttl_s*, unless None, for what rows of *time_us* were written with, if the schema does not tell it."""
-        lifetimes = self.source.lifetimes
-        if ttl_s is not None and time_us < lifetimes.unknown_until_us():
-            self.source.lifetimes = lifetimes.knowing(ttl_s)
+    def learn_ttl(self, ttl_s: int | None) -> None:
+        """Take *ttl_s*, unless None, for what the oldest rows were written with, if the schema does not tell it."""
+        if ttl_s is not None:
+            self.source.lifetimes = self.source.lifetimes.knowing(ttl_s)
 
     def _within_ttl(self, start_us: int, end_us: int, *, promised: bool, since_us: int) -> int:
         """Return *start_us*, or where the rows go on if those at *start_us* have expired and nobody minds."""
@@ -184,10 +181,10 @@ class Plan:
         Some may begin later than the read does: rows live as long as the table said when they were written.
         """
         gaps = [(h.start_us, h.end_us) for h in self.source.holes(start_us) if h.start_us < end_us]
-        yield from gaps
         oldest_us = self.source.oldest_us()
-        if not gaps and start_us < oldest_us:  # nothing is known of these rows, and they are older than a guess
-            yield start_us, oldest_us
+        if start_us < oldest_us and not (gaps and gaps[0][0] <= start_us):
+            yield start_us, oldest_us  # what these rows were written with is not known, and they are old
+        yield from gaps
 
 
 def spans_between(

@@ -230,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 f"the checkpoint's offsets of {name} go backwards, from {first.time_us} to {last.time_us}; it was "
                 "changed by hand, or by two queries at once: start with a new one"
             )
-        plan.learn_ttl(first.ttl_s, first.time_us)
+        plan.learn_ttl(first.ttl_s)
         spans = plan.spans(
             first.time_us, last.time_us, after=first.after, promised=first.promised, since_us=first.since_us
         )

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
-from rscylla._timeuuid import datetime_of, format_time
+from rscylla._timeuuid import datetime_of, format_time, us_of
 from rscylla.cdc.driver import LogSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorExpired, TableChanged
@@ -443,18 +443,54 @@ def test_rows_that_had_expired_when_an_earliest_query_began_are_owed_to_nobody(w
     assert "since" not in json.loads(query.ends[-1]), "nothing is left that had expired"
 
 
+def about(us: int) -> Any:
+    """Equal to times that are *us* but for the milliseconds that planning takes."""
+    return pytest.approx(us, abs=10_000)
+
+
 def test_rows_that_expire_after_an_earliest_query_began_are_told(world: World) -> None:
     query, began_us = begin_behind_a_gap(world)
     world.clock.advance(100)
     query.restart(world.stream())
+    assert query.run_batch(ReadMaxFiles(10)), "ends among what had expired"
     with pytest.raises(CursorExpired, match="may be lost") as caught:
         query.run_batch(ReadMaxFiles(100))
-    assert abs(caught.value.gap_from - datetime_of(began_us - 54_000_000)) < timedelta(milliseconds=10)
-    assert caught.value.gap_to == datetime_of(world.clock.now_us() - 60_000_000)
-    query.restart(world.stream(failOnDataLoss=False))
+    assert us_of(caught.value.gap_from) == about(began_us - 54_000_000)
+    assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 60_000_000)
+    lenient = world.stream(failOnDataLoss=False)
+    query.restart(lenient)
+    start, end = json.loads(query.ends[-2]), json.loads(query.ends[-1])
+    first_us = min(p.value.window.start_us for p in lenient.partitions(start, end))
+    assert first_us == about(world.clock.now_us() - 60_000_000), "what has expired is not looked for"
     while query.run_batch():
         pass
     assert [row["ck"] for row in query.rows] == [0]
+
+
+def test_rows_before_the_gap_may_expire_too(world: World) -> None:
+    """What TTL they have is not known any more: after two days they may be gone."""
+    query, _ = begin_behind_a_gap(world)
+    world.clock.advance(2 * 86400)
+    query.restart(world.stream())
+    with pytest.raises(CursorExpired, match="may be lost") as caught:
+        query.run_batch()
+    assert us_of(caught.value.gap_from) == json.loads(query.ends[0])["t"]
+
+
+def test_a_gap_behind_one_that_nobody_misses_is_told(world: World) -> None:
+    world.clock.advance(60)
+    alter(world, 60)
+    world.clock.advance(100)
+    alter(world, 20)
+    world.clock.advance(100)
+    query = Query(world, world.stream())
+    assert query.run_batch(ReadMaxFiles(1))
+    began_us = world.clock.now_us()
+    world.clock.advance(100)
+    query.restart(world.stream())
+    with pytest.raises(CursorExpired, match="may be lost") as caught:
+        query.run_batch()
+    assert us_of(caught.value.gap_from) == about(began_us - 18_000_000)
 
 
 def test_rows_that_expired_before_the_ttl_became_longer_are_told(world: World) -> None:
@@ -475,6 +511,9 @@ def test_rows_that_expired_before_the_ttl_became_longer_are_told(world: World) -
         reader.partitions(start, end)
     assert caught.value.gap_from == datetime_of(start["t"])
     assert reader.partitions({**start, "t": world.clock.now_us() - 120_000_000}, end), "of the table as it is"
+    world.clock.advance(2 * 86400)
+    with pytest.raises(CursorExpired, match="may be lost"):
+        world.stream().partitions(unknown, end)
 
 
 def test_earliest_is_whatever_is_there_when_it_is_read(world: World) -> None:
@@ -582,6 +621,19 @@ def test_the_end_of_a_batch_must_be_complete(world: World) -> None:
     early = format_time(world.clock.now_us() - 29_000_000)
     with pytest.raises(ConfigError, match=r"endingPosition is 1\.000 s later than what is complete"):
         world.batch(endingPosition=early)
+    assert world.batch(endingPosition=format_time(world.clock.now_us() - 30_000_000)) == []
+
+
+def test_a_cursor_that_has_expired_is_an_error_unless_told_otherwise(world: World) -> None:
+    world.write(2)
+    world.clock.advance(60)
+    cursor = world.events()[0].id
+    world.clock.advance(2 * 3600)
+    world.write(3)
+    world.clock.advance(60)
+    with pytest.raises(CursorExpired, match="older than what the log keeps"):
+        world.batch(startingPosition=cursor)
+    assert len(world.batch(startingPosition=cursor, failOnDataLoss=False)) == 3
 
 
 def test_partitions_are_disjoint_and_hold_everything(world: World) -> None:
