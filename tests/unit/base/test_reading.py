@@ -33,13 +33,13 @@ class Session:
         on_page(Page((), b"%d" % number, 0, b"%d" % (number + 1) if number < 2 else None))
 
 
-def read(session: Session, stop: rscylla.Stop | None = None) -> Any:
+def read(session: Session, stop: rscylla.Stop | None = None, clock: ManualClock | None = None) -> Any:
     return pages(
         session,  # type: ignore[arg-type]
         "statement",  # type: ignore[arg-type]
         (1, 2),
         doing="reading shop.t",
-        clock=ManualClock(),
+        clock=clock or ManualClock(),
         stop=stop or rscylla.Stop(),
     )
 
@@ -51,15 +51,18 @@ def test_pages_come_in_order_and_the_next_one_is_asked_for_before_a_page_is_work
 
 
 def test_a_page_that_does_not_come_is_asked_for_again_from_the_same_place() -> None:
-    session = Session(*[OperationTimedOut()] * (ATTEMPTS - 1))
-    assert [page.body for page in read(session)] == [b"0", b"1", b"2"]
+    session, clock = Session(*[OperationTimedOut()] * (ATTEMPTS - 1)), ManualClock()
+    assert [page.body for page in read(session, clock=clock)] == [b"0", b"1", b"2"]
     assert session.asked == [None, *[b"1"] * ATTEMPTS, b"2"]
+    assert len(clock.waits) == ATTEMPTS - 1, "it is given time in between"
+    assert clock.waits[-1] > clock.waits[0] > 0
 
 
 def test_a_page_that_never_comes_is_an_error_in_our_terms() -> None:
     session = Session(*[OperationTimedOut()] * ATTEMPTS)
-    with pytest.raises(rscylla.QueryTimeout, match=r"^reading shop.t"):
+    with pytest.raises(rscylla.QueryTimeout, match=r"^reading shop.t") as caught:
         list(read(session))
+    assert isinstance(caught.value.__cause__, OperationTimedOut)
     assert session.asked == [None, *[b"1"] * ATTEMPTS]
 
 
@@ -78,4 +81,20 @@ def test_a_stop_ends_the_reading_before_the_next_page_is_asked_for() -> None:
     stop.set()
     with pytest.raises(rscylla.Stopped):
         list(found)
+    assert session.asked == [None, b"1"]
+
+
+def test_a_stop_that_is_set_before_asks_for_nothing() -> None:
+    stop, session = rscylla.Stop(), Session()
+    stop.set()
+    with pytest.raises(rscylla.Stopped):
+        list(read(session, stop))
+    assert session.asked == []
+
+
+def test_a_stop_ends_the_pause_before_another_attempt() -> None:
+    stop, clock, session = rscylla.Stop(), ManualClock(), Session(OperationTimedOut())
+    clock.on_wait = lambda _: stop.set()
+    with pytest.raises(rscylla.Stopped):
+        list(read(session, stop, clock))
     assert session.asked == [None, b"1"]

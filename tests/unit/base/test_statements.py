@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 import pytest
 from fakelog import columns_of, integer
 
 from rscylla import CannotReplicate, Operation
-from rscylla.base.statements import UNSET, Replay, remaining_ttl
+from rscylla.base.statements import UNSET, Replay, Write, remaining_ttl
 from rscylla.cdc.rows import Cells, Layout
 from rscylla.cdc.table import BaseColumn, TableInfo
 
@@ -100,6 +102,12 @@ def test_deletes_of_partitions(operation: Operation) -> None:
             row(7, pk=1, Ck=5, d=1),
             ' AND ("Ck") > SCYLLA_CLUSTERING_BOUND (?) AND ("Ck", d) <= SCYLLA_CLUSTERING_BOUND (?, ?)',
             [2, 5, 1],
+        ),
+        (  # a range that ends within what it leaves out is empty, and must not become another one
+            row(6, pk=1, Ck=2),
+            row(7, pk=1, Ck=2, d=3),
+            ' AND ("Ck") > SCYLLA_CLUSTERING_BOUND (?) AND ("Ck", d) <= SCYLLA_CLUSTERING_BOUND (?, ?)',
+            [2, 2, 3],
         ),
     ],
 )
@@ -202,3 +210,108 @@ def test_a_field_without_a_number_is_never_taken_for_the_last() -> None:
     cells = tuple(values.get(c.name) for c in layout.columns)
     with pytest.raises(CannotReplicate, match="that its type did not have"):
         Replay(layout, "shop", "copy", {"pk", "u"}).writes(Operation.UPDATE, 7, 0, cells)
+
+
+PAIR = f"{MARSHAL}UserType(shop,6f,78:{MARSHAL}Int32Type,79:{MARSHAL}Int32Type)"
+TIMES = f"{MARSHAL}SetType({MARSHAL}TimeUUIDType)"
+PARTS = (
+    ("pk", "partition_key", "int"),
+    ("st", "regular", "set<int>"),
+    ("m", "regular", "map<int, int>"),
+    ("l", "regular", "list<int>"),
+    ("u", "regular", "p"),
+)
+PARTS_LAYOUT = Layout.of(
+    columns_of(
+        PARTS,
+        {
+            "set<int>": INTS,
+            "elements:set<int>": INTS,
+            "map<int, int>": MAP,
+            "elements:map<int, int>": INTS,
+            "list<int>": f"{MARSHAL}MapType({MARSHAL}TimeUUIDType,{MARSHAL}Int32Type)",
+            "elements:list<int>": TIMES,
+            "p": PAIR,
+            "elements:p": PLACES,
+        },
+    ),
+    attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in PARTS)),
+)
+AT = bytes(6) + b"\x10" + bytes(9)
+ELEMENT = "l[SCYLLA_TIMEUUID_LIST_INDEX(?)]"
+
+
+def four(number: int) -> bytes:
+    return number.to_bytes(4, "big", signed=True)
+
+
+def sized(*cells: bytes | None) -> bytes:
+    return b"".join(four(-1) if cell is None else four(len(cell)) + cell for cell in cells)
+
+
+def many(*cells: bytes, of: int = 1) -> bytes:
+    """Return a collection of *cells*, *of* of which are an element."""
+    return four(len(cells) // of) + sized(*cells)
+
+
+ONE, TWO = four(11), four(22)
+
+
+@pytest.mark.parametrize(
+    ("logged", "assignments"),
+    [
+        ({"st": many(ONE)}, [("st = st + ?", [many(ONE)])]),
+        ({"elements_st": many(ONE)}, [("st = st - ?", [many(ONE)])]),
+        ({"m": many(ONE, TWO, of=2)}, [("m = m + ?", [many(ONE, TWO, of=2)])]),
+        ({"elements_m": many(ONE)}, [("m = m - ?", [many(ONE)])]),
+        (
+            {"m": many(ONE, TWO, of=2), "elements_m": many(TWO)},
+            [("m = m + ?", [many(ONE, TWO, of=2)]), ("m = m - ?", [many(TWO)])],
+        ),
+        ({"l": many(AT, ONE, of=2)}, [(f"{ELEMENT} = ?", [AT, ONE])]),
+        ({"elements_l": many(AT)}, [(f"{ELEMENT} = ?", [AT, None])]),
+        ({"u": sized(None, TWO)}, [("u.y = ?", [TWO])]),
+        ({"elements_u": many(b"\x00\x01")}, [("u.y = ?", [None])]),
+        ({"u": sized(ONE, None), "elements_u": many(b"\x00\x01")}, [("u.x = ?", [ONE]), ("u.y = ?", [None])]),
+    ],
+)
+@pytest.mark.parametrize("operation", [Operation.INSERT, Operation.UPDATE])
+def test_parts_of_collections_are_written_one_by_one(
+    operation: Operation, logged: dict[str, bytes], assignments: list[tuple[str, list[bytes | None]]]
+) -> None:
+    values = {n.replace("elements_", "cdc$deleted_elements_"): value for n, value in logged.items()}
+    writes = replayed(operation, values)
+    if operation == Operation.INSERT:
+        assert writes.pop(0).values[1:-2] == (UNSET,) * 4, "the row is made, and its columns are left alone"
+    assert [(w.cql, list(w.values[2:])) for w in writes] == [
+        (f"UPDATE shop.copy USING TIMESTAMP ? AND TTL ? SET {what} WHERE pk = ?", [*bound, ONE])
+        for what, bound in assignments
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "logged", "whole", "parts"),
+    [
+        ("st", many(ONE), many(ONE), []),
+        ("st", None, None, []),
+        ("m", many(ONE, TWO, of=2), many(ONE, TWO, of=2), []),
+        ("u", sized(ONE, None), sized(ONE, None), []),
+        ("u", sized(None, None), None, []),
+        ("l", None, None, []),
+        ("l", many(AT, ONE, of=2), None, [(AT, ONE)]),
+    ],
+)
+def test_what_is_overwritten_is_written_as_a_whole_and_the_elements_of_a_list_each_in_its_place(
+    column: str, logged: bytes | None, whole: bytes | None, parts: list[tuple[bytes, bytes]]
+) -> None:
+    first, *rest = replayed(Operation.UPDATE, {column: logged, f"cdc$deleted_{column}": b"\x01"})
+    assert dict(zip(["st", "m", "l", "u"], first.values[2:], strict=False)) == {
+        **dict.fromkeys(["st", "m", "l", "u"], UNSET),
+        column: whole,
+    }
+    assert [w.values[2:4] for w in rest] == parts
+
+
+def replayed(operation: Operation, values: Mapping[str, bytes | None]) -> list[Write]:
+    cells = tuple({"pk": ONE, **values}.get(c.name) for c in PARTS_LAYOUT.columns)
+    return Replay(PARTS_LAYOUT, "shop", "copy", {"pk", "st", "m", "l", "u"}).writes(operation, 7, 0, cells)

@@ -116,3 +116,26 @@ def test_the_writes_of_a_change_go_together_unless_they_are_too_many() -> None:
     assert batch.consistency_level == ConsistencyLevel.LOCAL_QUORUM
     assert batch.is_idempotent
     assert isinstance(batch.retry_policy, FallthroughRetryPolicy)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [(100, 1, [100]), (101, 1, [100, 1]), (5, 32_000, [2, 2, 1]), (3, 70_000, [1, 1, 1])],
+)
+def test_a_batch_is_filled_up_to_its_limits_and_the_next_one_begins_empty(
+    count: int, size: int, expected: list[int]
+) -> None:
+    session = Cluster()
+    target = Target(session, consistency="one", clock=rscylla.SystemClock())
+    target.apply([Write("INSERT ...", (bytes(size), None))] * count, doing="copying", stop=rscylla.Stop())
+    found = [len(s._statements_and_parameters) if isinstance(s, BatchStatement) else 1 for s in session.sent]
+    assert found == expected
+
+
+def test_statements_that_are_no_longer_used_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rscylla.base.writing._MOST_PREPARED", 3)
+    session = Cluster()
+    target = Target(session, consistency="one", clock=rscylla.SystemClock())
+    for cql in "abcda":
+        target.apply([Write(cql, ())], doing="copying", stop=rscylla.Stop())
+    assert session.prepared == ["a", "b", "c", "d", "a"]
