@@ -148,7 +148,7 @@ class _Examination:
             return {}
         known = self._try("generations", topology.generations) or ()
         at = generation_at(known, self._clock.now_us())
-        facts: dict[str, Any] = {"model": topology.model, "generations": tuple(g.time for g in known)}
+        facts = {"model": topology.model, "forgets": topology.forgets, "generations": tuple(g.time for g in known)}
         return facts | (self._streams(topology, known[at]) if at >= 0 else {})
 
     def _streams(self, topology: Topology, current: Generation) -> dict[str, Any]:

@@ -65,9 +65,9 @@ class Node:
 class Facts:
     """What was asked of the cluster. What could not be had is in ``failed``: by check, why.
 
-    ``log_columns``: types by name. ``generations``: times in ms, ascending. ``streams``: how many the one in use has,
-    None if not read; ``queries``: for a look at all of them. ``cursors``: by consumer, None for one that
-    has none. ``can_save``: whether cursors were found to be.
+    ``log_columns``: types by name. ``generations``: times in ms, ascending; ``forgets``: those that have expired are
+    left out. ``streams``: how many the one in use has, None if not read; ``queries``: for a look at all of them.
+    ``cursors``: by consumer, None for one that has none. ``can_save``: whether cursors were found to be.
     """
 
     table: TableInfo
@@ -77,6 +77,7 @@ class Facts:
     compaction: str = "TimeWindowCompactionStrategy"
     replication: Mapping[str, str] = attrs.field(factory=dict)
     model: Model = "vnodes"
+    forgets: bool = False
     generations: tuple[int, ...] = ()
     streams: int | None = None
     queries: int = 1
@@ -478,7 +479,7 @@ def _cursor(facts: Facts, consumer: str, text: str | None) -> Finding:
             f"{consumer!r} is {_span(age)} old and log rows live {_span(facts.ttl_us)}: changes after it are lost",
             "repair the consumer's data, then reset its cursor",
         )
-    gone = facts.model == "tablets" and facts.generations and cursor.generation < facts.generations[0]
+    gone = facts.forgets and facts.generations and cursor.generation < facts.generations[0]
     if facts.generations and cursor.generation not in facts.generations and not gone:
         return Finding(
             "cursor",

@@ -116,7 +116,7 @@ class Reader:
     def _enter(self, generation: int) -> None:
         self._context = Context(generation, self._settings.event_type, self.counters)
         streams = self._source.streams(Generation(generation))
-        self._part = part_of(streams, self._settings.key_slice, self._source.topology.model)
+        self._part = part_of(streams, self._settings.key_slice, self._source.topology.ranges)
         self._groups = group_streams(self._part.streams, limit=self._settings.streams_per_query)
 
     @property

@@ -42,9 +42,6 @@ log = logging.getLogger("rscylla")
 
 T = TypeVar("T")
 
-FIRST_SET_US = 10_000_000
-"""The first stream set of a tablets table is at most this much older than its log; in Scylla it is 5 s."""
-
 OnExpired = Literal["raise", "oldest"]
 
 METADATA_EVERY_S = 15.0
@@ -297,12 +294,8 @@ class Source:
         except ValueError as e:
             raise ConfigError(f"cursor_at: {e}") from e
 
-    def resume(self, after: str, on_expired: OnExpired, *, saved: bool = True) -> EventID:
+    def resume(self, after: str, on_expired: OnExpired) -> EventID:
         """Return where to continue for a cursor.
-
-        Args:
-            saved: the cursor may have been saved long ago. If it was made with this source, neither the table nor the
-                TTL of the rows after it need be asked for.
 
         Raises:
             InvalidCursor: it is not a cursor, or names a generation that this cluster never had.
@@ -315,9 +308,9 @@ class Source:
         at_us = max(cursor.exact_us, cursor.generation * 1000)  # no row is older than its generation
         first = self.generations[0]
         is_listed = cursor.generation in {g.time for g in self.generations}
-        if saved and self._is_of_former_log(cursor, is_listed=is_listed):
+        if self._is_of_former_log(cursor, is_listed=is_listed):
             return self._changed(cursor, on_expired)
-        if saved and at_us >= first.start_us and not self._learn_lifetime(cursor):
+        if at_us >= first.start_us and not self._learn_lifetime(cursor):
             self._tell_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
             return cursor  # nobody knows where the rows that are left begin, so all is looked through
         hole = next(iter(self.holes(at_us)), None)
@@ -328,8 +321,7 @@ class Source:
         if self.topology.forgets and cursor.generation < first.time and (is_start or cursor.exact_us == first.start_us):
             return self.at(cursor.exact_us)  # nothing that was to be read is in the set that is no longer listed
         if not is_listed:
-            # The stream sets of tablets are the table's own, generations of vnodes are the cluster's.
-            owner = "table" if self.topology.model == "tablets" else "cluster"
+            owner = self.topology.owner
             raise InvalidCursor(
                 f"the cursor names the CDC generation of {Generation(cursor.generation)}, which this {owner} does not "
                 f"have; is it a cursor of another {owner}?"
@@ -350,10 +342,11 @@ class Source:
         expired = next(self.lifetimes.holes(cursor.exact_us, self.now_us()), None)
         if created_us is None or (expired is not None and expired.start_us <= cursor.exact_us):
             return False
-        if self.topology.model == "tablets":  # each log has its own stream sets, the first from just before it
-            return not is_listed and cursor.generation * 1000 < created_us - FIRST_SET_US
-        # Generations of vnodes are the cluster's. All cursors of a log that was dropped are from before this one; its
-        # own are not, but for starts in the past, and for rows with timestamps of the past, which can be looked up.
+        oldest_us = self.topology.oldest_of(created_us)
+        if oldest_us is not None:
+            return not is_listed and cursor.generation * 1000 < oldest_us
+        # Generations tell nothing. All cursors of a log that was dropped are from before this one; its own are not,
+        # but for starts in the past, and for rows with timestamps of the past, which can be looked up.
         if not is_listed:
             return False
         if cursor.is_row:

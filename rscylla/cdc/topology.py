@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 import attrs
@@ -19,6 +20,7 @@ __all__ = [
     "Generation",
     "LegacyTopology",
     "Model",
+    "Range",
     "TabletTopology",
     "Topology",
     "VnodeTopology",
@@ -29,6 +31,9 @@ __all__ = [
 log = logging.getLogger("rscylla")
 
 Model = Literal["vnodes", "tablets"]
+
+FIRST_SET_US = 10_000_000
+"""The first stream set of a tablets table is at most this much older than its log; in Scylla it is 5 s."""
 
 _OLD = "cdc_streams_descriptions"
 _NEW = "cdc_generation_timestamps"
@@ -57,6 +62,9 @@ class Topology(Protocol):
     model: Model
     """What the table's streams follow."""
 
+    owner: Literal["cluster", "table"]
+    """Whose the generations are."""
+
     forgets: bool
     """Whether generations whose rows have all expired leave the list."""
 
@@ -69,6 +77,19 @@ class Topology(Protocol):
         Raises:
             NoStreams: the set is empty or not there.
         """
+
+    def oldest_of(self, log_created_us: int) -> int | None:
+        """Return the earliest start of a generation of a log that was created then; None if it may be any time."""
+
+    def vnodes(self, streams: Sequence[bytes]) -> int | None:
+        """Return how many vnodes the streams of a generation are of; None if their ids do not tell."""
+
+    def ranges(self, streams: Sequence[bytes]) -> Iterable[Range]:
+        """Return the streams of a generation, in ascending order of token, by the tokens that their keys may have."""
+
+
+Range = tuple[Sequence[bytes], int, int]
+"""Some streams, and the span of tokens of their keys, from after the first to the second. Of equal tokens: all."""
 
 
 class _Kept:
@@ -142,14 +163,65 @@ def _token_after(token: int) -> int:
     return token + 1 if token + 1 < 2**63 - 1 else 1 - 2**63  # the smallest token is no key's, the largest no stream's
 
 
-class VnodeTopology:
+class _ClusterTopology:
+    """What generations of vnode keyspaces have in common, wherever they are described. They are the cluster's own.
+
+    With vnodes the token of a stream is the first one that one of a node's shards has somewhere in the vnode, so all
+    streams of a vnode are taken to serve all of it; and the ids do not tell where a vnode begins, so up to the last
+    stream token of the vnode before, the keys may be its own. Source: Scylla ``cdc/generation.cc``.
+    """
+
+    model: Model = "vnodes"
+    owner: Literal["cluster", "table"] = "cluster"
+    forgets = False
+
+    def oldest_of(self, log_created_us: int) -> int | None:
+        return None
+
+    def vnodes(self, streams: Sequence[bytes]) -> int | None:
+        found = {vnode_of(stream) for stream in streams}
+        return None if None in found else len(found)
+
+    def ranges(self, streams: Sequence[bytes]) -> Iterable[Range]:
+        vnodes: dict[int | None, list[bytes]] = {}
+        for stream in streams:
+            vnodes.setdefault(vnode_of(stream), []).append(stream)
+        spans = _in_turn(vnodes)
+        if spans is None:
+            yield streams, 0, 0  # an early form of ids, which does not tell the vnode: any key may be in any
+            return
+        for at, (members, _, _) in enumerate(spans):
+            _, _, last_before = spans[at - 1]
+            _, first_after, _ = spans[(at + 1) % len(spans)]
+            yield members, last_before, first_after - 1
+
+
+def _in_turn(vnodes: Mapping[int | None, Sequence[bytes]]) -> list[tuple[Sequence[bytes], int, int]] | None:
+    """Return each vnode's streams with their first and last token, in the order of the ring; None if there is no order.
+
+    The first vnode is that which passes the end of the ring, so some of its tokens may be above all others.
+    """
+    if None in vnodes or len(vnodes) < 2:
+        return None
+    ranked = [vnodes[v] for v in sorted(v for v in vnodes if v is not None)]
+    second = token_of(ranked[1][0])
+    first = ranked[0]
+    above = [s for s in first if token_of(s) >= second]
+    ordered = [*above, *(s for s in first if token_of(s) < second)]
+    spans = [(s, token_of(s[0]), token_of(s[-1])) for s in (ordered, *ranked[1:])]
+    inner = spans[1:]
+    rising = all(a[2] < b[1] for a, b in pairwise(inner))
+    outside = all(token_of(s) < second for s in ordered[len(above) :]) and all(
+        token_of(s) > inner[-1][2] for s in above
+    )
+    return spans if rising and outside else None
+
+
+class VnodeTopology(_ClusterTopology):
     """Generations of a vnode keyspace, Scylla 4.4 and later: ``cdc_generation_timestamps`` and the streams by vnode.
 
     Source: Scylla ``docs/dev/cdc.md``; tables of ``system_distributed``.
     """
-
-    model: Model = "vnodes"
-    forgets = False
 
     def __init__(self, session: LogSession) -> None:
         self._session = session
@@ -182,16 +254,13 @@ class VnodeTopology:
         return found
 
 
-class LegacyTopology:
+class LegacyTopology(_ClusterTopology):
     """Generations of Scylla 4.3 in ``cdc_streams_descriptions``, followed through the upgrade to 4.4.
 
     The upgrade makes the new tables and copies the old generations there; ``system.cdc_local`` says ``rewritten`` when
     all are copied, and then the new tables are all that is read. Until then both are, and what either lists counts:
     generations made meanwhile are in the new tables only, and with the copying switched off that stays so.
     """
-
-    model: Model = "vnodes"
-    forgets = False
 
     def __init__(self, session: LogSession) -> None:
         self._session = session
@@ -260,10 +329,12 @@ class TabletTopology:
     """Stream sets of one table in a tablets keyspace; each split or merge of its tablets makes a whole new one.
 
     Source: Scylla ``docs/dev/cdc.md``; virtual tables ``system.cdc_timestamps`` and ``system.cdc_streams``, which list
-    a set from when it is decided, a minute before it is used, and drop it when its rows have expired.
+    a set from when it is decided, a minute before it is used, and drop it when its rows have expired. The token of a
+    stream is the last of its tablet.
     """
 
     model: Model = "tablets"
+    owner: Literal["cluster", "table"] = "table"
     forgets = True
 
     def __init__(self, session: LogSession, keyspace: str, table: str) -> None:
@@ -292,6 +363,17 @@ class TabletTopology:
             doing="reading the streams of a CDC stream set",
         )
         return [row[0] for row in rows]
+
+    def oldest_of(self, log_created_us: int) -> int | None:
+        return log_created_us - FIRST_SET_US
+
+    def vnodes(self, streams: Sequence[bytes]) -> int | None:
+        return None
+
+    def ranges(self, streams: Sequence[bytes]) -> Iterable[Range]:
+        # The keys after the last tablet, of which there are none, would go to the first.
+        for at, stream in enumerate(streams):
+            yield [stream], token_of(streams[at - 1]), token_of(stream)
 
 
 def topology_for(session: LogSession, keyspace: str, table: str) -> Topology:

@@ -52,9 +52,7 @@ def _describe(stream: rscylla.Stream) -> dict[str, Any]:
         state = _state(generation.start_us, end_us, now, oldest if info.ttl_s else 0)
         # The streams of an expired generation may be deleted.
         streams = () if state == "expired" else source.streams(generation)
-        # The streams of tablets name no vnode.
-        vnodes = _vnodes(streams) if streams and source.topology.model == "vnodes" else None
-        counts = {"streams": len(streams) or None, "vnodes": vnodes}
+        counts = {"streams": len(streams) or None, "vnodes": source.topology.vnodes(streams) or None}
         generations.append({"time": time_of(generation.start_us), "state": state, **counts})
     return {
         "keyspace": info.keyspace,
@@ -78,17 +76,6 @@ def _state(start_us: int, end_us: int | None, now_us: int, oldest_us: int) -> st
     if end_us is None or end_us > now_us:
         return "current"
     return "expired" if end_us <= oldest_us else "past"
-
-
-def _vnodes(streams: tuple[bytes, ...]) -> int | None:
-    """Return the number of vnodes that own *streams*; None for ids of Scylla before 4.4, which do not contain it.
-
-    Bits 0 to 3 of an id's second half are its version, 4 to 25 the vnode. Source: Scylla ``cdc/generation.cc``.
-    """
-    halves = [int.from_bytes(stream[8:], "big") for stream in streams]
-    if any(half & 0xF != 1 for half in halves):
-        return None
-    return len({half >> 4 & 0x3FFFFF for half in halves})
 
 
 def _show(found: dict[str, Any]) -> None:

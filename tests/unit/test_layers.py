@@ -322,3 +322,11 @@ def test_exported_names_exist_and_are_sorted(module: str) -> None:
             assert len(set(names)) == len(names)
             kinds = [(0 if n.isupper() else 1 if n[:1].isupper() else 2, n) for n in names]
             assert kinds == sorted(kinds), module
+
+
+def test_what_streams_follow_is_tested_in_their_topology_alone() -> None:
+    """Elsewhere, a topology is asked for what follows from it."""
+    for module, path in modules().items():
+        if module != "rscylla.cdc.topology" and not module.startswith("rscylla.embedded"):
+            compared = [ast.unparse(n) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Compare)]
+            assert [text for text in compared if "'tablets'" in text or "'vnodes'" in text] == [], module

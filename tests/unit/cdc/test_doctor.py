@@ -173,7 +173,7 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"cursors": cursor(NOW_US - DAY - 1, 0), "generations": (0,)}, "cursor", "error", "changes after it are lost"),
     ({"cursors": cursor(NOW_US - 4_000 * SECOND), "ttl_s": 7_200}, "cursor", "warn", "more than half"),
     ({"cursors": cursor(NOW_US - HOUR, GENERATION + 1)}, "cursor", "error", "does not have"),
-    ({"cursors": cursor(NOW_US - HOUR, GENERATION - 1), "model": "tablets"}, "cursor", "ok", "1 h old"),
+    ({"cursors": cursor(NOW_US - HOUR, GENERATION - 1), "forgets": True}, "cursor", "ok", "1 h old"),
     ({"driver": "3.28.0"}, "driver", "warn", "3.28.0 is outside"),
     ({"driver": "3.30"}, "driver", "warn", "3.30 is outside"),
     ({"driver": "3.29.12"}, "driver", "ok", "3.29.12"),

@@ -11,7 +11,14 @@ from cassandra import InvalidRequest
 from fakelog import stream_id
 
 from rscylla.cdc import driver
-from rscylla.cdc.topology import Generation, LegacyTopology, TabletTopology, VnodeTopology, topology_for
+from rscylla.cdc.topology import (
+    Generation,
+    LegacyTopology,
+    TabletTopology,
+    Topology,
+    VnodeTopology,
+    topology_for,
+)
 from rscylla.errors import MetadataError, NoStreams, QueryFailed
 
 OLD, NEW, V2 = "cdc_streams_descriptions", "cdc_generation_timestamps", "cdc_streams_descriptions_v2"
@@ -194,5 +201,19 @@ def test_a_set_that_is_gone_is_an_error() -> None:
         topology.streams(Generation(10))
 
 
-def test_only_tablets_forget() -> None:
-    assert (VnodeTopology.forgets, LegacyTopology.forgets, TabletTopology.forgets) == (False, False, True)
+@pytest.mark.parametrize(
+    ("topology", "owner", "forgets", "oldest_us", "vnodes"),
+    [
+        (VnodeTopology(Cluster()), "cluster", False, None, 2),  # type: ignore[arg-type]
+        (LegacyTopology(Cluster()), "cluster", False, None, 2),  # type: ignore[arg-type]
+        (TabletTopology(Cluster(), "ks", "t"), "table", True, 50_000_000, None),  # type: ignore[arg-type]
+    ],
+    ids=["vnodes", "legacy", "tablets"],
+)
+def test_stream_sets_of_tablets_are_the_tables_own_and_generations_of_vnodes_the_clusters(
+    topology: Topology, owner: str, forgets: bool, oldest_us: int | None, vnodes: int | None
+) -> None:
+    assert (topology.owner, topology.forgets) == (owner, forgets)
+    assert topology.oldest_of(60_000_000) == oldest_us
+    assert topology.vnodes([stream_id(1, 0), stream_id(2, 0), stream_id(3, 1)]) == vnodes
+    assert topology.vnodes([b"\x00" * 16]) is None

@@ -19,6 +19,7 @@ from rscylla.cdc.driver import token_of_key
 from rscylla.cdc.scan import Limits
 from rscylla.cdc.slices import part_of, routing_key
 from rscylla.cdc.stream import NewStream, Stream
+from rscylla.cdc.topology import TabletTopology, VnodeTopology
 from rscylla.embedded.cluster.generation import Generation, make_generation
 from rscylla.embedded.storage.tokens import murmur3_token
 from rscylla.errors import ConfigError, HeadReached
@@ -27,6 +28,9 @@ from rscylla.options import StreamLag, StreamToHead
 from rscylla.testing import ManualClock
 
 LAG_US = 30 * SECOND
+
+VNODES = VnodeTopology(FakeLog(ManualClock())).ranges  # type: ignore[arg-type]
+TABLETS = TabletTopology(FakeLog(ManualClock()), "ks", "t").ranges  # type: ignore[arg-type]
 
 
 @attrs.frozen
@@ -52,7 +56,7 @@ def in_order(generation: Generation) -> tuple[bytes, ...]:
 @given(rings(), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20), st.integers(2, 9))
 def test_the_slice_of_a_key_reads_the_stream_of_the_key(ring: Generation, tokens: list[int], count: int) -> None:
     streams = in_order(ring)
-    parts = [part_of(streams, Slice(i, count), "vnodes") for i in range(count)]
+    parts = [part_of(streams, Slice(i, count), VNODES) for i in range(count)]
     for token in (*tokens, *(e.range_end for e in ring.entries)):
         stream = ring.stream_of(token)
         owner = slice_at(token, count)
@@ -70,7 +74,7 @@ def test_tablets_are_cut_where_they_are(bits: int, tokens: list[int], count: int
     streams = [
         end.to_bytes(8, "big", signed=True) + (salt << 26 | 1).to_bytes(8, "big") for salt, end in enumerate(ends)
     ]
-    parts = [part_of(streams, Slice(i, count), "tablets") for i in range(count)]
+    parts = [part_of(streams, Slice(i, count), TABLETS) for i in range(count)]
     for token in tokens:
         stream = next(s for s, end in zip(streams, ends, strict=True) if end >= token)
         assert stream in parts[slice_at(token, count)].streams
@@ -85,7 +89,7 @@ def test_most_streams_have_one_reader() -> None:
     ring = make_generation(
         0, [(dice.getrandbits(64) - 2**63, Owner(12)) for _ in range(1024)], lambda: dice.getrandbits(38)
     )
-    parts = [part_of(in_order(ring), Slice(i, 8), "vnodes") for i in range(8)]
+    parts = [part_of(in_order(ring), Slice(i, 8), VNODES) for i in range(8)]
     read = sum(len(part.streams) for part in parts)
     assert read <= len(ring.streams) * 1.03
     assert max(len(part.streams) for part in parts) < len(ring.streams) / 4
@@ -96,7 +100,7 @@ def test_streams_that_do_not_tell_their_vnode_are_read_by_all() -> None:
     mixed = [stream_id(-(2**62), 1), stream_id(0, 0), stream_id(2**62, 1)]  # no ring has vnodes in such an order
     for streams in (old, mixed):
         for i in range(3):
-            part = part_of(streams, Slice(i, 3), "vnodes")
+            part = part_of(streams, Slice(i, 3), VNODES)
             assert list(part.streams) == streams
             assert set(part.shared.values()) == {(0, 1, 2)}
 
