@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import TypedDict
 
 import attrs
 from prometheus_client import CollectorRegistry
@@ -12,10 +13,20 @@ from ..abc import Consumer, CursorStore, Fate, Stopper, StreamFunc
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from ..options import StreamOption, StreamOptions, resolve
+from .consumer import check_threads_can_drive
 from .fate import NO_FATE
 from .metrics import ConsumerSeries, series_of
 
-__all__ = ["Spec"]
+__all__ = ["RunOptions", "Spec", "checked_specs"]
+
+
+class RunOptions(TypedDict, total=False):
+    """The arguments of ``Spec`` by name, for the functions that build specs; see there."""
+
+    fate: Fate | None
+    clock: Clock | None
+    flush_timeout: timedelta
+    registry: CollectorRegistry | None
 
 
 @attrs.frozen(init=False)
@@ -88,3 +99,14 @@ class Spec:
         """Stop the consumer's background work, if it has any."""
         if isinstance(self.consumer, Stopper):
             self.consumer.stop()
+
+
+def checked_specs(who: str, specs: Sequence[Spec]) -> None:
+    """Raise ``ConfigError`` unless *specs* can run side by side, each in a thread."""
+    if not specs:
+        raise ConfigError(f"{who} needs at least one Spec")
+    for spec in specs:
+        check_threads_can_drive(spec.consumer)
+    names = [spec.name for spec in specs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f'{who}: several specs are named "{twice[0]}" and would share a cursor; rename the consumers')

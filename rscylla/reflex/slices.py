@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
-from typing import Protocol
-
-from prometheus_client import CollectorRegistry
+from typing import Protocol, Unpack
 
 from .._slices import Slice, split_name
-from ..abc import Consumer, CursorStore, Fate, StreamFunc
-from ..clock import Clock
+from ..abc import Consumer, CursorStore, StreamFunc
 from ..errors import ConfigError
 from ..options import StreamOption
-from ._spec import Spec
+from ._spec import RunOptions, Spec
 
 __all__ = ["Sliceable", "slice_name", "slice_of", "slice_specs"]
 
@@ -52,10 +48,7 @@ def slice_specs(
     make: Callable[[str], Consumer],
     *options: StreamOption,
     only: Iterable[int] | None = None,
-    fate: Fate | None = None,
-    clock: Clock | None = None,
-    flush_timeout: timedelta = timedelta(seconds=10),
-    registry: CollectorRegistry | None = None,
+    **more: Unpack[RunOptions],
 ) -> tuple[Spec, ...]:
     """Return the specs of a consumer in *count* slices, each for ``run_forever`` in its own process or thread.
 
@@ -67,7 +60,7 @@ def slice_specs(
         make: returns the consumer of a slice; called with the name of the slice, such as ``billing[0/4]``.
         options: options of each stream.
         only: the slices to run here; default: all.
-        fate, clock, flush_timeout, registry: as for ``Spec``.
+        more: ``fate``, ``clock``, ``flush_timeout``, and ``registry``, as for ``Spec``.
 
     Raises:
         ConfigError: *count* or a slice is invalid, or *make* returned a consumer with another name.
@@ -81,16 +74,5 @@ def slice_specs(
         made = make(name)
         if made.name != name:
             raise ConfigError(f'the consumer made for "{name}" is called "{made.name}"; pass on the name that is given')
-        specs.append(
-            Spec(
-                stream.sliced(key_slice.index, count),
-                store,
-                made,
-                *options,
-                fate=fate,
-                clock=clock,
-                flush_timeout=flush_timeout,
-                registry=registry,
-            )
-        )
+        specs.append(Spec(stream.sliced(key_slice.index, count), store, made, *options, **more))
     return tuple(specs)

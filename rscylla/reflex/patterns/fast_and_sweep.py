@@ -10,17 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 import attrs
-from prometheus_client import CollectorRegistry
 
 from ...abc import (
     Committing,
     Consumer,
     CursorRecord,
     CursorStore,
-    Fate,
     Resetter,
     Run,
     Stopper,
@@ -32,7 +30,7 @@ from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
 from ...event import Event, Progress, cursor_key
 from ...options import SAFE_LAG, StreamLag, StreamOption, StreamOptions, resolve
-from .._spec import Spec
+from .._spec import RunOptions, Spec
 from ..consumer import check_threads_can_drive
 from ..metrics import ConsumerSeries, series_of
 from ._ledger import Ledger, Verdict
@@ -88,10 +86,7 @@ def fast_and_sweep(
     force: bool = False,
     remember: int = 1_000_000,
     order: Callable[[str], Any] = cursor_key,
-    fate: Fate | None = None,
-    clock: Clock | None = None,
-    flush_timeout: timedelta = timedelta(seconds=10),
-    registry: CollectorRegistry | None = None,
+    **more: Unpack[RunOptions],
 ) -> Lanes:
     """Return the two specs of *consumer*: a fast lane, and a sweep that delivers what the fast lane missed.
 
@@ -109,7 +104,7 @@ def fast_and_sweep(
         remember: how many events between the lanes are remembered, some 200 bytes each. When there are more, the
             oldest are forgotten, and the sweep delivers them again.
         order: returns the key by which the stream's cursors compare; "" has the lowest.
-        fate, clock, flush_timeout, registry: as for ``Spec``.
+        more: ``fate``, ``clock``, ``flush_timeout``, and ``registry``, as for ``Spec``.
 
     Raises:
         ConfigError: the lags are too close, or an argument is invalid.
@@ -117,9 +112,9 @@ def fast_and_sweep(
     fast = fast or StreamLag(seconds=1)
     sweep = sweep or StreamLag(seconds=60)
     _check(stream, consumer, resolve(options), fast.lag, sweep.lag, force, remember)
-    clock = clock or SystemClock()
+    clock = more["clock"] = more.get("clock") or SystemClock()
     name = consumer.name
-    series = series_of(consumer, registry)
+    series = series_of(consumer, more.pop("registry", None))
     # The fast lane's numbers go where the consumer's are, which may be on a registry of its own.
     fast_series = series.beside(fast_lane_name(name))
     fast_series.configure(clock=clock, lag_alert=None, activity_ttl=None)
@@ -130,7 +125,6 @@ def fast_and_sweep(
     def key_of(event: Event) -> Any:
         return event.order_key if order is cursor_key else order(event.id)
 
-    given: dict[str, Any] = {"fate": fate, "clock": clock, "flush_timeout": flush_timeout}
     return Lanes(
         Spec(
             _LaneStream(stream, lambda client, _: _FastClient(client, ledger, key_of)),
@@ -138,7 +132,7 @@ def fast_and_sweep(
             _FastConsumer(fast_lane_name(name), shared, fast_series),
             *options,
             fast,
-            **given,
+            **more,
         ),
         Spec(
             _LaneStream(stream, lambda client, stop: _SweepClient(client, stop, ledger, key_of, series, clock)),
@@ -146,7 +140,7 @@ def fast_and_sweep(
             _LaneConsumer(name, shared, series),
             *options,
             sweep,
-            **given,
+            **more,
         ),
         ledger,
     )

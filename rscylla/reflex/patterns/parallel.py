@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ..._retry import Backoff
 from ...clock import InnerStop, Stop
-from ...errors import ConfigError
-from .._spec import Spec
-from ..consumer import check_threads_can_drive
+from .._spec import Spec, checked_specs
 from .run_forever import run_forever
 
 __all__ = ["parallel"]
@@ -44,13 +42,7 @@ def parallel(
         RunError: the first error; the others are in its notes.
     """
     chosen = list(specs)
-    names = [spec.name for spec in chosen]
-    if not chosen:
-        raise ConfigError("parallel: no spec to run; pass those of slice_specs, or a list of your own")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f'parallel: several specs are named "{twice[0]}", and would share a cursor; name each apart')
-    for spec in chosen:
-        check_threads_can_drive(spec.consumer)
+    checked_specs("parallel", chosen)
     inner = InnerStop(stop)
     failed: list[BaseException] = []
     lock = threading.Lock()

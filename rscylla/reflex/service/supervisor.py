@@ -18,8 +18,7 @@ from ...abc import DeadLetterAdmin, Lease
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import meters_for
-from .._spec import Spec
-from ..consumer import check_threads_can_drive
+from .._spec import Spec, checked_specs
 from . import health
 from ._lease import LeaseKeeper
 from ._letter_counts import LetterCounts
@@ -459,14 +458,7 @@ class Service:
 
 def _checked(specs: Iterable[Spec | Iterable[Spec]]) -> tuple[Spec, ...]:
     chosen = tuple(spec for item in specs for spec in ((item,) if isinstance(item, Spec) else item))
-    if not chosen:
-        raise ConfigError("a Service needs at least one Spec")
-    for spec in chosen:
-        check_threads_can_drive(spec.consumer)
-    names = [spec.name for spec in chosen]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"a Service runs each consumer once, they share a cursor by their name: {', '.join(twice)}")
+    checked_specs("Service", chosen)
     return chosen
 
 

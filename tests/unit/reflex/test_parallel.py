@@ -109,7 +109,7 @@ def test_specs_that_would_share_a_cursor_are_refused() -> None:
     store = FakeCursorStore()
     with pytest.raises(ConfigError, match='several specs are named "a"'):
         parallel([spec("a", store), spec("b", store), spec("a", store)])
-    with pytest.raises(ConfigError, match="no spec to run"):
+    with pytest.raises(ConfigError, match="at least one Spec"):
         parallel([])
 
 

@@ -883,7 +883,7 @@ def test_dead_letters_that_cannot_be_counted_break_nothing(bench: Bench, caplog:
 
 
 def test_two_lanes_of_one_name_are_refused(bench: Bench) -> None:
-    with pytest.raises(ConfigError, match="share a cursor by their name: billing"):
+    with pytest.raises(ConfigError, match='several specs are named "billing"'):
         bench.service(bench.spec("billing"), bench.spec("billing"))
 
 
