@@ -25,6 +25,7 @@ from ..types import (
     SetType,
     UdtType,
 )
+from ..types.timeuuid import EPOCH_TICKS
 from .images import ImageReader, ImageState, encode_elements
 from .options import altered_cdc_options, cdc_options, extension_bytes, option_map
 from .split import Change, records_of
@@ -65,7 +66,6 @@ _TRUE: Final = b"\x01"
 _LONG: Final = struct.Struct(">q")
 _TIME: Final = struct.Struct(">IHHQ")
 _OPERATION_BYTES: Final = {operation: bytes([operation & 0xFF]) for operation in (*range(POSTIMAGE + 1), -3, -4)}
-_GREGORIAN_TICKS: Final = 0x01B21DD213814000  # 1582-10-15 to 1970-01-01 in 100 ns
 
 
 # ---------------------------------------------------------------- the log table
@@ -169,7 +169,8 @@ def record_time(timestamp_us: int, random_bits: int) -> bytes:
 
     Source: Scylla ``utils/UUID_gen.hh`` get_random_time_UUID_from_micros.
     """
-    ticks = timestamp_us * 10 + _GREGORIAN_TICKS
+    ticks = timestamp_us * 10 + EPOCH_TICKS
+    # The two top bits are the RFC's variant; the others keep apart records of the same time.
     low = (random_bits & 0x3FFF_FFFF_FFFF_FFFF) | 0x8000_0000_0000_0000
     return _TIME.pack(ticks & 0xFFFF_FFFF, (ticks >> 32) & 0xFFFF, ((ticks >> 48) & 0x0FFF) | 0x1000, low)
 
@@ -209,6 +210,7 @@ def log_rows(
         time = record_time(record.timestamp, random_bits())
         if state is not None and preimage:
             rows += [writer.image(PREIMAGE, key, cells) for key, cells in state.preimages(record)]
+        # After the last record only postimages look at the state.
         follows = state is not None and (options.postimage or record is not records[-1])
         for change in record.changes:
             rows += writer.delta(change)
@@ -216,6 +218,7 @@ def log_rows(
                 state.follow(change)
         if state is not None and options.postimage:
             rows += [writer.image(POSTIMAGE, key, cells) for key, cells in state.postimages(record)]
+        # The others stay null: Scylla never writes false.
         rows[-1][_END_OF_BATCH] = _TRUE
         for seq, values in enumerate(rows):
             out.append(LogRow(stream, time, seq, values, options.ttl, record.timestamp))
@@ -260,6 +263,7 @@ class _RecordWriter:
         ttl = 0 if row.marker is None else row.marker.ttl
         for name, cell in row.cells.items():
             if isinstance(cell, CollectionCells):
+                # split.py has seen to it that all live cells of a change have one TTL.
                 ttl = self._collection(values, name, cell) or ttl
             elif cell.value is not None:
                 ttl = cell.ttl

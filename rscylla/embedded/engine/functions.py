@@ -98,8 +98,6 @@ def find_function(
                 f"value of type {wanted.name}"
             )
         fitting = of_type
-    exact = [f for f in fitting if all(map(_takes_exactly, f.arguments, arguments))]
-    fitting = exact or fitting
     if not fitting:
         known = "; ".join(map(str, sized))
         raise InvalidRequest(f"Invalid call to function {name}, none of its type signatures match (known: {known})")
@@ -121,10 +119,6 @@ def _takes(cql_type: CqlType, argument: Any) -> bool:
         nested = FUNCTIONS.get(argument.name, ())
         return any(is_compatible(f.result, cql_type) for f in nested if len(f.arguments) == len(argument.args))
     return is_assignable(argument, cql_type)
-
-
-def _takes_exactly(cql_type: CqlType, argument: Any) -> bool:
-    return isinstance(argument, CqlType) and argument.freeze() == cql_type.freeze()
 
 
 # ---------------------------------------------------------------- bodies
@@ -214,6 +208,7 @@ def _list_functions() -> list[Function]:
         if cql_type is not BLOB:
             functions_.append(Function(f"{type_name}asblob", (cql_type,), BLOB, True, lambda _, args: args[0]))
             reading = f"blobas{type_name}"
+            # Bound now: a lambda in the loop would see the last type only.
             body = functools.partial(_from_blob, reading, cql_type)
             functions_.append(Function(reading, (BLOB,), cql_type, True, body))
     return functions_

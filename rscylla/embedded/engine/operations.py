@@ -15,14 +15,13 @@ from ..schema.tables import Column
 from ..storage.mutation import Cell, CollectionCells, RowMutation
 from ..storage.reconcile import live_value, put_cell, put_collection
 from ..types import INT, TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
+from ..types.timeuuid import EPOCH_TICKS
 from .binding import Getter, Request, Scope
-from .rows import list_order
 
 __all__ = ["ListKeys", "Operation", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
 
-_UUID_EPOCH_TICKS = 0x01B21DD213814000  # 100 ns ticks from 1582-10-15 to 1970-01-01
 _MIRROR_US = 1262304000000000  # 2010-01-01; prepended list keys run backwards from here
-_PREPEND_START = 1 << 17
+_PREPEND_START = 1 << 17  # 14 bits fit the clock sequence; the other 3 are ticks, of which a microsecond has ten
 
 
 class ListKeys:
@@ -53,7 +52,7 @@ class ListKeys:
     def _key(self, time_us: int, counter: int) -> bytes:
         if counter >= _PREPEND_START:
             raise InvalidRequest(f"A statement or batch can add at most {_PREPEND_START} list elements")
-        ticks = time_us * 10 + _UUID_EPOCH_TICKS + (counter >> 14)
+        ticks = time_us * 10 + EPOCH_TICKS + (counter >> 14)
         sequence = counter & 0x3FFF
         head = struct.pack(">IHH", ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF | 0x1000)
         # The low half is compared as signed bytes, so the low byte of the counter has its top bit flipped.
@@ -76,6 +75,7 @@ class WriteContext:
 
     def cell(self, value: bytes | None) -> Cell:
         if value is None:
+            # A dead cell has no TTL: a tombstone does not expire.
             return Cell(None, self.timestamp)
         return Cell(value, self.timestamp, self.ttl, self.expiry)
 
@@ -87,7 +87,7 @@ class WriteContext:
             return []
         now_s = self.request.now_s
         live = [(key, value) for key, c in stored.cells.items() if (value := live_value(c, now_s)) is not None]
-        return sorted(live, key=lambda pair: list_order(pair[0]))
+        return sorted(live, key=lambda pair: TIMEUUID.sort_key(pair[0]))
 
 
 Apply = Callable[[WriteContext, RowMutation], None]
@@ -142,6 +142,7 @@ def _elements(ctx: WriteContext, cql_type: CqlType, value: bytes) -> dict[bytes,
         return {ctx.list_keys.append(ctx.timestamp): ctx.cell(item) for item in cql_type.split(value)}
     if isinstance(cql_type, UdtType):
         parts = enumerate(cql_type.split(value))
+        # A null field is no cell: the tombstone of the assignment has cleared it.
         return {at.to_bytes(2, "big"): ctx.cell(item) for at, item in parts if item is not None}
     raise TypeError(f"{cql_type.name} has no elements")
 
@@ -217,6 +218,7 @@ def _subtract(scope: Scope, column: Column, term: Any) -> Operation:
 
     def remove(ctx: WriteContext, row: RowMutation) -> None:
         value = get(ctx.request)
+        # Without a read: the log names the keys whether or not they were there.
         if isinstance(value, bytes) and (keys := keys_type.split(value)):
             put_collection(row, name, CollectionCells(cells={key: ctx.cell(None) for key in keys}))
 
@@ -322,6 +324,8 @@ def deletion(scope: Scope, column: Column, item: ast.Deletion) -> Operation:
     if column.type.is_multicell:
 
         def clear(ctx: WriteContext, row: RowMutation) -> None:
+            # At T itself, not T - 1: there are no new elements to spare. The log therefore shows it at T + 1, see
+            # split.py.
             put_collection(row, name, CollectionCells(tombstone=ctx.timestamp))
 
         return Operation(column, clear)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from ..schema.tables import Column
 from ..storage.mutation import Cell, CollectionCells, Key, RowMutation
 from ..storage.reconcile import live_value
-from ..types import CqlType, ListType, MapType, SetType, UdtType
+from ..types import TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 
-__all__ = ["RowView", "assemble", "column_cell", "column_value", "list_order"]
+__all__ = ["RowView", "assemble", "column_cell", "column_value"]
 
 
 class RowView:
@@ -79,13 +79,7 @@ def assemble(cql_type: CqlType, edit: CollectionCells, now_s: int) -> bytes | No
     if isinstance(cql_type, SetType):
         return cql_type.join(live)
     if isinstance(cql_type, ListType):
-        return cql_type.join([live[key] for key in sorted(live, key=list_order)])
+        return cql_type.join([live[key] for key in sorted(live, key=TIMEUUID.sort_key)])
     if isinstance(cql_type, UdtType):
         return cql_type.join([live.get(at.to_bytes(2, "big")) for at in range(len(cql_type.field_types))])
     raise TypeError(f"{cql_type.name} has no element cells")
-
-
-def list_order(key: bytes) -> tuple[int, bytes]:
-    """Order list keys (time UUIDs): by their 60-bit time, then by the low bytes as signed bytes."""
-    time = int.from_bytes(key[6:8], "big") % 4096 << 48 | int.from_bytes(key[4:6], "big") << 32
-    return time | int.from_bytes(key[:4], "big"), bytes(b ^ 0x80 for b in key[8:])

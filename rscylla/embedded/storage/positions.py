@@ -8,6 +8,7 @@ range is then a half-open interval ``[start, end)`` of tuples, and bisecting a l
 from __future__ import annotations
 
 import functools
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -96,6 +97,7 @@ def _column_key(column: Column) -> Callable[[bytes], Any]:
 @functools.lru_cache(maxsize=1024)
 def _position_maker(columns: tuple[Column, ...]) -> Callable[[Key], Position]:
     keys = [_column_key(column) for column in columns]
+    # One and two columns have functions of their own: this runs for each row that is written, and logs have two.
     if len(keys) == 1:
         only = keys[0]
         return lambda parts: tuple([only(part) for part in parts])
@@ -151,20 +153,15 @@ class RangeTombstones:
 
     def covering(self, position: Position) -> int | None:
         """Return the timestamp of the tombstone that covers the row at ``position``, or None."""
-        low, high = 0, len(self.spans)
-        while low < high:
-            middle = (low + high) // 2
-            if self.spans[middle].start <= position:
-                low = middle + 1
-            else:
-                high = middle
-        if low and position < self.spans[low - 1].end:
-            return self.spans[low - 1].tombstone.timestamp
+        at = bisect_right(self.spans, position, key=lambda span: span.start)
+        if at and position < self.spans[at - 1].end:
+            return self.spans[at - 1].tombstone.timestamp
         return None
 
     def add(self, tombstone: RangeTombstone) -> None:
         start = bound_start(tombstone.start, self.position)
         end = bound_end(tombstone.end, self.position)
+        # DELETE ... WHERE ck < 1 AND ck > 2 deletes nothing, and leaves nothing in the log either.
         if not start < end:
             return
         kept: list[_Span] = []
@@ -172,6 +169,7 @@ class RangeTombstones:
         for old in self.spans:
             if old.end <= start or end <= old.start:
                 kept.append(old)
+            # Of equal ones the old range stays whole; _joined makes one of it and what is left of the new one.
             elif old.tombstone.timestamp >= tombstone.timestamp:
                 pieces = [part for piece in pieces for part in _cut(piece, old)]
                 kept.append(old)

@@ -105,6 +105,7 @@ class SystemTables:
         store = TableStore(table, table_token(table))
         for key, clustering, cells in _encoded(table, self._rows[table.keyspace, table.name](self._cluster.node(node))):
             values = zip(table.regular_columns, cells, strict=True)
+            # At time 0, so that whatever a client writes is newer.
             made_of = {column.name: Cell(value, 0) for column, value in values if value is not None}
             store.apply(PartitionMutation(table, key, rows={clustering: RowMutation(Marker(0), {**made_of})}))
         for partition in written.scan():
@@ -126,6 +127,7 @@ class SystemTables:
         return store
 
     def _state(self, keyspace: str) -> Any:
+        # What a keyspace's tables show changes only with these.
         if keyspace == "system_schema":
             return self._schema.version
         if keyspace == "system_distributed":
@@ -193,7 +195,7 @@ class SystemTables:
             yield {
                 "dclocal_read_repair_chance": 0.0,
                 "read_repair_chance": 0.0,
-                **{name: value for name, value in table.options.items() if name != "tombstone_gc"},
+                **table.options,
                 "keyspace_name": table.keyspace,
                 "table_name": table.name,
                 "extensions": extensions,
@@ -305,6 +307,7 @@ def _store(table: Table, rows: Iterable[Row]) -> TableStore:
             partition = PackedPartition(key, (store.token(key), key_bytes(key)), table)
             store.add(partition)
         assert isinstance(partition, PackedPartition)
+        # Packed, like rows of a log: nothing is ever written to this store, and a page of it is a slice.
         partition.append(position(clustering), join_row([*key, *clustering, *cells]), (row.get(WRITTEN, 0), 0, None))
     return store
 

@@ -85,6 +85,7 @@ class NativeType(CqlType):
     def fixed_size(self) -> int | None:
         return self._size
 
+    # A copy by pickle is the same object again: types are compared with "is".
     def __reduce__(self) -> tuple[Any, ...]:
         return (_native, (self._name,))
 
@@ -181,6 +182,7 @@ class _Decimal(NativeType):
     def decode(self, data: bytes) -> Any:
         if not data:
             return None
+        # Built from the parts: arithmetic would round to the precision of Python's decimal context.
         (scale,) = struct.unpack_from(">i", data)
         unscaled = int.from_bytes(data[4:], "big", signed=True)
         sign, digits, _ = Decimal(unscaled).as_tuple()
@@ -225,6 +227,7 @@ class _Float(NativeType):
         if math.isnan(value):
             return math.inf
         (bits,) = self._int.unpack(data)
+        # Bits of positive floats rise with the value, those of negative ones fall: these are mirrored, -0 becomes -1.
         top = 1 << (8 * self._pack.size - 1)
         return bits if not bits & top else top - 1 - bits
 
@@ -348,6 +351,7 @@ class _Timestamp(_Integer):
     def encode(self, value: Any) -> bytes:
         if isinstance(value, dt.datetime):
             aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+            # Integer division, not timestamp(): a float of seconds would not hit every millisecond.
             value = (aware - _EPOCH) // dt.timedelta(milliseconds=1)
         return super().encode(value)
 
@@ -464,7 +468,7 @@ def _pack_signed(value: int) -> bytes:
     """Return a signed vint: zig-zag, so that small negative numbers stay short."""
     if not -(1 << 63) <= value < 1 << 63:
         raise bad_value(DURATION, "value out of range")
-    return pack_vint((value << 1) ^ (value >> 63) if value >= 0 else ((-value) << 1) - 1)
+    return pack_vint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 ASCII: Final = _Text("ascii", 0x01, "AsciiType", "ascii")

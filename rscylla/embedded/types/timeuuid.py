@@ -8,7 +8,7 @@ from typing import Final
 
 from ..errors import ServerError
 
-__all__ = ["TimeUuids", "from_ticks", "max_timeuuid", "micros", "millis", "min_timeuuid", "ticks"]
+__all__ = ["EPOCH_TICKS", "TimeUuids", "from_ticks", "max_timeuuid", "micros", "millis", "min_timeuuid", "ticks"]
 
 EPOCH_TICKS: Final = 0x01B21DD213814000  # 100 ns ticks from 1582-10-15 to 1970-01-01
 _LOWEST: Final = bytes([0x80] * 8)  # the low half is ordered as signed bytes
@@ -59,6 +59,7 @@ class TimeUuids:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = -1
+        # Random, so that two servers never give the same timeuuid.
         # RFC variant, and the multicast bit that marks a node id that is not a hardware address.
         low = bytearray(secrets.token_bytes(8))
         low[0] = low[0] & 0x3F | 0x80
