@@ -43,6 +43,7 @@ class _Words:
         text = token[2:-2] if token[0] == "$" else str.replace(token[1:-1], "''", "'")
         return ast.Constant("string", text)
 
+    # A slice of lark's Token is a plain str: the tree outlives the parse and needs no positions.
     def INTEGER(self, token: str) -> ast.Constant:
         return ast.Constant("integer", token[:])
 
@@ -189,6 +190,7 @@ class _Reading(_Terms):
 
     def function_item(self, parts: Parts) -> ast.FunctionSelector:
         (keyspace, name), args = parts[0], parts[1] if len(parts) > 1 else ()
+        # COUNT(1) and COUNT(*) are one thing, which the engine need not tell apart.
         if name == "count" and args == (ast.Constant("integer", "1"),):
             args = ()
         elif name == "count" and not args:
@@ -341,6 +343,7 @@ class _Writing(_Reading):
         return ast.Assignment("element", parts[0], parts[2], parts[1])
 
     def assign_list_cell(self, parts: Parts) -> ast.Assignment:
+        # A call, so that the engine tells a cell's timeuuid from the index of l[i].
         key = ast.Call(None, "scylla_timeuuid_list_index", (parts[1],))
         return ast.Assignment("element", parts[0], parts[2], key)
 
@@ -532,9 +535,11 @@ def _property_value(value: Any) -> Any:
         case str():
             return value
         case ast.Constant():
+            # The tree holds null without text and blobs without 0x; properties show them as they were written.
             return {"null": "null", "blob": "0x" + value.text}.get(value.kind, value.text)
         case ast.MapTerm():
             return {_property_word(key): _property_item(item) for key, item in value.items}
+        # The grammar reads {} as a set; among properties only an empty map makes sense.
         case ast.SetTerm() if not value.items:
             return {}
     raise SyntaxException("a property takes a constant or a map of constants")

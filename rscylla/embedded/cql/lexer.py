@@ -38,6 +38,7 @@ Word = tuple[str, str, int]
 def syntax_error(text: str, position: int, found: str) -> SyntaxException:
     """Return the error for *found* at *position*, in the form of Scylla's messages."""
     if not text.strip():
+        # Where ANTLR, which Scylla uses, places the end of a text without tokens.
         return SyntaxException("line 0:-1 no viable alternative at input '<EOF>'")
     line = text.count("\n", 0, position) + 1
     column = position - (text.rfind("\n", 0, position) + 1)
@@ -70,6 +71,7 @@ def scan(pattern: re.Pattern[str], text: str) -> list[Word]:
 class CqlLexer(Lexer):
     """Hands the parser its tokens; takes patterns and keywords from the grammar. Keeps no state between texts."""
 
+    # lark hands the parser's state to lexers that say this; it decides whether a word is a keyword.
     __future_interface__ = 2
 
     def __init__(self, lexer_conf: LexerConf) -> None:
@@ -81,6 +83,7 @@ class CqlLexer(Lexer):
                 words = self._keywords if pattern.value[0].isalpha() else self._marks
                 words[pattern.value] = name
         groups = [f"(?P<{name}>{_with_flags(by_name[name])})" for name in _PATTERNS]
+        # Not a terminal of the grammar: the parser's state decides in lex() whether P1D is a duration or a name.
         groups.insert(_PATTERNS.index("INTEGER") + 1, f"(?P<ISO>{_ISO_DURATION.pattern})")
         marks = "|".join(re.escape(mark) for mark in sorted(self._marks, key=len, reverse=True))
         # OPERATOR comes before the marks, of which <= and >= begin with one.
@@ -129,6 +132,7 @@ def _takes(states: States, stack: list[Any], terminal: str) -> bool:
     action = states[stack[-1]].get(terminal)
     if action is None or action[0] is Shift:
         return action is not None
+    # The parser goes on with its own stack; this walk is only a question.
     stack = stack.copy()
     while action is not None and action[0] is not Shift:
         rule = action[1]

@@ -20,6 +20,7 @@ __all__ = ["parse"]
 _CACHED_STATEMENTS: Final = 2048
 _CACHED_LENGTH: Final = 8192  # characters; longer texts are batches or blobs that hardly come twice
 
+# Held while parsing, too: the one builder counts the markers of the statement at hand.
 _lock = threading.Lock()
 _cache: OrderedDict[str, ast.Statement] = OrderedDict()
 
@@ -66,6 +67,7 @@ def _parse(text: str) -> ast.Statement:
     refused = _unsupported(words)
     if refused is not None:
         return refused
+    # Here, not after: a statement that failed half-way has left its markers behind.
     builder.reset()
     try:
         statement: ast.Statement = lark.parse(words)  # type: ignore[assignment]  # words, see CqlLexer.lex
@@ -73,12 +75,15 @@ def _parse(text: str) -> ast.Statement:
         token = error.token
         if token.type == "$END":
             raise syntax_error(text, len(text.rstrip()), "<EOF>") from None
+        # The parser's own error lists terminals of our grammar, which mean nothing to a user of CQL.
         raise syntax_error(text, token.start_pos or 0, str(token)) from None
     return statement
 
 
 def _unsupported(words: list[Word]) -> ast.Unsupported | None:
+    # No refused statement needs more than four words to be told from the others.
     first = tuple(word.upper() for _, word, _ in words[:4])
+    # The longest name first, so that CREATE OR REPLACE FUNCTION is not looked up as something shorter.
     for size in range(len(first), 0, -1):
         if (name := _BY_FIRST_WORDS.get(first[:size])) is not None:
             return _view(name, words) if name == "CREATE MATERIALIZED VIEW" else ast.Unsupported(name)

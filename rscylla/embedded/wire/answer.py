@@ -50,8 +50,8 @@ _MORE_PAGES: Final = 0x02
 _NO_METADATA: Final = 0x04
 _METADATA_CHANGED: Final = 0x08
 
-_EVENT_STREAM: Final = -1
-_KNOWN_METADATA: Final = 512  # column lists kept; more than the statements of any test suite prepare at a time
+_EVENT_STREAM: Final = -1  # what the protocol keeps for frames that answer no request
+_KNOWN_METADATA: Final = 512  # column lists kept, more than any test suite prepares at a time
 
 
 def frame(version: int, stream: int, opcode: int, body: bytes = b"", flags: int = 0) -> bytes:
@@ -111,6 +111,7 @@ def _encode_columns(columns: tuple[ColumnSpec, ...]) -> ColumnsMetadata:
     tables = {(column.keyspace, column.table) for column in columns}
     flags = 0
     parts: list[bytes] = []
+    # Columns of one table name it once, as Scylla sends them.
     if len(tables) == 1:
         flags = _GLOBAL_SPEC
         keyspace, table = next(iter(tables))
@@ -120,6 +121,7 @@ def _encode_columns(columns: tuple[ColumnSpec, ...]) -> ColumnsMetadata:
             parts += (string(column.keyspace), string(column.table))
         parts += (string(column.name), column.type.wire)
     body = b"".join(parts)
+    # Only an identity: machines in FIPS mode refuse md5 unless told that no security rests on it.
     digest = hashlib.md5(_INT.pack(len(columns)) + body, usedforsecurity=False).digest()
     return ColumnsMetadata(len(columns), flags, body, digest)
 
@@ -164,6 +166,7 @@ def _rows_pieces(
 
 
 def _metadata(columns: ColumnsMetadata, paging_state: bytes | None, skip: bool, known_id: bytes | None) -> bytes:
+    # Without an id from the client (the extension was not negotiated), its word that it knows the columns is taken.
     changed = known_id is not None and known_id != columns.id
     flags = columns.flags
     body = columns.body
@@ -172,6 +175,7 @@ def _metadata(columns: ColumnsMetadata, paging_state: bytes | None, skip: bool, 
     elif changed:
         flags |= _METADATA_CHANGED
         body = short_bytes(columns.id) + body
+    # In front of what is there: on the wire the paging state comes first, then the new id, then the columns.
     if paging_state is not None:
         flags |= _MORE_PAGES
         body = _INT.pack(len(paging_state)) + paging_state + body
@@ -187,12 +191,14 @@ def prepared_frame(
     parts = [_INT.pack(_PREPARED), short_bytes(prepared.id)]
     if with_metadata_id:
         parts.append(short_bytes(columns.id))
+    # v3 knows no positions of the partition key: its drivers work them out from the schema.
     if version >= 4:
         parts.append(_THREE_INTS.pack(variables.flags, variables.count, len(prepared.pk_indexes)))
         parts += [struct.pack(">H", index) for index in prepared.pk_indexes]
     else:
         parts.append(_TWO_INTS.pack(variables.flags, variables.count))
     parts.append(variables.body)
+    # The statement returns no rows, so there is nothing to describe.
     if prepared.columns is None:
         parts.append(_TWO_INTS.pack(_NO_METADATA, 0))
     else:
@@ -216,6 +222,7 @@ def error_frame(version: int, stream: int, error: CqlError) -> bytes:
 def _fit(message: str) -> str:
     """Return the message cut to what a [string] can carry."""
     data = message.encode()
+    # A cut in the middle of a character would not be UTF-8: what is left of that character goes too.
     return message if len(data) <= 0xFFFF else data[:0xFFFF].decode(errors="ignore")
 
 

@@ -15,7 +15,8 @@ from .frame import HEADER, HEADER_SIZE, Flag
 __all__ = ["Compressor"]
 
 _LENGTH = struct.Struct(">i")
-_LONGEST_RATIO = 255  # a byte of an LZ4 block stands for at most so many: room for more is never made
+# One byte of an LZ4 block stands for at most this many: for a length beyond that no memory is set aside.
+_LONGEST_RATIO = 255
 
 
 class Compressor:
@@ -61,6 +62,7 @@ class Compressor:
     def compress_frame(self, frame: bytes) -> bytes:
         """Return the same frame with its body compressed and flagged so."""
         version, flags, stream, opcode, size = HEADER.unpack_from(frame)
+        # The protocol has its own length, big-endian, where lz4 would store a little-endian one.
         packed = self._block.compress(frame[HEADER_SIZE:], store_size=False)
         body: bytes = _LENGTH.pack(size) + packed
         return HEADER.pack(version, flags | Flag.COMPRESSED, stream, opcode, len(body)) + body

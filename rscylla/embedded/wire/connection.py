@@ -68,6 +68,7 @@ class Connection(asyncio.Protocol):
     """One client. States: new (OPTIONS and STARTUP only), authenticating, ready, closing (input is thrown away)."""
 
     def __init__(self, server: Server, listener: Listener) -> None:
+        # Scylla, too, answers in v4 when the first frame has a version it does not know.
         self.version = SUPPORTED_VERSIONS[-1]
         self.event_kinds: set[str] = set()
         self._server = server
@@ -102,10 +103,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        # Accepted by the kernel before the node went down: it must look as if nobody had been there.
         if self._listener.closed:
             self.abort()
             return
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        # Counted before this one is added, so that the limit itself is still let in.
         full = self._server.connection_count >= self._server.options.max_connections
         self._listener.connections.add(self)
         loads = self._listener.shard_loads
@@ -133,6 +136,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._state == "closing":
             return
+        # What came before has to be served first; only then may the new bytes be read in place, without a copy.
         if self._pending or self._blocked:
             self._pending += data
             self._serve_pending()
@@ -140,6 +144,7 @@ class Connection(asyncio.Protocol):
             used = self._serve(data)
             if used < len(data) and self._state != "closing":
                 self._pending += memoryview(data)[used:]
+        # Left unread, the bytes fill the socket's buffers, and the client notices that the server does not keep up.
         if self._blocked and self._transport is not None:
             self._transport.pause_reading()
 
@@ -161,6 +166,7 @@ class Connection(asyncio.Protocol):
         """Serve what waits, and read again, unless something else still is in the way."""
         if self._state == "closing":
             return
+        # The node is as fast as ever again: what it put off came before the frames that wait, and goes first.
         if not self._listener.delay_s and not self._listener.held:
             while self._deferred:
                 self._handle_oldest()
@@ -170,6 +176,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Cut the connection at once; what it still asked for is not served."""
+        # First the state: the loop calls connection_lost only later, and nothing in the buffer may run until then.
         self._state = "closing"
         if self._transport is not None:
             self._transport.abort()
@@ -205,6 +212,7 @@ class Connection(asyncio.Protocol):
         available = len(data) - position
         if available < 1:
             return 0
+        # The version decides how the rest of the header reads, so it is looked at alone, as soon as its byte is there.
         if data[position] not in SUPPORTED_VERSIONS:
             version = data[position] & 0x7F
             raise _Refused(0, ProtocolError(f"Invalid or unsupported protocol version: {version}"))
@@ -213,6 +221,7 @@ class Connection(asyncio.Protocol):
         header: tuple[int, int, int, int, int] = HEADER.unpack_from(data, position)
         version, flags, stream, opcode, size = header
         limit = self._server.options.max_frame
+        # Nothing that comes before READY is long; a stranger must not make the server buffer a quarter of a gigabyte.
         if self._state != "ready":
             limit = min(limit, _GREETING_MOST)
         if not 0 <= size <= limit:
@@ -223,6 +232,7 @@ class Connection(asyncio.Protocol):
         self._wait_for(0)
         start = position + HEADER_SIZE
         self.version = version
+        # Through a view, so that the body is copied once: a slice of a bytearray is a copy by itself.
         body = bytes(memoryview(data)[start : start + size])
         if self._listener.delay_s:
             timer = asyncio.get_running_loop().call_later(self._listener.delay_s, self._handle_late)
@@ -236,6 +246,7 @@ class Connection(asyncio.Protocol):
         size = 0 if size < _COUNTED_FROM else size
         if size == self._waiting:
             return
+        # The limit is for all clients together: each alone may send a frame as large as max_frame.
         if self._server.waiting - self._waiting + size > self._server.options.max_waiting:
             raise _Refused(stream, Overloaded("too many large requests at once; send fewer, or smaller ones"))
         self._server.waiting += size - self._waiting
@@ -331,6 +342,7 @@ class Connection(asyncio.Protocol):
         node, options = self._listener.node, self._server.options
         supported = {
             "CQL_VERSION": [CQL_VERSION],
+            # An empty list still has to be there: scylla-driver fails without the key.
             "COMPRESSION": ["lz4"] if self._server.compressor else [],
             "CLIENT_OPTIONS": [""],
             "SCYLLA_HOST_ID": [str(node.host_id)],
@@ -346,6 +358,7 @@ class Connection(asyncio.Protocol):
             }
         if options.metadata_id:
             supported[METADATA_ID_EXTENSION] = [""]
+        # Scylla gives the code of this error in the offer; a client that does not accept it gets a plain error instead.
         supported[RATE_LIMIT_EXTENSION] = [f"ERROR_CODE={RateLimit.code}"]
         self._send(answer.supported_frame(self.version, stream, supported))
 
@@ -358,6 +371,7 @@ class Connection(asyncio.Protocol):
         compression = startup.get("COMPRESSION", "")
         if compression and not (compression.lower() == "lz4" and self._server.compressor):
             raise ProtocolError(f"Unknown or disabled compression algorithm: {compression}")
+        # It changes the layout of PREPARED and EXECUTE, so both sides have to have named it.
         self._with_metadata_id = self._server.options.metadata_id and METADATA_ID_EXTENSION in startup
         self._knows_rate_limit = RATE_LIMIT_EXTENSION in startup
         if self._server.options.users is None:
@@ -378,6 +392,7 @@ class Connection(asyncio.Protocol):
         if expected is None or not hmac.compare_digest(expected.encode(), password.encode()):
             raise BadCredentials("Username and/or password are incorrect")
         self._state = "ready"
+        # A null token: PLAIN has nothing to say after the password.
         self._send(answer.frame(self.version, stream, Opcode.AUTH_SUCCESS, b"\xff\xff\xff\xff"))
 
     def _register(self, stream: int, reader: Reader) -> None:
@@ -402,6 +417,7 @@ class Connection(asyncio.Protocol):
 
     def _prepare(self, stream: int, reader: Reader) -> None:
         text = reader.long_string()
+        # Nothing is applied by PREPARE, so of the faults only those count that keep the answer from the client.
         if self._server.faults.rules:
             asked = self._asked([text], QueryParams(keyspace=self._keyspace, node=self._node), kind="prepare")
             fault = self._server.faults.meet(asked)
@@ -464,6 +480,7 @@ class Connection(asyncio.Protocol):
             return
 
         def late() -> None:
+            # The loop calls this, not _handle: an error raised here would reach nobody. The opcode is for the log only.
             self._guarded(stream, Opcode.QUERY, work)
             self._flush()
 
@@ -473,6 +490,7 @@ class Connection(asyncio.Protocol):
         self, stream: int, fault: Fault, params: QueryParams, run: Callable[[QueryParams], Result], **metadata: Any
     ) -> None:
         if fault.silent:
+            # The write is there, and the client never hears of it: the case in which only an idempotent retry is right.
             if fault.applied:
                 run(params)
             return

@@ -30,6 +30,7 @@ __all__ = [
     "read_query",
 ]
 
+# The stream is signed: clients use positive numbers, the server's events have -1.
 HEADER: Final = struct.Struct(">BBhBi")
 """Version (0x80 set on answers), flags, stream, opcode, body length."""
 HEADER_SIZE: Final = HEADER.size
@@ -79,8 +80,8 @@ _SERIAL_CONSISTENCY: Final = 0x10
 _TIMESTAMP: Final = 0x20
 _NAMES: Final = 0x40
 
-_LAST_CONSISTENCY: Final = 10
-_SERIAL_LEVELS: Final = (8, 9)
+_LAST_CONSISTENCY: Final = 10  # LOCAL_ONE
+_SERIAL_LEVELS: Final = (8, 9)  # SERIAL, LOCAL_SERIAL
 
 
 @attrs.frozen
@@ -228,6 +229,7 @@ def read_execute(reader: Reader, keyspace: str | None, node: int, *, with_metada
 def _read_parameters(reader: Reader, keyspace: str | None, node: int) -> tuple[Values, QueryParams, bool]:
     consistency = reader.consistency()
     flags = reader.byte()
+    # v4 gives this bit no meaning; a field that came with it would be read as another one.
     if flags & 0x80:
         raise ProtocolError(f"Unknown query flags: {flags:#04x}")
     values: Values = []
@@ -244,6 +246,7 @@ def _read_parameters(reader: Reader, keyspace: str | None, node: int) -> tuple[V
     params = QueryParams(
         consistency=consistency,
         serial_consistency=serial,
+        # Scylla, too, takes 0 and negative sizes for no paging.
         page_size=page_size if page_size > 0 else None,
         paging_state=paging_state,
         default_timestamp=timestamp,

@@ -23,9 +23,9 @@ from .frame import SUPPORTED_VERSIONS, Values
 
 __all__ = ["EngineLike", "Listener", "NodeLike", "Server", "ServerOptions"]
 
-_HANDSHAKE_S: Final = 10.0  # how long TLS may take to begin
-_GOODBYE_S: Final = 2.0  # and to end
-_TURNS: Final = 5
+_HANDSHAKE_S: Final = 10.0  # how long a client may take for the TLS handshake
+_GOODBYE_S: Final = 2.0  # how long it may take to end TLS before the socket is cut
+_TURNS: Final = 5  # of the loop: asyncio accepts a client, and cuts one, in several steps of a turn each
 
 
 class EngineLike(Protocol):
@@ -117,6 +117,7 @@ class Server:
         self.compressor = Compressor(frames) if options.compression else Compressor.if_installed(frames)
         self.metadata = MetadataCache()
         self._listeners: dict[int, Listener] = {}
+        # By the engine, not by the connection: what the owner changes without a client is announced as well.
         engine.schema_listeners.append(self._on_schema_change)
 
     @property
@@ -146,9 +147,11 @@ class Server:
         listener = self._listeners.pop(node_index, None)
         if listener is None:
             return
+        # Before the socket goes: a client that is being accepted meanwhile sees it in connection_made.
         listener.closed = True
         if listener.socket is not None:
             listener.socket.close()
+        # A copy, as each abort takes its connection out of the set.
         for connection in list(listener.connections):
             connection.abort()
 
@@ -210,6 +213,7 @@ class Server:
         ]
         if not clients:
             return
+        # Once for each version, not once for each client: an event may go to thousands of connections.
         frames = {version: encode(version) for version in SUPPORTED_VERSIONS}
         # Later, not now: the request that caused the event is answered first.
         asyncio.get_running_loop().call_soon(_deliver, clients, frames)
