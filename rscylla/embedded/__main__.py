@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with scylla:
         _say({"number": 0, "contact_points": scylla.contact_points, "port": scylla.port, "pid": os.getpid()})
         if options.control:
+            # A daemon: a read from standard input cannot be cut short when a signal ends the process.
             threading.Thread(target=_obey, args=(scylla, stop), daemon=True).start()
         stop.wait()
     return 0

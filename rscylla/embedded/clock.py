@@ -50,7 +50,7 @@ class ManualClock:
     (1700000001500000, 1.5)
     """
 
-    def __init__(self, start: datetime | int = 1_763_719_200_000_000) -> None:
+    def __init__(self, start: datetime | int = 1_763_719_200_000_000) -> None:  # 2025-11-21 10:00 UTC
         self._now_us = start if isinstance(start, int) else (start - _EPOCH) // timedelta(microseconds=1)
         self._passed_us = 0
         self._lock = threading.Lock()

@@ -108,6 +108,7 @@ class ReadTimeout(CqlError):
         super().__init__(
             f"Operation timed out - received only {received} responses from {required} CL="
             f"{consistency_name(consistency)}.",
+            # The last byte is "data present": whether the replica asked for the data itself was among the answers.
             struct.pack(">HiiB", consistency, received, required, received >= required),
         )
 

@@ -129,6 +129,7 @@ class EmbeddedScylla:
         self._durable: Durable | None = None
         if data_dir is not None:
             self._durable = Durable(Path(data_dir), self._engine, sync=fsync, compact_bytes=compact_bytes)
+        # One board for two users: the wire asks it about requests, the engine about writes.
         board = FaultBoard(self._engine.is_current)
         self._engine.write_faults = board
         self._server = Server(self._engine, self._options, board)
@@ -172,6 +173,7 @@ class EmbeddedScylla:
 
     def stop(self) -> None:
         """Close the sessions opened by `connect`, cut all clients and end the thread. Harmless when not running."""
+        # First the sessions: drivers whose connections are cut would try to connect again.
         self._sessions.close()
         with self._lock:
             loop, thread = self._loop, self._thread
@@ -180,6 +182,7 @@ class EmbeddedScylla:
             return
         asyncio.run_coroutine_threadsafe(self._close(), loop)
         thread.join(_STOP_TIMEOUT_S)
+        # It belongs to the loop's thread as long as that lives.
         if self._durable is not None and not thread.is_alive():
             self._durable.close()
 
@@ -199,9 +202,11 @@ class EmbeddedScylla:
             asyncio.get_running_loop().stop()
 
     async def _open(self) -> None:
+        # Before the first socket: no client may meet the server without its data.
         if self._durable is not None:
             self._durable.open()
         attempts = 1 if self._wanted_port else _PORT_ATTEMPTS
+        # The system chooses a port that is free on the first address; all others need the same one.
         for left in reversed(range(attempts)):
             try:
                 await self._listen_all()
@@ -306,12 +311,13 @@ class EmbeddedScylla:
             raise EmbeddedScyllaError(
                 f"a new node cannot listen on {node.address} port {self._port}: {error.strerror}; free that port"
             ) from error
+        # Once it listens: drivers connect as soon as they hear of it.
         self._server.announce_topology("NEW_NODE", node, self._port)
         self._server.announce_status("UP", node, self._port)
         return node.address
 
     def remove_node(self, address: str) -> None:
-        """Let a node leave: clients are told, then its connections are cut.
+        """Let a node leave: its connections are cut, and the clients of the other nodes are told.
 
         Raises EmbeddedScyllaError for an address that is no node's, and for the last node.
         """
@@ -408,6 +414,7 @@ class EmbeddedScylla:
             if threading.current_thread() is self._thread:
                 raise EmbeddedScyllaError("an embedded server cannot wait for itself; call it from another thread")
         except EmbeddedScyllaError:
+            # A coroutine that is never awaited would warn.
             work.close()
             raise
         future = asyncio.run_coroutine_threadsafe(work, loop)

@@ -116,6 +116,7 @@ class EmbeddedScyllaProcess:
         for name, value in self._arguments.items():
             command += [f"--{name}", str(value)]
         environment = dict(os.environ)
+        # The child runs the same code as the parent, whichever way that was found.
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         if self._tune_malloc:
             environment |= _MALLOC
@@ -124,6 +125,7 @@ class EmbeddedScyllaProcess:
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, encoding="utf-8"
         )
+        # A queue for each child: what an earlier one still says is nobody's.
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._read_answers, args=(self._child, self._answers), daemon=True).start()
         try:
@@ -142,6 +144,7 @@ class EmbeddedScyllaProcess:
             return
         assert child.stdin is not None
         try:
+            # The end of its input tells the child to stop.
             child.stdin.close()
             child.wait(self._timeout_s)
         except (BrokenPipeError, subprocess.TimeoutExpired):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Sessions", "Timestamps"]
 
 
-_DRIVER_DEFAULT: Final = "127.0.0.1"
+_DRIVER_DEFAULT: Final = "127.0.0.1"  # the contact point of a Cluster that is given none
 
 
 class Timestamps:

@@ -82,6 +82,7 @@ class ImageState:
         full = self._options.preimage == "full"
         static, rows = self._touched(record)
         out: list[tuple[Key | None, dict[str, bytes | None]]] = []
+        # After a record of this mutation has written them, later ones have a preimage even if nothing is set.
         if static and (self._static or self._static_written):
             names = None if full else static
             out.append((None, self._image(self._static, self._table.static_columns, names)))
@@ -144,6 +145,7 @@ class ImageState:
                 elif cell.tombstone is not None or cell.cells:
                     state[name] = _merged(self._table.by_name[name].type, state.get(name), cell)
         elif change.kind == "row_delete":
+            # It has no postimage then, and no preimage in later records.
             self._rows.pop(change.key, None)
         elif change.range is not None:
             start = bound_start(change.range.start, self._position)

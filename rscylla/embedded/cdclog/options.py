@@ -13,7 +13,7 @@ from ..schema.tables import CdcOptions
 __all__ = ["altered_cdc_options", "cdc_options", "extension_bytes", "option_map"]
 
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
-_INTERNAL: Final = ("enable_requested", "tablet_merge_blocked")
+_INTERNAL: Final = ("enable_requested", "tablet_merge_blocked")  # Alternator's: checked, and without effect here
 _INT_PREFIX: Final = re.compile(r"\s*([+-]?[0-9]+)")
 _MAX_INT32: Final = (1 << 31) - 1
 _UINT32: Final = struct.Struct("<I")

@@ -14,7 +14,7 @@ __all__ = ["PartitionImages"]
 
 
 class PartitionImages:
-    """Implements ``cdcimages.ImageReader`` over the stored rows. ``now_s`` decides what has expired."""
+    """Implements ``images.ImageReader`` over the stored rows. ``now_s`` decides what has expired."""
 
     def __init__(
         self, prior: Callable[[Table, Key, Key | None], RowMutation | None], table: Table, key: Key, now_s: int

@@ -18,6 +18,7 @@ __all__ = ["Change", "Record", "records_of"]
 
 ChangeKind = Literal["static", "upsert", "row_delete", "range_delete", "partition_delete"]
 
+# The order of a split record: ``cdc$batch_seq_no`` counts along it. Partition deletes come last.
 _PLACES: dict[str, int] = {"static": 0, "insert": 1, "upsert": 2, "row_delete": 3, "range_delete": 4}
 _LAST_PLACE = 5
 
@@ -108,6 +109,7 @@ def _only_timestamp(changes: list[Change]) -> int | None:
         if kind == "range_delete" and ("upsert" in seen or "row_delete" in seen):
             return None
         if change.row is None:
+            # A tombstone has no TTL, which counts as 0.
             stamps.add((change.timestamp, 0))
         else:
             had_marker = had_marker or change.row.marker is not None

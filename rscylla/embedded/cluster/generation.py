@@ -118,6 +118,7 @@ class Generation:
     def stream_of(self, token: int) -> bytes:
         """Return the id of the stream that writes with this base token go to. Source: Scylla ``cdc/metadata.cc``."""
         at = bisect_left(self._ends, token)
+        # Beyond the last vnode's end the ring starts over.
         entry = self.entries[at if at < len(self._ends) else 0]
         return entry.streams[shard_of(token, len(entry.streams), entry.ignore_msb)]
 
@@ -135,5 +136,6 @@ def make_generation(time_ms: int, owners: Iterable[tuple[int, Owner]], random_bi
             stream_id(first_token_of_shard(start, end, shard, owner.shards, owner.ignore_msb), index, random_bits())
             for shard in range(owner.shards)
         ]
+        # Scylla stores the ids as a set and finds a shard's stream by its place in that, so they are sorted as bytes.
         entries.append(StreamRange(end, tuple(sorted(ids)), owner.ignore_msb))
     return Generation(time_ms, tuple(entries))

@@ -21,7 +21,7 @@ from .timewindow import LEEWAY_US, window_message
 
 __all__ = ["StreamSet", "TableStreams", "TabletStreams", "last_tokens", "tablets_for"]
 
-_COLLECT_EVERY_US: Final = 60_000_000
+_COLLECT_EVERY_US: Final = 60_000_000  # as often as Scylla
 _TOKENS: Final = 1 << 64
 
 
@@ -33,6 +33,7 @@ def last_tokens(tablets: int) -> tuple[int, ...]:
 def tablets_for(initial: int, shards: int) -> int:
     """Return how many tablets a new table gets: at least ``initial``, or one for each shard where that is 0."""
     wanted = initial or shards
+    # A power of two, as tablets split in halves.
     return 1 << max(0, wanted - 1).bit_length()
 
 
@@ -81,6 +82,7 @@ class TableStreams:
 
     def changes(self) -> Iterator[tuple[StreamSet, int, tuple[bytes, ...]]]:
         """Yield (set, state, streams) as ``system.cdc_streams`` has them: 0 current, 1 closed, 2 opened."""
+        # Nothing comes before the oldest set, so it is listed as opened in full.
         before: tuple[bytes, ...] = ()
         for each in self.sets:
             known = frozenset(before)
@@ -144,6 +146,7 @@ class TabletStreams:
         assert table.cdc_base is not None
         place = (keyspace.name, table.cdc_base)
         known = self._tables.get(place)
+        # CDC that is switched off and on again goes on with the log's streams.
         if known is not None and known.log_id == table.id:
             return
         base = keyspace.tables.get(table.cdc_base)

@@ -104,6 +104,7 @@ class Cluster:
         )
         for _ in range(nodes):
             self._join(shards)
+        # In force at once: in a new cluster there is nobody who could still write to another one.
         self._publish(self.clock.now_us() // 1000)
 
     def node(self, index: int) -> Node:
@@ -181,11 +182,14 @@ class Cluster:
         generations = self.generations
         settled = self._index_at(settled_us)
         if timestamp_us <= settled_us:
+            # Older than the leeway: only for the generation that was in use then, and only while it is the current one.
+            # Readers leave a generation's streams behind once it has ended.
             if settled < 0 or timestamp_us < generations[settled].time_us:
                 raise InvalidRequest(window_message("past", timestamp_us, now_us))
             if settled + 1 < len(generations) and generations[settled + 1].time_us <= now_us:
                 raise InvalidRequest(window_message("past", timestamp_us, now_us))
             return generations[settled].stream_of(token)
+        # Within the leeway the generation just ended takes writes as well, by their timestamps.
         used = self._index_at(timestamp_us)
         if used < 0:
             raise ServerError(
@@ -251,6 +255,7 @@ class Cluster:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the cluster that ``state`` was taken of. Listeners are not called."""
         self.shards, self.vnodes = state["shards"], state["vnodes"]
+        # So that a seed gives the same ids whether or not the server was started anew.
         self._random.setstate(state["random"])
         self._joined = state["joined"]
         self.nodes[:] = [
@@ -287,6 +292,7 @@ class Cluster:
     def _new_token(self) -> int:
         while True:
             token = self._random.getrandbits(64) + MIN_TOKEN
+            # The smallest token is the ring's lower end and no vnode's.
             if token != MIN_TOKEN and token not in self._tokens:
                 self._tokens.add(token)
                 return token

@@ -149,6 +149,7 @@ class DataDir:
                 found[match[1]].add(int(match[2]))
             elif entry.name.endswith(".rsc.tmp"):
                 entry.unlink()
+        # The newest snapshot stands for all that was before it; a crash in keep() may have left some of that here.
         base = max(found["snapshot"], default=1)
         self._has_snapshot = base in found["snapshot"]
         if self._has_snapshot:
@@ -156,6 +157,7 @@ class DataDir:
         self._remove_before(base)
         logs = {number for number in found["log"] if number >= base}
         last = max(logs, default=base)
+        # A snapshot's own log is made before the snapshot has its name, so even the first number cannot be missing.
         missing = set(range(base, last + 1)) - logs
         if missing and (logs or self._has_snapshot):
             raise DataDirError(f"the data directory {self.path} lacks {_log_name(min(missing))}; {_RESTORE}")
@@ -207,9 +209,11 @@ class DataDir:
                 damage.size,
                 damage.offset,
             )
+        # Ended for a snapshot whose new log could not be made, or was lost in a crash.
         if last == _END:
             self._last += 1
             self._writer = self._new_log(self._last)
+        # Not even the begin mark was whole: the crash came as the log was made.
         elif not reader.count:
             self._writer = self._new_log(self._last)
         else:
@@ -253,6 +257,7 @@ class DataDir:
         number = self._last + 1
         snapshot = Snapshot(self.path / f"{_snapshot_name(number)}.tmp", number)
         try:
+            # On the disk before the next log is there, for all logs but the last have to be whole.
             self._writer.append(_END)
             self._writer.flush()
             writer = self._new_log(number)
@@ -266,6 +271,7 @@ class DataDir:
     def keep(self, snapshot: Snapshot) -> None:
         """Let a whole snapshot take the place of the logs before it."""
         snapshot.finish()
+        # The name without .tmp says that it is whole. It is on the disk before the old logs go.
         snapshot.path.rename(self.path / _snapshot_name(snapshot.number))
         self._flush_directory()
         self._base = snapshot.number
@@ -286,6 +292,7 @@ class DataDir:
             os.close(lock)
 
     def _flush_directory(self) -> None:
+        # fsync of a file keeps its bytes, that of its directory keeps its name.
         directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(directory)

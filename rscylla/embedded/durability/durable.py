@@ -57,8 +57,8 @@ COMPACT_BYTES: Final = 64 * 1024 * 1024
 """Log bytes after which a snapshot is made; more when the last snapshot was larger than that."""
 
 _ROWS_A_PIECE: Final = 128
-_SNAPSHOT_SHARE: Final = 4  # bytes of a snapshot made for each byte written to the log
-_SNAPSHOT_LEAST: Final = 4096
+_SNAPSHOT_SHARE: Final = 4  # bytes made for each byte logged: done when the log has grown by a quarter of the snapshot
+_SNAPSHOT_LEAST: Final = 4096  # bytes made with each write, so that small writes get it done, too
 
 # The first value of each record tells what it is.
 _TOPOLOGY: Final = "topology"
@@ -113,6 +113,7 @@ class Durable:
             raise
         self._dir = directory
         self._failed = False
+        # Only now: what is replayed must not be written down again.
         self._engine.journal = self
         self._cluster.listeners.append(self._topology_changed)
         return was_there
@@ -154,7 +155,9 @@ class Durable:
                     " use the version that wrote it"
                 ) from error
         self._kept = directory.snapshot_size
+        # The snapshot's records were counted with those of the logs.
         self._since = max(0, self._since - self._kept)
+        # A new directory, or one whose first record was never finished: nothing is kept of what memory held.
         if not found:
             self._engine.clear()
         self._engine.sweep()
@@ -262,6 +265,7 @@ class Durable:
             yield ("no table", keyspace.name, change.name)
 
     def _topology_changed(self) -> None:
+        # One record for the table and its streams, so that a crash cannot leave one without the other.
         if self._in_schema:
             self._has_new_topology = True
             return
@@ -290,7 +294,7 @@ class Durable:
     # ------------------------------------------------------------ snapshots
 
     def _move_snapshot(self, written: int) -> None:
-        """Make a piece of the snapshot under way, or start one. Comes before the write it is for is in the log."""
+        """Make a piece of the snapshot under way, or start one. Called before a write is logged: a new log has it."""
         try:
             if self._snapshot is None:
                 if self._since < max(self._compact_bytes, self._kept):
@@ -341,6 +345,7 @@ class Durable:
             items.append(("types", keyspace.name, {name: type_state(kind) for name, kind in keyspace.types.items()}))
             items += [("table", keyspace.name, table_state(table)) for table in keyspace.tables.values()]
         yield (_SCHEMA, engine.schema.version.bytes, items, None)
+        # Copies of both lists: clients write between two pieces.
         for store in list(engine.stores.values()):
             for key in list(store.partitions):
                 yield from self._partition_pieces(store, key)
@@ -352,6 +357,7 @@ class Durable:
             partition = store.get(key)
             if partition is None:
                 return
+            # By position, not by index: rows may have come or gone since the last piece.
             at = 0 if last is None else bisect_right(partition.positions, last)
             end = at + _ROWS_A_PIECE
             if isinstance(partition, PackedPartition):
@@ -367,6 +373,7 @@ class Durable:
                 mutation = PartitionMutation(
                     store.table, key, rows=dict(zip(partition.keys[at:end], partition.rows[at:end], strict=True))
                 )
+                # What is not a row goes with the first piece.
                 if last is None:
                     mutation.static_row = partition.static
                     mutation.range_tombstones = partition.ranges.as_list()

@@ -43,6 +43,7 @@ class Damage:
 
 
 def _checksum(file_number: int, at: int, payload: bytes) -> int:
+    # Both numbers are in it: a whole record at another place, or of another file, is not taken for one of this.
     return zlib.crc32(payload, zlib.crc32(_COUNTED.pack(file_number & 0xFFFFFFFF, at, len(payload))))
 
 
@@ -76,6 +77,7 @@ class RecordWriter:
         head = _HEAD.pack(_MARK, self.count, len(payload), _checksum(self.number, self.count, payload))
         length = _HEAD_SIZE + len(payload)
         try:
+            # One call for both, so that a killed process leaves all of a record or nothing, as a rule.
             written = os.writev(self._fd, (head, payload))
             if written < length:
                 self._write_rest((head + payload)[written:])
@@ -152,6 +154,7 @@ class RecordReader:
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             place = data.find(_MARK, self.size + 1)
             while 0 <= place <= len(data) - _HEAD_SIZE:
+                # A payload may hold bytes that look like a head; number and checksum tell.
                 _, at, length, checksum = _HEAD.unpack_from(data, place)
                 start = place + _HEAD_SIZE
                 is_possible = at > self.count and length <= len(data) - start

@@ -149,6 +149,7 @@ def _cell_state(cell: Cell | CollectionCells) -> State:
 
 
 def _cell_of(state: State) -> Cell | CollectionCells:
+    # A cell is a tuple, a collection a list: the codec's own distinction, which pickle keeps.
     if type(state) is tuple:
         return Cell(*state)
     tombstone, cells = state

@@ -93,6 +93,7 @@ class Scope:
 
     def marker(self, marker: ast.Marker, cql_type: CqlType, name: str) -> None:
         spec = ColumnSpec(self.table.keyspace, self.table.name, marker.name or name, cql_type)
+        # A named marker may stand in several places: it is one variable, and so has one type.
         known = self.variables.setdefault(marker.index, spec)
         if known.type != cql_type:
             raise InvalidRequest(
@@ -126,6 +127,8 @@ class Scope:
 
     def _composed(self, term: Any, cql_type: CqlType, name: str) -> Getter:
         """A collection, tuple or UDT literal with markers or calls inside."""
+        # By identity: equal calls may stand where different types are wanted. The getter keeps the term, and so the
+        # ids.
         parts: dict[int, Getter] = {}
         self._inner(term, cql_type, name, parts)
 

@@ -36,6 +36,7 @@ class Calls:
 
     def getter(self, scope: Scope, call: ast.Call, cql_type: CqlType) -> Getter:
         """Return the function that gives the call's value, which must fit ``cql_type``."""
+        # token and fromJson have no signature to be found by: one takes the table's key, the other gives any type.
         if call.name == "token" and call.keyspace in (None, "system"):
             if not is_compatible(BIGINT, cql_type):
                 raise InvalidRequest(

@@ -24,9 +24,10 @@ from .binding import find_udt
 
 __all__ = ["DdlStatement", "SchemaEditor", "SchemaStores"]
 
+# Scylla's limits: 192 characters leave room for the suffix of the log.
 _NAME = re.compile(r"\w{1,48}\Z", re.ASCII)
 _TABLE_NAME = re.compile(r"\w{1,192}\Z", re.ASCII)
-_LOG_DROP_DELAY_US = 5_000_000  # dropped log columns are dropped as of this much later
+_LOG_DROP_DELAY_US = 5_000_000  # as in Scylla, a column that leaves the log counts as dropped only this much later
 
 _LOG_COLUMNS = "You cannot modify the set of columns of a CDC log table directly. "
 _DETACHED = (
@@ -122,6 +123,7 @@ class SchemaEditor:
             raise InvalidRequest(f"Unknown keyspace {statement.name}")
         self._check_tablets_known(statement.options)
         options = keyspace_options(statement.options, found.options, self.datacenters())
+        # The number of tablets may change; vnodes and tablets cannot be turned into each other.
         if "tablets" in statement.options:
             tablets = tablets_option(statement.options, options["replication"], default=False)
             if (tablets is None) != (found.tablets is None):
@@ -192,7 +194,9 @@ class SchemaEditor:
             cdc,
             ttl_column=created_ttl_column(columns, [column.name for column in statement.columns if column.expires]),
         )
+        # Before anything is put in its place: a log that cannot be made refuses the whole statement.
         log = self._log_of(keyspace, table) if cdc is not None and cdc.enabled else None
+        # The base first: the first change is what the client is answered.
         self._put(keyspace, table, "CREATED", changes)
         if log is not None:
             self._put(keyspace, log, "CREATED", changes)
@@ -409,6 +413,7 @@ class SchemaEditor:
             altered = attrs.evolve(altered, cdc=cdc)
             if cdc.enabled:
                 log = self._log_of(keyspace, altered)
+        # A log that was left from an earlier time with CDC is attached again, not made.
         is_new = table.name + LOG_SUFFIX not in keyspace.tables
         self._put(keyspace, altered, "UPDATED", changes)
         if log is not None:
@@ -425,6 +430,7 @@ class SchemaEditor:
             if base is not None and base.cdc is not None and base.cdc.enabled:
                 raise Unauthorized(f"Cannot DROP cdc log table {name}")
         self._remove(keyspace, table, changes)
+        # With CDC off as well, as in Scylla. A table of the user's own that has such a name stays.
         log = keyspace.tables.get(name + LOG_SUFFIX)
         if log is not None and log.is_cdc_log and log.cdc_base == name:
             self._remove(keyspace, log, changes)
@@ -486,6 +492,7 @@ class SchemaEditor:
             key: changed if key == name else replace_udt(kind, changed) for key, kind in keyspace.types.items()
         }
         changes.append(SchemaChange("UPDATED", "TYPE", keyspace.name, name))
+        # Columns hold their type as a value, so each table that uses the type gets a new form.
         for table in list(keyspace.tables.values()):
             columns = tuple(attrs.evolve(c, type=replace_udt(c.type, changed)) for c in table.columns)
             if columns != table.columns:

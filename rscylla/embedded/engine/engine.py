@@ -56,7 +56,7 @@ _PLANS_MOST: Final = 2_000
 _LONG_TEXT: Final = 8_192  # characters; plans of longer statements, which hardly come twice, are not kept
 _PREPARED_CHARACTERS: Final = 32_000_000  # of all long statements that are prepared; the oldest of all go then
 _BALLOTS_MOST: Final = 10_000
-_WRITES_BETWEEN_SWEEPS: Final = 50_000
+_WRITES_BETWEEN_SWEEPS: Final = 50_000  # partitions; expired log rows would otherwise stay in memory for ever
 
 Plan = SelectPlan | WritePlan
 
@@ -148,6 +148,7 @@ class Engine:
         columns = compiled.plan.columns if isinstance(compiled.plan, SelectPlan) else None
         if isinstance(compiled.plan, WritePlan) and compiled.plan.is_conditional:
             columns = lwt.cas_specs(compiled.plan.table, lwt.cas_columns([compiled.plan], is_batch=False))
+        # The same text in the same keyspace has the same id, whoever prepares it, and whenever.
         identity = hashlib.md5(f"{keyspace or ''}{text}".encode(), usedforsecurity=False).digest()
         prepared = Prepared(identity, text, keyspace, statement, compiled.variables, compiled.pk_indexes, columns)
         self._prepared[identity] = prepared
@@ -207,6 +208,7 @@ class Engine:
         _bind_timeout(scope, statement)
         variables = tuple(scope.variables[at] for at in range(len(scope.variables)))
         keys = [scope.key_markers.get(at) for at in range(len(table.partition_key))]
+        # Drivers route by the whole key or not at all.
         pk_indexes = () if None in keys else tuple(at for at in keys if at is not None)
         return _Compiled(self.schema.version, plan, variables, pk_indexes)
 
@@ -233,6 +235,7 @@ class Engine:
             outer = Scope(self.schema, first.table, self._calls)
             _bind_timeout(outer, statement)
             if statement.using.timestamp is not None:
+                # A plan without operations, for the way it reads USING TIMESTAMP.
                 using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
             variables |= outer.variables
         return _Compiled(self.schema.version, (plans, using), tuple(variables[at] for at in range(len(variables))), ())
@@ -305,6 +308,7 @@ class Engine:
         timestamp = self._ballot(conditional[0][0], conditional[0][1])
         checks = [lwt.Conditional(plan, r, self._prior) for plan, r in conditional]
         applied = all(check.holds() for check in checks)
+        # Before the write: the answer shows the row as it was.
         answer = lwt.result([plan for plan, _ in conditional], checks, applied, is_batch=is_batch)
         if applied:
             for plan, r in plans:
@@ -334,10 +338,12 @@ class Engine:
         for mutation in mutations:
             table = mutation.table
             if table.cdc is not None and table.cdc.enabled:
+                # It is there: ddl.py makes it with the option, and refuses to drop it before.
                 store = self._stores[table.keyspace, table.name + LOG_SUFFIX]
                 for _ in range(1 if self.write_faults is None else self.write_faults.copies(table)):
                     for row in self._log_rows(mutation, store, request):
                         key, clustering = (row.stream_id,), (row.time, row.seq.to_bytes(4, "big"))
+                        # As in Scylla, log rows live from the server's present on, whatever timestamp they carry.
                         stamp = (row.timestamp, row.ttl, now_s + row.ttl if row.ttl else None)
                         logged.append((store, key, clustering, store.log_wire(key, clustering, row.values), stamp))
         if self.write_faults is not None and self.write_faults.hold(mutations, lambda: self._apply(mutations, logged)):
@@ -345,6 +351,7 @@ class Engine:
         self._apply(mutations, logged)
 
     def _apply(self, mutations: Mutations, logged: list[LoggedRow]) -> None:
+        # First to the disk: a write that cannot be kept is refused whole, and one that was answered is kept.
         if self.journal is not None:
             self.journal.wrote(mutations, logged)
         for mutation in mutations:
@@ -391,6 +398,7 @@ class Engine:
             request = self._request((), QueryParams(node=node), is_write=True)
             mutations = Mutations(ListKeys(self._list_node), self._prior)
             builder = mutations.of(table, key)
+            # The log then has -3 and -4 in place of 3 and 4.
             builder.mutation.is_service = True
             if table.clustering_key:
                 delete_row(builder.row(ck), request.timestamp)
@@ -419,6 +427,7 @@ class Engine:
             table = self._table(statement.table, keyspace)
             if table.keyspace in self._system.protected:
                 raise Unauthorized(f"Cannot TRUNCATE {table.keyspace}.{table.name}")
+            # Before the rows go, as with a write.
             if self.journal is not None:
                 self.journal.truncated(table)
             self._stores[table.keyspace, table.name].truncate()
@@ -456,6 +465,7 @@ class Engine:
         try:
             change, changes = self._editor.apply(statement, keyspace)
         finally:
+            # After a failure, too: the journal waits for the end of what schema_changing began.
             self.journal.schema_changed(changes)
         return change, changes
 
@@ -544,6 +554,7 @@ class Engine:
     def table_changed(self, table: Table) -> None:
         place = (table.keyspace, table.name)
         store = self._stores.get(place)
+        # A new id under an old name is another table, which starts empty.
         if store is None or store.table.id != table.id:
             self._stores[place] = TableStore(table, table_token(table))
         else:

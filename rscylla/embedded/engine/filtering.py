@@ -137,6 +137,7 @@ def _list_element(
 ) -> Callable[[Request], Callable[[RowView], bytes | None]]:
     def for_request(request: Request) -> Callable[[RowView], bytes | None]:
         raw = key(request)
+        # A null index selects nothing.
         at = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else -1
 
         def read(view: RowView) -> bytes | None:
@@ -160,6 +161,7 @@ def _comparison(
 ) -> Callable[[Request], Check]:
     if relation.op == "IN":
         return _membership(scope, relation, cql_type, name, reader, null_equals_null=null_equals_null)
+    # Read or bound, a whole collection is one encoded value, as that of a frozen one is.
     wanted = scope.getter(relation.right, cql_type.freeze() if cql_type.is_multicell else cql_type, name)
     compare, sort_key, op = _COMPARE[relation.op], cql_type.sort_key, relation.op
 

@@ -51,6 +51,7 @@ class Conditional:
         self._request = request
         table, now_s = plan.table, request.now_s
         key = plan.keys(request)[0]
+        # Conditions on static columns alone look at no clustering row, unless the statement names one.
         only_static = plan.static_only or (
             bool(plan.conditions)
             and all(c.column.kind == "static" for c in plan.conditions)
@@ -58,6 +59,7 @@ class Conditional:
         )
         ck: Key | None = None if only_static and table.clustering_key else plan.clustering_keys(request)[0]
         static = prior(table, key, None) if table.static_columns else None
+        # What has expired is still stored, and must look as if it were not.
         if static is not None and not any(is_live_cell(cell, now_s) for cell in static.cells.values()):
             static = None
         row = None if ck is None else prior(table, key, ck)

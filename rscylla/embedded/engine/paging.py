@@ -34,6 +34,7 @@ class PageMark:
         left = -1 if self.left is None else self.left
         head = _HEAD.pack(_MAGIC, self.table_id.bytes, left, self.in_partition, self.ck is not None)
         body = head + _pack_key(self.key) + (b"" if self.ck is None else _pack_key(self.ck))
+        # Clients hand back what they like, and unpack() trusts the lengths in it.
         return body + zlib.crc32(body).to_bytes(4, "big")
 
     @classmethod

@@ -46,6 +46,7 @@ class Reader:
             get = self.store.get
             found = [p for p in map(get, self.keys) if p is not None]
             if len(found) > 1:
+                # As Scylla gives them for IN, too; and the paging state is a place in this order.
                 found.sort(key=lambda p: p.place)
             for partition in found:
                 if first is None or partition.place > first or (include and partition.place == first):
@@ -53,6 +54,7 @@ class Reader:
         elif self.tokens is not None:
             low, high = self.tokens
             if first is None or first[0] < low:
+                # No key is smaller than the empty one, so this is where the token begins.
                 first, include = (low, b""), True
             for partition in self.store.scan(first, inclusive=include):
                 if partition.place[0] > high:
@@ -90,6 +92,7 @@ class Reader:
                 if Partition.is_live(row, now_s):
                     found = True
                     yield RowView(partition.key, partition.keys[at], row, static, now_s)
+        # A partition that is resumed has given a row on an earlier page.
         resumed = self.resume is not None and self.resume[0] == partition.key
         if static is not None and not found and self.statics and not resumed:
             yield RowView(partition.key, None, None, static, now_s)
@@ -117,6 +120,7 @@ class Reader:
         expired = partition.has_expired(self.now_s)
         last = -1
         for low, high in self.slices(partition):
+            # Whole slices, without a look at any row: this is what reading a log costs.
             if not expired:
                 room = most - len(out)
                 if room <= 0:

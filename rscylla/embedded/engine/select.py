@@ -31,7 +31,7 @@ from .where import Restrictions
 
 __all__ = ["SelectPlan", "compile_select"]
 
-_PAGE_BYTES = 1 << 20  # a page ends after the row that fills it to this many bytes
+_PAGE_BYTES = 1 << 20  # a page ends after the row that fills it to this size, Scylla's query_page_size_in_bytes
 _NO_LIMIT = 1 << 62
 _FILTERING = (
     "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance."
@@ -75,6 +75,7 @@ class SelectPlan:
     def _read(self, request: Request, store: TableStore) -> RowsResult:
         params = request.params
         page_size = params.page_size if params.page_size is not None and params.page_size > 0 else None
+        # The rows of several partitions are sorted in memory: there is no place at which a next page could go on.
         if self.sort_columns and page_size is not None:
             raise InvalidRequest(
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either"
@@ -109,6 +110,7 @@ class SelectPlan:
         """Return what to read, None when nothing can match."""
         restrictions = self.restrictions
         mark = None
+        # Groups come in one page.
         if request.params.paging_state is not None and not self._is_grouped:
             mark = PageMark.unpack(request.params.paging_state, self.table.id)
         keys = restrictions.keys(request, null_error=False) if restrictions.full_key else None
@@ -166,6 +168,7 @@ class SelectPlan:
             rows.append(row)
             size += len(row)
             if last is None:
+                # PER PARTITION LIMIT counts rows over all pages.
                 in_partition = mark.in_partition if mark is not None and mark.key == view.key else 0
             elif last.key is not view.key and last.key != view.key:
                 in_partition = 0
@@ -175,6 +178,7 @@ class SelectPlan:
                 break
         if last is None or page_size is None or len(rows) >= limit or next(views, None) is None:
             return RowsResult(self.columns, rows)
+        # DISTINCT is done with a partition after its first row.
         ck = None if self.distinct else last.ck
         left = None if limit >= _NO_LIMIT else limit - len(rows)
         return RowsResult(self.columns, rows, PageMark(self.table.id, last.key, ck, left, in_partition).pack())
@@ -185,6 +189,7 @@ class SelectPlan:
         more = False
         for partition in reader.partitions():
             if page.is_full:
+                # "More pages" is said only if there is a row for one: the client would ask in vain.
                 more = next(reader.views(partition), None) is not None
             elif isinstance(partition, PackedPartition):
                 more = page.take_packed(reader, partition, None if self.is_whole_row else self._narrowed)
@@ -227,6 +232,7 @@ class SelectPlan:
             if expression.aggregate is not None:
                 cells.append(expression.aggregate.finish(values))
             else:
+                # As in Scylla, a bare column beside an aggregate shows the group's first row.
                 cells.append(values[0] if values else None)
         return join_row(cells)
 

@@ -115,6 +115,7 @@ class Restrictions:
             raise _twice(column)
         single.is_in = op == "IN"
         single.values = self._values(relation, column.type, column.name)
+        # Drivers compute a token from these; of IN and slices there is none.
         if op == "=" and isinstance(relation.right, ast.Marker) and column.kind == "partition_key":
             self._scope.key_markers[column.position] = relation.right.index
 
@@ -207,6 +208,7 @@ class Restrictions:
             else:
                 self.prefix.append(column)
                 if single.values is None:
+                    # A slice ends the prefix: columns after it have no range of their own.
                     open_column = column
 
     # ------------------------------------------------------------ asking about the clause
@@ -297,6 +299,7 @@ class Restrictions:
         else:
             found = self._single_ranges(request)
         if len(found) > 1:
+            # IN (1, 1) names one row.
             found = list({(r.low, r.high): r for r in sorted(found, key=lambda r: r.low)}.values())
         return found
 
@@ -340,6 +343,7 @@ class Restrictions:
             if value is None:
                 return None, None
             bound = Bound((value,), op.endswith("="))
+            # Under DESC the greater values come first, so ">" ends the range.
             if (op[0] == ">") != column.descending:
                 start = bound
             else:

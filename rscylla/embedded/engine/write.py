@@ -22,7 +22,7 @@ from .where import Range, Restrictions
 __all__ = ["Mutations", "WritePlan", "compile_write"]
 
 _MAX_TTL = 20 * 365 * 24 * 60 * 60  # seconds; Scylla refuses more
-_MAX_KEY = 0xFFFF
+_MAX_KEY = 0xFFFF  # bytes; Scylla stores the length of a key in 16 bits
 
 PriorRow = Callable[[Table, Key, Key | None], RowMutation | None]
 
@@ -148,6 +148,7 @@ class WritePlan:
 
     def _edit(self, builder: MutationBuilder, request: Request, context: Callable[[Key | None], WriteContext]) -> None:
         if self._static:
+            # Aside at first: with all values unset, the mutation must not get a static row.
             ctx, edits = context(None), RowMutation()
             for operation in self._static:
                 operation.apply(ctx, edits if builder.mutation.static_row is None else builder.static_row())
@@ -165,6 +166,7 @@ class WritePlan:
                 put_marker(row, Marker(ctx.timestamp, ctx.ttl, ctx.expiry))
             for operation in self._regular:
                 operation.apply(ctx, row)
+            # Likewise, an UPDATE that sets nothing leaves no row.
             if known is None and (row.marker is not None or row.cells):
                 builder.mutation.rows[ck] = row
 
@@ -175,6 +177,7 @@ class WritePlan:
         full = len(self.table.clustering_key)
         for r in self.ranges(request):
             start, end = r.start, r.end
+            # As in Scylla, ck >= 1 AND ck <= 1 is a row delete, too.
             if len(start.prefix) == full and start == end and start.inclusive:
                 delete_row(builder.row(start.prefix), timestamp)
             else:
@@ -200,6 +203,7 @@ class JsonPlan(WritePlan):
             self.operations.append(setter_of(column, functools.partial(self._value, column.name)))
 
     def _document(self, request: Request) -> dict[str, bytes | None]:
+        # Key, ranges and every column ask for the document; it is read once for a request.
         if self._known is None or self._known[0] is not request:
             raw = self._text(request)
             if not isinstance(raw, bytes):

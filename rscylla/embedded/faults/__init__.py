@@ -1,1 +1,5 @@
-"""Breaking a cluster on purpose: what the owner asks for, and what becomes of each request."""
+"""Breaking a cluster on purpose: what the owner asks for, and what becomes of each request.
+
+``rules.py`` is the owner's side, ``board.py`` decides about requests and writes, ``control.py`` about nodes. An error
+takes a name in ``rules.py`` and an entry in ``board.py``; another kind of fault takes a method of ``Faults``, too.
+"""

@@ -130,6 +130,7 @@ class _Rule:
             return False
         if on.later_pages and asked.params.paging_state is None:
             return False
+        # Only an EXECUTE has an id that could be unknown.
         if self.arguments.get("fault") == "unprepared" and asked.statement_id is None:
             return False
         return any(self._fits(operation) for operation in asked.operations)
@@ -146,6 +147,7 @@ class _Rule:
 
     def fits_table(self, keyspace: str | None, table: str | None) -> bool:
         on = self.on
+        # Drivers live on the system tables: a rule for "every request" would keep them from connecting at all.
         if on.keyspace is None:
             if keyspace is not None and (keyspace == "system" or keyspace.startswith("system_")):
                 return False
@@ -207,6 +209,7 @@ class FaultBoard:
             raise ValueError(f"no fault is called {arguments['fault']!r}; there are {', '.join(_ERRORS)}")
         rule = _Rule(action, Statements(**on), times, probability, random.Random(seed), arguments)
         self._all.append(rule)
+        # Apart: only writes to the engine meet these, and requests without other rules then cost nothing.
         (self._writes if action in ("replay", "hold") else self.rules).append(rule)
         return len(self._all) - 1
 
@@ -227,6 +230,7 @@ class FaultBoard:
         """Carry out what was held back, oldest first; see `Faults.deliver_held`."""
         count = 0
         while self._held:
+            # Taken out first: one that cannot be delivered must not stand in the way of the others.
             tables, apply = self._held.pop(0)
             for table in tables:
                 if not self._is_current(table):
@@ -248,6 +252,7 @@ class FaultBoard:
         """Return what becomes of a request."""
         behind_empty = asked.params.paging_state is not None and asked.params.paging_state.startswith(_EMPTY_PAGE)
         for rule in self.rules:
+            # The page behind an empty one belongs to the same strike: another one would be empty again, for ever.
             if rule.action == "cut" and behind_empty:
                 if rule.fits(asked) and rule.arguments["rows"] is not None:
                     return Fault(rows=rule.arguments["rows"])
@@ -324,6 +329,7 @@ def perform(fault: Fault, params: QueryParams, run: Callable[[QueryParams], Resu
     if params.page_size is None or (fault.rows is None and not fault.empty):
         return run(params)
     if fault.empty and not behind_empty:
+        # For the columns, and for the error if there is one; the row comes again with the next page.
         first = run(attrs.evolve(params, page_size=1))
         if isinstance(first, RowsResult):
             return RowsResult(first.columns, (), _EMPTY_PAGE + (params.paging_state or b""))

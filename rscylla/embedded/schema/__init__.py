@@ -1,1 +1,4 @@
-"""What keyspaces, tables, columns and types are: their values, their properties, and how a type changes."""
+"""What keyspaces, tables, columns and types are: their values, their properties, and how a type changes.
+
+A property of tables is added in ``properties.py``; a field of ``Table`` has to survive ``durability/statecodec.py``.
+"""

@@ -29,6 +29,7 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 
 _INTEGERS: Final = {
+    # Twenty years, the longest TTL of Scylla and Cassandra.
     "default_time_to_live": (0, 20 * 365 * 24 * 60 * 60),
     "gc_grace_seconds": (0, 2**31 - 1),
     "max_index_interval": (1, 2**31 - 1),
@@ -58,6 +59,7 @@ def table_options(given: dict[str, Any], base: dict[str, Any], *, is_log: bool =
     """
     options = dict(base)
     for name, value in given.items():
+        # "cdc" needs the table's columns to be judged, "id" stands in what DESCRIBE ... WITH INTERNALS prints.
         if name in ("cdc", "id"):
             continue
         if name in _INTEGERS:
@@ -109,6 +111,7 @@ def _check_compaction(options: dict[str, Any]) -> None:
         raise ConfigError("Missing sub-option 'class' for the 'compaction' option.")
     if name.rpartition(".")[2] not in _COMPACTION:
         raise ConfigError(f"Unable to find compaction strategy class '{name}'")
+    # system_schema shows the short name, however it was written.
     options["compaction"] = {**options["compaction"], "class": name.rpartition(".")[2]}
 
 

@@ -49,6 +49,7 @@ class Table:
     ``columns`` in ``SELECT *`` order: partition key, clustering key, then static and regular columns by name.
     ``cdc`` is None if the option was never given. ``is_cdc_log`` marks a real log (CDC partitioner); ``cdc_base`` is
     then the base table's name. ``options`` are the other table properties. ``ttl_column`` says when a row expires.
+    ``dropped``: type and drop time (us) of each column that was dropped, also of one that was added again since.
     ``written_us``: when the table was created or altered last, which is the write time of its schema rows.
     """
 

@@ -70,6 +70,7 @@ class Partition:
         self.key = key
         self.place = place
         self.tombstone = NEVER
+        # Lets forget() pass by partitions in which nothing can expire.
         self._may_have_garbage = False  # something here was deleted or has a TTL
         self.static: RowMutation | None = None
         self.ranges = RangeTombstones(position)
@@ -100,6 +101,7 @@ class Partition:
         positions = self.positions
         if not self._may_have_garbage:
             self._may_have_garbage = _is_mortal(edit)
+        # Most writes come in clustering order, and need no search.
         if not positions or positions[-1] < place:
             at = len(positions)
         else:
@@ -112,6 +114,7 @@ class Partition:
             return
         row = RowMutation()
         merge_row(row, edit, floor)
+        # What a deletion covers wholly leaves no row behind.
         if row.marker is not None or row.cells or row.tombstone is not None:
             positions.insert(at, place)
             self.keys.insert(at, key)
@@ -149,6 +152,7 @@ class Partition:
                 del row.cells[name]
             elif isinstance(cell, CollectionCells):
                 kept = {k: c for k, c in cell.cells.items() if c.timestamp > timestamp}
+                # The tombstone stays, as it still covers older writes that have yet to arrive.
                 row.cells[name] = CollectionCells(cell.tombstone, kept)
 
     def forget(self, now_s: int, gc_grace_s: int) -> None:
@@ -227,6 +231,7 @@ class PackedPartition:
             self.stamps.append(stamp)
         else:
             at = bisect_left(positions, position)
+            # There is one at this place: the last position is not below the new one.
             if positions[at] == position:
                 return False
             positions.insert(at, position)
@@ -274,6 +279,7 @@ class PackedPartition:
         wires: list[bytes] = []
         for wire, stamp in zip(self.wires, self.stamps, strict=True):
             cells = cut_row(wire)
+            # A column that was dropped and added again must not show what was written before the drop.
             wires.append(join_row([None if at is None or stamp[0] <= lost else cells[at] for at, lost in moves]))
         self.wires = wires
         self.longest = max(map(len, wires), default=0)
@@ -317,6 +323,7 @@ class TableStore:
 
     def set_table(self, table: Table) -> None:
         """Follow a schema change. Cells of columns dropped since are forgotten."""
+        # Only what this change dropped: earlier drops were carried out when they happened.
         previous: Table | None = getattr(self, "table", None)
         self.table = table
         self.position = position_maker(table)
@@ -342,6 +349,7 @@ class TableStore:
             partition = Partition(mutation.key, (self.token(mutation.key), key_bytes(mutation.key)), self.position)
             self.add(partition)
         elif isinstance(partition, PackedPartition):
+            # A write to a log by hand, which Scylla allows: from here on its cells have to be reconciled.
             partition = self._current(partition).unpacked(self.position)
             self.add(partition)
         partition.apply(mutation)
@@ -358,6 +366,7 @@ class TableStore:
             partition = PackedPartition(key, (self.token(key), key_bytes(key)), table)
             self.add(partition)
         if isinstance(partition, PackedPartition):
+            # Log partitions follow a schema change when they are next used, not all at once.
             if partition.layout is not table:
                 partition.adopt(table)
             position = self.position(clustering)
@@ -388,7 +397,8 @@ class TableStore:
         self.order.clear()
 
     def forget(self, now_s: int) -> None:
-        """Drop what has expired or was deleted longer than gc_grace ago, and partitions left empty."""
+        """Drop what has expired or was deleted longer than gc_grace ago, and log partitions left empty."""
+        # Tombstones stay for gc_grace, as in Scylla: a write with an older timestamp may still arrive.
         gc_grace = int(self.table.options.get("gc_grace_seconds", 864000))
         empty: list[AnyPartition] = []
         for partition in self.partitions.values():
@@ -397,6 +407,7 @@ class TableStore:
                 if not partition.wires:
                     empty.append(partition)
             else:
+                # It is kept when empty: its tombstones of ranges and of the whole partition cover older writes.
                 partition.forget(now_s, gc_grace)
         for partition in empty:
             del self.partitions[partition.key]

@@ -42,6 +42,7 @@ def merge_cell(old: Cell, new: Cell) -> Cell:
 
 def merge_marker(old: Marker | None, new: Marker) -> Marker:
     """Return the row marker that wins: newer; then expiring, later expiry, smaller TTL."""
+    # There is no dead marker: a row is deleted with a tombstone.
     if old is None or new.timestamp != old.timestamp:
         return new if old is None or new.timestamp > old.timestamp else old
     if new.expiry != old.expiry:
@@ -67,6 +68,7 @@ def merge_collection(old: CollectionCells | None, new: CollectionCells, floor: i
 
 def merge_row(row: RowMutation, edit: RowMutation, floor: int) -> None:
     """Apply ``edit`` to the stored ``row``; ``floor`` is the newest deletion from outside the row."""
+    # The edit's own deletion counts for its own cells, too: only newer ones stay.
     if edit.tombstone is not None and (row.tombstone is None or edit.tombstone > row.tombstone):
         row.tombstone = edit.tombstone
         drop_covered(row, edit.tombstone)

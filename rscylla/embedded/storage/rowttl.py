@@ -57,6 +57,7 @@ def _checked(column: Column) -> str:
 def expired_rows(store: TableStore, now_s: int) -> Iterator[tuple[Key, Key]]:
     """Yield (partition key, clustering key) of the live rows that have expired. Do not write while iterating."""
     column = store.table.by_name[store.table.ttl_column or ""]
+    # timestamp columns are in milliseconds, the integers in seconds.
     per_second = 1000 if column.type is TIMESTAMP else 1
     for partition in store.scan():
         if not isinstance(partition, Partition):

@@ -50,6 +50,7 @@ def _signed_tail(tail: bytes) -> int:
     return word & _MASK
 
 
+# Each write to a table with CDC asks for its token, and workloads come back to the same keys.
 @functools.lru_cache(maxsize=16384)
 def murmur3_token(key: bytes) -> int:
     """Return the token of a partition key in its byte form: a signed 64-bit number.
@@ -98,4 +99,5 @@ def log_token(parts: Key) -> int:
 
 def table_token(table: Table) -> Callable[[Key], int]:
     """Return the partitioner of a table: the CDC one for logs, else Murmur3 of the whole key."""
+    # A log row has to lie beside the base row, so its token is part of the stream id and not a hash of it.
     return log_token if table.is_cdc_log else lambda key: murmur3_token(key_bytes(key))

@@ -102,6 +102,7 @@ def _table(keyspace: str, name: str, text: str) -> Table:
     columns = [_column(words, "partition_key", at) for at, words in enumerate(partition)]
     columns += [_column(words, "clustering", at) for at, words in enumerate(clustering)]
     columns += sorted((_column(words, "regular", -1) for words in rest), key=lambda column: column.name)
+    # From the name, so that clients see the same id after a restart.
     identity = uuid.uuid5(uuid.NAMESPACE_OID, f"{keyspace}.{name}")
     return Table(keyspace, name, identity, identity, tuple(columns), {**DEFAULTS, "gc_grace_seconds": 0})
 

@@ -1,4 +1,8 @@
-"""CQL types and values in one place: the types themselves, type text, and terms made into encoded values."""
+"""CQL types and values in one place: the types themselves, type text, and terms made into encoded values.
+
+A native type takes an object in ``natives.py``, and a line wherever its values have another form: in constants
+(``terms.py``), in JSON (``jsontext.py``), in CAST (``casts.py``).
+"""
 
 from __future__ import annotations
 

@@ -91,6 +91,7 @@ def _number(source: CqlType, target: CqlType) -> Callable[[Any], Any]:
         return _to_float
     if target is DECIMAL:
         if source in (FLOAT, DOUBLE):
+            # So many digits tell every 32-bit or 64-bit float from its neighbours.
             digits = 9 if source is FLOAT else 17
             return lambda value: Decimal(f"{value:.{digits}g}")
         return _with_tenths

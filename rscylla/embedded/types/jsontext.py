@@ -45,7 +45,7 @@ __all__ = ["decode_document", "from_json", "json_row", "read_json", "to_json"]
 
 _INTEGERS: Final[tuple[CqlType, ...]] = (TINYINT, SMALLINT, INT, BIGINT, VARINT, COUNTER)
 _NUMBERS: Final[tuple[CqlType, ...]] = (*_INTEGERS, DECIMAL)
-_MAX_DIGITS: Final = 4000  # of a whole number written with an exponent
+_MAX_DIGITS: Final = 4000  # a few characters such as 1e999999999 would otherwise become a gigabyte of digits
 
 _FROM_TEXT: Final[dict[CqlType, Callable[[str], Any]]] = {
     **dict.fromkeys(_INTEGERS, int),
@@ -70,6 +70,7 @@ def to_json(cql_type: CqlType, data: bytes | None) -> str:
     match cql_type:
         case MapType():
             pairs = [(to_json(cql_type.key, k), to_json(cql_type.value, v)) for k, v in cql_type.split(data)]
+            # Keys of JSON objects are text: a key that is no string by itself is put in quotes.
             return _object((key if key.startswith('"') else json.dumps(key), value) for key, value in pairs)
         case ListType() | SetType() | VectorType():
             return _array(to_json(cql_type.element, part) for part in cql_type.split(data))
@@ -92,6 +93,7 @@ def json_row(names: Iterable[str], types: Iterable[CqlType], cells: Iterable[byt
 def _scalar(cql_type: CqlType, value: Any) -> str:
     if value is None:  # an empty value
         return '""' if cql_type in (TEXT, ASCII) else "null"
+    # JSON has no word for them.
     if cql_type in (FLOAT, DOUBLE) and not math.isfinite(value):
         return "null"
     if cql_type is BLOB:
@@ -154,6 +156,7 @@ def decode_document(text: str) -> dict[str, Any]:
 def read_json(text: str) -> Any:
     """Return a JSON text as Python values; numbers with a point or an exponent come as Decimal. InvalidRequest."""
     try:
+        # Decimal keeps all digits; Python alone would take NaN and Infinity, which are not JSON.
         return json.loads(text, parse_float=Decimal, parse_constant=_no_constant)
     except (ValueError, InvalidOperation, RecursionError):
         raise InvalidRequest("Could not decode the JSON string: it is not valid JSON") from None

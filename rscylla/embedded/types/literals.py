@@ -141,6 +141,7 @@ def _duration_parts(body: str) -> list[tuple[int, str]]:
             break
         end = match.end()
         unit = match[2].lower()
+        # The micro sign and the Greek mu look alike and are two characters.
         parts.append((int(match[1]), "us" if unit[1:] == "s" and unit[0] in "µμ" else unit))
     order = [_UNIT_ORDER.index(unit) for _, unit in parts]
     if not parts or end != len(body):

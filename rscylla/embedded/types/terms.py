@@ -52,7 +52,7 @@ class Unset:
 
 UNSET: Final = Unset()
 
-_MAX_FLOAT: Final = float.fromhex("0x1.fffffep127")
+_MAX_FLOAT: Final = float.fromhex("0x1.fffffep127")  # of 32 bits
 
 BindFn = Callable[[ast.Marker, CqlType], "bytes | Unset | None"]
 CallFn = Callable[[ast.Call, CqlType], "bytes | None"]
@@ -114,6 +114,7 @@ def default_type(term: Any) -> CqlType | None:
         return None
     if term.kind == "integer":
         digits = term.text.lstrip("-0") or "0"
+        # A varint in any case; Python refuses to read more than 4300 digits.
         value = int(digits) if len(digits) < 20 else 1 << 64
         value = -value if term.text.startswith("-") else value
         return INT if -(1 << 31) <= value < 1 << 31 else BIGINT if -(1 << 63) <= value < 1 << 63 else VARINT

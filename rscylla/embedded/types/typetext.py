@@ -13,7 +13,7 @@ from .natives import COUNTER, DURATION, NATIVE_TYPES
 __all__ = ["parse_type"]
 
 _TOKEN: Final = re.compile(r'\s*(?:([A-Za-z][A-Za-z0-9_]*)|"((?:[^"]|"")+)"|([0-9]+)|([<>,.]))')
-_MAX_DEPTH: Final = 32
+_MAX_DEPTH: Final = 32  # levels; bounds the recursion, for the text comes from a client
 _MAX_DIMENSION: Final = 16000  # Scylla's limit for vectors
 
 

@@ -10,6 +10,7 @@ def pack_vint(value: int) -> bytes:
 
     Source: native protocol specification, [unsigned vint]. *value* is in [0, 2**64).
     """
+    # Each byte that follows costs the first one a bit, so n bytes hold 7n bits; the ninth byte makes 64.
     extra = min((max(value.bit_length(), 1) - 1) // 7, 8)
     if extra == 8:
         return b"\xff" + value.to_bytes(8, "big")
@@ -23,6 +24,7 @@ def read_vint(data: bytes, at: int) -> tuple[int, int]:
     if at >= len(data):
         raise ValueError("data ends before a vint")
     first = data[at]
+    # The leading ones of the first byte are the leading zeros of its complement.
     extra = 8 - (first ^ 0xFF).bit_length()
     end = at + 1 + extra
     if end > len(data):
