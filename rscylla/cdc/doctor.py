@@ -13,7 +13,8 @@ from .._timeuuid import datetime_of
 from ..errors import InvalidCursor
 from ..event import EventID
 from ..options import SAFE_LAG
-from .table import BaseColumn, TableInfo
+from ..types import Type
+from .table import LoggedTable, log_columns, type_named
 from .topology import Model
 
 __all__ = ["Facts", "Finding", "Node", "Severity", "findings"]
@@ -35,10 +36,6 @@ MANY_QUERIES = 200
 """Queries for one look at the head above which looks come less often than once a second; see ``Limits``."""
 
 CDC_PARTITIONER = "com.scylladb.dht.CDCPartitioner"
-
-FIXED_COLUMNS = frozenset(
-    ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl", "cdc$end_of_batch")
-)
 
 
 @attrs.frozen
@@ -70,7 +67,7 @@ class Facts:
     ``cursors``: by consumer, None for one that has none. ``can_save``: whether cursors were found to be.
     """
 
-    table: TableInfo
+    table: LoggedTable
     now_us: int
     log_columns: Mapping[str, str]
     partitioner: str = CDC_PARTITIONER
@@ -175,31 +172,21 @@ def _log_table(facts: Facts) -> Iterator[Finding]:
 
 
 def _column_problems(facts: Facts) -> Iterator[str]:
-    """Yield how the columns of the log differ from what the base makes. Source: Scylla ``cdc/log.cc``."""
-    wanted = set(FIXED_COLUMNS)
-    for column in facts.table.columns:
-        if column.type_text == "empty":
-            continue  # what tables WITH COMPACT STORAGE have for no column
-        wanted.add(column.name)
-        has = facts.log_columns.get(column.name)
+    """Yield how the columns of the log differ from what the base makes."""
+    wanted, types = log_columns(facts.table), {c.name: c.type_text for c in facts.table.columns}
+    for name, type_ in wanted.items():
+        has = facts.log_columns.get(name)
         if has is None:
-            yield f"column {column.name!r} is missing"
-        elif has not in _log_types(column):
-            yield f"column {column.name!r} is {has}, the table's is {column.type_text}"
-        if column.kind in ("regular", "static"):
-            wanted |= {f"cdc$deleted_{column.name}", f"cdc$deleted_elements_{column.name}"}
-            if f"cdc$deleted_{column.name}" not in facts.log_columns:
-                yield f"column 'cdc$deleted_{column.name}' is missing"
-    yield from (f"column {name!r} is missing" for name in sorted(FIXED_COLUMNS - set(facts.log_columns)))
-    yield from (f"column {name!r} is not the table's" for name in sorted(set(facts.log_columns) - wanted))
+            yield f"column {name!r} is missing"
+        elif name in types and not _is_type(has, type_):
+            yield f"column {name!r} is {has}, the table's is {types[name]}"
+    yield from (f"column {name!r} is not the table's" for name in sorted(set(facts.log_columns) - wanted.keys()))
 
 
-def _log_types(column: BaseColumn) -> tuple[str, ...]:
-    """Return what the column's type may be in the log: collections and UDTs are frozen there, lists are maps."""
-    text = column.type_text
-    if text.startswith("list<"):
-        return (f"frozen<map<timeuuid, {text[5:-1]}>>",)
-    return text, f"frozen<{text}>"
+def _is_type(text: str, type_: Type) -> bool:
+    """Whether *text*, of a column of the log, names *type_*. Whether it says that it is frozen does not matter."""
+    found = type_named(text)
+    return str(attrs.evolve(found, frozen=type_.frozen)) == str(type_)
 
 
 def _ttl(facts: Facts) -> Iterator[Finding]:

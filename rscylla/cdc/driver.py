@@ -335,11 +335,6 @@ class LogStatement:
     page_size: int
 
     @property
-    def parameters(self) -> tuple[Column, ...]:
-        """The columns that values are bound for, in order."""
-        return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.column_metadata)
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of the result, as they were when the statement was prepared."""
         return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.result_metadata)

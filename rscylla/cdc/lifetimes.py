@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from .table import DEFAULT_TTL_S, TableInfo
+from .table import DEFAULT_TTL_S, LoggedTable
 from .walk import Hole
 
 __all__ = ["NEVER_US", "Lifetimes"]
@@ -27,7 +27,7 @@ class Lifetimes:
     spans: tuple[tuple[int, int | None], ...]
 
     @classmethod
-    def of(cls, table: TableInfo) -> Lifetimes:
+    def of(cls, table: LoggedTable) -> Lifetimes:
         """Return what the schema tells: the option as it is, and since when at the latest."""
         altered_us, created_us = table.altered_us, table.log_created_us
         if altered_us is None or (created_us is not None and altered_us <= created_us + SAME_CHANGE_US):
@@ -38,7 +38,7 @@ class Lifetimes:
         """Return the same where *ttl_s* is what the oldest rows were written with, if that was not known."""
         return Lifetimes(((0, ttl_s), *self.spans[1:])) if self.spans[0][1] is None else self
 
-    def altered(self, table: TableInfo, now_us: int) -> Lifetimes:
+    def altered(self, table: LoggedTable, now_us: int) -> Lifetimes:
         """Return the same and what *table* says now."""
         ttl_s = _written_with(table)
         if ttl_s == self.spans[-1][1]:
@@ -78,5 +78,5 @@ class Lifetimes:
             yield start_us, end_us, ttl_s
 
 
-def _written_with(table: TableInfo) -> int:
+def _written_with(table: LoggedTable) -> int:
     return table.ttl_s if table.enabled else 0  # nothing is written, so nothing expires

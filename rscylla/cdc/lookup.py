@@ -7,7 +7,7 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -19,9 +19,11 @@ from ..types import Decoder, Encoder, Type, decoder_for, encoder_for, native, qu
 from .driver import LogSession, LogStatement
 from .pages import Page
 from .records import ChangeEvent
-from .table import read_table
+from .table import BaseColumn, LoggedTable, read_table
 
 __all__ = ["BaseRows"]
+
+T = TypeVar("T")
 
 ATTEMPTS = 5
 
@@ -103,30 +105,26 @@ class BaseRows:
     def _prepared(self) -> _Prepared:
         with self._lock:
             if self._by_key is None:
-                table = self._session_table()
-                names = tuple(c.name for c in (*table.partition_key, *table.clustering_key))
-                self._by_key = self._prepare("SELECT *", names)
+                self._by_key = self._prepare("SELECT *", self._read_table().key)
             return self._by_key
 
     def _prepared_static(self) -> _Prepared:
         with self._lock:
             if self._static is None:
-                table = self._session_table()
-                names = tuple(c.name for c in table.partition_key)
-                columns = (*names, *(c.name for c in table.columns if c.kind == "static"))
-                self._static = self._prepare(f"SELECT DISTINCT {', '.join(map(quote_name, columns))}", names)
+                table = self._read_table()
+                columns = ", ".join(quote_name(c.name) for c in table.of_kind("partition_key", "static"))
+                self._static = self._prepare(f"SELECT DISTINCT {columns}", table.partition_key)
             return self._static
 
-    def _session_table(self) -> Any:
+    def _read_table(self) -> LoggedTable:
         return self._patiently(lambda: read_table(self._session, self._keyspace, self._table))
 
-    def _prepare(self, select: str, names: tuple[str, ...]) -> _Prepared:
-        where = " AND ".join(f"{quote_name(n)} = ?" for n in names)
+    def _prepare(self, select: str, key: Sequence[BaseColumn]) -> _Prepared:
+        where = " AND ".join(f"{quote_name(c.name)} = ?" for c in key)
         doing = f"preparing to look up rows of {self._name}"
         cql = f"{select} FROM {self._name} WHERE {where}"
         statement = self._patiently(lambda: self._session.prepare(cql, page_size=2, doing=doing))
-        types = {c.name: c.type for c in statement.parameters}
-        return _Prepared(statement, names, tuple(_or_empty(types[n]) for n in names))
+        return _Prepared(statement, tuple(c.name for c in key), tuple(_or_empty(c.type) for c in key))
 
     # ------------------------------------------------------------ reading
 
@@ -152,7 +150,7 @@ class BaseRows:
             known = self._decoders = page.columns, [(c.name, decoder_for(c.type)) for c in page.columns]
         return known[1]
 
-    def _patiently(self, read: Callable[[], Any]) -> Any:
+    def _patiently(self, read: Callable[[], T]) -> T:
         """Return what *read* gives, trying again where the cluster may be better soon."""
         return retry(read, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=Stop())
 

@@ -40,7 +40,7 @@ def type_of(cql_type: Any, *, frozen: bool = False) -> Type:
         return Type("vector", (type_of(cql_type.subtype, frozen=True),), size=cql_type.vector_size)
     if cql_type.typename == "frozen":  # told of elements of vectors only
         return args[0]
-    kind = "text" if cql_type.typename == "varchar" else cql_type.typename
+    kind = "text" if cql_type.typename == "varchar" else cql_type.typename.strip("'")
     return Type(kind, args, frozen=frozen and kind in ("list", "set", "map"))
 
 

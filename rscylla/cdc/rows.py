@@ -12,7 +12,7 @@ from .._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
 from ..errors import MetadataError
 from ..types import Decoder, Type, decoder_for, log_list
 from .pages import Column, Page
-from .table import BaseColumn, TableInfo
+from .table import FIXED_COLUMNS, BaseColumn, LoggedTable, deleted_elements_of, deleted_of, logged_type
 
 __all__ = [
     "PARTITION_DELETES",
@@ -80,7 +80,7 @@ class Layout:
     """What the columns of a page mean. Made once for each result metadata."""
 
     columns: tuple[Column, ...] = attrs.field(repr=False)
-    table: TableInfo
+    table: LoggedTable
     stream_id: int
     time: int
     seq: int
@@ -91,7 +91,7 @@ class Layout:
     values: tuple[ValueColumn, ...]
 
     @classmethod
-    def of(cls, columns: tuple[Column, ...], table: TableInfo, former: Iterable[TableInfo] = ()) -> Layout:
+    def of(cls, columns: tuple[Column, ...], table: LoggedTable, former: Iterable[LoggedTable] = ()) -> Layout:
         """Return the layout of a ``SELECT *`` from the log of *table*.
 
         A log does not tell everything: a list is kept like a map, and the key and static columns are not marked. That
@@ -106,9 +106,9 @@ class Layout:
         index = {c.name: i for i, c in enumerate(columns)}
         types = {c.name: c.type for c in columns}
         tables = sorted((table, *former), key=lambda t: not _fits(columns, t))  # a table of just these columns first
-        of_keys = next((t for t in tables if all(c.name in index for c in _keys_of(t))), table)
-        key_names = [c.name for c in _keys_of(of_keys)]
-        missing = [n for n in (*_FIXED, *key_names) if n not in index]
+        of_keys = next((t for t in tables if all(c.name in index for c in t.key)), table)
+        key_names = [c.name for c in of_keys.key]
+        missing = [n for n in (*FIXED_COLUMNS, *key_names) if n not in index]
         if missing:
             raise MetadataError(
                 f"the log of {table.full_name} has no column {missing[0]!r}; was a key column "
@@ -116,29 +116,28 @@ class Layout:
             )
 
         def column(name: str) -> ValueColumn:
-            type_, elements = types[name], f"cdc$deleted_elements_{name}"
-            loose = elements in types
-            known = _base_column(name, type_, tables, loose=loose)
-            is_list = loose and known.type_text.startswith("list<")
-            kind = _kind_of(type_, is_list=is_list) if loose else "value"
+            type_, elements = types[name], deleted_elements_of(name)
+            multicell = elements in types
+            known = _base_column(name, type_, tables, multicell=multicell)
+            is_list = multicell and known.type.kind == "list"
             return ValueColumn(
                 name,
                 index[name],
                 decoder_for(log_list(type_) if is_list else type_),
                 known.type_text,
-                deleted=index.get(f"cdc$deleted_{name}", -1),
+                deleted=index.get(deleted_of(name), -1),
                 elements=index.get(elements, -1),
-                decode_elements=decoder_for(types[elements]) if loose else None,
+                decode_elements=decoder_for(types[elements]) if multicell else None,
                 static=known.kind == "static",
-                kind=kind,
-                decode_cells=decoder_for(type_) if kind == "list" else None,
+                kind=known.type.kind if multicell else "value",  # type: ignore[arg-type]
+                decode_cells=decoder_for(type_) if is_list else None,
                 fields=type_.fields,
             )
 
         return cls(  # type: ignore[misc]
             columns,
             of_keys,
-            *(index[n] for n in _FIXED),  # type: ignore[arg-type]
+            *(index[n] for n in FIXED_COLUMNS),  # type: ignore[arg-type]
             keys=tuple(column(n) for n in key_names),
             values=tuple(column(n) for n in _value_names(columns, key_names)),
         )
@@ -183,17 +182,11 @@ class Layout:
         return not any(c.static and c.touched_in(cells) for c in self.values)
 
 
-_FIXED = ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl", "cdc$end_of_batch")
-
 PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
 """Operations that delete a whole partition."""
 
 _OF_WHOLE_KEYS = frozenset((b"\x02", b"\x03", b"\xfd"))
 """Operations of rows that name a whole primary key: inserts and deletes of rows."""
-
-
-def _keys_of(table: TableInfo) -> tuple[BaseColumn, ...]:
-    return (*table.partition_key, *table.clustering_key)
 
 
 def _value_names(columns: Iterable[Column], keys: Sequence[str]) -> list[str]:
@@ -202,34 +195,35 @@ def _value_names(columns: Iterable[Column], keys: Sequence[str]) -> list[str]:
     A base column may itself be called cdc$something; only those with a deletion mark are values.
     """
     names = {c.name: None for c in columns}
-    return [n for n in names if n not in _FIXED and n not in keys and f"cdc$deleted_{n}" in names]
+    return [n for n in names if n not in FIXED_COLUMNS and n not in keys and deleted_of(n) in names]
 
 
-def _base_column(name: str, type_: Type, tables: Sequence[TableInfo], *, loose: bool) -> BaseColumn:
-    """Return what the column of the log was in the base table, by the first of *tables* that has it so."""
-    for table in tables:
-        for column in table.columns:
-            if column.name == name and _is_logged_as(column.type_text, type_, loose=loose):
-                return column
-    # It was dropped before anybody looked. The log alone cannot tell a list from a map by timeuuid, which is rare.
-    texts = [text for table in tables for dropped, text in table.dropped if dropped == name]
-    guess = Type("list", type_.args[1:]) if loose and _is_logged_as("list<", type_, loose=True) else type_
-    text = next((t for t in texts if _is_logged_as(t, type_, loose=loose)), str(attrs.evolve(guess, frozen=not loose)))
-    return BaseColumn(name, "regular", -1, text)
-
-
-def _is_logged_as(text: str, type_: Type, *, loose: bool) -> bool:
-    """Whether a base column of CQL type *text* has the type *type_* in the log.
+def _base_column(name: str, type_: Type, tables: Sequence[LoggedTable], *, multicell: bool) -> BaseColumn:
+    """Return what the column of the log was in the base table, by the first of *tables* that has it so.
 
     Args:
-        loose: the log has a column for removed elements, as for what is not frozen.
+        multicell: the log has a column for removed elements, as for what is not frozen.
     """
-    outer, more, _ = text.partition("<")
-    if more and outer == "list":
-        return loose and type_.kind == "map" and type_.args[0].kind == "timeuuid"
-    if more and outer in ("set", "map"):
-        return loose and type_.kind == outer
-    return not loose or type_.kind == "udt"
+    known = [c for table in tables for c in table.columns if c.name == name]
+    known += [BaseColumn(name, "regular", -1, text) for table in tables for of, text in table.dropped if of == name]
+    for column in known:
+        if _is_logged_as(column, type_, multicell=multicell):
+            return column
+    # It was dropped before anybody looked. The log alone cannot tell a list from a map by timeuuid, which is rare.
+    guess = Type("list", type_.args[1:]) if multicell and _is_by_timeuuid(type_) else type_
+    guess = attrs.evolve(guess, frozen=guess.is_multicell and not multicell)
+    return BaseColumn(name, "regular", -1, str(guess), type=guess)
+
+
+def _is_logged_as(column: BaseColumn, type_: Type, *, multicell: bool) -> bool:
+    """Whether a base column has the type *type_* in the log."""
+    if column.is_multicell != multicell or logged_type(column).kind != type_.kind:
+        return False
+    return column.type.kind == type_.kind or _is_by_timeuuid(type_)
+
+
+def _is_by_timeuuid(type_: Type) -> bool:
+    return type_.kind == "map" and type_.args[0].kind == "timeuuid"
 
 
 class Layouts:
@@ -239,12 +233,12 @@ class Layouts:
         reread: reads the base table again. It is called for a page that does not fit the table as it is known.
     """
 
-    def __init__(self, reread: Callable[[], TableInfo]) -> None:
+    def __init__(self, reread: Callable[[], LoggedTable]) -> None:
         self._reread = reread
         self._known: dict[tuple[tuple[Column, ...], tuple[BaseColumn, ...]], Layout] = {}
-        self._tables: deque[TableInfo] = deque(maxlen=_TABLES_KEPT)  # newest first
+        self._tables: deque[LoggedTable] = deque(maxlen=_TABLES_KEPT)  # newest first
 
-    def of(self, page: Page, table: TableInfo) -> Layout:
+    def of(self, page: Page, table: LoggedTable) -> Layout:
         """Return what the columns of *page* mean; *table*: as it was read last. May read the table again.
 
         Raises:
@@ -263,7 +257,7 @@ class Layouts:
             self._known[key] = self._known[page.columns, table.columns] = layout
         return layout
 
-    def _remember(self, table: TableInfo) -> None:
+    def _remember(self, table: LoggedTable) -> None:
         if all(t.columns != table.columns for t in self._tables):
             self._tables.appendleft(table)
 
@@ -271,16 +265,15 @@ class Layouts:
 _TABLES_KEPT = 16
 
 
-def _fits(columns: Sequence[Column], table: TableInfo) -> bool:
+def _fits(columns: Sequence[Column], table: LoggedTable) -> bool:
     """Whether *columns* are those of the log of *table* as it is."""
     types = {c.name: c.type for c in columns}
-    expected = {c.name: c for c in table.columns if c.type_text != "empty"}  # compact tables may have such a column
-    keys = [c.name for c in _keys_of(table)]
-    if not expected.keys() <= types.keys() or not expected.keys() >= set(_value_names(columns, keys)):
+    names = {c.name for c in table.columns}
+    if not names <= types.keys() or not names >= set(_value_names(columns, [c.name for c in table.key])):
         return False
     return all(
-        name in keys or _is_logged_as(c.type_text, types[name], loose=f"cdc$deleted_elements_{name}" in types)
-        for name, c in expected.items()
+        c.in_key or _is_logged_as(c, types[c.name], multicell=deleted_elements_of(c.name) in types)
+        for c in table.columns
     )
 
 
@@ -366,13 +359,6 @@ class LogRows:
     def lost_keys(self, renamed_us: int) -> set[int]:
         """Return the places of rows whose key went with a column that was renamed; see ``Layout.lost_key``."""
         return {i for i, row in enumerate(self.cells) if self.layout_at(i).lost_key(row, renamed_us)}
-
-
-def _kind_of(type_: Type, *, is_list: bool) -> ColumnKind:
-    """Return the kind of a non-frozen column by its type in the log, where lists are maps."""
-    if is_list:
-        return "list"
-    return type_.kind if type_.kind in ("set", "map", "udt") else "value"  # type: ignore[return-value]
 
 
 def _united(rows: Sequence[tuple[Layout, Cells]]) -> Layout:

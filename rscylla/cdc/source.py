@@ -32,7 +32,7 @@ from .clocks import NodeClocks
 from .driver import LogSession
 from .lifetimes import NEVER_US, Lifetimes
 from .query import row_ttl_cql
-from .table import TableInfo, read_log_id, read_table
+from .table import LoggedTable, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Hole
 
@@ -85,7 +85,7 @@ class Source:
         self._stop = stop
         self._backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
         began = clock.monotonic()
-        self.table: TableInfo = read_table(session, keyspace, table)
+        self.table: LoggedTable = read_table(session, keyspace, table)
         self.lifetimes = Lifetimes.of(self.table)
         self.topology: Topology = topology_for(session, keyspace, table)
         self.node_clocks = NodeClocks(session, clock)
@@ -165,7 +165,7 @@ class Source:
                 raise
             log.info("%s; what was known of the table before is used for now", e)
 
-    def reread_table(self, *, patiently: bool = False) -> TableInfo:
+    def reread_table(self, *, patiently: bool = False) -> LoggedTable:
         """Read the table's columns and options again; *patiently*: also where a first try fails.
 
         Raises:
@@ -185,7 +185,7 @@ class Source:
         self.table = fresh
         return fresh
 
-    def _read_table(self, *, is_new: bool) -> TableInfo:
+    def _read_table(self, *, is_new: bool) -> LoggedTable:
         """Read the table. Right after it was created a node may know no table yet, or the former one: ask again."""
         known = self.table
         try:

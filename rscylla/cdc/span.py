@@ -16,7 +16,7 @@ from .pages import Page
 from .query import group_streams
 from .rows import Layout, Layouts
 from .scan import Limits, LogScan, TooMuch, TooSlow
-from .table import TableInfo, read_table
+from .table import LoggedTable, read_table
 from .topology import Generation
 from .walk import Probe, Read, Walk, Width, Window
 
@@ -32,7 +32,7 @@ class Span:
     ``after``: if not empty, the position (``EventID.position``) up to which rows are left out.
     """
 
-    table: TableInfo = attrs.field(repr=lambda table: table.full_name)
+    table: LoggedTable = attrs.field(repr=lambda table: table.full_name)
     window: Window
     streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
     after: bytes = b""
@@ -96,7 +96,7 @@ class SpanReader:
         """
         return self._layouts.of(page, self.table)
 
-    def _reread(self) -> TableInfo:
+    def _reread(self) -> LoggedTable:
         """Read the table again: it was changed since the span was planned."""
         self.table = read_table(self._session, self.table.keyspace, self.table.name)
         return self.table

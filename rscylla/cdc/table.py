@@ -1,30 +1,72 @@
-"""What a base table with CDC looks like, and its log: columns, options, and when they were changed."""
+"""What tables look like: the one description of a base table, and of the log that Scylla makes for it."""
 
 from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us
 from ..errors import CDCDisabled, MetadataError, TableNotFound
-from ..types import quote_name
+from ..types import Fields, Type, parse_type, quote_name
 from .driver import LogSession
 from .query import LOG_SUFFIX
 
-__all__ = ["BaseColumn", "TableInfo", "dropped_us", "read_log_id", "read_table"]
+__all__ = [
+    "FIXED_COLUMNS",
+    "BaseColumn",
+    "LoggedTable",
+    "Table",
+    "deleted_elements_of",
+    "deleted_of",
+    "dropped_columns",
+    "dropped_us",
+    "log_columns",
+    "logged_type",
+    "read_base_table",
+    "read_log_id",
+    "read_table",
+    "read_types",
+    "type_named",
+]
 
 DEFAULT_TTL_S = 86_400
 
 _U32 = struct.Struct("<I")
 
+_KINDS = ("partition_key", "clustering", "static", "regular")
+
+
+def type_named(text: str, udts: Mapping[str, Fields] | None = None) -> Type:
+    """Return the type that the schema calls *text*. One of a Scylla newer than this is bytes."""
+    try:
+        return parse_type(text, udts)
+    except ValueError:
+        return Type(text)
+
+
+def _type_of(column: BaseColumn) -> Type:
+    return type_named(column.type_text)
+
+
+def _in_order(columns: Iterable[BaseColumn]) -> tuple[BaseColumn, ...]:
+    return tuple(sorted(columns, key=_place))
+
+
+def _place(column: BaseColumn) -> tuple[int, int, str]:
+    kind = _KINDS.index(column.kind) if column.kind in _KINDS else len(_KINDS)
+    return kind, column.position if column.in_key else 0, column.name
+
 
 @attrs.frozen
 class BaseColumn:
-    """A column of the base table. ``kind``: partition_key, clustering, static or regular.
+    """A column of a base table.
 
-    ``descending``: a clustering column declared DESC.
+    ``kind``: partition_key, clustering, static or regular. ``position``: in its part of the primary key, from 0.
+    ``type_text``: the type as the schema has it; ``type``: the same as a tree. ``descending``: a clustering column
+    declared DESC.
     """
 
     name: str
@@ -32,6 +74,50 @@ class BaseColumn:
     position: int
     type_text: str
     descending: bool = False
+    type: Type = attrs.field(default=attrs.Factory(_type_of, takes_self=True), repr=False)
+
+    @property
+    def in_key(self) -> bool:
+        """Whether the column belongs to the primary key."""
+        return self.kind in ("partition_key", "clustering")
+
+    @property
+    def is_multicell(self) -> bool:
+        """Whether its parts are written one by one, so that there is no one time and TTL of the whole."""
+        return self.type.is_multicell and not self.in_key
+
+    @property
+    def has_cell(self) -> bool:
+        """Whether the column is one cell, which has a time and a TTL of its own."""
+        return not self.in_key and not self.is_multicell
+
+
+@attrs.frozen
+class Table:
+    """A base table. ``columns``: those of the key first, in their order, then static and regular ones by name."""
+
+    keyspace: str
+    name: str
+    columns: tuple[BaseColumn, ...] = attrs.field(converter=_in_order)
+
+    @property
+    def full_name(self) -> str:
+        return f"{quote_name(self.keyspace)}.{quote_name(self.name)}"
+
+    def of_kind(self, *kinds: str) -> tuple[BaseColumn, ...]:
+        return tuple(c for c in self.columns if c.kind in kinds)
+
+    @property
+    def partition_key(self) -> tuple[BaseColumn, ...]:
+        return self.of_kind("partition_key")
+
+    @property
+    def clustering_key(self) -> tuple[BaseColumn, ...]:
+        return self.of_kind("clustering")
+
+    @property
+    def key(self) -> tuple[BaseColumn, ...]:
+        return self.of_kind("partition_key", "clustering")
 
 
 LOG_DROP_AHEAD_US = 5_000_000
@@ -39,7 +125,7 @@ LOG_DROP_AHEAD_US = 5_000_000
 
 
 @attrs.frozen
-class TableInfo:
+class LoggedTable(Table):
     """A base table with CDC.
 
     ``log_id`` is the log table's id, which changes when it is dropped and created again. ``ttl_s`` is the TTL of log
@@ -49,30 +135,15 @@ class TableInfo:
     as they have been since; None if the cluster does not tell.
     """
 
-    keyspace: str
-    name: str
     log_id: uuid.UUID
-    ttl_s: int
-    enabled: bool
-    preimage: str
-    postimage: str
-    columns: tuple[BaseColumn, ...]
+    ttl_s: int = DEFAULT_TTL_S
+    enabled: bool = True
+    preimage: str = "false"
+    postimage: str = "false"
     delta: str = "full"
     dropped: tuple[tuple[str, str], ...] = ()
     renamed_us: int | None = None
     altered_us: int | None = None
-
-    @property
-    def partition_key(self) -> tuple[BaseColumn, ...]:
-        return self._keys("partition_key")
-
-    @property
-    def clustering_key(self) -> tuple[BaseColumn, ...]:
-        return self._keys("clustering")
-
-    @property
-    def full_name(self) -> str:
-        return f"{quote_name(self.keyspace)}.{quote_name(self.name)}"
 
     @property
     def log_created_us(self) -> int | None:
@@ -96,11 +167,58 @@ class TableInfo:
             "changes from before that"
         )
 
-    def _keys(self, kind: str) -> tuple[BaseColumn, ...]:
-        return tuple(sorted((c for c in self.columns if c.kind == kind), key=lambda c: c.position))
+
+# ---------------------------------------------------------------- the log
+
+FIXED_COLUMNS = {
+    "cdc$stream_id": Type("blob"),
+    "cdc$time": Type("timeuuid"),
+    "cdc$batch_seq_no": Type("int"),
+    "cdc$operation": Type("tinyint"),
+    "cdc$ttl": Type("bigint"),
+    "cdc$end_of_batch": Type("boolean"),
+}
+"""The columns that every log has, with their types. Source, for all of the log: Scylla ``cdc/log.cc``."""
+
+_DELETED = "cdc$deleted_"
+_DELETED_ELEMENTS = "cdc$deleted_elements_"
 
 
-def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
+def deleted_of(name: str) -> str:
+    """Return the column of the log that tells whether the base column *name* was, or was made, null."""
+    return _DELETED + name
+
+
+def deleted_elements_of(name: str) -> str:
+    """Return the column of the log that has the elements which were removed from the base column *name*."""
+    return _DELETED_ELEMENTS + name
+
+
+def logged_type(column: BaseColumn) -> Type:
+    """Return the type of a base column in the log: frozen; a list that is not frozen is a map from timeuuid."""
+    type_ = column.type
+    if column.is_multicell and type_.kind == "list":
+        type_ = attrs.evolve(type_, kind="map", args=(Type("timeuuid"), *type_.args))
+    return attrs.evolve(type_, frozen=type_.frozen or type_.is_multicell)
+
+
+def log_columns(table: Table) -> dict[str, Type]:
+    """Return the columns of the log of *table*, by name."""
+    columns = dict(FIXED_COLUMNS)
+    for column in table.columns:
+        columns[column.name] = logged = logged_type(column)
+        if not column.in_key:
+            columns[deleted_of(column.name)] = Type("boolean")
+        if column.is_multicell:
+            removed = Type("smallint") if logged.kind == "udt" else logged.args[0]
+            columns[deleted_elements_of(column.name)] = Type("set", (removed,), frozen=True)
+    return columns
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_table(session: LogSession, keyspace: str, table: str) -> LoggedTable:
     """Read what the source needs to know of a base table. Blocks.
 
     Raises:
@@ -129,32 +247,82 @@ def read_table(session: LogSession, keyspace: str, table: str) -> TableInfo:
         raise CDCDisabled(
             f"table {name} has no CDC log; enable it with ALTER TABLE {name} WITH cdc = {{'enabled': true}}"
         )
-    columns = session.rows(
-        "SELECT column_name, kind, position, type, clustering_order FROM system_schema.columns "
-        "WHERE keyspace_name = %s AND table_name = %s",
-        (keyspace, table),
-        doing=doing,
-    )
+    columns = _read_columns(session, keyspace, table, doing)
     dropped = session.rows(
         "SELECT table_name, column_name, type, toUnixTimestamp(dropped_time) FROM system_schema.dropped_columns "
         "WHERE keyspace_name = %s AND table_name IN (%s, %s)",
         (keyspace, table, table + LOG_SUFFIX),
         doing=doing,
     )
-    return TableInfo(
+    return LoggedTable(
         keyspace,
         table,
+        columns,
         log_id=log_row[0],
         ttl_s=int(options.get("ttl", DEFAULT_TTL_S)),
         enabled=options.get("enabled") == "true",
         preimage=options.get("preimage", "false"),
         postimage=options.get("postimage", "false"),
-        columns=tuple(BaseColumn(name, kind, at, text, order == "desc") for name, kind, at, text, order in columns),
         delta=options.get("delta", "full"),
         dropped=tuple((column, text) for of, column, text, _ in dropped if of == table),
         renamed_us=_renamed_us({column: dropped_us(told) for of, column, _, told in dropped if of != table}),
         altered_us=found[table][2],
     )
+
+
+def read_base_table(session: LogSession, keyspace: str, table: str) -> Table | None:
+    """Return the table, with or without CDC; None if there is none. Blocks.
+
+    Raises:
+        ConnectionFailed, QueryTimeout, QueryFailed: the cluster did not tell.
+    """
+    columns = _read_columns(session, keyspace, table, f"looking up table {quote_name(keyspace)}.{quote_name(table)}")
+    return Table(keyspace, table, columns) if columns else None
+
+
+def _read_columns(session: LogSession, keyspace: str, table: str, doing: str) -> list[BaseColumn]:
+    found = session.rows(
+        "SELECT column_name, kind, position, type, clustering_order FROM system_schema.columns "
+        "WHERE keyspace_name = %s AND table_name = %s",
+        (keyspace, table),
+        doing=doing,
+    )
+    columns = [
+        BaseColumn(name, kind, at, text, order == "desc")
+        for name, kind, at, text, order in found
+        if text != "empty"  # what tables WITH COMPACT STORAGE have for no column
+    ]
+    if not any(c.type.has_udt for c in columns):
+        return columns
+    udts = read_types(session, keyspace, doing=doing)
+    return [attrs.evolve(c, type=type_named(c.type_text, udts)) if c.type.has_udt else c for c in columns]
+
+
+def read_types(session: LogSession, keyspace: str, *, doing: str) -> Mapping[str, Fields]:
+    """Return the user-defined types of a keyspace by name. Blocks."""
+    rows = session.rows(
+        "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = %s",
+        (keyspace,),
+        doing=doing,
+    )
+    return {name: list(zip(fields or (), types or (), strict=True)) for name, fields, types in rows}
+
+
+def dropped_columns(session: LogSession, keyspace: str, table: str) -> dict[str, int]:
+    """Return the columns that a table once lost, which it may have again, and when they were dropped last. Blocks.
+
+    What was written to them with timestamps up to that, in microseconds, is gone.
+
+    Raises:
+        ConnectionFailed, QueryTimeout, QueryFailed: the cluster did not tell.
+    """
+    found = session.rows(
+        "SELECT column_name, toUnixTimestamp(dropped_time) FROM system_schema.dropped_columns "
+        "WHERE keyspace_name = %s AND table_name = %s",
+        (keyspace, table),
+        doing=f"looking up columns of {quote_name(keyspace)}.{quote_name(table)}",
+    )
+    return {name: dropped_us(told) for name, told in found}
 
 
 def read_log_id(session: LogSession, keyspace: str, table: str) -> uuid.UUID | None:
@@ -193,8 +361,6 @@ def _renamed_us(dropped: dict[str, int]) -> int | None:
     ]
     return max(of_keys) - LOG_DROP_AHEAD_US if of_keys else None
 
-
-_DELETED = "cdc$deleted_"
 
 TOGETHER_US = 1_000_000
 """Columns dropped by one statement have about the same time."""

@@ -8,11 +8,11 @@ from typing import Literal
 
 from ..abc import Run
 from ..base.statements import Replay, remaining_ttl
-from ..base.tables import Table, read_columns
 from ..base.writing import Target
 from ..cdc.driver import LogSession, Session, consistency_named
 from ..cdc.records import ChangeEvent
 from ..cdc.rows import Layout
+from ..cdc.table import Table, read_base_table
 from ..clock import Clock, SystemClock
 from ..errors import CannotReplicate, ConfigError, TableNotFound
 from ..event import Event
@@ -108,16 +108,16 @@ class Replicator:
             TableNotFound: one of the tables does not exist.
             CannotReplicate: the target cannot take the changes.
         """
-        source = read_columns(self._source, keyspace, table)
+        source = read_base_table(self._source, keyspace, table)
         if source is None:
             raise TableNotFound(f"there is no table {keyspace}.{table}; check the name")
         name = self._name or table
         if self._same_cluster and (self._keyspace, name) == (keyspace, table):
             raise CannotReplicate(f"{source.full_name} cannot be copied to itself; name another table or keyspace")
-        target = read_columns(self._target_schema, self._keyspace, name)
+        target = read_base_table(self._target_schema, self._keyspace, name)
         if target is None and self._create:
             create_target(self._source, source, self._target_schema, self._keyspace, name)
-            target = read_columns(self._target_schema, self._keyspace, name)
+            target = read_base_table(self._target_schema, self._keyspace, name)
         return check_target(source, target, names=(self._keyspace, name))
 
     def _replay(self, layout: Layout) -> Replay:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from ..base.tables import Column, Table
 from ..cdc.driver import LogSession
+from ..cdc.table import BaseColumn, Table, read_types
 from ..errors import CannotReplicate, TableNotFound
-from ..types import quote_name
+from ..types import Fields, Type, quote_name
 
 __all__ = ["check_target", "create_target"]
-
-_WORD = re.compile(r'"(?:[^"]|"")+"|\w+')
 
 
 def check_target(source: Table, target: Table | None, *, names: tuple[str, str]) -> Table:
@@ -45,7 +42,9 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
                 f"{target.full_name} lacks the column {column.name!r}; ALTER TABLE {target.full_name} "
                 f"ADD {quote_name(column.name)} {column.type_text}{kind}"
             )
-        if (column.kind, column.multicell) != (other.kind, other.multicell) or not column.type.same_bytes(other.type):
+        if (column.kind, column.is_multicell) != (other.kind, other.is_multicell) or not column.type.same_bytes(
+            other.type
+        ):
             raise CannotReplicate(
                 f"the column {column.name!r} is {_in_words(other)} in {target.full_name}, but {_in_words(column)} in "
                 f"{source.full_name}; they have to be the same"
@@ -55,7 +54,7 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
     return target
 
 
-def _in_words(column: Column) -> str:
+def _in_words(column: BaseColumn) -> str:
     return column.type_text + " static" * (column.kind == "static")
 
 
@@ -79,8 +78,8 @@ def create_target(
 
 def _create_cql(source: Table, keyspace: str, name: str) -> str:
     columns = [f"{quote_name(c.name)} {c.type_text}{' STATIC' if c.kind == 'static' else ''}" for c in source.columns]
-    partition = ", ".join(quote_name(c.name) for c in source.of_kind("partition_key"))
-    clustering = source.of_kind("clustering")
+    partition = ", ".join(quote_name(c.name) for c in source.partition_key)
+    clustering = source.clustering_key
     key = ", ".join([f"({partition})", *(quote_name(c.name) for c in clustering)])
     full_name = f"{quote_name(keyspace)}.{quote_name(name)}"
     cql = f"CREATE TABLE IF NOT EXISTS {full_name} ({', '.join(columns)}, PRIMARY KEY ({key}))"
@@ -90,25 +89,18 @@ def _create_cql(source: Table, keyspace: str, name: str) -> str:
     return cql
 
 
-def _types_of(session: LogSession, source: Table) -> list[tuple[str, list[tuple[str, str]]]]:
+def _types_of(session: LogSession, source: Table) -> list[tuple[str, Fields]]:
     """Return name and fields of the user-defined types that *source* needs, those first that others need."""
-    known = {
-        name: list(zip(fields or (), types or (), strict=True))
-        for name, fields, types in session.rows(
-            "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = %s",
-            (source.keyspace,),
-            doing=f"looking up the types of {source.full_name}",
-        )
-    }
     ordered: dict[str, None] = {}
 
-    def need(texts: Iterable[str]) -> None:
-        for text in texts:
-            for word in _WORD.findall(text):
-                name = word[1:-1].replace('""', '"') if word.startswith('"') else word
-                if name in known and name not in ordered:
-                    need(text for _, text in known[name])
-                    ordered[name] = None
+    def need(types: Iterable[Type]) -> None:
+        for type_ in types:
+            need(type_.args)
+            if type_.kind == "udt":
+                ordered[type_.name] = None
 
-    need(c.type_text for c in source.columns)
+    need(c.type for c in source.columns)
+    if not ordered:
+        return []
+    known = read_types(session, source.keyspace, doing=f"looking up the types of {source.full_name}")
     return [(name, known[name]) for name in ordered]

@@ -10,9 +10,9 @@ from itertools import groupby
 
 from .._retry import retry
 from ..base.reading import ATTEMPTS, BACKOFF, pages
-from ..base.tables import Column, Table
 from ..cdc.driver import LogSession, LogStatement
 from ..cdc.rows import Cells
+from ..cdc.table import BaseColumn, Table
 from ..clock import Clock, Stop
 from ..types import quote_name
 
@@ -41,7 +41,7 @@ class Side:
         self._clock = clock
         self.stop = stop
         self._doing = f"comparing {full_name}"
-        partition = table.of_kind("partition_key")
+        partition = table.partition_key
         self.key_size = len(table.key)
         shown = _shown(table.of_kind("static", "regular"))
         self.columns = tuple(name for name, _ in shown)
@@ -87,15 +87,15 @@ class Side:
         self.stop.check()
 
 
-def _shown(columns: Sequence[Column]) -> list[tuple[str, str]]:
+def _shown(columns: Sequence[BaseColumn]) -> list[tuple[str, str]]:
     """Return by column what is compared: its value, and its time and TTL if it has one of each."""
     shown = []
     for column in columns:
         name = quote_name(column.name)
-        texts = [name] if column.multicell else [name, f"writetime({name})", f"ttl({name})"]
+        texts = [name, f"writetime({name})", f"ttl({name})"] if column.has_cell else [name]
         shown += [(column.name, text) for text in texts]
     return shown
 
 
-def _where(columns: Sequence[Column]) -> str:
+def _where(columns: Sequence[BaseColumn]) -> str:
     return " AND ".join(f"{quote_name(c.name)} = ?" for c in columns)

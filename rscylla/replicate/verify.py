@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 
-from ..base.tables import read_columns
 from ..cdc.driver import LogSession, Session, consistency_named
 from ..cdc.rows import Cells
+from ..cdc.table import read_base_table
 from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, TableNotFound
 from ..types import decoder_for, quote_name
@@ -107,11 +107,11 @@ def verify(
         raise ConfigError("limit, looks, ranges, workers and page_size must be 1 or more")
     level = consistency_named(consistency)
     ours, theirs = LogSession(source, consistency=level), LogSession(target, consistency=level)
-    table_here = read_columns(ours, keyspace, table)
+    table_here = read_base_table(ours, keyspace, table)
     if table_here is None:
         raise TableNotFound(f"there is no table {quote_name(keyspace)}.{quote_name(table)}; check the name")
     names = (to_keyspace, to_table or table)
-    table_there = check_target(table_here, read_columns(theirs, *names), names=names)
+    table_there = check_target(table_here, read_base_table(theirs, *names), names=names)
     clock = clock or SystemClock()
     over = Stop()  # ends what the workers do, also when the caller's does not
     forget = (stop or Stop()).on_set(over.set)

@@ -17,7 +17,7 @@ from ..cdc.records import Context, changes_of
 from ..cdc.rows import Cells, Layout, LogRows
 from ..cdc.scan import Limits
 from ..cdc.span import Span, SpanReader
-from ..cdc.table import TableInfo
+from ..cdc.table import LoggedTable
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, TableChanged
 from .options import Connection
@@ -76,7 +76,7 @@ class Scan:
         yield from groupby(events, key=lambda e: e.layout)
 
 
-def _refuse_lost_keys(rows: LogRows, span: Span, table: TableInfo) -> None:
+def _refuse_lost_keys(rows: LogRows, span: Span, table: LoggedTable) -> None:
     if table.renamed_us is None or not table.may_lack_keys(span.window.start_us):
         return
     lost = rows.lost_keys(table.renamed_us)

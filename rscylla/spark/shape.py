@@ -6,12 +6,11 @@ Parquet files. Fields of the primary key carry it at the top, the others in ``cd
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from ..cdc.table import BaseColumn
 from ..errors import ConfigError
@@ -27,9 +26,6 @@ CQL = "cql"
 Form = Literal["value", "set", "map", "list", "udt"]
 
 _PREFIX = "cdc_"
-_NATIVE = frozenset(("ascii", "bigint", "blob", "boolean", "counter", "date", "decimal", "double", "duration"))
-_NATIVE |= {"float", "inet", "int", "smallint", "text", "time", "timestamp", "timeuuid", "tinyint", "uuid"}
-_NATIVE |= {"varchar", "varint"}
 
 
 def metadata_of(column: BaseColumn, dropped_us: int | None = None) -> dict[str, Any]:
@@ -50,7 +46,8 @@ class ColumnShape:
     """A column of the base table: its CQL type and the type that it has in Spark.
 
     ``dropped_us``: when a column of this name was dropped last, as a write time; what was written until then is gone.
-    ``form`` is "value" for what is written as a whole, else "set", "map", "list" or "udt" for one that is not frozen.
+    ``base``: the same without Spark. ``form`` is "value" for what is written as a whole, else "set", "map", "list" or
+    "udt" for one that is not frozen.
     """
 
     name: str
@@ -60,16 +57,16 @@ class ColumnShape:
     descending: bool = False
     dropped_us: int | None = attrs.field(default=None, eq=False)
 
-    @property
-    def form(self) -> Form:
-        if self.kind in ("partition_key", "clustering"):
-            return "value"
-        outer = re.split("[<(]", self.cql, maxsplit=1)[0].strip()
-        if outer in ("set", "map", "list") and isinstance(self.type, ArrayType | MapType):
-            return outer  # type: ignore[return-value]
-        if outer in _NATIVE or outer in ("frozen", "tuple", "vector") or not isinstance(self.type, StructType):
-            return "value"
-        return "udt"
+    base: BaseColumn = attrs.field(init=False, eq=False, repr=False)
+    form: Form = attrs.field(init=False, eq=False, repr=False)
+
+    @base.default
+    def _base(self) -> BaseColumn:
+        return BaseColumn(self.name, self.kind, 0, self.cql, self.descending)
+
+    @form.default
+    def _form(self) -> Form:
+        return self.base.type.kind if self.base.is_multicell else "value"  # type: ignore[return-value]
 
 
 @attrs.frozen

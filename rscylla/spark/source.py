@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructField, StructType
 
-from ..base.tables import dropped_columns
+from ..cdc.table import dropped_columns
 from ..errors import ConfigError
 from .offsets import Offset
 from .options import SAFE_LAG_S, Options, nearest, of_table

@@ -173,7 +173,6 @@ NATIVES = {
             sample=bytes(3),
             sorting=None,
         ),
-        _as_it_came("empty"),  # what a table WITH COMPACT STORAGE has in the place of a column
         _number("float", ">f", n.float_encoder(">f"), in_vector=True),
         Native(
             name="inet",

@@ -36,6 +36,11 @@ class Type:
         """
         return self.kind in _FREEZABLE and not self.frozen
 
+    @property
+    def has_udt(self) -> bool:
+        """Whether the type is, or contains, a user-defined one."""
+        return self.kind == "udt" or any(t.has_udt for t in self.args)
+
     def same_bytes(self, other: Type) -> bool:
         """Whether the values of both have the same bytes: names of UDTs do not matter, nor does what is frozen."""
         mine, theirs = ((t.kind, t.fields, t.size, len(t.args)) for t in (self, other))

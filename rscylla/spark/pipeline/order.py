@@ -15,12 +15,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ...types import native
 from ..shape import ColumnShape
 
 __all__ = ["byte_order", "clustering_order", "identity", "timeuuid_order"]
-
-_ORDERED = frozenset(("tinyint", "smallint", "int", "bigint", "time", "timestamp", "float", "double"))
-_ORDERED |= {"ascii", "text", "varchar", "blob", "boolean", "date", "uuid", "timeuuid"}
 
 
 def timeuuid_order(text: Column) -> Column:
@@ -85,9 +83,12 @@ def byte_order(value: Column, type_: DataType) -> Column:
 
 def clustering_order(value: Column, column: ColumnShape) -> Column | None:
     """Return *value*, of a clustering column, as something that Spark orders as CQL does; None if it has no such."""
-    if column.cql == "timeuuid":
-        return timeuuid_order(value)
-    if column.cql == "uuid":  # by version, those of version 1 by time, others by bytes
-        version = F.substring(value, 15, 1)
-        return F.concat(version, F.when(version == "1", timeuuid_order(value)).otherwise(value))
-    return identity(value, column.type) if column.cql in _ORDERED else None
+    match native(column.base.type).sorting:
+        case "timeuuid":
+            return timeuuid_order(value)
+        case "uuid":  # by version, those of version 1 by time, others by bytes
+            version = F.substring(value, 15, 1)
+            return F.concat(version, F.when(version == "1", timeuuid_order(value)).otherwise(value))
+        case "value":
+            return identity(value, column.type)
+    return None

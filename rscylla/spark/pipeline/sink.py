@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ...base.tables import read_columns
 from ...base.writing import Target
+from ...cdc.table import read_base_table
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
 from ..options import Connection, Options
@@ -99,7 +99,7 @@ class _Writer:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         session, clock = session_for(self.connection), SystemClock()
-        target = read_columns(session, self.keyspace, self.table)
+        target = read_base_table(session, self.keyspace, self.table)
         if target is None:
             raise TableNotFound(f"there is no table {self.keyspace}.{self.table} to write to; create it first")
         replay = Replaying(self.shape, target)

@@ -14,14 +14,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ...base.reading import pages
-from ...cdc.driver import LogSession
 from ...cdc.pages import Page
 from ...cdc.stream import Stream
-from ...cdc.table import BaseColumn, TableInfo
+from ...cdc.table import BaseColumn, LoggedTable
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
-from ...types import quote_name
+from ...types import Type, quote_name
 from ...types.arrow import arrow_type, builder_for
 from ..options import Connection, Options
 from ..session import session_for
@@ -107,11 +106,11 @@ def snapshot(
     source = stream.describe()
     options = Options.of(read_options(stream, source, lag.lag, "changes", read or {}))
     columns_ = _chosen(source.table, columns)
-    scan = _Scan.of(source.session, source.table, columns_)
+    scan = _Scan.of(source.table, columns_)
     fields = from_arrow_schema(scan.schema, prefer_timestamp_ntz=False).fields
     types = {f.name: f.dataType for f in fields[: len(columns_)]}
     count = ranges or 4 * _cores(spark)
-    reader = _Reader(options.connection, scan.cql, source.table.full_name, scan.schema, count, options.page_size)
+    reader = _Reader(options.connection, scan, source.table.full_name, count, options.page_size)
     raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
     shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
     rows = raw.select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
@@ -126,14 +125,12 @@ def _cores(spark: SparkSession) -> int:
         return 4
 
 
-def _chosen(table: TableInfo, columns: list[str] | None) -> list[BaseColumn]:
+def _chosen(table: LoggedTable, columns: list[str] | None) -> list[BaseColumn]:
     known = {c.name for c in table.columns}
     for name in columns or ():
         if name not in known:
             raise ConfigError(f"{table.full_name} has no column {name!r}")
-    keys = [*table.partition_key, *table.clustering_key]
-    rest = sorted((c for c in table.columns if c not in keys), key=lambda c: c.name)
-    return keys + [c for c in rest if columns is None or c.name in columns]
+    return [c for c in table.columns if c.in_key or columns is None or c.name in columns]
 
 
 # ---------------------------------------------------------------- reading
@@ -148,30 +145,24 @@ class _Scan:
     """
 
     cql: str
-    schema: Any
+    types: tuple[tuple[str, Type], ...]
 
     @classmethod
-    def of(cls, session: LogSession, table: TableInfo, columns: list[BaseColumn]) -> _Scan:
-        """Return the scan of *columns*. Blocks on one statement, which tells their types."""
-        names = ", ".join(quote_name(c.name) for c in columns)
-        doing = f"preparing to read {table.full_name}"
-        found = session.prepare(f"SELECT {names} FROM {table.full_name}", page_size=1, doing=doing).columns
-        types = {c.name: c.type for c in found}
-        timed = [c.name for c in columns if _is_cell(c, types[c.name].kind)]
-        parts = [names, *(f"{what}({quote_name(n)})" for n in timed for what in ("writetime", "ttl"))]
+    def of(cls, table: LoggedTable, columns: list[BaseColumn]) -> _Scan:
+        """Return the scan of *columns*."""
+        types = [(c.name, c.type) for c in columns]
+        parts = [quote_name(c.name) for c in columns]
+        for column in columns:
+            if column.has_cell:
+                types += [(f"cdc$written_{column.name}", Type("bigint")), (f"cdc$ttl_{column.name}", Type("int"))]
+                parts += [f"{what}({quote_name(column.name)})" for what in ("writetime", "ttl")]
         key = ", ".join(quote_name(c.name) for c in table.partition_key)
         cql = f"SELECT {', '.join(parts)} FROM {table.full_name} WHERE token({key}) >= ? AND token({key}) <= ?"
-        fields = [(c.name, arrow_type(types[c.name])) for c in columns]
-        for name in timed:
-            fields += [(f"cdc$written_{name}", pa.int64()), (f"cdc$ttl_{name}", pa.int32())]
-        return cls(cql, pa.schema([*fields, ("cdc$read", pa.int64())]))
+        return cls(cql, tuple(types))
 
-
-def _is_cell(column: BaseColumn, kind: str) -> bool:
-    """Whether a column is one cell, which has a write time and a TTL of its own."""
-    if column.kind not in ("static", "regular"):
-        return False
-    return column.type_text.startswith("frozen<") or kind not in ("set", "map", "list", "udt")
+    @property
+    def schema(self) -> Any:
+        return pa.schema([*((name, arrow_type(type_)) for name, type_ in self.types), ("cdc$read", pa.int64())])
 
 
 @attrs.frozen
@@ -179,28 +170,29 @@ class _Reader:
     """Reads ranges of tokens, in an executor: from their numbers to batches of rows. Can be pickled."""
 
     connection: Connection
-    cql: str
+    scan: _Scan
     name: str
-    schema: Any
     ranges: int
     page_size: int
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         session, clock = session_for(self.connection), SystemClock()
-        statement = session.prepare(self.cql, page_size=self.page_size, doing=f"preparing to read {self.name}")
-        builders = [builder_for(c.type, loose=c.type.kind == "udt") for c in statement.columns]
+        statement = session.prepare(self.scan.cql, page_size=self.page_size, doing=f"preparing to read {self.name}")
+        builders = [builder_for(t, loose=t.kind == "udt" and not t.frozen) for _, t in self.scan.types]
+        schema = self.scan.schema
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 bounds, doing = _bounds(number, self.ranges), f"reading {self.name}"
                 for page in pages(session, statement, bounds, doing=doing, clock=clock, stop=Stop()):
                     if page.row_count:
-                        yield self._batch(page, builders, clock.now_us() // 1_000_000)
+                        yield _batch(page, builders, clock.now_us() // 1_000_000, schema)
 
-    def _batch(self, page: Page, builders: list[Any], second: int) -> Any:
-        cells = list(zip(*page.cells(), strict=True))
-        arrays = [build(column) for build, column in zip(builders, cells, strict=True)]
-        arrays.append(pa.array([second] * page.row_count, pa.int64()))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+def _batch(page: Page, builders: list[Any], second: int, schema: Any) -> Any:
+    cells = list(zip(*page.cells(), strict=True))
+    arrays = [build(column) for build, column in zip(builders, cells, strict=True)]
+    arrays.append(pa.array([second] * page.row_count, pa.int64()))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _bounds(number: int, ranges: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from fakelog import columns_of, integer
 from rscylla import CannotReplicate, Operation
 from rscylla.base.statements import UNSET, Replay, Write, remaining_ttl
 from rscylla.cdc.rows import Cells, Layout
-from rscylla.cdc.table import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, LoggedTable
 
 BASE = (
     ("pk", "partition_key", "int"),
@@ -21,15 +21,11 @@ BASE = (
     ("w", "regular", "int"),
     ("s", "static", "int"),
 )
-TABLE = TableInfo(
+TABLE = LoggedTable(
     "shop",
     "t",
     log_id=None,  # type: ignore[arg-type]
-    ttl_s=0,
-    enabled=True,
-    preimage="false",
-    postimage="false",
-    columns=tuple(BaseColumn(n, k, ["Ck", "d"].index(n) if k == "clustering" else 0, t, n == "d") for n, k, t in BASE),
+    columns=[BaseColumn(n, k, at, t, n == "d") for at, (n, k, t) in enumerate(BASE)],
 )
 LAYOUT = Layout.of(columns_of(BASE), TABLE)
 REPLAY = Replay(LAYOUT, "shop", "copy", {"pk", "Ck", "d", "v", "w", "s"})
@@ -148,7 +144,7 @@ def test_a_field_that_is_not_known_is_never_left_out(column: str) -> None:
     base = (("pk", "partition_key", "int"), ("u", "regular", "p"))
     layout = Layout.of(
         columns_of(base, {"p": UDT, "elements:p": PLACES}),
-        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in base)),
+        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, at, t) for at, (n, k, t) in enumerate(base))),
     )
     values = {
         "pk": integer(1),
@@ -189,7 +185,7 @@ def test_a_map_that_is_overwritten_is_written_once() -> None:
     base = (("pk", "partition_key", "int"), ("m", "regular", "map<int, int>"))
     layout = Layout.of(
         columns_of(base, {"map<int, int>": MAP, "elements:map<int, int>": INTS}),
-        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in base)),
+        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, at, t) for at, (n, k, t) in enumerate(base))),
     )
     entries = b"".join(filter(None, map(integer, (1, 4, 7, 4, 8))))
     values = {"pk": integer(1), "m": entries, "cdc$deleted_m": b"\x01"}
@@ -203,7 +199,7 @@ def test_a_field_without_a_number_is_never_taken_for_the_last() -> None:
     base = (("pk", "partition_key", "int"), ("u", "regular", "p"))
     layout = Layout.of(
         columns_of(base, {"p": UDT, "elements:p": PLACES}),
-        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in base)),
+        attrs.evolve(TABLE, columns=tuple(BaseColumn(n, k, at, t) for at, (n, k, t) in enumerate(base))),
     )
     none = b"".join(filter(None, map(integer, (1, -1))))
     values = {"pk": integer(1), "cdc$deleted_elements_u": none}

@@ -19,7 +19,7 @@ from rscylla.cdc.changes import Bound, Change
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows
-from rscylla.cdc.table import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, LoggedTable
 from rscylla.event import EventID, Operation
 
 T = 1_700_000_000_123_456
@@ -30,7 +30,7 @@ STATIC = (*SIMPLE, ("w", "regular", "int"), ("s", "static", "int"))
 def layout_of(base: Any = STATIC, columns: tuple[Column, ...] | None = None) -> tuple[Layout, tuple[Column, ...]]:
     columns = columns or columns_of(base)
     info = tuple(BaseColumn(n, kind, at, text) for at, (n, kind, text) in enumerate(base))
-    table = TableInfo("ks", "t", uuid.uuid4(), 86_400, True, "false", "false", info)
+    table = LoggedTable("ks", "t", info, uuid.uuid4())
     return Layout.of(columns, table), columns
 
 

@@ -20,7 +20,7 @@ import rscylla
 from rscylla.cdc import doctor
 from rscylla.cdc.doctor import Facts, Finding, Node, findings
 from rscylla.cdc.query import LOG_SUFFIX
-from rscylla.cdc.table import BaseColumn, TableInfo
+from rscylla.cdc.table import FIXED_COLUMNS, BaseColumn, LoggedTable
 from rscylla.errors import ConfigError, TableNotFound
 from rscylla.event import EventID
 from rscylla.testing import ManualClock
@@ -39,7 +39,7 @@ COLUMNS = (
     BaseColumn("u", "regular", -1, "address"),
 )
 LOG_COLUMNS = {
-    **dict.fromkeys(doctor.FIXED_COLUMNS, "any"),
+    **dict.fromkeys(FIXED_COLUMNS, "any"),
     "pk": "int",
     "ck": "text",
     "s": "text",
@@ -51,7 +51,7 @@ LOG_COLUMNS = {
     **{f"cdc$deleted_{name}": "boolean" for name in "svlmfu"},
     **{f"cdc$deleted_elements_{name}": "any" for name in "lmu"},
 }
-TABLE = TableInfo("ks", "t", uuid.uuid4(), 86_400, True, "false", "false", COLUMNS)
+TABLE = LoggedTable("ks", "t", COLUMNS, uuid.uuid4())
 THREE = {"class": "org.apache.cassandra.locator.NetworkTopologyStrategy", "dc1": "3"}
 TWO_DCS = {"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3"}
 
@@ -70,7 +70,9 @@ HEALTHY = Facts(
 
 
 def facts(**changes: Any) -> Facts:
-    of_table = {name: changes.pop(name) for name in list(changes) if name in {a.name for a in attrs.fields(TableInfo)}}
+    of_table = {
+        name: changes.pop(name) for name in list(changes) if name in {a.name for a in attrs.fields(LoggedTable)}
+    }
     return attrs.evolve(HEALTHY, table=attrs.evolve(TABLE, **of_table), **changes)
 
 

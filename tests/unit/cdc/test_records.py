@@ -21,7 +21,7 @@ from rscylla.cdc.columns import ColumnChange, ColumnState
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows, _larger
-from rscylla.cdc.table import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, LoggedTable
 from rscylla.errors import EventTypeError, HeadReached
 from rscylla.event import Operation
 from rscylla.types import Type
@@ -63,7 +63,7 @@ def layout_of(base: Any = BASE) -> Layout:
     info = tuple(
         BaseColumn(n, kind, at, text) for at, (n, kind, text) in enumerate((*base, ("u", "regular", "person")))
     )
-    return Layout.of(columns(base), TableInfo("ks", "t", uuid.UUID(int=1), 0, True, "", "", info))
+    return Layout.of(columns(base), LoggedTable("ks", "t", info, uuid.UUID(int=1)))
 
 
 LAYOUT = layout_of()

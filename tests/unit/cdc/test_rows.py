@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from rscylla.cdc import pages as raw_pages
 from rscylla.cdc.pages import Column, Page, raw_handler, split_rows
 from rscylla.cdc.rows import Layout, Layouts, LogRows
-from rscylla.cdc.table import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, LoggedTable
 from rscylla.errors import MetadataError
 from rscylla.event import EventID
 from rscylla.types import decoder_for, log_list
@@ -266,9 +266,9 @@ def test_a_set_has_one_text_whatever_its_order(value: set[Any]) -> None:
 # ---------------------------------------------------------------- layouts
 
 
-def table(base: Any = SIMPLE) -> TableInfo:
+def table(base: Any = SIMPLE) -> LoggedTable:
     columns = tuple(BaseColumn(n, kind, at, text_) for at, (n, kind, text_) in enumerate(base))
-    return TableInfo("ks", "t", uuid.uuid4(), 0, True, "", "", columns)
+    return LoggedTable("ks", "t", columns, uuid.uuid4())
 
 
 def test_columns_are_found_by_name_in_any_order() -> None:
@@ -300,9 +300,9 @@ def test_a_page_from_before_a_change_means_what_the_table_was_then() -> None:
     """The page of a node, or of a query, that was slow comes when the table is known as it is now."""
     renamed = (("pk", "partition_key", "int"), ("cc", "clustering", "int"), ("v", "static", "text"))
     old, new = table(), table(renamed)
-    reread: list[TableInfo] = []
+    reread: list[LoggedTable] = []
 
-    def read() -> TableInfo:
+    def read() -> LoggedTable:
         reread.append(new)
         return new
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fakelog import NOW_US, SECOND, FakeLog, pack_options
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.cdc.query import LOG_SUFFIX
-from rscylla.cdc.table import LOG_DROP_AHEAD_US, _cdc_options, read_table
+from rscylla.cdc.table import LOG_DROP_AHEAD_US, _cdc_options, dropped_columns, read_base_table, read_table
 from rscylla.errors import MetadataError
 
 
@@ -60,3 +62,58 @@ def test_the_time_of_a_rename_is_told_in_either_unit(log: FakeLog, per_ms: int) 
     assert table.may_lack_keys(at_ms * 1000 - SECOND)
     assert not table.may_lack_keys(at_ms * 1000 + SECOND)
     assert "renamed at 20" in table.lost_keys
+
+
+class Session:
+    """Has one answer."""
+
+    def __init__(self, *rows: tuple[Any, ...]) -> None:
+        self._rows = list(rows)
+
+    def rows(self, cql: str, values: Any, *, doing: str) -> list[tuple[Any, ...]]:
+        assert "FROM system_schema.dropped_columns" in cql
+        assert (values, doing) == (("ks", "t"), "looking up columns of ks.t")
+        return self._rows
+
+
+def test_a_column_was_dropped_by_the_end_of_the_millisecond_that_is_told_or_when_scylla_says_in_microseconds() -> None:
+    session = Session(("a", 1_763_719_200_000), ("b", 1_763_719_200_000_123))
+    assert dropped_columns(session, "ks", "t") == {  # type: ignore[arg-type]
+        "a": 1_763_719_200_000_999,
+        "b": 1_763_719_200_000_123,
+    }
+
+
+class Schema:
+    """Has the columns of a table, in no order."""
+
+    def __init__(self, *columns: tuple[str, str, int, str, str]) -> None:
+        self._columns = list(columns)
+
+    def rows(self, cql: str, values: Any, *, doing: str) -> list[tuple[Any, ...]]:
+        assert "FROM system_schema.columns" in cql
+        assert values == ("ks", "t")
+        return self._columns
+
+
+def test_key_columns_come_first_and_in_their_order_whatever_their_names() -> None:
+    table = read_base_table(
+        Schema(  # type: ignore[arg-type]
+            ("v", "regular", -1, "int", "none"),
+            ("a", "clustering", 1, "int", "desc"),
+            ("b", "clustering", 0, "int", "asc"),
+            ("s", "static", -1, "int", "none"),
+            ("m", "partition_key", 1, "int", "none"),
+            ("n", "partition_key", 0, "int", "none"),
+        ),
+        "ks",
+        "t",
+    )
+    assert table is not None
+    assert [c.name for c in table.columns] == ["n", "m", "b", "a", "s", "v"]
+    assert [c.name for c in table.key] == ["n", "m", "b", "a"]
+    assert [c.name for c in table.columns if c.descending] == ["a"]
+
+
+def test_a_table_that_is_not_there_is_none() -> None:
+    assert read_base_table(Schema(), "ks", "t") is None  # type: ignore[arg-type]

@@ -9,16 +9,15 @@ from cassandra import OperationTimedOut
 from fakelog import body_of, columns_of, integer, log_time, stream_id
 
 import rscylla
-from rscylla.base.tables import Table
 from rscylla.cdc.pages import Page
 from rscylla.cdc.records import ChangeEvent, Context, changes_of
 from rscylla.cdc.rows import Layout, LogRows
-from rscylla.cdc.table import BaseColumn, TableInfo
+from rscylla.cdc.table import BaseColumn, LoggedTable, Table
 from rscylla.replicate import Replicator
 from rscylla.replicate.replicator import _MOST_LAYOUTS
 
 BASE = (("pk", "partition_key", "int"),)
-TABLE = TableInfo(
+TABLE = LoggedTable(
     "shop",
     "t",
     log_id=None,  # type: ignore[arg-type]
@@ -26,7 +25,7 @@ TABLE = TableInfo(
     enabled=True,
     preimage="false",
     postimage="false",
-    columns=tuple(BaseColumn(n, k, 0, t, False) for n, k, t in BASE),
+    columns=[BaseColumn(n, k, at, t) for at, (n, k, t) in enumerate(BASE)],
 )
 
 

@@ -26,7 +26,7 @@ def test_the_registry_has_a_row_for_each_type_of_the_driver() -> None:
     names = {getattr(c, "typename", "-") for c in classes}
     known = {name for name in names if name.isidentifier()} - OF_OTHERS - NO_TYPES - {"varchar"}
     assert {"int", "list", "duration"} <= known <= NATIVES.keys() | CONTAINERS.keys()
-    assert NATIVES.keys() == NATIVE.keys() | {"empty"}
+    assert NATIVES.keys() == NATIVE.keys()
 
 
 @pytest.mark.parametrize("kind", sorted(NATIVE))
@@ -94,7 +94,6 @@ def _all(type_: Type) -> list[Type]:
         ('"list"', Type("udt", name="list"), "list", True),
         ("udt", Type("udt", name="udt"), "udt", True),
         ("'org.example.Odd'", Type("org.example.Odd"), "org.example.Odd", False),
-        ("empty", Type("empty"), "empty", False),
     ],
 )
 def test_types_are_read_and_written(text: str, type_: Type, again: str, multicell: bool) -> None:
