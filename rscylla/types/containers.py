@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,12 @@ def udt_decoder(type_: Type, parts: Decoders) -> Decoder:
 def vector_decoder(width: int | None, parts: Decoders) -> Decoder:
     (element,), split = parts, vector_cells(width)
     return lambda raw: [_or_none(element, e) for e in split(raw)]
+
+
+def packed_vector_decoder(packed: str) -> Decoder:
+    """Return the decoder of a vector of numbers that ``struct`` unpacks, which may have many elements."""
+    order, code, width = packed[0], packed[1], struct.calcsize(packed)
+    return lambda raw: list(struct.unpack(f"{order}{len(raw) // width}{code}", raw))
 
 
 def _fields(raw: bytes, parts: Decoders) -> list[Any]:

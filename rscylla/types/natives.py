@@ -217,7 +217,7 @@ def encode_microseconds(us: int) -> bytes:
 _BEYOND = {2**63 - 1: 2**63 - 1, -(2**63): -(2**63)}
 
 
-def encode_duration_struct(value: Mapping[str, int]) -> bytes:
+def encode_parts(value: Mapping[str, int]) -> bytes:
     return _duration(value["months"], value["days"], value["nanoseconds"])
 
 

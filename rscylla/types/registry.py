@@ -11,7 +11,7 @@ from typing import Any, cast
 from typing import Literal as OneOf
 
 import attrs
-from cassandra import cqltypes
+from cassandra import cqltypes as ct
 
 from . import containers as c
 from . import natives as n
@@ -42,7 +42,7 @@ AnyEncoder = Callable[[Type, Sequence[Encoder]], Encoder]
 AnyLiteral = Callable[[Type, Sequence[Literal]], Literal]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Native:
     """What there is to know of a native type.
 
@@ -59,15 +59,15 @@ class Native:
     encode: Encoder
     literal: Literal
     arrow: str
-    encode_arrow: Encoder = attrs.field(default=attrs.Factory(lambda self: self.encode, takes_self=True))
-    packed: str = ""
-    in_vector: int | None = None
     sample: bytes = b""
-    has_empty: bool = False
-    sorting: Sorting | None = "value"
+    encode_arrow: Encoder = attrs.field(kw_only=True, default=attrs.Factory(lambda self: self.encode, takes_self=True))
+    packed: str = attrs.field(kw_only=True, default="")
+    in_vector: int | None = attrs.field(kw_only=True, default=None)
+    has_empty: bool = attrs.field(kw_only=True, default=False)
+    sorting: Sorting | None = attrs.field(kw_only=True, default="value")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Container:
     """What there is to know of a type that has others as parameters: as ``Native``, given the same for these.
 
@@ -80,221 +80,122 @@ class Container:
     encode: AnyEncoder
     literal: AnyLiteral
     arrow: str
-    encode_arrow: AnyEncoder = attrs.field(default=attrs.Factory(lambda self: self.encode, takes_self=True))
     sample: Callable[[Type], bytes] = lambda _: bytes(4)
+    encode_arrow: AnyEncoder = attrs.field(
+        kw_only=True, default=attrs.Factory(lambda self: self.encode, takes_self=True)
+    )
 
 
 def _number(name: str, packed: str, encode: Encoder, *, in_vector: bool = False) -> Native:
+    decode, literal = n.packed_decoder(packed), n.float_literal if packed in (">f", ">d") else str
     width = len(encode(0))
-    return Native(
-        name=name,
-        decode=n.packed_decoder(packed),
-        encode=encode,
-        literal=n.float_literal if packed in (">f", ">d") else str,
-        arrow="number",
-        packed=packed,
-        in_vector=width if in_vector else None,
-        sample=bytes(width),
-    )
+    of_vector = width if in_vector else None
+    return Native(name, decode, encode, literal, "number", bytes(width), packed=packed, in_vector=of_vector)
 
 
 def _text(name: str, decode: Decoder, encode: Encoder) -> Native:
-    return Native(name=name, decode=decode, encode=encode, literal=n.quoted, arrow="text", has_empty=True)
+    return Native(name, decode, encode, n.quoted, "text", has_empty=True)
 
 
-def _as_it_came(name: str) -> Native:
-    return Native(
-        name=name,
-        decode=n.decode_blob,
-        encode=n.encode_blob,
-        encode_arrow=bytes,
-        literal=n.blob_literal,
-        arrow="binary",
-        has_empty=True,
-        sorting=None,
-    )
+def _as_it_came(name: str, sorting: Sorting | None) -> Native:
+    decode, encode, literal = n.decode_blob, n.encode_blob, n.blob_literal
+    return Native(name, decode, encode, literal, "binary", encode_arrow=bytes, has_empty=True, sorting=sorting)
 
 
 def _uuid(name: str, sample: bytes, sorting: Sorting) -> Native:
-    return Native(
-        name=name,
-        decode=n.decode_uuid,
-        encode=n.encode_uuid,
-        literal=str,
-        arrow="uuid",
-        in_vector=16,
-        sample=sample,
-        sorting=sorting,
-    )
+    return Native(name, n.decode_uuid, n.encode_uuid, str, "uuid", sample, in_vector=16, sorting=sorting)
 
 
-NATIVES = {
-    row.name: row
-    for row in (
-        _text("ascii", n.decode_ascii, n.encode_ascii),
-        _number("bigint", ">q", n.integer_encoder(8), in_vector=True),
-        attrs.evolve(_as_it_came("blob"), sorting="value"),
-        Native(
-            name="boolean",
-            decode=n.decode_boolean,
-            encode=n.encode_boolean,
-            literal=n.boolean_literal,
-            arrow="boolean",
-            in_vector=1,
-            sample=bytes(1),
-        ),
-        _number("counter", ">q", n.integer_encoder(8)),
-        Native(
-            name="date",
-            decode=n.driver_decoder(cqltypes.SimpleDateType),
-            encode=n.encode_date,
-            encode_arrow=n.encode_days,
-            literal=n.date_literal,
-            arrow="date",
-            sample=bytes(4),
-        ),
-        Native(
-            name="decimal",
-            decode=n.driver_decoder(cqltypes.DecimalType),
-            encode=n.encode_decimal,
-            literal=str,
-            arrow="shown",
-            sample=bytes(5),
-            sorting=None,
-        ),
-        _number("double", ">d", n.float_encoder(">d"), in_vector=True),
-        Native(
-            name="duration",
-            decode=n.driver_decoder(cqltypes.DurationType),
-            encode=n.encode_duration,
-            encode_arrow=n.encode_duration_struct,
-            literal=str,
-            arrow="duration",
-            sample=bytes(3),
-            sorting=None,
-        ),
-        _number("float", ">f", n.float_encoder(">f"), in_vector=True),
-        Native(
-            name="inet",
-            decode=n.driver_decoder(cqltypes.InetAddressType),
-            encode=n.encode_inet,
-            literal=n.quoted,
-            arrow="shown",
-            sample=bytes(4),
-            sorting=None,
-        ),
-        _number("int", ">i", n.integer_encoder(4), in_vector=True),
-        _number("smallint", ">h", n.integer_encoder(2)),
-        _text("text", bytes.decode, n.encode_text),
-        Native(
-            name="time",
-            decode=n.driver_decoder(cqltypes.TimeType),
-            encode=n.encode_time,
-            encode_arrow=n.integer_encoder(8),
-            literal=n.quoted,
-            arrow="number",
-            packed=">q",
-            sample=bytes(8),
-        ),
-        Native(
-            name="timestamp",
-            decode=n.decode_timestamp,
-            encode=n.encode_timestamp,
-            encode_arrow=n.encode_microseconds,
-            literal=n.timestamp_literal,
-            arrow="timestamp",
-            in_vector=8,
-            sample=bytes(8),
-        ),
-        _uuid("timeuuid", bytes(6) + b"\x10\x00" + b"\x80" * 8, "timeuuid"),
-        _number("tinyint", ">b", n.integer_encoder(1)),
-        _uuid("uuid", bytes(16), "uuid"),
-        Native(
-            name="varint",
-            decode=n.driver_decoder(cqltypes.IntegerType),
-            encode=n.encode_varint,
-            encode_arrow=n.encode_varint_text,
-            literal=str,
-            arrow="shown",
-            sample=bytes(1),
-            sorting=None,
-        ),
-    )
-}
+def _by_driver(
+    name: str, driver_type: Any, encode: Encoder, literal: Literal, arrow: str, size: int, **more: Any
+) -> Native:
+    return Native(name, n.driver_decoder(driver_type), encode, literal, arrow, bytes(size), **more)
 
-_UNKNOWN = _as_it_came("")
+
+_ROWS = (
+    _text("ascii", n.decode_ascii, n.encode_ascii),
+    _number("bigint", ">q", n.integer_encoder(8), in_vector=True),
+    _as_it_came("blob", "value"),
+    Native("boolean", n.decode_boolean, n.encode_boolean, n.boolean_literal, "boolean", bytes(1), in_vector=1),
+    _number("counter", ">q", n.integer_encoder(8)),
+    _by_driver("date", ct.SimpleDateType, n.encode_date, n.date_literal, "date", 4, encode_arrow=n.encode_days),
+    _by_driver("decimal", ct.DecimalType, n.encode_decimal, str, "shown", 5, sorting=None),
+    _number("double", ">d", n.float_encoder(">d"), in_vector=True),
+    _by_driver(
+        "duration", ct.DurationType, n.encode_duration, str, "duration", 3, encode_arrow=n.encode_parts, sorting=None
+    ),
+    _number("float", ">f", n.float_encoder(">f"), in_vector=True),
+    _by_driver("inet", ct.InetAddressType, n.encode_inet, n.quoted, "shown", 4, sorting=None),
+    _number("int", ">i", n.integer_encoder(4), in_vector=True),
+    _number("smallint", ">h", n.integer_encoder(2)),
+    _text("text", bytes.decode, n.encode_text),
+    _by_driver(
+        "time", ct.TimeType, n.encode_time, n.quoted, "number", 8, encode_arrow=n.integer_encoder(8), packed=">q"
+    ),
+    Native(
+        "timestamp",
+        n.decode_timestamp,
+        n.encode_timestamp,
+        n.timestamp_literal,
+        "timestamp",
+        bytes(8),
+        encode_arrow=n.encode_microseconds,
+        in_vector=8,
+    ),
+    _uuid("timeuuid", bytes(6) + b"\x10\x00" + b"\x80" * 8, "timeuuid"),
+    _number("tinyint", ">b", n.integer_encoder(1)),
+    _uuid("uuid", bytes(16), "uuid"),
+    _by_driver(
+        "varint", ct.IntegerType, n.encode_varint, str, "shown", 1, encode_arrow=n.encode_varint_text, sorting=None
+    ),
+)
+
+NATIVES = {row.name: row for row in _ROWS}
+
+_UNKNOWN = _as_it_came("", None)
 
 
 def _null_fields(type_: Type) -> bytes:
     return sized_of([None] * len(type_.args))
 
 
-CONTAINERS = {
-    row.name: row
-    for row in (
-        Container(
-            name="list",
-            parameters=1,
-            decode=c.list_decoder,
-            encode=c.list_encoder,
-            literal=c.list_literal,
-            arrow="list",
-        ),
-        Container(
-            name="set",
-            parameters=1,
-            decode=c.set_decoder,
-            encode=c.list_encoder,
-            literal=c.set_literal,
-            arrow="list",
-        ),
-        Container(
-            name="map",
-            parameters=2,
-            decode=c.map_decoder,
-            encode=c.map_encoder,
-            literal=c.map_literal,
-            arrow="map",
-        ),
-        Container(
-            name="tuple",
-            parameters=None,
-            decode=c.tuple_decoder,
-            encode=c.tuple_encoder,
-            encode_arrow=c.struct_encoder,
-            literal=c.tuple_literal,
-            arrow="struct",
-            sample=_null_fields,
-        ),
-        Container(
-            name="vector",
-            parameters=1,
-            decode=lambda type_, parts: c.vector_decoder(width_in_vector(type_.args[0]), parts),
-            encode=lambda type_, parts: c.vector_encoder(width_in_vector(type_.args[0]), parts),
-            literal=c.list_literal,
-            arrow="vector",
-            sample=lambda type_: vector_of([sample_of(type_.args[0])] * type_.size, width_in_vector(type_.args[0])),
-        ),
-        Container(
-            name="udt",
-            parameters=0,
-            decode=c.udt_decoder,
-            encode=c.udt_encoder,
-            literal=c.udt_literal,
-            arrow="struct",
-            sample=_null_fields,
-        ),
-        # A list that is not frozen, as the log has it: a map from timeuuid to element.
-        Container(
-            name=_LOG_LIST,
-            parameters=0,
-            decode=c.log_list_decoder,
-            encode=c.map_encoder,
-            literal=c.list_literal,
-            arrow="log list",
-        ),
-    )
-}
+def _vector_decoder(type_: Type, parts: Sequence[Decoder]) -> Decoder:
+    element = native(type_.args[0])
+    if element.packed and element.in_vector:
+        return c.packed_vector_decoder(element.packed)
+    return c.vector_decoder(element.in_vector, parts)
+
+
+def _vector_encoder(type_: Type, parts: Sequence[Encoder]) -> Encoder:
+    return c.vector_encoder(width_in_vector(type_.args[0]), parts)
+
+
+def _vector_sample(type_: Type) -> bytes:
+    (element,) = type_.args
+    return vector_of([sample_of(element)] * type_.size, width_in_vector(element))
+
+
+_CONTAINER_ROWS = (
+    Container("list", 1, c.list_decoder, c.list_encoder, c.list_literal, "list"),
+    Container("set", 1, c.set_decoder, c.list_encoder, c.set_literal, "list"),
+    Container("map", 2, c.map_decoder, c.map_encoder, c.map_literal, "map"),
+    Container(
+        "tuple",
+        None,
+        c.tuple_decoder,
+        c.tuple_encoder,
+        c.tuple_literal,
+        "struct",
+        _null_fields,
+        encode_arrow=c.struct_encoder,
+    ),
+    Container("vector", 1, _vector_decoder, _vector_encoder, c.list_literal, "vector", _vector_sample),
+    Container("udt", 0, c.udt_decoder, c.udt_encoder, c.udt_literal, "struct", _null_fields),
+    # A list that is not frozen, as the log has it: a map from timeuuid to element.
+    Container(_LOG_LIST, 0, c.log_list_decoder, c.map_encoder, c.list_literal, "log list"),
+)
+
+CONTAINERS = {row.name: row for row in _CONTAINER_ROWS}
 
 
 def log_list(type_: Type) -> Type:
