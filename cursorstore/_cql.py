@@ -18,6 +18,7 @@ from .schema import TableKind, qualified
 
 __all__ = ["Table", "values_of"]
 
+# The level of the Paxos rounds: it has to span the same data centers as plain reads and writes do.
 _SERIAL = {
     ConsistencyLevel.LOCAL_QUORUM: ConsistencyLevel.LOCAL_SERIAL,
     ConsistencyLevel.QUORUM: ConsistencyLevel.SERIAL,
@@ -108,11 +109,14 @@ class Table:
     def _statement(self, text: str, *, idempotent: bool) -> Any:
         with self._lock:
             if text not in self._prepared:
+                # Before the first statement only; after that the table is there.
                 if not self._prepared:
                     self._require_table()
                 statement = self._prepare(text)
                 statement.consistency_level = self._consistency
                 statement.serial_consistency_level = _SERIAL[self._consistency]
+                # The driver may send an idempotent statement to a second node; a conditional write applied twice would
+                # fail itself.
                 statement.is_idempotent = idempotent
                 self._prepared[text] = statement
             return self._prepared[text]

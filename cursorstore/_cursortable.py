@@ -95,6 +95,7 @@ class CursorTable(Table):
 
     def touch(self) -> None:
         """Do what a reset does on a row that nobody has, under a condition that it is there: nothing is written."""
+        # Conditional, because resets are: a user or a keyspace for which Paxos does not work shows here.
         text = f"UPDATE {self.name} SET reason = ? WHERE consumer = ? AND epoch = ? IF EXISTS"
         with self.errors(f"writing to table {self.name}"):
             self.run(text, ("", _NOBODY, 0), idempotent=False)

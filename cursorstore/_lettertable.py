@@ -37,6 +37,7 @@ class LetterKey:
     @property
     def mark(self) -> bytes:
         """What stands for the letter in the set of those that are dead: short, as the set is read whole."""
+        # 96 bits: two letters of one day with the same mark are out of reach of chance.
         return hashlib.blake2b(self.event_id.encode(), digest_size=12).digest()
 
     @property
@@ -141,6 +142,7 @@ class LetterTable(Table):
 def _row(row: Any) -> LetterRow | None:
     """Return the letter, None if only attempts are known."""
     consumer, day, event_us, event_id, status, attempts, *rest, audit = values_of(row)
+    # A status alone is left when a letter is resolved whose row was deleted: UPDATE makes a row of what it sets.
     if status is None or rest[2] is None:
         return None
     error, traceback, failed_us, event_type, foreign_id, metadata, trace, late = rest

@@ -196,6 +196,7 @@ class BufferedCursorStore:
     def _write_all(self) -> None:
         with self._lock:
             slots = list(self._slots.items())
+        # Before the writes, not after: the next interval begins with them, however long they take.
         self._flushed = self._clock.monotonic()
         for consumer, slot in slots:
             with slot.writing:
@@ -214,6 +215,7 @@ class BufferedCursorStore:
             self._inner.set_cursor(consumer, cursor)
         except CursorError as e:
             with self._lock:
+                # A retry would be refused again; the consumer has to read where it is.
                 slot.pending = slot.known = None
                 slot.error = slot.blocked = e
         except Exception as e:  # noqa: BLE001  kept for the consumer, who is told at its next call

@@ -19,7 +19,7 @@ from rscylla.event import EventID, LogMark
 __all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "parse_us"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INTEGER = re.compile(r"\d{1,20}", re.ASCII)
+_INTEGER = re.compile(r"\d{1,20}", re.ASCII)  # as many digits as 64 bits need
 
 
 class CursorCodec(Protocol):
@@ -76,8 +76,10 @@ class EventCursorCodec:
         fields = position.split(" ")
         try:
             generation = tu.parse_time(fields[0]) // 1000
+            # Two spaces before the log leave an empty third field.
             if len(fields) == 2 or not fields[2]:
                 return str(EventID(generation, tu.parse_time(fields[1]), mark=_mark(fields[3:])))
+            # The seventh digit of the fraction, the tick within the microsecond, which parse_time leaves off.
             ticks = tu.us_to_ticks(tu.parse_time(fields[1])) + int(fields[1][26])
             low, stream_id, seq = fields[2:]
             raw = _timeuuid(ticks, bytes.fromhex(low).translate(tu.FLIP_SIGNS))
@@ -152,5 +154,6 @@ def _timeuuid(ticks: int, low: bytes) -> bytes:
     """Return the 16 raw bytes of the timeuuid with these ticks and this low half."""
     if not 0 <= ticks < 1 << 60 or len(low) != 8:
         raise ValueError("these parts do not form a timeuuid")
+    # A UUID has its time with the low part first.
     head = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48
     return head.to_bytes(8, "big") + low

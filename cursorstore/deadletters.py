@@ -56,6 +56,7 @@ class ScyllaDeadLetters:
         consistency: int | str = "LOCAL_QUORUM",
         clock: Clock | None = None,
     ) -> None:
+        # A TTL has whole seconds, and at most 20 years.
         if not timedelta(seconds=1) <= keep_tries <= timedelta(days=7300):
             raise ConfigError("keep_tries must be between one second and 20 years")
         self._table = LetterTable(session, keyspace, table, create=create, consistency=consistency)

@@ -49,6 +49,7 @@ def reslice_cursors(
                 stored=known.cursor,
                 given=cursor,
             )
+        # Collected first: a slice that is refused must leave all others as they are.
         after[name] = cursor
     admin = admin_of(store)
     for name, cursor in after.items():
@@ -57,6 +58,7 @@ def reslice_cursors(
 
 
 def _slices(count: int) -> list[Slice]:
+    # For its check of the count alone.
     Slice.of((0, count))
     return [Slice(index, count) for index in range(count)]
 

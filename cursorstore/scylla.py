@@ -160,6 +160,7 @@ class ScyllaCursorStore:
                 self._load(consumer, known)
             elif self._clock.monotonic() - known.checked >= self._epoch_check:
                 self._check(consumer, known)
+            # Held again, but in another tenure: the cursor that was read belongs to the one before.
             if self._fence(consumer) != known.fence:
                 known.error = _not_held(consumer, self._lease)
                 raise known.error
