@@ -89,6 +89,8 @@ class RscyllaError(Exception):
 
     resumable: bool = False
 
+    # Errors go from Spark's workers to the driver. Exception's own way would call the constructor with the message
+    # alone, without the keyword arguments that several of them need.
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
 

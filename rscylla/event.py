@@ -51,6 +51,7 @@ class Operation(enum.IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Operation | None:
+        # A newer Scylla may log operations that are not known here; they must not end a stream.
         if not isinstance(value, int):
             return None
         member = int.__new__(cls, value)
@@ -140,12 +141,15 @@ class EventID:
                 "the text is not a cursor of rscylla; expected JSON with cursor_gen, cursor_time, stream_id, "
                 "stream_time, stream_seq, as an event id has it"
             ) from e
+        # In Python, true equals 1.
         if version not in (1, 2) or isinstance(version, bool):
             raise InvalidCursor(f"the cursor has version {version!r}, this rscylla reads 1 and 2; upgrade rscylla")
         if version == 1:
             return cls(generation_us // 1000, time_us)
+        # A point, not a row: "" for both is what __str__ writes.
         if not stream_id and not stream_time and seq == 0:
             return cls(generation_us // 1000, time_us, mark=mark)
+        # cdc$batch_seq_no is an int of CQL, below 2**31.
         if len(stream_id) != 16 or len(stream_time) != 16 or not isinstance(seq, int) or not 0 <= seq < 2**31:
             raise InvalidCursor("the cursor names only part of a row; stream_id and stream_time are 16 bytes each")
         return cls(generation_us // 1000, time_us, stream_id, stream_time, seq)
@@ -195,6 +199,7 @@ def cursor_key(cursor: str) -> tuple[int, bytes]:
     Raises:
         InvalidCursor: *cursor* is neither empty nor an event id.
     """
+    # No generation is as early as the time of the empty cursor.
     return EventID.parse(cursor).key if cursor else (-(2**63), b"")
 
 

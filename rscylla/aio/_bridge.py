@@ -43,6 +43,7 @@ class _Work:
     # ------------------------------------------------------------ the run's thread
 
     def put(self, event: Event) -> None:
+        # Outside the lock: it waits for room, which only the loop and the saver make.
         entry = self.prefix.add(event)
         with self._changed:
             self._ready.append(entry)
@@ -51,6 +52,7 @@ class _Work:
     def close(self) -> None:
         """Wait until the loop is done with what was read, after a stop only with its event; save what is done."""
         with self._changed:
+            # No wait is without an end: a stop may be set between the look and the wait.
             while self._hand is not None or (self._ready and not self.run.stop.is_set()):
                 self._changed.wait(LOOK_AGAIN_S)
             self._closed = True
@@ -96,6 +98,7 @@ class _Work:
 
     def _save_soon(self) -> None:
         if self._saver is None:
+            # Only once something is done: a run that reads nothing needs no thread.
             self._saver = threading.Thread(target=self._save, name="rscylla-aio-saver", daemon=True)
             self._saver.start()
         self._changed.notify_all()
@@ -107,6 +110,8 @@ class _Work:
             with self._changed:
                 while not (self._done or self._asked or self._last):
                     self._changed.wait()
+                # All at once: while one cursor is written, many events get done, and only the last of them has to be
+                # saved.
                 done, self._done = self._done, []
                 asked, self._asked = self._asked, []
                 ended = self._last and not done
@@ -188,6 +193,7 @@ class Bridge:
         self._wake()
         if self._loop is not None and self._over is not None:
             with suppress(RuntimeError):  # the loop was closed meanwhile
+                # An event of asyncio may be set in its own loop only.
                 self._loop.call_soon_threadsafe(self._over.set)
 
     def _wake(self) -> None:
@@ -221,11 +227,13 @@ class Bridge:
     async def next(self) -> Event | None:
         """Return the next event, None when there will be none any more. Being cancelled here loses nothing."""
         assert self._loop is not None
+        # A consumer that never waits would keep the loop from running anything else.
         self._handed += 1
         if self._handed % GIVE_WAY_EVERY == 0:
             await asyncio.sleep(0)
         while True:
             with self._lock:
+                # Before the look, so that what comes between the look and the wait is not missed.
                 self._news = False
             work = self._work
             entry = work.take() if work is not None else None
@@ -282,5 +290,6 @@ class Bridge:
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:
+    # The task that waited may have been cancelled meanwhile.
     if not waiter.done():
         waiter.set_result(None)

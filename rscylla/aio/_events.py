@@ -114,6 +114,7 @@ class Events:
         self._abandon()
         if self._started:
             await self._bridge.over()
+            # Each error is raised once: by the iteration that it ended, or else here.
             if not self._told:
                 self._check_end()
 
@@ -186,6 +187,7 @@ def events(
         raise ConfigError("events: a store needs name=, the cursor's name, and tells itself where to continue")
     if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
         raise ConfigError(f"events: buffer is {buffer!r}; it must be 1 or more")
+    # Without a name there is no label to count under, so the series belongs to no registry.
     series = metrics_for(registry).consumer(name) if name else ConsumerSeries("events")
     clock = clock or SystemClock()
     series.configure(clock=clock, lag_alert=None, activity_ttl=None)

@@ -127,6 +127,7 @@ def spec_for(spec: Spec, bridge: Bridge) -> Spec:
 
 def in_thread(bridge: Bridge, spec: Spec, signal: Stop, call: Callable[[Spec, Stop], None]) -> None:
     """Call *call* in a thread of its own; what comes of it is told to *bridge*, which belongs to the running loop."""
+    # Here, in the loop's thread: the new thread has no loop to ask for.
     bridge.attach()
 
     def work() -> None:
