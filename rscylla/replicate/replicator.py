@@ -71,6 +71,7 @@ class Replicator:
         self._source = LogSession(source, consistency=level)
         self._target_schema = LogSession(target, consistency=level)
         self._target = Target(target, consistency=consistency, clock=self._clock)
+        # Two sessions of one cluster need not come from one object of the driver, but they see the same nodes.
         self._same_cluster = source.cluster is target.cluster or bool(_nodes(source) & _nodes(target))
         self._lock = threading.Lock()
         self._applied = 0
@@ -93,6 +94,7 @@ class Replicator:
         )
         run.tempt("before_apply")
         self._target.apply(writes, doing=f"copying a change of {layout.table.full_name}", stop=run.stop)
+        # Several workers count; += alone can lose one.
         with self._lock:
             self._applied += 1
 
@@ -143,6 +145,7 @@ class Replicator:
 
     def _made(self, layout: Layout) -> Replay:
         table = layout.table
+        # Such a log has the keys of changes without their values.
         if table.delta != "full":
             raise CannotReplicate(
                 f"the log of {table.full_name} holds only keys ('delta': 'keys'); "

@@ -42,6 +42,7 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
                 f"{target.full_name} lacks the column {column.name!r}; ALTER TABLE {target.full_name} "
                 f"ADD {quote_name(column.name)} {column.type_text}{kind}"
             )
+        # By their bytes: that is how values are copied and compared.
         if (column.kind, column.is_multicell) != (other.kind, other.is_multicell) or not column.type.same_bytes(
             other.type
         ):

@@ -69,6 +69,7 @@ class Side:
 
     def row(self, key: Key) -> Cells | None:
         """Return the row of *key* as it is now, None if there is none."""
+        # A row without a clustering key stands for its partition's static columns.
         bound = [cell for cell in key if cell is not None]
         whole = len(bound) == self.key_size
         read = partial(self._session.read, self._row if whole else self._partition, bound, doing=self._doing)

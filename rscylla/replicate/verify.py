@@ -116,6 +116,7 @@ def verify(
     over = Stop()  # ends what the workers do, also when the caller's does not
     forget = (stop or Stop()).on_set(over.set)
     here = Side(ours, table_here, table_here.full_name, page_size, clock, over)
+    # With the columns of the source, here too: others of the target are not compared.
     there = Side(theirs, table_here, table_there.full_name, page_size, clock, over)
     search = _Search(here, there, looks=looks, limit=limit, lag=lag)
     try:
@@ -124,6 +125,7 @@ def verify(
             try:
                 _follow(search, parts, on_progress)
             finally:
+                # An error, or enough differences: the rest need not be read.
                 if not all(part.done() for part in parts):
                     over.set()
                 for part in parts:
@@ -193,6 +195,7 @@ class _Search:
             yield token, self._counted_rows(rows)
 
     def _counted_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+        # One lock for a group of rows, not one for each row.
         count = 0
         try:
             for row in rows:
@@ -208,6 +211,7 @@ class _Search:
             doubts, self._doubts = list(self._doubts), {}
         found: list[Difference] = []
         unsettled = 0
+        # Read now, so that the next look can tell whether the source changed in between.
         before = {key: _digest(self._here.row(key)) for key in doubts}
         for _ in range(self._looks):
             if not before:
