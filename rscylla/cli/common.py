@@ -76,6 +76,7 @@ class Exit:
 
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
+    # The first that fits counts: QueryFailed is a SourceError, too.
     (rscylla.ConfigError, Exit.USAGE),
     (rscylla.CursorError, Exit.CURSOR),
     (rscylla.MetadataError, Exit.TABLE),
@@ -337,6 +338,7 @@ def stopping() -> Iterator[rscylla.Stop]:
         return
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        # A command that does not react to the first Ctrl-C must be stoppable all the same.
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()

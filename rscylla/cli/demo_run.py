@@ -224,6 +224,7 @@ class Demo:
         self._clock.wait(self._stop, switches - self._clock.monotonic())
         self._phase = "new generation"
         writer.write(self._plan.events)
+        # The end is exclusive, and the last write may bear this very microsecond.
         self._written_until_us = self._clock.now_us() + 1
         self._phase = "reading the rest"
         self._consumer_stop.set()
@@ -250,6 +251,7 @@ class Demo:
         """Be one process: a stream, a store and a run of its own, which always raises. Ends at *end_us* if given."""
         stop = rscylla.Stop()
         store = _MortalStore(session, self._plan.save_every)
+        # Exponential: a crash is as likely at each step, however long ago the last one was.
         crash_in = 1 + int(self._random.expovariate(1 / self._plan.crash_every))
         until = [] if end_us is None else [rscylla.StreamUntil(time_of(end_us))]
         spec = rscylla.Spec(
@@ -260,6 +262,7 @@ class Demo:
             *until,
             fate=_Mishaps(self._fate, crash_in, store),
         )
+        # A stop of its own for each life: a crash must not end the lives after it.
         forget = [self._stop.on_set(stop.set)]
         if end_us is None:
             forget.append(self._consumer_stop.on_set(stop.set))
@@ -320,6 +323,7 @@ class _Writer:
             changes = [self._change(order) for order in orders]
             futures = [self._session.execute_async(*change) for change in changes]
             for order, future in zip(orders, futures, strict=True):
+                # Only what the database has confirmed may count as lost.
                 future.result()
                 self._checker.written(order, self._numbers[order])
             self._done += count

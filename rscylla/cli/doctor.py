@@ -99,6 +99,7 @@ def _cursors_of(consumer: str, records: list[CursorRecord]) -> dict[str, str | N
     saved = {r.consumer: r for r in records if consumer in (r.consumer, rscylla.slice_of(r.consumer)[0])}
     if not saved:
         return {consumer: None}
+    # None cannot be compared with a time, so it comes first, as the lowest.
     last = max(saved.values(), key=lambda r: (r.updated_at is not None, r.updated_at))
     count = 1 if last.consumer == consumer else rscylla.slice_of(last.consumer)[2]
     names = [rscylla.slice_name(consumer, index, count) for index in range(count)]

@@ -61,6 +61,7 @@ def load_store(name: str) -> OperableStore:
             f"--store-factory {name} is not a function; name a function that returns a cursor store"
         )
     store = factory()
+    # Told here and not when the command is half done.
     lacking = [
         method
         for protocol in (CursorStore, CursorAdmin)

@@ -39,6 +39,7 @@ from .tail import OnExpired
 __all__ = ["replicate"]
 
 SAVE_EVERY = timedelta(seconds=1)
+"""How often the cursor is written. After a crash, changes are copied twice, which does no harm."""
 
 ON_ITS_WAY = timedelta(seconds=2)
 """Time to read and write a change that is older than the lag, before it counts as missing."""
@@ -251,6 +252,7 @@ def _copy(job: _Job, here: rscylla.Session, there: rscylla.Session, stop: rscyll
     try:
         rscylla.run_forever(rscylla.Spec(stream, cursors, consumer, *options), stop=stop)
     finally:
+        # Before the store is closed: a store of the user's own need not answer afterwards.
         saved = _saved(cursors, job.name)
         try:
             cursors.close()

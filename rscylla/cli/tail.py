@@ -325,6 +325,7 @@ def _reader_watched(gone: Callable[[], None]) -> Iterator[None]:
     def watch() -> None:
         poller = select.poll()
         poller.register(out, 0)  # errors are always reported
+        # The other end is closed at the end of the command, which wakes the thread.
         poller.register(ours, select.POLLIN)
         if out in dict(poller.poll()):
             gone()

@@ -45,10 +45,12 @@ def _describe(stream: rscylla.Stream) -> dict[str, Any]:
     """Return the shown values as a JSON object."""
     source = stream.describe()
     info = source.table
+    # With no lag: the question is which generation the nodes write to now.
     now, oldest = source.watermark_us(0), source.oldest_us()
     generations = []
     for i, generation in enumerate(source.generations):
         end_us = source.generations[i + 1].start_us if i + 1 < len(source.generations) else None
+        # Without a TTL nothing expires, so no generation has.
         state = _state(generation.start_us, end_us, now, oldest if info.ttl_s else 0)
         # The streams of an expired generation may be deleted.
         streams = () if state == "expired" else source.streams(generation)

@@ -135,6 +135,7 @@ class FakeStreamClient:
                 raise self._broken
             return self._next()
         except BaseException as error:
+            # As abc.StreamClient says: after an error, each further call raises the same.
             self._broken = error
             raise
         finally:
@@ -322,6 +323,7 @@ class FakeCursorStore:
         """Lose what is not durable, as a process does that is killed."""
         with self._lock:
             self.buffer.clear()
+            # A new process does not know what an earlier one saved; only the store's order, if given, still tells.
             self._past.clear()
 
 
@@ -375,6 +377,7 @@ def await_cursor(
                 f'consumer "{consumer}" did not reach the cursor within {timeout.total_seconds():g} s; '
                 f"wanted {cursor}, saved is {saved or 'nothing'}"
             )
+        # Seconds; far below what a test would feel.
         clock.wait(never, 0.005)
 
 
