@@ -115,8 +115,7 @@ class Table:
                 statement = self._prepare(text)
                 statement.consistency_level = self._consistency
                 statement.serial_consistency_level = _SERIAL[self._consistency]
-                # The driver may send an idempotent statement to a second node; a conditional write applied twice would
-                # fail itself.
+                # The driver may send an idempotent statement twice; a conditional write would then meet its own result.
                 statement.is_idempotent = idempotent
                 self._prepared[text] = statement
             return self._prepared[text]
