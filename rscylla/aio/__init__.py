@@ -1,6 +1,6 @@
 """rscylla for asyncio: events by ``async for``, and consumers that are coroutine functions.
 
-A thin face: a thread of its own runs the same ``rscylla.run``, and hands over to the event loop what it reads.
+A separate thread runs the same ``rscylla.run`` and passes the events to the event loop.
 """
 
 from ._consumer import AsyncConsumer, Consumer

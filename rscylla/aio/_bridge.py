@@ -19,11 +19,11 @@ BUFFER = 1000
 """How many events may be read ahead of the loop, or done and not saved yet."""
 
 GIVE_WAY_EVERY = 100
-"""After so many events other tasks get their turn, though the consumer may never wait for anything."""
+"""After this many events, other tasks of the loop run, even if the consumer never awaits anything that blocks."""
 
 
 class _Work:
-    """What one run handed over. Its thread puts, the loop takes, and a thread that may block saves cursors."""
+    """The events of one run on their way to the loop. The run puts, the loop takes, a third thread saves cursors."""
 
     def __init__(self, run: Run, limit: int, wake: Callable[[], None], flush: Callable[[], None]) -> None:
         self.prefix = Prefix(run, limit)
@@ -75,7 +75,7 @@ class _Work:
             return self._hand
 
     def release(self, *, done: bool) -> None:
-        """Note that the loop is done with its event, or leaves it to be handed out again by a later run."""
+        """Record that the loop has finished its event, or leaves it to a later run."""
         with self._changed:
             entry, self._hand = self._hand, None
             if entry is not None and done:
@@ -117,7 +117,7 @@ class _Work:
                 ended = self._last and not done
             self.prefix.done(*done)  # saves the last of them only; a failure ends the run
             if asked:
-                self.prefix.settle()  # the run's thread may be the one that commits, for its progress
+                self.prefix.settle()  # the run's thread may be committing at this moment, for its progress
                 try:
                     self._flush()
                 except Exception as error:  # noqa: BLE001 - ends the run
@@ -207,7 +207,7 @@ class Bridge:
     # ------------------------------------------------------------ the loop's thread
 
     def attach(self) -> None:
-        """Belong to the running loop."""
+        """Bind this to the running loop."""
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
 
@@ -268,22 +268,22 @@ class Bridge:
             taken.release(done=False)
 
     async def saved(self) -> bool:
-        """Wait until all that is done was saved and flushed, or cannot be; return whether the run goes on."""
+        """Wait until all finished events are saved and flushed, or cannot be; return whether the run continues."""
         work, loop = self._work, self._loop
         if work is None or loop is None:
             return False
         saved = loop.create_future()
 
-        def tell() -> None:
+        def wake() -> None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_resolve, saved)
 
-        work.when_saved(tell)
+        work.when_saved(wake)
         await saved
         return not work.run.stop.is_set()
 
     async def over(self) -> None:
-        """Return when the thread of the runs is at its end."""
+        """Wait until the thread of the runs has ended."""
         assert self._over is not None
         self.check_loop()
         await self._over.wait()

@@ -40,11 +40,11 @@ class Events:
         self._signal = InnerStop(stop)
         self._started = False
         self._asking = False
-        self._hand: Event | None = None  # what was handed out last, until it is done
+        self._hand: Event | None = None  # the last delivered event, until it is done
         self._consuming: Consuming | None = None
         self._again = False
-        self._told = False
-        # What the thread needs, it has by itself: it must not keep this object alive.
+        self._raised = False
+        # The thread refers to the spec and the bridge only: it must not keep this object from being collected.
         self._finalizer = weakref.finalize(self, _drop, self._signal, bridge)
         self._finalizer.atexit = False
 
@@ -115,7 +115,7 @@ class Events:
         if self._started:
             await self._bridge.over()
             # Each error is raised once: by the iteration that it ended, or else here.
-            if not self._told:
+            if not self._raised:
                 self._check_end()
 
     async def __aenter__(self) -> Self:
@@ -150,7 +150,7 @@ class Events:
     def _check_end(self) -> None:
         error = self._bridge.error
         if error is not None and not isinstance(error, HeadReached | Stopped):
-            self._told = True
+            self._raised = True
             raise error
 
 
@@ -184,7 +184,7 @@ def events(
         ConfigError: a store without a name, a store together with *after*, or an invalid option.
     """
     if store is not None and (not name or after):
-        raise ConfigError("events: a store needs name=, the cursor's name, and tells itself where to continue")
+        raise ConfigError("events: a store needs name=, the name of the cursor, and does not go with after=")
     if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
         raise ConfigError(f"events: buffer is {buffer!r}; it must be 1 or more")
     # Without a name there is no label to count under, so the series belongs to no registry.
@@ -216,7 +216,7 @@ class _Nowhere:
 
 
 def _drop(signal: InnerStop, bridge: Bridge) -> None:
-    """Close what nobody holds any more, without waiting for it."""
+    """Close what was dropped without ``aclose``, and do not wait for it."""
     signal.forget()
     signal.set()
     bridge.abandon()

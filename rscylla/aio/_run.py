@@ -110,9 +110,9 @@ async def _handle(spec: Spec, consumer: AsyncConsumer, bridge: Bridge, event: Ev
 
 
 def _cancelled_within(name: str, error: asyncio.CancelledError) -> RscyllaError:
-    """Return what a run fails with if its consumer met a cancellation that nobody asked of the task.
+    """Return the error of a run whose consumer met a cancellation although its task was not cancelled.
 
-    Passed on it would end the task as if it had been told to end, and a ``TaskGroup`` would say nothing of that.
+    If the cancellation were raised, the task would seem to have been cancelled, and a ``TaskGroup`` would ignore it.
     """
     failure = RscyllaError(f'consumer "{name}": something that it awaited had been cancelled, though its task was not')
     failure.resumable = True
@@ -126,7 +126,7 @@ def spec_for(spec: Spec, bridge: Bridge) -> Spec:
 
 
 def in_thread(bridge: Bridge, spec: Spec, signal: Stop, call: Callable[[Spec, Stop], None]) -> None:
-    """Call *call* in a thread of its own; what comes of it is told to *bridge*, which belongs to the running loop."""
+    """Call *call* in a separate thread, and report its end to *bridge*, which belongs to the running loop."""
     # Here, in the loop's thread: the new thread has no loop to ask for.
     bridge.attach()
 

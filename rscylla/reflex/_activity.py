@@ -1,4 +1,4 @@
-"""What the threads of a consumer are at: on which event since when, or why they wait. Read by metrics and health."""
+"""What each thread of a consumer works on, and since when, or why it waits. Read by metrics and health checks."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _Work = tuple[Clock | None, Event | None, float | None, str]
 
 
 class Activity:
-    """Each thread says what it does: ``begin`` and ``end`` around an event, ``waiting`` in between.
+    """Each thread reports for itself: ``begin`` and ``end`` around an event, ``waiting`` in between.
 
-    Any thread may read. Nothing is locked: a thread writes its own entry only.
+    Any thread may read. No lock is needed, because a thread writes only its own entry.
     """
 
     def __init__(self) -> None:
         self._threads: dict[int, _Work] = {}
 
     def begin(self, clock: Clock, event: Event) -> None:
-        """This thread works on *event* from now on."""
+        """Report that this thread works on *event* from now on."""
         self._threads[get_ident()] = clock, event, clock.monotonic(), ""
 
     def end(self) -> None:
-        """This thread is done with its event, well or not."""
+        """Report that this thread has ended its work on the event, successfully or not."""
         self._threads.pop(get_ident(), None)
 
     @contextmanager
     def waiting(self, why: str) -> Iterator[None]:
-        """This thread waits on purpose, so that it does not seem to hang; then it goes on with its event."""
+        """Report that this thread waits on purpose and does not hang; afterwards it works on its event again."""
         clock, event, _, _ = self._threads.get(get_ident(), (None, None, None, ""))
         self._threads[get_ident()] = clock, event, None, why
         yield
@@ -47,11 +47,11 @@ class Activity:
             self.begin(clock, event)
 
     def clear(self) -> None:
-        """Nothing is going on any more."""
+        """Forget all threads."""
         self._threads.clear()
 
     def longest(self) -> tuple[float, Event | None]:
-        """Return for how many seconds a thread has been working on one event at most, and which; (0, None) if none."""
+        """Return the longest time, in seconds, of a thread on its event, and the event; (0, None) if none works."""
         longest, found = 0.0, None
         for clock, event, since, _ in list(self._threads.values()):
             if clock is not None and since is not None:
@@ -61,5 +61,5 @@ class Activity:
         return longest, found
 
     def why(self) -> str:
-        """Return why a thread waits on purpose, "" if none does or says."""
+        """Return why a thread waits on purpose; "" if none does, or none gives a reason."""
         return next((why for *_, why in list(self._threads.values()) if why), "")

@@ -68,7 +68,7 @@ class Run:
 
     @property
     def tempt(self) -> Callable[..., None]:
-        """``Fate.tempt`` itself, which looks at who calls it."""
+        """``Fate.tempt`` itself, not a method around it, because it looks at the module of its caller."""
         return self.fate.tempt
 
     @property

@@ -150,13 +150,13 @@ def _clean_up(spec: Spec, this: Run) -> list[Failure]:
         if this.client is not None:
             last_first.callback(attempt, "close", this.client.close)
             last_first.callback(spec.series.closed)
-        if this.begun:  # else what the consumer has in progress belongs to another run, and goes on
+        if this.begun:  # else its work in progress belongs to another run, which continues
             last_first.callback(attempt, "stop", spec.stop)
     return failed
 
 
 def _flush(spec: Spec) -> None:
-    """Flush the store in a thread of its own, because a store that hangs cannot be told to stop."""
+    """Flush the store in a separate thread, because a store that hangs cannot be interrupted."""
     spec.fate.tempt("before_flush")
     done = Stop()
     failed: list[BaseException] = []

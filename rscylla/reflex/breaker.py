@@ -1,7 +1,7 @@
 """``CircuitBreaker``: while what a consumer needs is down, the consumer waits; no event fails and none is lost.
 
-The states and counts are those of ``pybreaker``; time is our clock's, calls run outside of any lock, and a call that it
-would refuse waits instead.
+The state machine is ``pybreaker``: it counts, and decides when to open and close. Waiting and time are not left to it:
+it refuses calls where a consumer has to wait, holds its lock while a call runs, and reads the wall clock.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class CircuitBreaker:
         """Count what came of a call that began when the breaker had opened *openings* times."""
         with self._lock:
             if openings != self._openings:
-                return  # the breaker has opened since; how the thing is now, only a later call can tell
+                return  # the breaker has opened since, and only a later call shows whether the system works again
             if error is None:
                 self._machine.call(lambda: None)
                 return

@@ -24,7 +24,7 @@ ConsumeFunc = Callable[[Event, Any], None]
 """The business logic: gets the event and the run, which is its fate, too; handles it, or raises. Must be idempotent."""
 
 RecoverFunc = Callable[[Event, "Consumer", Exception], Exception | None]
-"""Gets the event, the consumer and the error; returns None to swallow it, or the error to go on with."""
+"""Gets the event, the consumer and the error; returns None to swallow it, or the error to raise."""
 
 
 class LabelledGauge(Protocol):

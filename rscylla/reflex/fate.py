@@ -100,7 +100,7 @@ class Fate:
         """Maybe raise ``FateError``. *point* names the place, for the message and for ``per_point``."""
         if not self.enabled or not self._inside_window():
             return
-        # The frame of our direct caller: one deeper would be whoever called that.
+        # The frame of the direct caller, whose module the probabilities are for.
         module = sys._getframe(1).f_globals.get("__name__", "") if self._per_module else ""  # noqa: SLF001
         probability = self._chance(point, module)
         with self._lock:

@@ -1,7 +1,7 @@
 """Event filters and how to combine them.
 
 A filter is any callable that takes an event and returns whether the consumer wants it. It must be fast and do no I/O;
-an error from it ends the run, because nobody knows whether the event was wanted.
+an error from it ends the run, because it is not known whether the event was wanted.
 """
 
 from __future__ import annotations

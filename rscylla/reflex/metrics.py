@@ -1,6 +1,6 @@
 """Prometheus metrics of consumers and runs: plain counters behind one collector, read at scrape time.
 
-Names that start with ``reflex_`` are those of the Go reflex library, so its dashboards and alerts go on working; its
+Names that start with ``reflex_`` are those of the Go reflex library, so that its dashboards keep working; its
 counters lack the ``_total`` that the Python client demands of type counter, so they are exposed without a type.
 Nothing is registered on import: ``metrics_for`` registers one collector on a registry when it is first asked.
 """
@@ -115,14 +115,14 @@ class ConsumerSeries:
             self._finished = False
 
     def closed(self) -> None:
-        """Let go of the stream, and keep its last watermark: the lag goes on growing until a run catches up."""
+        """Drop the stream but keep its last watermark, so that the lag grows until a run catches up."""
         with self._lock:
             self.activity.clear()
             self._reported = attrs.evolve(self._status(), poll_age_s=None, clock_skew_us=None)
             self._report = None
 
     def finished(self) -> None:
-        """Drop the gauges of lag, and what failed last: this consumer is meant to be down, so neither is news."""
+        """Drop the gauges of lag and of the last failure: the consumer is meant to be down, so no alert may fire."""
         with self._lock:
             self._finished = True
             self._failing = ("", 0)
@@ -143,9 +143,9 @@ class ConsumerSeries:
         return Consuming(self, clock, began, now_us - event_us)
 
     def found_late(self, seconds: float, *, unproven: bool) -> None:
-        """Note that a sweep hands out an event that the fast lane passed so long ago.
+        """Count an event that a sweep delivers *seconds* after the fast lane passed it.
 
-        *unproven*: it may have been handed out before, which cannot be told any more.
+        *unproven*: the fast lane may have delivered it, which the ledger no longer knows.
         """
         with self._lock:
             if unproven:
@@ -160,7 +160,7 @@ class ConsumerSeries:
             self.counts[what] += times
 
     def moved(self) -> None:
-        """Note that the cursor moved: what failed at this place before did not fail now."""
+        """Forget the last failure, because the cursor moved past its event."""
         if self._failing[1]:
             self._failing = ("", 0)
 

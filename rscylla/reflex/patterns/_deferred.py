@@ -1,4 +1,4 @@
-"""``Deferred``: the base of consumers that are done with an event some time after they took it."""
+"""``Deferred``: the base of consumers that finish an event after ``consume`` has returned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Deferred", "Work"]
 
 
 class Work(Protocol):
-    """What such a consumer has under way in one run."""
+    """What such a consumer has in progress in one run."""
 
     @property
     def prefix(self) -> Prefix:
@@ -24,14 +24,14 @@ class Work(Protocol):
         """Finish and commit everything. ``Stopped`` if the run ended first."""
 
     def close(self) -> None:
-        """Begin nothing more, wait for what is being done, and let nothing be committed after that."""
+        """Begin nothing more, wait for what is in progress, and commit nothing after that."""
 
 
 W = TypeVar("W", bound=Work)
 
 
 class Deferred(Wrapper, Generic[W]):
-    """Has work of its own for each run, so that what an earlier run left cannot touch a later one."""
+    """Has separate work for each run, so that what an earlier run left cannot affect a later one."""
 
     _work: W | None = None
 

@@ -1,4 +1,4 @@
-"""What two lanes of one consumer know of each other: which events the fast one is done with, and how far it is."""
+"""``Ledger``: which events the fast lane of a consumer has delivered, so that its sweep delivers only the others."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["Ledger", "Verdict"]
 logger = logging.getLogger("rscylla.reflex")
 
 SAMPLE_EVERY_S = 1.0
-"""How closely it is remembered when the fast lane passed a place."""
+"""How exactly the ledger remembers when the fast lane passed a position; for the metric of how late an event is."""
 
 SAMPLES = 4096
 
 
 class Verdict(enum.Enum):
-    """What is known of an event that the sweep came to, which the fast lane has passed."""
+    """What the ledger knows of an event that the sweep reads and the fast lane has passed."""
 
-    DELIVERED = "delivered"  # the fast lane handed it out, and the consumer was done with it
-    MISSED = "missed"  # the fast lane did not see it
-    UNPROVEN = "unproven"  # it lies before all that is known
+    DELIVERED = "delivered"  # by the fast lane, and the consumer returned
+    MISSED = "missed"  # the fast lane did not read it
+    UNPROVEN = "unproven"  # it is before the floor, where the ledger remembers no single events
 
 
 class Ledger:
-    """The events that the fast lane handed out and the sweep has not passed for good. Thread-safe.
+    """The events that the fast lane has delivered and the sweep has not passed. Thread-safe; outlives runs.
 
-    Three places, in the order of events: all up to the *floor* is done or forgotten, and nothing is known of single
-    events there; between it and the *frontier* the consumer is done with each event that is listed; what lies behind
-    the frontier the fast lane hands out, again if need be. It outlives the runs of both lanes.
+    Two positions divide the events. Up to the *floor*, events are finished or forgotten, and none is listed. From there
+    to the *frontier*, exactly the listed events were delivered by the fast lane. Later events are still to be delivered
+    by the fast lane, some of them perhaps again.
 
     Args:
         order: gives the key by which cursors compare.
@@ -60,22 +60,22 @@ class Ledger:
         self._frontier: Any = None
         self._cursor = ""
         self._at_end = False
-        self._told = False
-        self._found: Any = None  # the last that the sweep handed out; only its thread looks
+        self._warned = False
+        self._found: Any = None  # the last event that the sweep delivered; used by its thread only
         self._samples: deque[tuple[Any, float]] = deque(maxlen=SAMPLES)
         self.forgotten = 0
 
     # ------------------------------------------------------------ the fast lane's side
 
     def open_fast(self, swept: str) -> str:
-        """Return where a run of the fast lane begins; *swept* is the sweep's cursor.
+        """Return the cursor from which a run of the fast lane starts; *swept* is the sweep's cursor.
 
-        It goes on where its last run stopped. The first run begins where the sweep is: all before that is done, and
-        of nothing behind it that can be shown. So does one that finds the sweep ahead of it, which then was moved on
-        purpose or by another process.
+        A run continues where the last one stopped. The first run starts at the sweep's cursor, because all earlier
+        events are finished, and the ledger knows of no later one. So does a run that finds the sweep ahead: the sweep
+        was then moved by an operator or by another process.
 
-        What was handed out behind the frontier, the consumer was not done with: it is no longer listed, because the
-        new run may not see it again, as when it asks another replica.
+        Events beyond the frontier are removed from the list. The consumer has not finished them, and the new run may
+        not read them again, for example from another replica.
         """
         key = self._order(swept)
         with self._changed:
@@ -88,13 +88,13 @@ class Ledger:
             return self._cursor
 
     def hand(self, cursor: str, key: Any) -> None:
-        """Note that the event of *cursor*, which is at *key*, is handed to the consumer now."""
+        """Record that the event of *cursor*, with the key *key*, is passed to the consumer now."""
         with self._changed:
             self._handed = cursor, key
             self._list(key)
 
     def commit(self, cursor: str) -> None:
-        """Note that the consumer is done with all events that were handed to it, up to *cursor*."""
+        """Record that the consumer has finished all events that it was passed, up to *cursor*."""
         with self._changed:
             handed, key = self._handed
             if handed != cursor:
@@ -105,13 +105,13 @@ class Ledger:
             self._changed.notify_all()
 
     def end_fast(self) -> None:
-        """Note that the fast lane reached the end it was asked for, and will not go on by itself."""
+        """Record that the fast lane reached its end, so that a sweep that waits for it ends, too."""
         with self._changed:
             self._at_end = True
             self._changed.notify_all()
 
     def _sample(self, key: Any) -> None:
-        """Remember when the frontier came to *key*; what it passes within a second counts as passed at its start."""
+        """Remember when the frontier reached *key*; one sample per second stands for all that is passed in it."""
         now = self._clock.monotonic()
         if self._samples and now - self._samples[-1][1] < SAMPLE_EVERY_S:
             now = self._samples.pop()[1]
@@ -126,11 +126,11 @@ class Ledger:
         if len(self._done) - self._gone > self._limit:
             self._forget_up_to(self._done[self._gone])
             self.forgotten += 1
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 logger.warning(
-                    'consumer "%s": more than %d events between its fast lane and its sweep; the sweep will hand out '
-                    "the oldest of them again. Is it slow or down? Else raise remember=",
+                    'consumer "%s": more than %d events are between its fast lane and its sweep; the sweep delivers '
+                    "the oldest of them again. Check that the sweep runs and keeps up, or raise remember=",
                     self._name,
                     self._limit,
                 )
@@ -138,16 +138,16 @@ class Ledger:
     # ------------------------------------------------------------ the sweep's side
 
     def passed(self, key: Any) -> bool:
-        """Whether the fast lane has passed the place *key*."""
+        """Return whether the fast lane has passed *key*."""
         with self._changed:
             return self._frontier is not None and key <= self._frontier
 
     def judge(self, key: Any, stop: Stop) -> Verdict:
-        """Return what is known of the event at *key*; waits until the fast lane has passed its place.
+        """Return what the ledger knows of the event with *key*. Waits until the fast lane has passed it.
 
         Raises:
             Stopped: *stop* was set.
-            HeadReached: the fast lane ended before that place.
+            HeadReached: the fast lane ended before *key*.
         """
         with self._changed:
             if self._frontier is None or key > self._frontier:
@@ -173,10 +173,10 @@ class Ledger:
             self._changed.notify_all()
 
     def open_sweep(self, cursor: str) -> None:
-        """Note that a run of the sweep begins at *cursor*.
+        """Record that a run of the sweep starts at *cursor*.
 
-        If that is not where the sweep left it, somebody moved it, to get all that follows again: what the fast lane
-        is done with is forgotten.
+        If the last run left another cursor, an operator moved it in order to get all later events again. The ledger
+        then forgets what the fast lane has delivered.
         """
         key = self._order(cursor)
         with self._changed:
@@ -187,17 +187,17 @@ class Ledger:
             self._was_reset = False
 
     def reset_sweep(self) -> None:
-        """Note that the sweep's cursor was reset while it was at work; its next run begins where it was reset to."""
+        """Record that the sweep's cursor was reset during a run; the next run starts at the new one."""
         with self._changed:
             self._was_reset = True
 
     def try_sweep(self, cursor: str) -> None:
-        """Note that the sweep's own cursor is about to be *cursor*; if saving it fails, it may be there or not."""
+        """Record that the sweep saves *cursor*. If that fails, the cursor may still have been written."""
         with self._changed:
             self._tried = self._order(cursor)
 
     def sweep(self, cursor: str) -> None:
-        """Note that all up to *cursor* is done for good: the sweep's own cursor is there."""
+        """Record that the sweep has saved *cursor*: earlier events are finished for good."""
         key = self._order(cursor)
         with self._changed:
             self._swept = key
@@ -205,12 +205,12 @@ class Ledger:
                 self._forget_up_to(key)
 
     def find(self, key: Any) -> bool:
-        """Note that the sweep hands out the event at *key*; return whether that is the first time in a row."""
+        """Record that the sweep delivers the event with *key*; return whether it did not do so just before."""
         first, self._found = bool(key != self._found), key
         return first
 
     def passed_for(self, key: Any) -> float:
-        """Return for how many seconds, to about one, the fast lane has been past the place *key*."""
+        """Return for how many seconds, to about one, the fast lane has been past *key*."""
         with self._changed:
             at = next((at for place, at in self._samples if place >= key), None)
             return 0.0 if at is None else max(0.0, self._clock.monotonic() - at)
@@ -228,8 +228,8 @@ class Ledger:
 
     def _forget_up_to(self, key: Any) -> None:
         gone = bisect_right(self._done, key, lo=self._gone)
-        self._done[self._gone : gone] = [None] * (gone - self._gone)  # what takes memory goes at once
+        self._done[self._gone : gone] = [None] * (gone - self._gone)  # the keys take the memory, so they go at once
         self._floor, self._gone = key, gone
         if self._gone > 1024 and self._gone * 2 > len(self._done):
-            del self._done[: self._gone]  # seldom, so that each key is moved about once
+            del self._done[: self._gone]  # seldom: deleting from the front moves all later keys
             self._gone = 0

@@ -21,7 +21,7 @@ LOOK_AGAIN_S = 1.0
 
 
 def wait_until(changed: threading.Condition, ready: Callable[[], bool], stop: Stop) -> None:
-    """Wait until *ready*; *changed* is held by the caller, and notified by whoever changes anything.
+    """Wait until *ready*; *changed* is held by the caller, and notified after each change.
 
     Raises:
         Stopped: *stop* was set first.
@@ -142,7 +142,7 @@ class Prefix:
                 self._closed = True
                 self._run.fail(error, event=None if ready is None else ready.event, stage="set_cursor")
             finally:
-                if ready is not None:  # also after an interrupt, wherever it struck: else the end would wait for ever
+                if ready is not None:  # also after an interrupt: else ``close`` would wait forever
                     with self._changed:
                         self._committing = False
                         self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Trying an event again in place: what ``best_effort`` and ``dead_letter`` share."""
+"""``Retrying``: retries an event in place; the base of ``best_effort`` and ``dead_letter``."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ IN_PLACE = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(second
 
 
 def is_the_events_fault(error: Exception) -> bool:
-    """Return whether *error* may be due to the event: all but lost connections and errors injected by fate.
+    """Return whether *error* may be due to the event: true except for lost connections and errors of ``Fate``.
 
-    While a service behind the consumer cannot be reached, no event is at fault; else an outage would let go of all.
+    While a service behind the consumer cannot be reached, no event is at fault. Otherwise, an outage would use up the
+    attempts of all events.
     """
     return not isinstance(error, FateError | ConnectionFailed | ConnectionError)
 
 
 class Retrying(Wrapper):
-    """Tries an event again, with pauses that a stop ends at once; what comes after the last attempt is up to heirs.
+    """Retries an event, with pauses that a stop ends at once; subclasses decide what follows the last attempt.
 
-    May be used by several threads if *inner* may. Nothing is kept between events.
+    Thread-safe if *inner* is. Keeps nothing between events.
     """
 
     def __init__(
@@ -60,8 +61,8 @@ class Retrying(Wrapper):
             self._inner.consume(event, run)
         except Exception as error:
             if run.stop.is_set() and self._again(error):
-                # What the consumer uses may be closed already, such as a pool of threads: that would be no fault of the
-                # event's, and letting go of it on the last attempt would lose it.
+                # The consumer may have failed because of the stop, for example because its pool is closed already. If
+                # this was the last attempt, giving up on the event would lose it.
                 raise Stopped from error
             raise
         return True
@@ -70,7 +71,7 @@ class Retrying(Wrapper):
         return not is_expected(error) and self._counts(error)
 
     def _retry(self, event: Event, run: Run, error: Exception) -> None:
-        """Try until it works or the retries are used up."""
+        """Retry until the consumer succeeds or the retries are used up."""
         known = self._known(event)
         tries = max(known, self._retries) + 1
 
@@ -100,11 +101,11 @@ class Retrying(Wrapper):
         return 0
 
     def _failed(self, event: Event, tries: int) -> None:
-        """Note a failure that is followed by another attempt."""
+        """Called after a failure that is followed by another attempt."""
 
     def _succeeded(self, event: Event) -> None:
-        """Note that the event was consumed after all."""
+        """Called when a retry succeeded."""
 
     def _give_up(self, event: Event, run: Run, error: Exception, tries: int) -> None:
-        """Do what is to be done after the last attempt. If it returns, the cursor moves over the event."""
+        """Called after the last attempt. If it returns, the cursor moves past the event."""
         raise error

@@ -43,7 +43,7 @@ AckFunc = Callable[[Event, Any, Ack], None]
 
 
 class _Unacked:
-    """What one run handed out."""
+    """The events of one run that are not acknowledged yet."""
 
     def __init__(self, run: Run, limit: int) -> None:
         self.prefix = Prefix(run, limit)
@@ -78,13 +78,13 @@ class _Acknowledged(Deferred[_Unacked]):
         self._inner.consume(event, run)
         if not self._handed:  # a filter left it out
             self.progress(event.id)
-        elif not self._returned:  # recover= swallowed what the function raised, so nobody may be left to acknowledge it
+        elif not self._returned:  # recover= swallowed the error of the function, which may not have kept the Ack
             self._handle()
 
     def _hand(self, event: Event, run: Run) -> None:
         self._handle = self.work.take(event)
         self._handed = True
-        with run.handling(event) as handled:  # only now: the stream may have waited for acknowledgements
+        with run.handling(event) as handled:  # not before, because taking waits for acknowledgements
             self._fn(event, handled, self._handle)
         self._returned = True
 

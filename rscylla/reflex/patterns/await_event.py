@@ -30,7 +30,7 @@ class _Listener:
         stop.on_set(self.ended.set)
 
     def start(self, stream: StreamFunc, options: tuple[StreamOption, ...]) -> None:
-        """Open the stream at its head, and go on in a thread; an error is kept."""
+        """Open the stream at its head and read it in a thread; an error is kept."""
         try:
             self._client = stream("", *options, StreamFromHead(), stop=self._stop)
             self._thread.start()
@@ -139,7 +139,7 @@ def _first(
             raise failed from listener.error
         left = deadline - clock.monotonic()
         if left <= 0:
-            late = TimeoutError(f"neither polling nor an event told of it within {timeout_s:g} s")
+            late = TimeoutError(f"poll did not return true, and no matching event arrived, within {timeout_s:g} s")
             for what, why in (("polling", failed), ("listening", listener.error)):
                 if why is not None:
                     late.add_note(f"{what} had failed: {type(why).__name__}")

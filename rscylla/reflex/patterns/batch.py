@@ -42,7 +42,7 @@ class _Collector(Consumer):
 
 
 class _Batches:
-    """The batches of one run: one that is filled by the run, one that the thread is busy with."""
+    """The batches of one run: the run fills one while the thread delivers the one before."""
 
     def __init__(self, deliver: Callable[[list[Event], Run], None], run: Run, limits: _Limits, name: str) -> None:
         self.prefix = Prefix(run)
@@ -93,7 +93,7 @@ class _Batches:
             self._wake.set()
         try:
             self._thread.join()
-        finally:  # also after an interrupt, as what is left behind must not move the cursor of a later run
+        finally:  # also after an interrupt: a thread left behind must not move the cursor of a later run
             self.prefix.close()
         self._run.show("buffered", None)
 
@@ -176,7 +176,7 @@ class _Batch(Deferred[_Batches]):
     def _deliver(self, events: list[Event], run: Run) -> None:
         series = self.series
         try:
-            self._fn(list(events), run)  # a list of its own, which it may consume
+            self._fn(list(events), run)  # a copy, which it may change
         except Exception as error:
             if is_expected(error):
                 raise
@@ -189,7 +189,7 @@ class _Batch(Deferred[_Batches]):
 
     def _one_by_one(self, fallback: ConsumerLike, events: list[Event], run: Run) -> None:
         for event in events:
-            run.stop.check()  # a batch may be large; what is left of it comes again
+            run.stop.check()  # between events, as a batch may be large; the rest is delivered again
             try:
                 with run.handling(event) as handled:
                     fallback.consume(event, handled)

@@ -1,4 +1,4 @@
-"""``best_effort``: an event that keeps failing is let go."""
+"""``best_effort``: an event that keeps failing is skipped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("rscylla.reflex")
 class _BestEffort(Retrying):
     def _give_up(self, event: Event, run: Run, error: Exception, tries: int) -> None:
         logger.warning(
-            'consumer "%s": event %s is let go after %d attempts (%s)',
+            'consumer "%s": event %s is skipped after %d attempts (%s)',
             self.name,
             event.id,
             tries,

@@ -21,7 +21,7 @@ logger = logging.getLogger("rscylla.reflex")
 
 @runtime_checkable
 class Headed(Protocol):
-    """A stream that can tell its head as a cursor, as ``rscylla.Stream`` can."""
+    """A stream that can return its head as a cursor, as ``rscylla.Stream`` can."""
 
     def head_cursor(self, lag: timedelta) -> str:
         """Return the cursor of the point *lag* ago."""
@@ -43,7 +43,7 @@ class _FromHead:
         return client
 
     def _begin(self, lag: timedelta | None) -> str:
-        """Make the head durable and return it, or what somebody else saved meanwhile."""
+        """Save the head durably; return the cursor that is saved then, which another process may have moved."""
         if lag is None and getattr(self._stream, "supports_lag", False):
             raise MissingLag(f'consumer "{self._name}"')
         head: str = self._stream.head_cursor(lag or timedelta())
@@ -53,7 +53,7 @@ class _FromHead:
         return self._store.get_cursor(self._name)
 
     def _was_reset(self) -> bool:
-        """Whether the cursor is empty because somebody set it to the oldest event."""
+        """Return whether the cursor is empty because it was reset to the oldest event."""
         find = getattr(self._store, "find_cursor", None)
         return find is not None and find(self._name) is not None
 

@@ -24,7 +24,7 @@ def partition_of(event: Event) -> Hashable:
 
 
 class _Workers:
-    """The threads of one run and what they have to do. Any of its methods may be called by any thread."""
+    """The worker threads of one run, and the queues of their events by key. Thread-safe."""
 
     def __init__(self, inner: Consumer, run: Run, workers: int, limit: int) -> None:
         self.prefix = Prefix(run, limit)
@@ -32,7 +32,7 @@ class _Workers:
         self._run = run
         self._changed = threading.Condition()
         self._queues: dict[Hashable, deque[Entry]] = {}
-        self._ready: deque[Hashable] = deque()  # keys with something to do of which nothing is being done
+        self._ready: deque[Hashable] = deque()  # keys that have events, none of which is being consumed
         self._closed = False
         self._threads = [
             threading.Thread(
@@ -46,7 +46,7 @@ class _Workers:
         try:
             for thread in self._threads:
                 thread.start()
-        except BaseException:  # no more threads are to be had; those that started must not wait for ever
+        except BaseException:  # the system has no more threads; those that started must end
             self.close()
             raise
 
@@ -71,7 +71,7 @@ class _Workers:
             for thread in self._threads:
                 if thread.ident is not None:
                     thread.join()
-        finally:  # also after an interrupt, as what is left behind must not move the cursor of a later run
+        finally:  # also after an interrupt: a thread left behind must not move the cursor of a later run
             self.prefix.close()
 
     def _work(self) -> None:

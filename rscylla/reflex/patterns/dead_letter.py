@@ -1,4 +1,4 @@
-"""``dead_letter``: an event that keeps failing is kept whole in a place of its own, and the consumer goes on."""
+"""``dead_letter``: an event that keeps failing is stored whole in a table, and the consumer continues."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ logger = logging.getLogger("rscylla.reflex")
 
 FIRST_EVENTS = 100
 FIRST_S = 5.0
-"""For so many events, and so long, after its first event a process notes each attempt before it begins.
+"""For this many events, and this long, after its first event a process records each attempt before it begins.
 
-An event that takes the process down is among the first of the next one: at most the events since the cursor was last
-written come before it, and a buffered store writes more often than that.
+An event that kills the process is among the first events of the next process: at most the events since the last saved
+cursor come before it, and a buffered store saves more often than this.
 """
 
 
@@ -41,10 +41,10 @@ class _DeadLetter(Retrying):
     ) -> None:
         super().__init__(inner, retries=retries, backoff=backoff, counts=counts)
         self._letters = letters
-        self._fatal_above = max(retries, 1)  # not at one death: that may have been another thread's event
+        self._fatal_above = max(retries, 1)  # one death may be due to another thread's event
         self._settled = False
         self._first: tuple[float, itertools.count[int]] | None = None
-        self._noted: dict[str, int] = {}  # by event id, the attempts before the one under way
+        self._noted: dict[str, int] = {}  # by event id, the attempts before the current one
         self._suspects = threading.Lock()
 
     def consume(self, event: Event, run: Run) -> None:
@@ -56,7 +56,7 @@ class _DeadLetter(Retrying):
             died = ProcessDied(f"the process ended while it consumed the event, {known} times")
             self._give_up(event, run, died, known)
             return
-        # One at a time, so that a process that dies is charged to the event that kills it.
+        # Suspects run one at a time, so that a death is counted for the event that causes it.
         with self._suspects if known else nullcontext():
             self._letters.set_tries(self.name, event, known + 1)
             self._noted[event.id] = known
@@ -78,7 +78,7 @@ class _DeadLetter(Retrying):
         return self._settled
 
     def _take_back(self, event: Event) -> None:
-        """Forget the attempt that was noted, if it ended without a failure of the event's own."""
+        """Delete the recorded attempt, if it ended without a failure that is due to the event."""
         known = self._noted.pop(event.id, None)
         if known is None:
             return
@@ -107,7 +107,7 @@ class _DeadLetter(Retrying):
         letter = DeadLetter.of(self.name, event, error, attempts=tries, failed_at=failed_at)
         self._letters.put(letter)
         if not self._settled:
-            # So that the event is tried once more if it ever comes again, after a reset perhaps.
+            # If the event is delivered again, after a reset perhaps, it gets one more attempt.
             self._letters.set_tries(self.name, event, self._retries)
         run.count("dead_lettered")
         logger.warning(

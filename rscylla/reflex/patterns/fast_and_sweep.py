@@ -1,8 +1,8 @@
 """``fast_and_sweep``: one consumer with two lanes, an early one and a safe one behind it that finds what came late.
 
 The fast lane reads with a lag of a second or so, too early for rows that arrive late. The sweep reads the same span
-again when it is safe, and hands out only what the fast lane did not: those events are ``late``. Knows nothing of CDC:
-events are compared by their cursors.
+again when it is safe, and delivers only what the fast lane did not: those events are ``late``. Nothing here depends on
+CDC: events are compared by their cursors.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def fast_and_sweep(
     clock = more["clock"] = more.get("clock") or SystemClock()
     name = consumer.name
     series = series_of(consumer, more.pop("registry", None))
-    # The fast lane's numbers go where the consumer's are, which may be on a registry of its own.
+    # On the registry of the consumer's metrics, which need not be the default one.
     fast_series = series.beside(fast_lane_name(name))
     fast_series.configure(clock=clock, lag_alert=None, activity_ttl=None)
     fast_series.swept = True
@@ -186,7 +186,7 @@ def _check(
 
 
 class _SharedConsumer:
-    """The consumer of two lanes: gets one event at a time, and is told when the first run starts and the last ends."""
+    """The consumer of two lanes: gets one event at a time, is reset by the first run, and stopped by the last."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -217,7 +217,7 @@ class _SharedConsumer:
 
 
 class _LaneConsumer:
-    """The consumer as one lane drives it."""
+    """The consumer as one lane runs it."""
 
     def __init__(self, name: str, shared: _SharedConsumer, series: ConsumerSeries) -> None:
         self._name = name
@@ -240,7 +240,7 @@ class _LaneConsumer:
 
 
 class _FastConsumer(_LaneConsumer):
-    """The consumer as the fast lane drives it, with the ages of its events in series of the lane's own."""
+    """The consumer as the fast lane runs it; the ages of its events are metrics of the lane."""
 
     def consume(self, event: Event, run: Run) -> None:
         with self.series.consuming(event) as consuming:
@@ -252,7 +252,7 @@ class _FastConsumer(_LaneConsumer):
 
 
 class _FastStore:
-    """Where the fast lane keeps its cursor: in the ledger, and now and then in the store for people to see."""
+    """The fast lane's cursor: kept in the ledger, and saved about every second for people to see."""
 
     def __init__(
         self, store: CursorStore, sweep: str, ledger: Ledger, order: Callable[[str], Any], clock: Clock
@@ -273,13 +273,13 @@ class _FastStore:
         return self._ledger.open_fast(self._swept())
 
     def _swept(self) -> str:
-        """Return the sweep's cursor as an onlooker.
+        """Return the sweep's cursor without reading it as the sweep does.
 
-        A consumer that reads its cursor takes up a reset. Done here, for a sweep that is at work, it would let the
-        sweep save what it had come to before the reset.
+        ``get_cursor`` acknowledges a reset. Called here, while the sweep runs, it would let the sweep save a cursor
+        from before the reset.
         """
         find = getattr(self._store, "find_cursor", None)
-        if find is None:  # a store that knows of no resets
+        if find is None:  # a store without resets
             return self._store.get_cursor(self._sweep)
         record: CursorRecord | None = find(self._sweep)
         return record.cursor if record is not None else ""
@@ -295,7 +295,7 @@ class _FastStore:
             return
         consumer, cursor = self._unsaved
         key = self._order(cursor)
-        # After a restart the lane begins at the sweep's cursor, below what was saved for it before.
+        # After a restart the lane starts at the sweep's cursor, which is lower than the lane's last saved one.
         if self._saved is None or key > self._saved:
             self._store.set_cursor(consumer, cursor)
             self._saved = key
@@ -311,7 +311,7 @@ class _FastStore:
 
 
 class _SweepStore:
-    """Where the sweep keeps its cursor; what lies before it need not be remembered."""
+    """The sweep's cursor; the ledger forgets the events before it."""
 
     def __init__(self, store: CursorStore, ledger: Ledger) -> None:
         self._store = store
@@ -373,7 +373,7 @@ class _LaneClient:
 
 
 class _FastClient(_LaneClient):
-    """Tells the ledger what the fast lane hands out."""
+    """Lists in the ledger what the fast lane delivers."""
 
     def __init__(self, client: StreamClient, ledger: Ledger, key_of: Callable[[Event], Any]) -> None:
         super().__init__(client)
@@ -392,7 +392,7 @@ class _FastClient(_LaneClient):
 
 
 class _SweepClient(_LaneClient):
-    """Hands out what the fast lane missed, as late; of the rest only now and then that the cursor may move over it."""
+    """Delivers as late what the fast lane missed; for the other events, only ``Progress`` about every second."""
 
     def __init__(
         self,
@@ -409,43 +409,43 @@ class _SweepClient(_LaneClient):
         self._key_of = key_of
         self._series = series
         self._clock = clock
-        self._held: tuple[Event, Any] | None = None  # read, and not yet judged
-        self._over: Event | None = None  # the last of those that were handed out before, not yet told
-        self._told_at = clock.monotonic()
+        self._held: tuple[Event, Any] | None = None  # read and not judged yet, with its key
+        self._skipped: Event | None = None  # the last event that the fast lane delivered, with no progress for it yet
+        self._progress_at = clock.monotonic()
 
     def recv(self) -> Event | Progress:
         while True:
-            if self._over is not None and self._clock.monotonic() - self._told_at >= SAVE_EVERY_S:
-                return self._progress(self._over)
+            if self._skipped is not None and self._clock.monotonic() - self._progress_at >= SAVE_EVERY_S:
+                return self._progress(self._skipped)
             try:
                 held = self._held or self._next()
                 if isinstance(held, Progress):
                     return held
                 self._held = held
                 event, key = held
-                if self._over is not None and not self._ledger.passed(key):
-                    return self._progress(self._over)  # before a wait of unknown length
+                if self._skipped is not None and not self._ledger.passed(key):
+                    return self._progress(self._skipped)  # judging waits for the fast lane, perhaps for long
                 verdict = self._ledger.judge(key, self._stop)
             except (HeadReached, Stopped):
-                if self._over is not None:
-                    return self._progress(self._over)  # saved first; the next call says the same again
+                if self._skipped is not None:
+                    return self._progress(self._skipped)  # saved first; the next call raises again
                 raise
             self._held = None
             if verdict is Verdict.DELIVERED:
-                self._over = event
+                self._skipped = event
                 continue
-            self._over = None
-            if self._ledger.find(key):  # and not again because the consumer failed on it
+            self._skipped = None
+            if self._ledger.find(key):  # an event that the consumer failed on counts once
                 self._series.found_late(self._ledger.passed_for(key), unproven=verdict is Verdict.UNPROVEN)
             return event.as_late()
 
     def _next(self) -> Progress | tuple[Event, Any]:
         item = self._client.recv()
         if isinstance(item, Progress):
-            self._over, self._told_at = None, self._clock.monotonic()
+            self._skipped, self._progress_at = None, self._clock.monotonic()
             return item
         return item, self._key_of(item)
 
     def _progress(self, event: Event) -> Progress:
-        self._over, self._told_at = None, self._clock.monotonic()
+        self._skipped, self._progress_at = None, self._clock.monotonic()
         return Progress(event.id, event.timestamp_us)

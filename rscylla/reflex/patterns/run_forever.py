@@ -61,14 +61,14 @@ def run_forever(
         if not signal.is_set() or not is_resumable(error):
             raise
         if not isinstance(error, Stopped):
-            _report(spec, error, "stopped, events since the saved cursor will come again", on_error)
+            _report(spec, error, "it was stopped; events since the saved cursor are delivered again", on_error)
     spec.series.finished()
 
 
 def _report(spec: Spec, error: Exception, then: str, on_error: Callable[[Exception], None] | None) -> None:
     named = error if isinstance(error, RunError) else f'consumer "{spec.name}": {error}'
     logger.warning("%s; %s", named, then)
-    # The texts of errors that are not ours may hold row values, so whole they are shown only to who asks for all.
+    # At level debug only, because the text of other libraries' errors may contain row values.
     logger.debug('consumer "%s" failed', spec.name, exc_info=error)
     if on_error is not None:
         on_error(error)

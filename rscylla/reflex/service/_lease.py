@@ -1,4 +1,4 @@
-"""Holding a lease: stands by, renews, and ends what runs under the lease at once when it is lost."""
+"""``LeaseKeeper``: acquires and renews a lease, and stops at once what runs under it when it is lost."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ RETRY = 0.25
 
 
 class LeasedStop(Stop):
-    """The stop signal of one tenure. Whoever looks at it asks the lease too.
+    """The stop signal of what runs under a lease, from one acquisition on. Each look at it asks the lease, too.
 
-    A process that was paused finds out by this that its lease is over before it begins with another event, whatever the
-    thread that renews has noticed by then. What was found out stays: ``lapsed`` is true for good, even if a renewal
-    that was under way brings the lease back, because lanes have ended by it. Those that wait are woken by the keeper.
+    A process that was paused thereby stops before its next event, even if the thread that renews has not noticed yet
+    that the lease is over. ``lapsed`` then stays true, even if a renewal in progress brings the lease back, because
+    lanes may have ended by it. The keeper wakes those that wait.
     """
 
     def __init__(self, lease: Lease) -> None:
@@ -54,9 +54,9 @@ class LeaseKeeper:
     """Acquires a lease again and again, in a thread of its own.
 
     Args:
-        begun: called with the stop signal of a new tenure. The keeper goes on to renew.
-        over: called when a tenure is over, its signal set. The keeper waits for ``resume`` before it stands by again.
-        failed: called with an error that no waiting mends; the keeper has ended.
+        begun: called with a new stop signal when the lease is acquired. The keeper then renews the lease.
+        over: called when the lease is lost and the signal is set. The keeper waits for ``resume`` before it stands by.
+        failed: called with an error that a retry cannot fix; the keeper has ended.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def resume(self) -> None:
-        """Say that nothing runs any more that belonged to the last tenure."""
+        """Allow the keeper to stand by again, because nothing runs under the lost lease any more."""
         self._resume.set()
 
     def stop(self, *, release: bool) -> None:
@@ -123,7 +123,7 @@ class LeaseKeeper:
             log.warning('lease "%s" was not released and expires by itself: %s', self._lease.name, error)
 
     def _keep(self, signal: LeasedStop) -> None:
-        """Renew until the lease is lost. It goes on while the lanes of a service that stops save what they have.
+        """Renew until the lease is lost, also while the lanes of a service that stops save their cursors.
 
         Raises:
             Stopped: ``stop`` was called.

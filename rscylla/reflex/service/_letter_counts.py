@@ -1,4 +1,4 @@
-"""How many dead letters there are: asked for now and then, in a thread of its own, so that no scrape waits for it."""
+"""``LetterCounts``: the numbers of dead letters, counted by a separate thread so that no scrape waits for a query."""
 
 from __future__ import annotations
 

@@ -125,16 +125,16 @@ class Worker:
             park = self._policy.give_up == "park"
         except BaseException as error:  # noqa: BLE001 - kept as the cause, and raised by the service
             if self._stop.is_set() and isinstance(error, Exception):
-                # It was stopped all the same; what could not be saved comes again.
+                # The stop was asked for, so this is no failure; unsaved events are delivered again.
                 log.warning('lane "%s": %s; it had been stopped', self.name, error)
                 self.spec.series.finished()
                 return "stopped"
-            self.failure = ServiceFailed(f'lane "{self.name}" cannot go on: {error}', consumer=self.name)
+            self.failure = ServiceFailed(f'lane "{self.name}" cannot continue: {error}', consumer=self.name)
             self.failure.__cause__ = error
             park = isinstance(error, Exception) and self._policy.when_fatal() == "park"
         else:
             return "stopped" if self._stop.is_set() else "done"
-        log.error("%s; it is %s", self.failure, "parked, the others go on" if park else "given up, the service stops")
+        log.error("%s; it is %s", self.failure, "parked, the others run on" if park else "given up, the service stops")
         return "parked" if park else "failed"
 
     def _on_error(self, error: Exception) -> None:

@@ -66,7 +66,7 @@ def metrics_page(registry: CollectorRegistry) -> Page:
 
 
 class Endpoint:
-    """Serves *pages*, by path, in threads of its own until ``close``.
+    """Serves *pages*, by path, in separate threads until ``close``.
 
     Args:
         host, port: where to listen; port 0 lets the system choose.
@@ -95,7 +95,7 @@ class Endpoint:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more, and let go of the port. Safe to repeat."""
+        """Stop answering and release the port. Safe to repeat."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()

@@ -119,7 +119,7 @@ class Service:
         self._letter_counts = None if dead_letters is None else LetterCounts(dead_letters, self._clock, self._counted)
         self._endpoint: Endpoint | None = None
         self._lease_keeper: LeaseKeeper | None = None
-        # What happens is put here, by lanes, the keeper and signal handlers; a SimpleQueue takes it from handlers too.
+        # Lanes, the lease keeper and signal handlers report here. A SimpleQueue can be used in signal handlers.
         self._inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._term = Stop()
         self._begin_lock = threading.Lock()
@@ -204,7 +204,7 @@ class Service:
             raise self.failure
 
     def _open(self) -> None:
-        """Listen, so that a port that is taken is told to whoever starts the service."""
+        """Listen here and not in the thread, so that the caller gets the error of a port in use."""
         with self._begin_lock:
             if self._begun:
                 raise ConfigError("this Service has run; make another one")
@@ -276,10 +276,10 @@ class Service:
                 worker.start(term)
 
     def _lease_over(self) -> bool:
-        """Wait for the lanes, then stand by again; return whether the service goes on."""
+        """Wait for the lanes, then stand by again; return whether the service continues."""
         left = self._await_lanes()
         if left and len(self._signals) < 2:
-            # It might still act without the lease, and only the end of the process prevents that.
+            # The lane may still act without the lease, and only the end of the process prevents that.
             self._fail(f"{_names(left)} went on for {self._stop_timeout_s:g} s after the lease was lost", None)
         if left or self._stopping or self._is_the_end():
             return False
@@ -340,12 +340,12 @@ class Service:
             for worker in left:
                 event = worker.spec.series.activity.longest()[1]
                 log.error(
-                    'lane "%s" has not ended and is left behind%s; what it has not saved comes again',
+                    'lane "%s" did not end in time and is left behind%s; its unsaved events are delivered again',
                     worker.name,
                     "" if event is None else f", at event {event.id}",
                 )
             if self._lease_keeper is not None:
-                # Where somebody may still act under it, the lease is left to expire by itself.
+                # While a lane may still act under the lease, it is not released: it expires by itself.
                 self._lease_keeper.stop(release=not left)
                 if not left:
                     self._await(self._lease_keeper, max(ends_at, self._real.monotonic() + RELEASE_S))

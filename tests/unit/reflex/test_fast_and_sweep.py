@@ -370,7 +370,7 @@ def test_more_events_than_are_remembered_come_again_and_none_is_missed(caplog: p
     assert bench.value("rscylla_unproven_events_total") == 2
     assert bench.value("rscylla_late_events_total") == 1  # of the two nobody can say that they were
     assert bench.value("rscylla_late_by_seconds_count") == 1
-    assert caplog.text.count("the sweep will hand out the oldest of them again") == 1
+    assert caplog.text.count("the sweep delivers the oldest of them again") == 1
 
 
 def test_what_is_forgotten_takes_no_memory() -> None:

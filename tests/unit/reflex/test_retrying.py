@@ -236,7 +236,7 @@ def test_what_is_let_go_is_counted_and_logged_without_row_values(caplog: pytest.
         bench.run(best_effort(failing("e2"), retries=1, backoff=EVEN))
     assert bench.sample("rscylla_given_up_events_total") == 1
     [line] = [record.getMessage() for record in caplog.records]
-    assert line == 'consumer "recording": event e2 is let go after 2 attempts (ValueError)'
+    assert line == 'consumer "recording": event e2 is skipped after 2 attempts (ValueError)'
 
 
 # ---------------------------------------------------------------- dead letters

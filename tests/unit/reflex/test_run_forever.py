@@ -237,7 +237,7 @@ def test_a_failure_to_save_while_stopping_is_told_and_does_not_keep_it_from_retu
     bench.consumer = Stopping()
     bench.run(on_error=heard.append)
     assert len(heard) == 1
-    assert "flush failed: no node answers; start one; stopped" in caplog.text
+    assert "flush failed: no node answers; start one; it was stopped" in caplog.text
     assert bench.store.durable == {}
 
 

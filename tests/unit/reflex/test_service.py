@@ -235,7 +235,7 @@ def test_a_consumer_that_hangs_is_named_and_left(bench: Bench, caplog: pytest.Lo
     assert service.wait(timedelta(seconds=PATIENCE_S))
     release.set()
     assert service.exit_code == 3
-    assert 'lane "billing" has not ended and is left behind, at event e1' in caplog.text
+    assert 'lane "billing" did not end in time and is left behind, at event e1' in caplog.text
     assert 'lane "mailing" has not' not in caplog.text
     assert bench.store.durable["mailing"] == "e4"
 
