@@ -12,8 +12,9 @@ from ..abc import StreamStatus
 from ..clock import Clock, Stop
 from ..errors import HeadReached, Stopped
 from ..event import Progress
-from .reader import Batch, Reader, Settings
+from .reader import Batch, Reader
 from .records import ChangeEvent
+from .settings import StreamSettings
 from .source import Source
 
 __all__ = ["Client"]
@@ -31,12 +32,10 @@ class Client:
         first: told before anything is read.
     """
 
-    def __init__(
-        self, reader: Reader, source: Source, settings: Settings, clock: Clock, stop: Stop, first: Batch
-    ) -> None:
+    def __init__(self, reader: Reader, source: Source, settings: StreamSettings, stop: Stop, first: Batch) -> None:
         self._reader = reader
         self._source = source
-        self._clock = clock
+        self._clock = clock = settings.clock
         self._asking = _Asking(reader, clock)
         self._stop = stop
         self._progress_every_s = settings.progress_every.total_seconds()

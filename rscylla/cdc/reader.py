@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -14,48 +13,28 @@ from ..clock import Stop
 from ..errors import HeadReached, QueryFailed, TableChanged
 from ..event import EventID
 from ..options import StreamOptions
-from .changes import Change
 from .driver import token_of_key
 from .follow import Follower
 from .pages import Page
 from .query import group_streams
 from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events
 from .rows import Layouts, LogRows
-from .scan import Limits, LogScan, TooMuch, TooSlow
+from .scan import LogScan, TooMuch, TooSlow
+from .settings import StreamSettings
 from .slices import part_of
-from .source import OnExpired, Source
+from .source import Source
 from .table import LOG_DROP_AHEAD_US
 from .topology import Generation
 from .walk import End, Probe, Read, Switch, Wait, Walk, Width, Window
 
-__all__ = ["Batch", "Granularity", "Reader", "Settings"]
+__all__ = ["Batch", "Reader"]
 
 log = logging.getLogger("rscylla")
 
 T = TypeVar("T")
 
-Granularity = Literal["change", "row"]
-
 CLOCK_BACK_US = 1_000_000
 """A clock further than this behind what was read already is worth a warning."""
-
-
-@attrs.frozen
-class Settings:
-    """How a stream reads, as ``NewStream`` was told."""
-
-    granularity: Granularity = "change"
-    event_type: Callable[[Change], int] | None = None
-    on_expired: OnExpired = "raise"
-    streams_per_query: int = 100
-    limits: Limits = attrs.field(factory=Limits)
-    poll: timedelta = timedelta(seconds=1)
-    progress_every: timedelta = timedelta(seconds=10)
-    prefetch: int = 1
-    key_slice: Slice = attrs.field(default=Slice(0, 1))
-
-    def __attrs_post_init__(self) -> None:
-        group_streams((), limit=self.streams_per_query)  # refused where it is given, not when the stream is opened
 
 
 @attrs.frozen
@@ -86,7 +65,7 @@ class Reader:
         source: Source,
         start: EventID,
         options: StreamOptions,
-        settings: Settings,
+        settings: StreamSettings,
         stop: Stop,
         *,
         promised: bool = True,
@@ -116,7 +95,7 @@ class Reader:
     def _enter(self, generation: int) -> None:
         self._context = Context(generation, self._settings.event_type, self.counters)
         streams = self._source.streams(Generation(generation))
-        self._part = part_of(streams, self._settings.key_slice, self._source.topology.ranges)
+        self._part = part_of(streams, Slice.of(self._settings.key_slice), self._source.topology.ranges)
         self._groups = group_streams(self._part.streams, limit=self._settings.streams_per_query)
 
     @property

@@ -2,93 +2,75 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
 
-from .._slices import Slice
-from ..clock import Clock, Stop, SystemClock
-from ..errors import ConfigError, MissingLag
+from ..clock import Stop
+from ..errors import MissingLag
 from ..event import Event
 from ..options import SAFE_LAG, StreamOption, resolve
 from ..types import quote_name
-from .changes import Change
 from .client import Client
 from .driver import LogSession, Session, consistency_named
 from .lookup import BaseRows
-from .reader import Batch, Granularity, Reader, Settings
-from .scan import Limits
-from .source import OnExpired, Source
+from .reader import Batch, Reader
+from .settings import StreamSettings
+from .source import Source
 
 __all__ = ["GetCursor", "NewStream", "Stream"]
 
 log = logging.getLogger("rscylla")
 
 
-class Stream:
-    """Opens event streams over the CDC log of one table; see ``NewStream`` for the arguments.
+@attrs.define(eq=False, repr=False, slots=False)
+class Stream(StreamSettings):
+    """Opens event streams over the CDC log of one table: ``stream(after, StreamLag(seconds=30))``.
 
-    Each call opens a stream: ``stream(after, StreamLag(seconds=30))``. Thread-safe: streams share only the session.
+    It sends no query until it is called, and each call opens another stream. Thread-safe: streams share only the
+    session.
+
+    Args:
+        session: a connected driver session. The caller keeps it; it is neither changed nor closed.
+        keyspace, table: the base table, names as stored (no quotes).
+        consistency: level of log reads. It must overlap with the level of the writes: R + W > replicas.
+        event_type: maps a change to ``event.type``; default: the ``Operation``.
+        granularity: ``"change"``: one event per change, with its images; ``"row"``: one event per log row.
+        on_expired: what to do with a cursor older than the log's TTL, or than a log that was dropped and created again:
+            ``"raise"``, or continue at the ``"oldest"`` row.
+        limits: queries in flight, page size, rows and bytes of a window, retries.
+        streams_per_query: streams per query, at most 100.
+        poll: pause between polls at the head; a tenth of the lag if that is shorter.
+        progress_every: how often an idle stream returns a ``Progress``.
+        prefetch: windows read ahead; 0 reads in the thread that calls ``recv``.
+        clock: where time comes from.
+        key_slice: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``slice_specs``. A key is
+            always in the same slice, so n processes together read a table once, each in the order of its keys.
+
+    Raises:
+        ConfigError: an argument is invalid.
     """
 
     supports_lag = True
 
-    def __init__(
-        self,
-        session: Session,
-        keyspace: str,
-        table: str,
-        *,
-        consistency: str = "QUORUM",
-        event_type: Callable[[Change], int] | None = None,
-        granularity: Granularity = "change",
-        on_expired: OnExpired = "raise",
-        limits: Limits | None = None,
-        streams_per_query: int = 100,
-        poll: timedelta = timedelta(seconds=1),
-        progress_every: timedelta = timedelta(seconds=10),
-        prefetch: int = 1,
-        clock: Clock | None = None,
-        key_slice: tuple[int, int] = (0, 1),
-    ) -> None:
-        if granularity not in ("change", "row"):
-            raise ConfigError(f"granularity must be 'change' or 'row', not {granularity!r}")
-        if on_expired not in ("raise", "oldest"):
-            raise ConfigError(f"on_expired must be 'raise' or 'oldest', not {on_expired!r}")
-        if poll <= timedelta() or progress_every < timedelta() or prefetch < 0:
-            raise ConfigError("poll must be positive, progress_every and prefetch not negative")
-        self.keyspace = keyspace
-        self.table = table
-        self._session = LogSession(session, consistency=consistency_named(consistency))
-        self._clock = clock or SystemClock()
-        self._base_rows = BaseRows(self._session, keyspace, table, self._clock)
-        self._warned = False
-        self._settings = Settings(
-            granularity=granularity,
-            event_type=event_type,
-            on_expired=on_expired,
-            streams_per_query=streams_per_query,
-            limits=limits or Limits(),
-            poll=poll,
-            progress_every=progress_every,
-            prefetch=prefetch,
-            key_slice=Slice.of(key_slice),
-        )
+    session: Session
+    keyspace: str
+    table: str
+    _log: LogSession = attrs.field(init=False)
+    _base_rows: BaseRows = attrs.field(init=False)
+    _warned: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self._log = LogSession(self.session, consistency=consistency_named(self.consistency))
+        self._base_rows = BaseRows(self._log, self.keyspace, self.table, self.clock)
 
     @property
     def source(self) -> str:
         """The name of the base table, as in CQL: ``shop.orders``."""
         return str(self)
-
-    @property
-    def key_slice(self) -> tuple[int, int]:
-        """The ``key_slice=`` argument of ``NewStream``: the index of the slice, and the number of slices."""
-        key_slice = self._settings.key_slice
-        return key_slice.index, key_slice.count
 
     def sliced(self, index: int, count: int) -> Stream:
         """Return the same stream for the slice *index* of *count*; see ``NewStream``.
@@ -96,9 +78,7 @@ class Stream:
         Raises:
             ConfigError: the slice does not exist.
         """
-        other = copy.copy(self)
-        other._settings = attrs.evolve(self._settings, key_slice=Slice.of((index, count)))  # noqa: SLF001 - a new one of ours
-        return other
+        return attrs.evolve(self, key_slice=(index, count))
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> Client:
         """Open a stream that continues right after the cursor *after*; "" starts at the oldest row of the log.
@@ -124,7 +104,7 @@ class Stream:
             if chosen.from_head:
                 start = source.at(source.watermark_us(lag_us))
             else:
-                start = source.resume(after, self._settings.on_expired)
+                start = source.resume(after, self.on_expired)
             self._warn_of_lag(chosen.lag)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress
@@ -133,11 +113,11 @@ class Stream:
             #   rows     cells and positions of a page; sorted by the reader
             #   records  rows to records, and to events as they are taken
             promised = bool(after) or chosen.from_head
-            reader = Reader(source, start, chosen, self._settings, inner, promised=promised)
+            reader = Reader(source, start, chosen, self, inner, promised=promised)
             inner.on_set(forget)
             # A head start is worth saving before anything is read: a restart must not begin at a newer head.
             first = Batch(iter(()), reader.done, must_save=chosen.from_head)
-            return Client(reader, source, self._settings, self._clock, inner, first)
+            return Client(reader, source, self, inner, first)
         except BaseException:
             forget()
             raise
@@ -182,7 +162,7 @@ class Stream:
         return self._source(Stop())
 
     def _source(self, stop: Stop) -> Source:
-        return Source(self._session, self.keyspace, self.table, self._clock, stop)
+        return Source(self._log, self.keyspace, self.table, self.clock, stop)
 
     def _warn_of_lag(self, lag: timedelta) -> None:
         """Warn once of a lag below the safe one. Called when the table is known to be there."""
@@ -199,61 +179,7 @@ class Stream:
         return f"{quote_name(self.keyspace)}.{quote_name(self.table)}"
 
 
-def NewStream(
-    session: Session,
-    keyspace: str,
-    table: str,
-    *,
-    consistency: str = "QUORUM",
-    event_type: Callable[[Change], int] | None = None,
-    granularity: Granularity = "change",
-    on_expired: OnExpired = "raise",
-    limits: Limits | None = None,
-    streams_per_query: int = 100,
-    poll: timedelta = timedelta(seconds=1),
-    progress_every: timedelta = timedelta(seconds=10),
-    prefetch: int = 1,
-    clock: Clock | None = None,
-    key_slice: tuple[int, int] = (0, 1),
-) -> Stream:
-    """Return a stream function over the CDC log of a table. It sends no query until it is called.
-
-    Args:
-        session: a connected driver session. The caller keeps it; it is neither changed nor closed.
-        keyspace, table: the base table, names as stored (no quotes).
-        consistency: level of log reads. It must overlap with the level of the writes: R + W > replicas.
-        event_type: maps a change to ``event.type``; default: the ``Operation``.
-        granularity: ``"change"``: one event per change, with its images; ``"row"``: one event per log row.
-        on_expired: what to do with a cursor older than the log's TTL, or than a log that was dropped and created again:
-            ``"raise"``, or continue at the ``"oldest"`` row.
-        limits: queries in flight, page size, rows and bytes of a window, retries.
-        streams_per_query: streams per query, at most 100.
-        poll: pause between polls at the head; a tenth of the lag if that is shorter.
-        progress_every: how often an idle stream returns a ``Progress``.
-        prefetch: windows read ahead; 0 reads in the thread that calls ``recv``.
-        clock: where time comes from.
-        key_slice: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``slice_specs``. A key is
-            always in the same slice, so n processes together read a table once, each in the order of its keys.
-
-    Raises:
-        ConfigError: an argument is invalid.
-    """
-    return Stream(
-        session,
-        keyspace,
-        table,
-        consistency=consistency,
-        event_type=event_type,
-        granularity=granularity,
-        on_expired=on_expired,
-        limits=limits,
-        streams_per_query=streams_per_query,
-        poll=poll,
-        progress_every=progress_every,
-        prefetch=prefetch,
-        clock=clock,
-        key_slice=key_slice,
-    )
+NewStream = Stream
 
 
 def GetCursor(session: Session, keyspace: str, table: str, time: datetime | None = None) -> str:

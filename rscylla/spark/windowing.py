@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 import attrs
 
 from .. import _timeuuid as tu
+from .._slices import Slice
 from ..abc import CursorStore
 from ..cdc.follow import Follower
 from ..cdc.source import OnExpired, Source
@@ -267,7 +268,7 @@ def windows(
     chosen = resolve(options)
     if chosen.lag is None:
         raise MissingLag(f"the windows of {stream}")
-    if stream.key_slice != (0, 1):
+    if Slice.of(stream.key_slice).count > 1:
         raise ConfigError(
             "windows take a whole table; pass a stream without key_slice=, Spark shares out the work itself"
         )

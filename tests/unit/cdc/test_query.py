@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rscylla._streamid import vnode_of
 from rscylla.cdc.query import ScanTask, first_row_cql, group_streams, scan_cql, scan_values, tasks_for
-from rscylla.cdc.reader import Settings
+from rscylla.cdc.settings import StreamSettings
 from rscylla.cdc.walk import Window
 from rscylla.errors import ConfigError
 from rscylla.types import quote_name
@@ -96,7 +96,7 @@ def test_a_group_larger_than_the_server_allows_is_refused(limit: int) -> None:
     with pytest.raises(ConfigError, match="from 1 to 100"):
         group_streams([stream_id(1)], limit=limit)
     with pytest.raises(ConfigError, match="from 1 to 100"):
-        Settings(streams_per_query=limit)
+        StreamSettings(streams_per_query=limit)
 
 
 def test_tasks_can_be_sent_to_other_processes_and_show_no_ids() -> None:
