@@ -1,6 +1,6 @@
 """CDC logs in Spark: the data source ``scylla-cdc``, windows with a cursor, and pipeline helpers.
 
-Nothing of Spark is imported before one of the names is used: Spark's own workers import this package to find the data
+PySpark is imported only when one of the names is used, because Spark's workers import this package to find the data
 source.
 """
 

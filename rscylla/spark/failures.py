@@ -1,4 +1,4 @@
-"""What Spark raises, as errors of rscylla: one line that says what failed."""
+"""Converts the errors of Spark to errors of rscylla with one-line messages."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _OURS = re.compile(r"^(?:.*\s)?rscylla\.errors\.(\w+): (.+)$", re.MULTILINE)
 _CONDITION = re.compile(r"^(?:: )?(?:[\w.$]+: )?\[([A-Z][A-Z0-9_.]+)\]", re.MULTILINE)
 
 NOT_FOUND = (
-    "Spark does not find the data source scylla-cdc. Its workers may run another Python, without rscylla: activate "
-    "the script's environment, set PYSPARK_PYTHON, or call rscylla.spark.ensure_java() before the session is started. "
-    "Or rscylla is an editable install, or another pyspark_* package on the path is broken: call "
-    "rscylla.spark.register(spark)"
+    "Spark does not find the data source scylla-cdc. If its workers run another Python, without rscylla: "
+    "activate the script's environment, set PYSPARK_PYTHON, or call rscylla.spark.ensure_java() before "
+    "the session starts. If rscylla is an editable install, or another pyspark_* package on the path is "
+    "broken: call rscylla.spark.register(spark)"
 )
 
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Raise what Spark and its Java raise in the block as errors of rscylla, with Spark's own as the cause.
+    """Convert errors of Spark and its Java gateway in the block to errors of rscylla. The cause is Spark's
+    error.
 
-    Spark's messages may hold values of rows, so of a foreign error only its kind is told.
+    Spark's messages may contain row values, so the new message names only the kind of any other error.
 
     Raises:
         ConfigError: Spark does not find the data source; the message names the possible causes.
-        RscyllaError: another error: one that rscylla raised in a process of Spark comes back as what it was.
+        RscyllaError: any other error. An error that rscylla raised in one of Spark's processes keeps its class.
     """
     try:
         yield
@@ -55,11 +56,11 @@ def _translated(error: Exception) -> RscyllaError:
     condition = _CONDITION.search(text)
     if condition is not None:
         kinds.append(condition[1])
-    return RscyllaError(f"Spark failed: {', '.join(kinds)}; the message is that of the cause of this error")
+    return RscyllaError(f"Spark failed: {', '.join(kinds)}; see the cause of this error for the message")
 
 
 def _made(kind: type[RscyllaError], message: str) -> RscyllaError:
-    """Return an error of *kind*, or of the nearest kind above it that is made of a message alone."""
+    """Return an error of *kind*, or of its nearest base class that takes only a message."""
     for each in kind.__mro__:
         try:
             made = each(message)

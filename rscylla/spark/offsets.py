@@ -1,14 +1,14 @@
-"""Where a streaming query is: what Spark keeps in the checkpoint, as JSON. Pure.
+"""The position of a streaming query, which Spark stores in the checkpoint as JSON. Pure.
 
 ``{"v":1,"log":"...","t":...}``: everything before *t* (microseconds since the epoch) of the log with that id was read.
-The end of a batch has ``ttl``, too, if it is known: the TTL in seconds of rows that are written then, 0 for none. A
-table that was altered since does not tell it any more. It has ``since`` while
+The end of a batch has ``ttl``, too, if it is known: the TTL in seconds of rows that are written then, 0 for none. If
+the table was altered since, its schema no longer contains this TTL. It has ``since`` while
 rows are left that had expired then, which is a minute at most after a query from "earliest" planned its first batch:
-nobody misses these.
+no reader expects these rows.
 The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row to
 start behind. Spark asks for the initial offset anew until the first batch is done, and keeps none of the answers. The
 end of the first batch therefore has ``begin``, the initial offset that the batch was planned with. Two offsets alone
-say which rows lie between them, whatever the options are.
+determine the rows between them, whatever the options are.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["VERSION", "Offset"]
 
 VERSION = 1
 
-_NOT_ONE = "the checkpoint's offset is not one of format('scylla-cdc'); use another checkpoint"
+_NOT_ONE = "the offset in the checkpoint is not from format('scylla-cdc'); use another checkpoint"
 
 
 @attrs.frozen
 class Offset:
-    """A place in a log.
+    """A position in a log.
 
     ``chosen``: of an initial offset, how: "earliest", "latest", or "given"; else empty. ``begin``: of the end of a
     query's first batch, the initial offset where that batch starts. ``ttl_s``: None if it is not known. ``since_us``:
@@ -46,21 +46,21 @@ class Offset:
 
     @property
     def promised(self) -> bool:
-        """Whether rows after it must not be missed. "earliest" is whatever is there when it is read."""
+        """Whether rows after it must not be missed; "earliest" means the rows that exist when they are read."""
         return self.chosen != "earliest"
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the offset that Spark hands back.
+        """Return the offset that Spark passes back.
 
         Raises:
-            ConfigError: it is none, or of a version that is not known.
+            ConfigError: *given* is not an offset, or has an unknown version.
         """
         version = given.get("v") if isinstance(given, Mapping) else None
         if version != VERSION or isinstance(version, bool):
             raise ConfigError(
-                f"the checkpoint has an offset of version {version!r}, this rscylla reads version {VERSION}; "
-                "use the rscylla that wrote it, or a newer one, or another checkpoint"
+                f"the checkpoint has an offset of version {version!r}, but this rscylla reads version {VERSION}; use "
+                "the rscylla that wrote it, a newer one, or another checkpoint"
             )
         log, time_us, after = given.get("log"), given.get("t"), given.get("after", "")
         chosen, ttl_s, since_us = given.get("from", ""), given.get("ttl"), given.get("since", 0)
@@ -76,7 +76,7 @@ class Offset:
         return cls(log, time_us, position, chosen, begin, ttl_s, since_us)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what Spark keeps: the same text for the same offset."""
+        """Return the JSON object for Spark to store: equal for equal offsets."""
         out: dict[str, Any] = {"v": VERSION, "log": self.log, "t": self.time_us}
         if self.after:
             out["after"] = self.after.hex()
@@ -92,9 +92,9 @@ class Offset:
         return out
 
     def check_of(self, log: str, table: str) -> None:
-        """Raise ``ConfigError`` unless this is a place in the log with the id *log*, that of *table*."""
+        """Raise ``ConfigError`` unless this is a position in the log with the id *log*, which is the log of *table*."""
         if self.log != log:
             raise ConfigError(
-                f"the checkpoint is of another CDC log than that of {table}: of another table, or the log was dropped "
-                "and created again since; start the query with a new checkpoint"
+                f"the checkpoint belongs to a different CDC log than {table}: to another table, or to a log that was "
+                "dropped and created again; start the query with a new checkpoint"
             )

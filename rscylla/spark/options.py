@@ -1,6 +1,6 @@
-"""The options of the data source: text as Spark passes it, checked, as values that can be pickled and hold no secrets.
+"""The options of the data source: parses and checks the text that Spark passes. The results can be pickled.
 
-Names are in camelCase and read without regard to case. What is not known is an error that names the nearest.
+Names are in camelCase and not case-sensitive. An unknown name is an error that suggests the nearest one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Position:
 
 @attrs.frozen
 class Connection:
-    """How to reach the cluster. Equal ones share a session in each process. The password never shows.
+    """How to reach the cluster. Equal connections share a session in each process. ``repr`` hides the password.
 
-    ``password_env`` and ``credentials_file`` are read where the session is opened, so that no secret travels with a
-    plan: on each machine of the cluster.
+    ``password_env`` and ``credentials_file`` are read in the process that opens the session, on each machine, so a plan
+    contains no secret.
     """
 
     contact_points: tuple[str, ...]
@@ -98,17 +98,17 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
-        """Return the options that Spark passes.
+        """Return the parsed options that Spark passes.
 
         Raises:
-            MissingLag: there is no lag.
-            ConfigError: an option is not known, missing, or has no such value.
+            MissingLag: the lag is missing.
+            ConfigError: an option is unknown, missing, or invalid.
         """
         options = _known({str(k).lower(): str(v) for k, v in given.items()})
         if not options:
             raise ConfigError(
-                "format('scylla-cdc') got no options; Spark passes none of a catalog table whose columns were listed "
-                "by hand: create it without a list of columns, or as a temporary view"
+                "format('scylla-cdc') got no options; Spark passes no options for a catalog table that was created "
+                "with a list of columns: create the table without one, or create a temporary view"
             )
         _check_together(options)
         if "lag" not in options:
@@ -132,7 +132,7 @@ class Options:
             keep_dollar=read.flag("keepDollar", default=False),
         )
         if parsed.window_us == 0:
-            raise ConfigError("option windowSpan must be longer than nothing, such as 10s")
+            raise ConfigError("option windowSpan must be longer than zero, such as 10s")
         if parsed.end.cursor or parsed.end.name == "earliest":
             raise ConfigError("option endingPosition must be latest or a time such as 2026-11-21T10:00:00Z")
         return parsed
@@ -171,13 +171,13 @@ _NAMES = (
     "windowSpan",
 )
 NAMES = {name.lower(): name for name in _NAMES}
-"""The options' names as users write them, by their names in lower case."""
+"""The names of the options as users write them, by their lower-case names."""
 
 _OF_TABLE = "option."
 
 
 def of_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of ``CREATE TABLE ... USING``, None if they are not those of such a statement.
+    """Return the options of ``CREATE TABLE ... USING``, or None if *given* is not from such a statement.
 
     Spark passes them among the properties of the table, each as ``option.NAME``.
     """
@@ -188,12 +188,14 @@ def of_table(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _known(options: dict[str, str]) -> dict[str, str]:
-    """Return the options, of which ``load("keyspace.table")`` is taken apart."""
+    """Return the options, with the argument of ``load("keyspace.table")`` split into keyspace and table."""
     path = options.pop("path", None)
     if path is not None:
         keyspace, dot, table = path.partition(".")
         if not (keyspace and dot and table) or "." in table or "keyspace" in options or "table" in options:
-            raise ConfigError("load() takes nothing, or 'keyspace.table' in place of the options keyspace and table")
+            raise ConfigError(
+                "call load() without an argument, or with 'keyspace.table' instead of the options keyspace and table"
+            )
         options |= {"keyspace": keyspace, "table": table}
     for name in sorted(options.keys() - NAMES.keys()):
         raise ConfigError(f"format('scylla-cdc') has no option {name!r}; {nearest(name, _NAMES)}")
@@ -201,21 +203,21 @@ def _known(options: dict[str, str]) -> dict[str, str]:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Return a hint at the one of *known* that *name* was probably meant to be, or all of them."""
+    """Return a hint that names the most similar of *known*, or all of them."""
     by_lower = {n.lower(): n for n in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean {by_lower[near[0]]!r}?" if near else f"known are {', '.join(known)}"
+    return f"did you mean {by_lower[near[0]]!r}?" if near else f"known options are {', '.join(known)}"
 
 
 def _check_together(options: Mapping[str, str]) -> None:
     ways = [NAMES[n] for n in ("password", "passwordenv", "credentialsfile") if n in options]
     if len(ways) > 1:
-        raise ConfigError(f"options {' and '.join(ways)} are two ways to say one thing; give one of them")
+        raise ConfigError(f"options {' and '.join(ways)} exclude each other; give one of them")
     if ("username" in options) != any(n in ways for n in ("password", "passwordEnv")):
         raise ConfigError("options username and password (or passwordEnv) go together; give both, or credentialsFile")
     of_tls = [name for name in ("tlsCert", "tlsKey", "tlsCheckHostname") if name.lower() in options]
     if of_tls and "tlsca" not in options:
-        raise ConfigError(f"option {of_tls[0]} needs the option tlsCa, which turns TLS on")
+        raise ConfigError(f"option {of_tls[0]} requires the option tlsCa, which turns TLS on")
     if ("tlscert" in options) != ("tlskey" in options):
         raise ConfigError("options tlsCert and tlsKey go together; give both or neither")
 
@@ -246,7 +248,7 @@ def _from_file(path: str) -> tuple[str, str]:
         text = Path(path).expanduser().read_text()
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"the file {path!r} of option credentialsFile cannot be read: {type(e).__name__}") from e
-    # What is wrong in the file is not shown: the text would be part of a secret.
+    # The message does not show the invalid text, which may be part of a secret.
     found: Any = None
     try:
         if text.lstrip().startswith("{"):
@@ -271,7 +273,7 @@ def _from_file(path: str) -> tuple[str, str]:
 
 @attrs.frozen
 class _Reader:
-    """Reads values of options that are known; names are as users write them."""
+    """Reads the values of known options; names are as users write them."""
 
     options: Mapping[str, str] = attrs.field(repr=False)
 
@@ -309,7 +311,7 @@ class _Reader:
         return found.strip().lower() == "true"
 
     def one_of(self, name: str, values: tuple[str, ...]) -> str:
-        """Return the value, or the first of *values* if there is none."""
+        """Return the value; the default is the first of *values*."""
         found = (self.maybe(name) or values[0]).strip().lower()
         if found not in values:
             raise ConfigError(f"option {name} must be one of {', '.join(sorted(values))}, not {found!r}")
@@ -343,7 +345,7 @@ def duration(text: str) -> timedelta:
     """Return a length of time: ``30s``, ``500 ms``, ``2 minutes``, ``PT30S``, or a number of seconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: *text* is not a duration.
 
     >>> duration("500 ms"), duration("PT1M30S").total_seconds(), duration("30").total_seconds()
     (datetime.timedelta(microseconds=500000), 90.0, 30.0)
@@ -359,7 +361,7 @@ def duration(text: str) -> timedelta:
     if iso is not None and any(iso.groups()):
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    raise ValueError(f"{text!r} is no length of time; write 30s, 500 ms, 2 minutes, PT30S, or a number of seconds")
+    raise ValueError(f"{text!r} is not a duration; write 30s, 500 ms, 2 minutes, PT30S, or a number of seconds")
 
 
 def _position(text: str) -> Position:

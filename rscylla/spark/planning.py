@@ -28,15 +28,15 @@ MAX_PARTITIONS = 100_000
 
 
 def open_source(options: Options) -> Source:
-    """Return the table's log as it is now. Blocks on a few small queries."""
+    """Return the present state of the table's log. Blocks on a few small queries."""
     return Source(session_for(options.connection), options.keyspace, options.table, SystemClock(), Stop())
 
 
 def shape_of(source: Source, options: Options) -> tuple[Layout, LogShape | ChangeShape | EventShape]:
-    """Return what the log's columns mean, and how they look in the mode of *options*. Blocks on one statement.
+    """Return the meaning of the log's columns, and their shape in the mode of *options*. Blocks on one statement.
 
     Raises:
-        ConfigError: two columns would have one name.
+        ConfigError: two columns would have the same name.
     """
     table = source.table
     statement = source.session.prepare(
@@ -49,7 +49,7 @@ def shape_of(source: Source, options: Options) -> tuple[Layout, LogShape | Chang
 
 
 class Plan:
-    """What is to be read of one table, by its options. Used by one thread at a time; may block on small queries."""
+    """Plans the read of one table by its options. Used by one thread at a time; may block on small queries."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -60,10 +60,10 @@ class Plan:
         return self.source.table.log_id.hex
 
     def watermark_us(self) -> int:
-        """Return the time before which everything is complete. Looks at the cluster every 15 seconds at most.
+        """Return the time before which the log is complete. Queries the cluster at most every 15 seconds.
 
         Raises:
-            TableChanged, TableNotFound, CDCDisabled: the log is not there any more.
+            TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
         """
         self.source.refresh_metadata()
         return self.source.watermark_us(self.options.lag_us)
@@ -90,7 +90,7 @@ class Plan:
         """Return where a batch ends.
 
         Raises:
-            ConfigError: the time that was asked for is not complete yet.
+            ConfigError: the requested time is not complete yet.
         """
         complete_us = self.watermark_us()
         end_us = self.options.end.time_us
@@ -98,7 +98,8 @@ class Plan:
             return complete_us
         if end_us > complete_us:
             raise ConfigError(
-                f"option endingPosition is {(end_us - complete_us) / 1e6:.3f} s later than what is complete by the "
+                f"option endingPosition is {(end_us - complete_us) / 1e6:.3f} s after the complete part of the log, "
+                "by the "
                 "option lag and the nodes' clocks; ask for latest, or later"
             )
         return end_us
@@ -133,8 +134,8 @@ class Plan:
             spans += spans_between(window, streams, options, most_us)
             if len(spans) > MAX_PARTITIONS:
                 raise ConfigError(
-                    f"the read would have more than {MAX_PARTITIONS:,} partitions; make the options windowSpan or "
-                    "streamsPerPartition larger, or leave them out"
+                    f"the read would have more than {MAX_PARTITIONS:,} partitions; increase the options windowSpan or "
+                    "streamsPerPartition, or omit them"
                 )
         return [Span(source.table, s.window, s.streams, after) for s in spans]
 
@@ -168,12 +169,12 @@ class Plan:
         )
         if self.options.fail_on_data_loss:
             raise CursorExpired(
-                f"{text}; repair what the query wrote, then start it anew, or go on with the option failOnDataLoss "
-                "set to false",
+                f"{text}; repair the data that the query wrote, then start it with a new checkpoint, or set the "
+                "option failOnDataLoss to false to continue",
                 gap_from=datetime_of(gap_from_us),
                 gap_to=datetime_of(gap_to_us),
             )
-        log.error("%s; going on with what is left, as failOnDataLoss = false asks", text)
+        log.error("%s; continuing with the remaining rows because failOnDataLoss is false", text)
 
     def _gaps(self, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:
         """Yield the spans of time in what is read whose rows may be gone.

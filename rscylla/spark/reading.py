@@ -1,4 +1,4 @@
-"""Reads one span and yields Arrow batches of the schema that Spark was told: what runs in the executors."""
+"""Runs in the executors: reads one span and yields Arrow batches of the schema that Spark has."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = ["Scan", "check_schema"]
 
 @attrs.frozen
 class Scan:
-    """How spans are read. Can be pickled; holds a password only if the user gave one as an option.
+    """How to read spans. Can be pickled; contains a password only if the user set the option.
 
-    ``schema``: the ``StructType`` that batches are to have.
+    ``schema``: the ``StructType`` of the batches.
     """
 
     connection: Connection
@@ -56,7 +56,7 @@ class Scan:
                         known = shapes[id(layout)] = (layout, _Fitted(shape, target))
                     yield from in_batches(known[1], rows, target.names)
         finally:
-            stop.set()  # the reader is left early when Spark has seen enough
+            stop.set()  # Spark may stop reading early
 
     def _rows(self, pages: list[Page], span: Span, reader: SpanReader) -> Iterator[tuple[Layout, Iterable[Any]]]:
         """Yield the rows of a window in terms of the mode's shape, with the layout that they have."""
@@ -81,7 +81,9 @@ def _refuse_lost_keys(rows: LogRows, span: Span, table: LoggedTable) -> None:
         return
     lost = rows.lost_keys(table.renamed_us)
     if any(rows.positions[i] > span.after for i in lost):
-        raise TableChanged(f"{table.lost_keys}; repair what the query wrote, then start it anew at that time or later")
+        raise TableChanged(
+            f"{table.lost_keys}; repair the data that the query wrote, then start it again at that time or later"
+        )
     rows.take([i for i in range(len(rows)) if i not in lost])
 
 
@@ -96,7 +98,7 @@ def _after(rows: Iterable[Cells], layout: Layout, position: bytes) -> Iterator[C
 
 
 class _Fitted:
-    """A shape whose columns are made to fit a schema: that of a table as it was when the query began."""
+    """A shape whose columns are converted to a schema: that of the table when the query began."""
 
     def __init__(self, shape: LogShape | ChangeShape | EventShape, target: Any) -> None:
         self._shape = shape
@@ -132,21 +134,21 @@ def _fit(array: Any, target: Any, name: str) -> Any:
         keys, items = _fit(array.keys, target.key_type, name), _fit(array.items, target.item_type, name)
         return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=mask)
     raise ConfigError(
-        f"column {name!r} is {array.type} in the table but {target} in the schema of the DataFrame; the table was "
-        "changed, or the schema given by hand is another: load it again without one"
+        f"column {name!r} is {array.type} in the table but {target} in the schema of the DataFrame; the table "
+        "was changed, or .schema(...) does not match it; load the DataFrame again without a schema"
     )
 
 
 def check_schema(shape: LogShape | ChangeShape | EventShape, schema: Any, table: str) -> None:
-    """Check that the columns of *schema*, a ``StructType``, are there in *shape*.
+    """Check that *shape* has the columns of *schema*, a ``StructType``.
 
     Raises:
-        ConfigError: one is not there, or is of another type.
+        ConfigError: a column is missing or has another type.
     """
     for field in to_arrow_schema(schema, timezone="UTC"):
         if field.name not in shape.schema.names:
             raise ConfigError(
-                f"the schema has a column {field.name!r} that the log of {table} does not have in this mode; there are "
-                f"{', '.join(shape.schema.names)}"
+                f"the schema has a column {field.name!r} that the log of {table} does not have in this mode; use "
+                f"columns of {', '.join(shape.schema.names)}"
             )
         _fit(shape.schema.empty_table().column(field.name).combine_chunks(), field.type, field.name)

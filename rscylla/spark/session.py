@@ -1,7 +1,7 @@
-"""Sessions with the cluster: one for each process and connection, kept for as long as the process lives.
+"""Sessions with the cluster: one for each process and connection, kept until the process ends.
 
-Spark's workers are processes that run task after task. What lives in a global of an importable module outlives the
-task, where whatever is pickled with it is made anew each time.
+Spark's workers are processes that run one task after another. A global of an importable module outlives a task, whereas
+objects that are pickled with a task are created again each time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def session_for(connection: Connection) -> LogSession:
     """Return this process's session for *connection*, opened at the first call. Thread-safe; blocks then.
 
     Raises:
-        ConfigError, ConnectionFailed, AuthenticationFailed: it cannot be opened.
+        ConfigError, ConnectionFailed, AuthenticationFailed: the session cannot be opened.
     """
     with _lock:
         found = _sessions.get(connection)

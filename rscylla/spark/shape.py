@@ -1,7 +1,7 @@
-"""What the columns of a DataFrame of changes are in CQL: key, static or regular, and how their parts can be written.
+"""The CQL columns behind a DataFrame of changes: key, static, or regular, and how their parts can be written.
 
-The data source writes it into the metadata of the schema's fields, from where it travels with a DataFrame, also through
-Parquet files. Fields of the primary key carry it at the top, the others in ``cdc_values``.
+The data source writes this information into the metadata of the schema's fields, which stays with a DataFrame, even
+through Parquet files. Fields of the primary key carry it at the top, the others in ``cdc_values``.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Shape:
 
     @classmethod
     def of(cls, df: DataFrame) -> Shape:
-        """Return the shape of the table whose changes *df* holds.
+        """Return the shape of the table whose changes are in *df*.
 
         Raises:
             ConfigError: *df* was not read with ``mode=changes``, or a step in between dropped the fields' metadata, or
-                names differ only in case and Spark does not see that.
+                names differ only in case and Spark does not distinguish them.
         """
         fields = {f.name: f for f in df.schema.fields}
         for needed in ("cdc_operation", "cdc_timestamp", "cdc_ttl", "cdc_touched", "cdc_deleted"):
@@ -122,7 +122,7 @@ class Shape:
         return shape
 
     def check_names(self, columns: Sequence[str] = ()) -> None:
-        """Check that Spark can tell names apart without regard to case: of the table, of UDTs, and *columns* beside.
+        """Check that Spark can distinguish the names of the table, of UDTs, and *columns*, ignoring case.
 
         Raises:
             ConfigError: two of them differ only in case.
@@ -135,7 +135,7 @@ class Shape:
                 other = known.setdefault(name.lower(), name)
                 if other != name:
                     raise ConfigError(
-                        f"the names {other!r} and {name!r} differ only in case, which Spark does not see; set "
+                        f"the names {other!r} and {name!r} differ only in case, which Spark ignores; set "
                         "spark.sql.caseSensitive to true"
                     )
 
@@ -157,8 +157,8 @@ def _shape_of(field: StructField) -> ColumnShape:
     told = field.metadata.get(CQL)
     if told is None:
         raise ConfigError(
-            f"the column {field.name!r} does not say what it is in CQL; some steps drop that from a schema (metadata "
-            f"{CQL!r}): pass the DataFrame as the data source gave it, or only filtered"
+            f"the schema of column {field.name!r} lacks its CQL type (metadata {CQL!r}), because a previous step "
+            "dropped it; pass the DataFrame of the data source, which you may filter"
         )
     descending, dropped_us = bool(told.get("descending", False)), told.get("dropped_us")
     return ColumnShape(field.name, told["kind"], told["type"], field.dataType, descending, dropped_us)

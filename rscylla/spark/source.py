@@ -1,7 +1,8 @@
-"""The data source ``scylla-cdc``: what Spark calls, in the driver and in its workers.
+"""The data source ``scylla-cdc``, which Spark calls in the driver and in its workers.
 
-Who runs where: ``schema``, offsets and partitions in processes beside the driver, ``read`` in the executors. State of
-the one is never seen by the other, so all that ``read`` needs is in the ``Scan`` and in the partition's ``Span``.
+``schema``, offsets, and partitions run in processes beside the driver, and ``read`` runs in the executors. They share
+no
+state, so the ``Scan`` and the partition's ``Span`` contain everything that ``read`` needs.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ __all__ = ["NAME", "ScyllaCdcDataSource", "register"]
 NAME = "scylla-cdc"
 
 WINDOW_US = 10_000_000
-"""Span of a window of a streaming query, unless ``windowSpan`` says otherwise."""
+"""The default ``windowSpan`` of a streaming query."""
 
 
 def register(spark: Any) -> None:
-    """Make ``format("scylla-cdc")`` known to *spark*.
+    """Register ``format("scylla-cdc")`` with *spark*.
 
-    Spark finds it by itself where rscylla is installed. This is for sessions where that fails, as it does for all
-    sources when any ``pyspark_*`` module on the path cannot be imported.
+    Spark finds the source automatically where rscylla is installed. Use this function for sessions where that fails:
+    for
+    an editable install, or if another ``pyspark_*`` module on the path cannot be imported.
     """
     spark.dataSource.register(ScyllaCdcDataSource)
 
@@ -49,7 +51,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         return NAME
 
     def schema(self) -> StructType:
-        """Return the columns of the table's log in the mode that was asked for. Asks the cluster."""
+        """Return the columns of the table's log in the requested mode. Queries the cluster."""
         of_catalog = of_table(self.options)
         options = Options.of(self.options if of_catalog is None else of_catalog)
         if options.lag_us < SAFE_LAG_S * 1_000_000:
@@ -65,8 +67,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         for name in names:
             if name not in shape.schema.names:
                 raise ConfigError(
-                    f"option columns: there is no column {name!r} in mode {options.mode}; "
-                    f"{nearest(name, shape.schema.names)}"
+                    f"option columns: mode {options.mode} has no column {name!r}; {nearest(name, shape.schema.names)}"
                 )
         struct = from_arrow_schema(pa.schema([shape.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
         dropped = dropped_columns(source.session, source.table.keyspace, source.table.name)
@@ -86,14 +87,14 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
 _OPTIONS = "scylla-cdc"
 """Key of the metadata of a catalog table's first column: the options that the table was created with.
 
-Spark keeps the options of ``CREATE TABLE ... USING``, and hands a source in Python none of them when the table is read,
-but it hands over the columns as the source gave them.
+Spark stores the options of ``CREATE TABLE ... USING``, but does not pass them to a Python source when the table is
+read. It does pass the columns that the source returned.
 """
 
 
 def _with_options(struct: StructType, options: dict[str, str]) -> StructType:
-    if "password" in options:  # metadata travels with each DataFrame, and into files that are written of it
-        raise ConfigError("CREATE TABLE takes no option password; use passwordEnv or credentialsFile")
+    if "password" in options:  # metadata is part of each DataFrame, and of files that are written from it
+        raise ConfigError("CREATE TABLE does not accept the option password; use passwordEnv or credentialsFile")
     first, *others = struct.fields
     metadata = {**first.metadata, _OPTIONS: options}
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
@@ -108,7 +109,7 @@ _WITH_COLUMNS = ("cdc_values", "cdc_before", "cdc_after")
 
 
 def _with_metadata(struct: StructType, metadata: dict[str, dict[str, Any]]) -> StructType:
-    """Return *struct* whose fields for columns of the base table say what they are in CQL."""
+    """Return *struct* with the CQL metadata of the fields for columns of the base table."""
     fields = []
     for field in struct.fields:
         type_ = field.dataType
@@ -128,8 +129,8 @@ def _scan(options: Options, schema: StructType) -> Scan:
 class Reader(DataSourceReader):  # type: ignore[misc]
     """A batch: everything between two points. Its end is fixed when it is planned, so each action reads the same.
 
-    It takes no filters from Spark, which keeps one plan for each DataFrame: what one query had narrowed, later queries
-    of the same DataFrame, and the other side of a union, would read, too.
+    It accepts no filters: Spark keeps one plan for each DataFrame, so the filters of one query would also apply to
+    later queries of the same DataFrame, and to the other side of a union.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -148,7 +149,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is not None:  # Spark makes one partition of none
+        if partition.value is not None:  # Spark replaces an empty list by one partition
             yield from self._scan.batches(partition.value)
 
 
@@ -156,7 +157,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """A streaming query. Offsets are points in time; what lies between two of them never changes."""
+    """A streaming query. Offsets are points in time; the changes between two offsets never differ."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -170,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return {**self.__dict__, "_plan": None}  # the process that reads has nothing to plan
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a query without a checkpoint starts. Another call may give another place: see ``Offset``."""
+        """Return the start of a query without a checkpoint. Other calls may return other positions: see ``Offset``."""
         plan = self._opened()
         start, promised = plan.start(self._options.start)
         after = start.position if start.is_row else b""
@@ -185,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._available_us = self._head_us()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return how far the next batch goes: *start* itself, the same object, when nothing is new.
+        """Return the end of the next batch: *start* itself, the same object, if there is nothing new.
 
         Except at an end, batches end on a grid of windows, so that a query without a trigger does not spin. Behind an
         initial offset the answer is always another one, as it keeps where the first batch starts.
@@ -227,8 +228,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             offset.check_of(plan.log_id, name)
         if last.time_us < first.time_us:
             raise ConfigError(
-                f"the checkpoint's offsets of {name} go backwards, from {first.time_us} to {last.time_us}; it was "
-                "changed by hand, or by two queries at once: start with a new one"
+                f"the checkpoint's offsets of {name} go backwards, from {first.time_us} to {last.time_us}; the "
+                "checkpoint was changed manually or by two queries at once: start with a new one"
             )
         plan.learn_ttl(first.ttl_s)
         spans = plan.spans(
@@ -240,10 +241,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         yield from self._scan.batches(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the checkpoint is all there is to keep."""
+        """Do nothing: the checkpoint stores all state."""
 
     def stop(self) -> None:
-        """Do nothing: the session is the process's, and ends with it."""
+        """Do nothing: the session belongs to the process, and ends with it."""
 
     def _opened(self) -> Plan:
         if self._plan is None:

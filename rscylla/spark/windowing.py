@@ -1,7 +1,7 @@
-"""``windows``: a table's changes as complete windows, each a DataFrame, with the cursor of a service.
+"""``windows``: the changes of a table as complete windows, each a DataFrame, with the cursor of a service.
 
-The driver only plans: what a window holds is read by the executors, when an action needs it. The cursor is the one that
-``rscylla.run`` keeps, so a consumer may go from a service to Spark and back.
+The driver only plans: the executors read the rows of a window when an action needs them. The cursor is that of
+``rscylla.run``, so a consumer can move from a service to Spark and back.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _OWN_OPTIONS = frozenset(("keyspace", "table", "lag", "mode", "startingposition"
 
 @attrs.frozen
 class Window:
-    """A span of time of one generation: what lies after the cursor ``start`` and before the point ``end``.
+    """A span of time in one generation: the changes after the cursor ``start`` and before the point ``end``.
 
-    Both are cursors: ``end`` is what the store keeps once the window is done. ``start`` may name a row in the middle of
-    a span: a service stopped there.
-    Equal windows hold equal rows, so ``name`` may serve as the key of an idempotent sink.
+    Both are cursors: the store keeps ``end`` when the window is done. ``start`` may name a row in the middle of a span,
+    if a service stopped there.
+    Equal windows contain equal rows, so you can use ``name`` as the key of an idempotent sink.
     """
 
     generation: int
@@ -68,7 +68,7 @@ class Window:
 
     @property
     def name(self) -> str:
-        """Start and end as text that sorts by time and is fit for names of files."""
+        """Start and end as text that sorts by time and can be part of file names."""
         text = f"{self.start_time:%Y%m%dT%H%M%S.%fZ}-{self.end_time:%Y%m%dT%H%M%S.%fZ}"
         after = EventID.parse(self.start)
         return f"{text}-after-{after.position.hex()}" if after.is_row else text
@@ -84,7 +84,7 @@ class _Caps:
 
 
 class Windows(Iterator[tuple[Window, "DataFrame"]]):
-    """What ``windows`` returns: an iterator, to be used by one thread, and a context manager that closes it."""
+    """The result of ``windows``: an iterator for one thread, and a context manager that closes it."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         self._max_rows = caps.max_rows
         self._read = dict(read)
         if on_expired == "oldest" and "failondataloss" not in {name.lower() for name in read}:
-            self._read["failOnDataLoss"] = "false"  # rows go on expiring until an executor reads them
+            self._read["failOnDataLoss"] = "false"  # rows may expire until an executor reads them
         self._on_expired: OnExpired = on_expired
         self._stop = stop
         assert options.lag is not None
@@ -147,14 +147,14 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         raise StopIteration
 
     def save(self) -> None:
-        """Move the cursor behind the window that was given out last. Taking the next window does it, too."""
+        """Move the cursor to the end of the last returned window. Requesting the next window also does this."""
         if self._open is not None:
             window, walk = self._open
             self._move(EventID.parse(window.end), walk)
             self._open = None
 
     def close(self) -> None:
-        """End the iteration. The window that was given out last stays undone, unless it was saved."""
+        """End the iteration. The last returned window counts as not done, unless it was saved."""
         self._ended = True
         self._open = None
         self._store.flush()
@@ -231,54 +231,57 @@ def windows(
     on_expired: OnExpired = "raise",
     stop: Stop | None = None,
 ) -> Windows:
-    """Give out the changes of a table after the cursor *name* as complete windows, one after another, in order.
+    """Yield the changes of a table after the cursor *name* as complete windows, one after the other, in order.
 
     ::
 
         for window, changes in windows(spark, stream, store, "lake", StreamLag(seconds=30), StreamToHead()):
             apply_changes(changes, "/data/orders", window=window)
 
-    The cursor is moved behind a window when the next one is asked for, that is, when the loop's body has ended without
-    an error. After an error in the body, or a ``break``, the cursor is where the window began, and the window comes
-    again; call ``save()`` on the iterator before a ``break`` if the window is done. A body may therefore run twice for
-    one window, with the same rows: let it be idempotent, for which ``window.name`` is the same each time. A window
-    never crosses from one generation of streams to the next, and its rows are those whose write times lie in it.
+    The cursor moves to the end of a window when the loop requests the next one, that is, when the loop body ends
+    without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and the
+    window is delivered again; if the window is done, call ``save()`` on the iterator before a ``break``. A body may
+    therefore run twice for one window, with the same rows. It must be idempotent; ``window.name`` is the same each
+    time.
+    A window never spans two generations of streams. Its rows are those whose write times are in the window.
 
-    A window that begins at a row cursor of a service holds the rows after that row. What this leaves is a point, which
-    a service continues from. The loop ends with ``StreamToHead`` at the head, as it was when the last window was
-    planned; with ``StreamUntil`` at that time; else it waits at the head for the next window.
+    A window that begins at a row cursor of a service contains the rows after that row. The saved cursor is then a
+    point,
+    from which a service can continue. With ``StreamToHead``, the loop ends at the head as of the time when the last
+    window was planned; with ``StreamUntil``, it ends at that time; otherwise, it waits at the head for more changes.
 
     Args:
         stream: of ``NewStream``; its session is used to plan, and to find contact points for the executors.
-        store: where the cursor is. It is written by the driver only.
-        options: as for a stream; ``StreamLag`` is required.
-        mode: of the data source: ``changes``, ``log`` or ``events``.
-        read: more options for the data source: how executors log in, TLS, contact points as they see them.
-        shortest: what a window at the head waits to become; there each window is a few jobs of Spark.
-        longest: what a window is at most.
-        max_rows: rows that a window may hold; such windows are counted, so they are read once more.
-        on_expired: what to do with a cursor older than the log's TTL: ``"raise"``, or go on at the ``"oldest"`` row.
-        stop: ends the loop once the window at work is done.
+        store: the store of the cursor. Only the driver writes to it.
+        options: options of a stream; ``StreamLag`` is required.
+        mode: mode of the data source: ``changes``, ``log``, or ``events``.
+        read: more options of the data source: login, TLS, and contact points for the executors.
+        shortest: minimum length of a window at the head, because each window costs a few Spark jobs.
+        longest: maximum length of a window.
+        max_rows: maximum number of rows in a window. The rows are counted first, so they are read once more.
+        on_expired: what to do if the cursor is older than the log's TTL: ``"raise"``, or continue at the ``"oldest"``
+            row.
+        stop: ends the loop after the current window.
 
     Raises:
-        MissingLag, ConfigError: an option is missing or wrong.
-        TableNotFound, CDCDisabled, InvalidCursor, CursorExpired, SourceError: as for opening a stream; also later.
-        RscyllaError: while iterating: Spark failed to plan or count a window; see ``spark_errors``.
+        MissingLag, ConfigError: an option is missing or invalid.
+        TableNotFound, CDCDisabled, InvalidCursor, CursorExpired, SourceError: as for a stream, also during iteration.
+        RscyllaError: during iteration: Spark failed to plan or count a window; see ``spark_errors``.
     """
     chosen = resolve(options)
     if chosen.lag is None:
         raise MissingLag(f"the windows of {stream}")
     if Slice.of(stream.key_slice).count > 1:
         raise ConfigError(
-            "windows take a whole table; pass a stream without key_slice=, Spark shares out the work itself"
+            "windows read a whole table; pass a stream without key_slice=, because Spark divides the work itself"
         )
     if not timedelta() < shortest <= longest:
-        raise ConfigError("shortest and longest are lengths of windows: more than zero, and shortest not the longer")
+        raise ConfigError("shortest and longest must be more than zero, and shortest must not be above longest")
     if max_rows is not None and max_rows < 1:
         raise ConfigError(f"max_rows must be at least 1, or None, not {max_rows}")
     if chosen.lag < SAFE_LAG:
         log.warning(
-            "the windows of %s have a lag of %g s; below 30 s rows may be missed", stream, chosen.lag.total_seconds()
+            "the windows of %s have a lag of %g s; below 30 s, rows may be missed", stream, chosen.lag.total_seconds()
         )
     source = stream.describe()
     settings = read_options(stream, source, chosen.lag, mode, read or {})
@@ -287,14 +290,15 @@ def windows(
 
 
 def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return options by which the data source reads the table of *stream*: what its session tells, and *given*.
+    """Return options of the data source for the table of *stream*: from its session, and from *given*.
 
     Raises:
-        ConfigError: *given* has what it must not have, or lacks what a session does not tell, such as a password.
+        ConfigError: *given* has an option that follows from the stream, or lacks one that a session does not reveal,
+            such as a password.
     """
     own = [key for key in given if key.lower() in _OWN_OPTIONS]
     if own:
-        raise ConfigError(f"read= must not have {own[0]!r}, which follows from the stream")
+        raise ConfigError(f"read= must not contain {own[0]!r}, which follows from the stream")
     lower = {key.lower() for key in given}
     cluster = source.session.session.cluster
     found = {"keyspace": stream.keyspace, "table": stream.table, "mode": mode}
@@ -304,18 +308,18 @@ def read_options(stream: Stream, source: Source, lag: timedelta, mode: str, give
         found["port"] = str(cluster.port)
     if cluster.auth_provider is not None and not lower & {"username", "credentialsfile"}:
         raise ConfigError(
-            "the stream's session logs in, and executors have to, too: pass read={'username': ..., 'passwordEnv': ...}"
+            "the stream's session logs in, so executors must, too: pass read={'username': ..., 'passwordEnv': ...}"
         )
     if cluster.ssl_context is not None:
         if "tlsca" not in lower:
-            raise ConfigError("the stream's session uses TLS, and executors have to, too: pass read={'tlsCa': ...}")
+            raise ConfigError("the stream's session uses TLS, so executors must, too: pass read={'tlsCa': ...}")
         if not cluster.ssl_context.check_hostname and "tlscheckhostname" not in lower:
             found["tlsCheckHostname"] = "false"
     return {**found, **given}
 
 
 def _address(host: object) -> str:
-    """Return a node as the driver writes it, host:port; IPv6 in brackets."""
+    """Return the address of a node as host:port; IPv6 in brackets."""
     endpoint = host.endpoint  # type: ignore[attr-defined]
     address, port = str(endpoint.address), int(endpoint.port)
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

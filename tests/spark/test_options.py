@@ -56,27 +56,27 @@ def test_a_missing_lag_is_told_why() -> None:
     ("given", "told"),
     [
         ({"startPosition": "latest"}, "no option 'startposition'; did you mean 'startingPosition'"),
-        ({"zzz": "1"}, "no option 'zzz'; known are columns, "),
+        ({"zzz": "1"}, "no option 'zzz'; known options are columns, "),
         ({"keyspace": ""}, "option keyspace is missing"),
         ({"contactPoints": " "}, "option contactPoints is missing"),
-        ({"lag": "soon"}, "option lag: 'soon' is no length of time; write 30s"),
-        ({"lag": "-1s"}, "no length of time"),
+        ({"lag": "soon"}, "option lag: 'soon' is not a duration; write 30s"),
+        ({"lag": "-1s"}, "not a duration"),
         ({"mode": "rows"}, "option mode must be one of changes, events, log, not 'rows'"),
         ({"parallelism": "0"}, "option parallelism must be a whole number above 0, not '0'"),
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
         ({"startingPosition": "yesterday"}, "option startingPosition: must be earliest, latest, a time"),
         ({"startingPosition": "{}"}, "option startingPosition: the text is not a cursor"),
         ({"endingPosition": "earliest"}, "option endingPosition must be latest or a time"),
-        ({"windowSpan": "0"}, "option windowSpan must be longer than nothing"),
+        ({"windowSpan": "0"}, "option windowSpan must be longer than zero"),
         ({"username": "u"}, "username and password .or passwordEnv. go together"),
         ({"password": "p"}, "username and password .or passwordEnv. go together"),
-        ({"username": "u", "password": "p", "passwordEnv": "P"}, "two ways to say one thing"),
-        ({"tlsCheckHostname": "false"}, "option tlsCheckHostname needs the option tlsCa"),
-        ({"tlsCert": "c", "tlsKey": "k"}, "option tlsCert needs the option tlsCa"),
+        ({"username": "u", "password": "p", "passwordEnv": "P"}, "exclude each other"),
+        ({"tlsCheckHostname": "false"}, "option tlsCheckHostname requires the option tlsCa"),
+        ({"tlsCert": "c", "tlsKey": "k"}, "option tlsCert requires the option tlsCa"),
         ({"tlsCa": "a", "tlsCert": "c"}, "tlsCert and tlsKey go together"),
         ({"tlsCa": "a", "tlsKey": "c"}, "tlsCert and tlsKey go together"),
         ({"sslCheckHostname": "true"}, "did you mean 'tlsCheckHostname'"),
-        ({"path": "shop.orders"}, "'keyspace.table' in place of"),
+        ({"path": "shop.orders"}, "'keyspace.table' instead of"),
     ],
 )
 def test_a_wrong_option_is_told_by_its_name(given: dict[str, str], told: str) -> None:
@@ -93,7 +93,7 @@ def test_lengths_of_time(text: str, milliseconds: int) -> None:
 
 
 def test_no_options_at_all_are_those_of_a_catalog_table_with_columns_of_its_own() -> None:
-    with pytest.raises(ConfigError, match=r"got no options; .* create it without a list of columns"):
+    with pytest.raises(ConfigError, match=r"got no options; .* create the table without one"):
         Options.of({})
 
 

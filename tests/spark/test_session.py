@@ -102,7 +102,7 @@ def test_executors_connect_as_the_session_of_the_stream_does(tmp_path: Path, che
         with pytest.raises(ConfigError, match=r"logs in, .* pass read={'username'"):
             read(tlsCa="ca")
         for own in ("mode", "LAG", "Keyspace", "table", "startingPosition", "endingPosition"):
-            with pytest.raises(ConfigError, match=f"must not have '{own}'"):
+            with pytest.raises(ConfigError, match=f"must not contain '{own}'"):
                 read(**user, tlsCa="ca", **{own: "x"})
         found = Options.of(read(**user, tlsCa=tmp_path / "ca"))
         assert (found.keyspace, found.table, found.mode, found.lag_us) == ("ks", "t", "log", 30_000_000)

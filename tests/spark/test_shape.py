@@ -147,6 +147,6 @@ def test_what_is_no_frame_of_changes_is_told() -> None:
     with pytest.raises(ConfigError, match="no column of the partition key"):
         Shape.of(Frame(without_key))
     plain = StructType([StructField(f.name, f.dataType) for f in whole.fields])
-    with pytest.raises(ConfigError, match="the column 'id' does not say what it is in CQL"):
+    with pytest.raises(ConfigError, match="the schema of column 'id' lacks its CQL type"):
         Shape.of(Frame(plain))
     assert CQL in whole["id"].metadata

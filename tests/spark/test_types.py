@@ -342,7 +342,7 @@ def test_timestamps_beyond_those_of_spark(
     for pk in range(3):
         count = f"SELECT count(*) FROM {vnodes}.{{}} WHERE pk = {pk}"
         assert session.execute(count.format("copy")).one() == session.execute(count.format("t")).one()
-    with pytest.raises(Exception, match="beyond what Spark can hold"):
+    with pytest.raises(Exception, match="beyond the range of Spark"):
         rs.write_changes(changes.where("pk = 4"), target)
 
     more(session, vnodes, f"INSERT INTO t (pk, ck) VALUES (9, {most}) ?")

@@ -273,8 +273,8 @@ def test_what_had_expired_before_the_first_window_was_promised_to_nobody(box: Bo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"read": {"Lag": "1s"}}, "must not have 'Lag'"),
-        ({"shortest": timedelta(hours=2)}, "shortest not the longer"),
+        ({"read": {"Lag": "1s"}}, "must not contain 'Lag'"),
+        ({"shortest": timedelta(hours=2)}, "shortest must not be above longest"),
         ({"max_rows": 0}, "max_rows must be at least 1"),
     ],
 )

@@ -1,1 +1,1 @@
-"""What pipelines do with a DataFrame of changes: current rows, history, tables kept up to date."""
+"""Pipelines over a DataFrame of changes: current rows, history, tables that are kept up to date."""

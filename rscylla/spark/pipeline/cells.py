@@ -1,11 +1,11 @@
-"""Changes as cells with write times, and how cells merge: the last write of each wins, whatever order they come in.
+"""Changes as cells with write times. The last write of each cell wins, whatever the order of merging.
 
-A frame of cells has one row a row of the table, and one for each partition's static row (its clustering key is null),
-which also says what was deleted of the partition. Merging is idempotent and knows no order, so frames of cells may
-be united and merged at any time. Columns, besides the key:
+A frame of cells has one row for each row of the table, and one for each partition's static row (its clustering key is
+null), which also records deletes in the partition. Merging is idempotent and independent of order, so frames of cells
+can be united and merged at any time. Columns, besides the key:
 
     cdc$row_deleted         write time of the newest delete of the row
-    cdc$marker              struct: the row was inserted, so it exists without a value
+    cdc$marker              struct: the row was inserted, so it exists even without values
     cdc$partition_deleted   write time of the newest delete of the partition
     cdc$ranges              array of struct: deleted ranges of rows
     cdc$cell_NAME           struct: the cell of a column that is written as a whole
@@ -60,7 +60,7 @@ __all__ = [
 
 
 def quoted(name: str) -> str:
-    """Return *name* in backticks, as Spark wants names with dots and the like."""
+    """Return *name* in backticks, which Spark requires for names with dots and other special characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -89,15 +89,15 @@ def cells_schema(shape: Shape) -> StructType:
     """Return the columns of a frame of cells, with their types.
 
     Raises:
-        ConfigError: a column of the table has a name that is used here, or is a map that Spark cannot put together.
+        ConfigError: a column has a reserved name, or is a map that Spark cannot merge.
     """
     for column in (*shape.keys, *shape.values):
         if column.name.lower().startswith("cdc$"):
-            raise ConfigError(f"the column {column.name!r} cannot be merged: names with cdc$ are those of the log")
+            raise ConfigError(f"the column {column.name!r} cannot be merged: names with cdc$ are reserved for the log")
         if column.form == "map" and _has_map(element_types(column)[0]):
             raise ConfigError(
-                f"the map {column.name!r} cannot be merged: its keys contain maps, which no map of Spark may have; "
-                "make it frozen"
+                f"the map {column.name!r} cannot be merged: its keys contain maps, which Spark does not allow; make "
+                "it frozen"
             )
     bound = StructType([StructField(c.name, c.type) for c in shape.clustering])
     bound = bound.add("inclusive", BooleanType())
@@ -122,7 +122,7 @@ def cells_schema(shape: Shape) -> StructType:
 
 
 def _has_map(type_: DataType) -> bool:
-    """Whether values of the type are maps or contain some."""
+    """Whether values of the type are maps or contain maps."""
     if isinstance(type_, ArrayType):
         return _has_map(type_.elementType)
     if isinstance(type_, StructType):
@@ -136,9 +136,9 @@ def _cell_type(value: DataType) -> StructType:
 
 
 def with_all_columns(cells: DataFrame, shape: Shape) -> DataFrame:
-    """Return *cells* with the columns that they should have: what is missing is null, what is more is left out.
+    """Return *cells* with exactly the columns of *shape*: missing ones are null, and additional ones are dropped.
 
-    What was written to a column before it was dropped, and added again, is left out, too.
+    Values written to a column before it was dropped and added again are omitted, too.
     """
     fields = cells_schema(shape).fields
     missing = {f.name: F.lit(None).cast(f.dataType) for f in fields if f.name not in cells.columns}
@@ -168,12 +168,12 @@ _LEFT_OUT = "left_out"
 
 
 def saying_left_out(cells: DataFrame, names: Collection[str]) -> DataFrame:
-    """Return *cells* with the columns that they were made without in their schema, for ``left_out_of``."""
+    """Return *cells* with the omitted columns recorded in their schema, for ``left_out_of``."""
     return cells.withMetadata("cdc$marker", {_LEFT_OUT: sorted(names)})
 
 
 def left_out_of(cells: DataFrame) -> frozenset[str]:
-    """Return the columns of the table that *cells* were made without. Changes cannot complete them."""
+    """Return the columns of the table that *cells* omit. Changes cannot complete them."""
     return frozenset(cells.schema["cdc$marker"].metadata.get(_LEFT_OUT, ()))
 
 
@@ -190,7 +190,7 @@ def cell_names(column: ColumnShape) -> list[str]:
 
 
 def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
-    """Return the cells of *changes*, one row a change, not merged yet; *also* names columns to keep."""
+    """Return the cells of *changes*, one row per change, not merged yet; *also* names columns to keep."""
     cells_schema(shape)  # checks the names
     operation = F.col("cdc_operation")
     known = changes.where(operation.isin(*_WRITES, *_DELETES_ROW, *_DELETES_PARTITION, *_RANGES))
@@ -214,7 +214,7 @@ def cells_of(changes: DataFrame, shape: Shape, *also: str) -> DataFrame:
 
 
 def _ranges(operation: Column, time: Column, shape: Shape, changes: DataFrame) -> Column:
-    """Return the deleted range as an array of one; an end whose row is gone is null, and the range deletes nothing."""
+    """Return the deleted range as an array of one; the end is null if its row is missing, and deletes nothing."""
     if "cdc_range" not in changes.columns:
         return F.lit(None).cast(cells_schema(shape)["cdc$ranges"].dataType)
     whole = operation.isin(*_RANGES) & F.col("cdc_range.start").isNotNull() & F.col("cdc_range.end").isNotNull()
@@ -227,7 +227,7 @@ def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires
     marked = F.coalesce(F.array_contains("cdc_deleted", name), F.lit(False))
     touched = F.array_contains("cdc_touched", name)
     if column.form == "value":
-        dead = marked  # what Spark cannot show is null, and was not deleted
+        dead = marked  # a value that Spark cannot hold is null, but not deleted
         cell = _struct(t=time, dead=dead, expires=F.when(~dead, expires), ttl=F.when(~dead, ttl), value=value)
         return [F.when(touched, cell).alias(f"cdc$cell_{name}")]
     # The log shows a collection's tombstone one microsecond later than it is.
@@ -275,26 +275,26 @@ def _struct(**parts: Column) -> Column:
 
 
 def named(name: str) -> Column:
-    """Return the column of that name, whatever is in it."""
+    """Return the column of that name, with any characters in it."""
     return F.col(quoted(name))
 
 
 def identities(columns: Iterable[ColumnShape], of: Callable[[str], Column] = named) -> list[Column]:
-    """Return what tells the keys of *columns* apart, to group, partition or join by; *of* gives a column by name."""
+    """Return expressions that identify the keys of *columns*, to group or join by; *of* returns a column by name."""
     return [identity(of(c.name), c.type) for c in columns]
 
 
 def grouped(frame: DataFrame, columns: Sequence[ColumnShape], *aggregates: Column) -> DataFrame:
-    """Return one row a key of *columns*, these, and *aggregates*."""
+    """Return one row per key of *columns*, with the key and *aggregates*."""
     names = [f"cdc$key_{n}" for n in range(len(columns))]
     by = [each.alias(name) for each, name in zip(identities(columns), names, strict=True)]
-    # Not the keys grouped by: Spark makes 0.0 of -0.0 there.
+    # Not the grouping keys: Spark normalizes -0.0 to 0.0 in them.
     keys = [F.first(quoted(c.name)).alias(c.name) for c in columns]
     return frame.groupBy(*by).agg(*keys, *aggregates).drop(*names)
 
 
 def merge_cells(cells: DataFrame, shape: Shape) -> DataFrame:
-    """Return *cells* with one row a key, merged."""
+    """Return *cells* merged to one row per key."""
     return grouped(cells, shape.keys, *merged_columns(shape, cells))
 
 
@@ -331,14 +331,14 @@ def _winner(name: str, type_: DataType, over: Callable[[Column], Column]) -> Col
 
 
 def _rank(cell: Column, type_: DataType) -> Column:
-    """Return what the winner of two cells has more of: newer; then dead, expiring, later, shorter TTL, greater."""
+    """Return the sort key of a cell; the greater wins: newer; then dead, expiring, later, shorter TTL, greater."""
     return F.struct(
         cell["t"], cell["dead"], cell["expires"], -cell["ttl"], byte_order(cell["value"], type_).alias("tie")
     )
 
 
 def _winners(cells: Column, column: ColumnShape) -> Column:
-    """Return the winning cell of each key, by order of the keys."""
+    """Return the winning cell of each key, in the order of the keys."""
     key_type, value_type = element_types(column)
 
     def ranked(cell: Column, at: Column) -> Column:
@@ -352,6 +352,6 @@ def _winners(cells: Column, column: ColumnShape) -> Column:
             lambda x, i: (i == F.size(order) - 1) | ~F.get(order, i + 1)["key"].eqNullSafe(x["key"]),
         )
 
-    # What is bound by a lambda is worked out once; written out, it would be worked out again for each element.
+    # A value bound by a lambda is computed once; inlined, it would be computed again for each element.
     picked = F.transform(F.array(F.array_sort(F.transform(cells, ranked))), last_of_each)[0]
     return F.transform(F.array(cells), lambda all_: F.transform(picked, lambda x: F.get(all_, x["at"])))[0]

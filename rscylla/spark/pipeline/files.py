@@ -1,4 +1,4 @@
-"""Directories of a table's versions, on any file system that Spark knows, through the Hadoop classes in its JVM."""
+"""Directories with the versions of a table, on any file system of Spark, through the Hadoop classes in its JVM."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Directory:
     """A directory with small JSON files and subdirectories. Names are relative to it.
 
     Raises (constructor):
-        ConfigError: the session is one of Spark Connect, which has no JVM here.
+        ConfigError: the session is a Spark Connect session, which has no JVM in this process.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm = getattr(spark, "_jvm", None)
         if jvm is None:
-            raise ConfigError("tables in files need a classic Spark session; Spark Connect gives no access to files")
+            raise ConfigError("tables in files require a classic Spark session; Spark Connect gives no access to files")
         self.path = path.rstrip("/")
         self._jvm: Any = jvm
         self._root = jvm.org.apache.hadoop.fs.Path(self.path)
@@ -34,7 +34,7 @@ class Directory:
         return f"{self.path}/{name}"
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return the object in the file *name*, None if there is no such file."""
+        """Return the object in the file *name*, or None if there is no such file."""
         path = self._at(name)
         if not self._fs.exists(path):
             return None
@@ -45,11 +45,13 @@ class Directory:
             stream.close()
         found = json.loads(text)
         if not isinstance(found, dict):
-            raise ConfigError(f"{self.sub(name)} is not what rscylla wrote; is the directory another table's?")
+            raise ConfigError(
+                f"{self.sub(name)} was not written by rscylla; check that the directory belongs to this table"
+            )
         return found
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
-        """Put *value* into the file *name*; a reader sees the old file or the new one, whole."""
+        """Write *value* to the file *name* atomically: a reader sees either the old file or the new one."""
         temporary = self._at(name + ".new")
         stream = self._fs.create(temporary, True)
         try:
@@ -64,13 +66,13 @@ class Directory:
         context.rename(self._fs.makeQualified(temporary), self._fs.makeQualified(self._at(name)), renames)
 
     def names(self) -> list[str]:
-        """Return the names in the directory, sorted; none if it is not there."""
+        """Return the names in the directory, sorted; an empty list if it does not exist."""
         if not self._fs.exists(self._root):
             return []
         return sorted(str(s.getPath().getName()) for s in self._fs.listStatus(self._root))
 
     def remove(self, name: str) -> None:
-        """Remove *name* with all that is in it; nothing happens if it is not there."""
+        """Remove *name* and its contents, if it exists."""
         self._fs.delete(self._at(name), True)
 
     def _at(self, name: str) -> Any:

@@ -16,21 +16,21 @@ __all__ = ["history"]
 
 
 def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
-    """Return one row a version of each row of the table, with ``valid_from``, ``valid_to`` and ``is_current``.
+    """Return one row per version of each row of the table, with ``valid_from``, ``valid_to``, and ``is_current``.
 
-    A version begins with a write that changed a value, or when a value expired, and ends where the next one begins;
-    ``valid_to`` is null for those that hold at *at*, which are the rows of ``latest``. While a row was deleted it has
-    no version. A change of a static column makes a version of each row of its partition; a partition with static
-    values and no row has no history. Writes that change nothing make no version.
+    A version begins with a write that changes a value, or when a value expires, and ends where the next version begins.
+    ``valid_to`` is null for versions that are valid at *at*; these are the rows of ``latest``. A deleted row has no
+    version. A change of a static column creates a version of each row of its partition; a partition with static values
+    and no rows has no history. Writes that change nothing create no version.
 
-    Each row of the table is worked on by one task, with all changes that concern it in memory.
+    One task processes each row of the table, with all changes that concern the row in memory.
 
     Args:
-        changes: a DataFrame of the source with mode ``changes``, from the first write of its rows on.
-        at: the time (aware) up to which values expire; now, unless given.
+        changes: a DataFrame of the source with mode ``changes``, from the first write of its rows.
+        at: the aware time up to which values expire; default: now.
 
     Raises:
-        ConfigError: *changes* is no such DataFrame, or *at* has no time zone.
+        ConfigError: *changes* is not such a DataFrame, or *at* has no time zone.
     """
     second = second_of(at)
     shape = Shape.of(changes)
@@ -39,7 +39,7 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     in_time = Window.partitionBy(*identities(shape.keys)).orderBy("cdc$at")
     running = in_time.rangeBetween(Window.unboundedPreceding, Window.currentRow)
     states = moments.select(*keys, "cdc$at", *merged_columns(shape, moments, running))
-    # What happened at one time has one state, which is that of each of its rows.
+    # All events of one time have the same resulting state.
     states = states.withColumn("cdc$until", F.lead("cdc$at").over(in_time))
     states = states.where(~F.col("cdc$at").eqNullSafe(F.col("cdc$until"))).drop("cdc$until")
     covered = [F.coalesce(name, F.lit(NEVER)) for name in ("cdc$row_deleted", "cdc$partition_deleted")]
@@ -66,7 +66,7 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
 
 
 def _moments(changes: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Return the cells of all that concerns each row, with ``cdc$at``: the write time, or when something expired."""
+    """Return all cells that concern each row, with ``cdc$at``: the time of the write or expiration."""
     told = cells_of(changes, shape, "cdc_timestamp", "cdc_ttl")
     told = told.withColumn("cdc$at", F.unix_micros("cdc_timestamp"))
     expiry = F.when(F.col("cdc_ttl") > 0, F.floor(F.col("cdc$at") / 1_000_000) + F.col("cdc_ttl"))
@@ -80,7 +80,7 @@ def _moments(changes: DataFrame, shape: Shape, second: Column) -> DataFrame:
 
 
 def _for_each_row(told: DataFrame, shape: Shape) -> DataFrame:
-    """Return *told* with what was done to a partition repeated for each row that it ever had."""
+    """Return *told* with the changes of a partition repeated for each row that it ever had."""
     of_rows = told.where(~is_static(shape))
     of_partitions = told.where(is_static(shape)).drop(*(c.name for c in shape.clustering))
     rows = grouped(of_rows, shape.keys).withColumnsRenamed({c.name: f"cdc$key_{c.name}" for c in shape.partition})

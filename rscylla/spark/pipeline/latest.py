@@ -1,4 +1,4 @@
-"""``latest``: the rows that a table has after some changes, with every rule of the database on what wins."""
+"""``latest``: the rows of a table after some changes, by the database's own rules for conflicting writes."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ NEVER = -(2**63)
 def latest(changes: DataFrame, *, at: datetime | None = None, base: DataFrame | None = None) -> DataFrame:
     """Return the rows of the table after *changes*, with the columns of the base table, as ``SELECT *`` shows them.
 
-    Each cell, and each element of a collection that is not frozen, has the value that was written last by write time;
-    at equal times a delete wins. Deletes of rows, ranges and partitions count, static columns are in each row of their
-    partition (and in one without clustering key where that has no row), what has expired is null. The order in which
-    the changes come does not matter.
+    Each cell, and each element of a non-frozen collection, has the value with the latest write time; at equal times, a
+    delete wins. Deletes of rows, ranges, and partitions apply, static columns are in each row of their partition (or in
+    one row without clustering key if the partition has no rows), and expired values are null. The order of the changes
+    does not matter.
 
-    The result is the whole table if *changes* reach back to its first write, or *base* says what was there before.
+    The result is the whole table if *changes* reach back to its first write, or if *base* contains the earlier data.
 
     Args:
         changes: a DataFrame of the source with mode ``changes``, or a part of its rows.
-        at: the time (aware) by which cells with a TTL have expired; now, unless given. The log does not tell the time
-            of the server at which a cell expires: it is taken for the write time plus the TTL.
-        base: cells that *changes* are added to: of ``snapshot``, or of a table kept by ``apply_changes``. Columns that
-            it was made without are left out of the rows.
+        at: the aware time by which cells with a TTL have expired; default: now. The log does not contain the time at
+            which the server lets a cell expire; the write time plus the TTL is used.
+        base: cells that *changes* are merged with, from ``snapshot`` or from a table of ``apply_changes``. Columns that
+            it omits are absent from the rows.
 
     Raises:
-        ConfigError: *changes* is no such DataFrame, or *at* has no time zone.
+        ConfigError: *changes* is not such a DataFrame, or *at* has no time zone.
     """
     second = second_of(at)
     shape = Shape.of(changes)
@@ -64,7 +64,7 @@ def latest(changes: DataFrame, *, at: datetime | None = None, base: DataFrame | 
 
 
 def second_of(at: datetime | None) -> Column:
-    """Return the time by which things have expired, in seconds since the epoch."""
+    """Return the time of expiration *at*, in seconds since the epoch; default: now."""
     try:
         us = SystemClock().now_us() if at is None else tu.us_of(at)
     except ValueError as e:
@@ -79,11 +79,11 @@ def live_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
 
 
 def with_liveness(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Add the values of merged *cells* as of *second*, and ``cdc$live``: whether the row is one that a SELECT shows."""
+    """Add the values of merged *cells* as of *second*, and ``cdc$live``: whether a SELECT returns the row."""
     rows = row_values(with_partition(cells, shape), shape, second)
     exists = F.col("cdc$live")
     if shape.clustering and shape.statics:
-        # A partition that has static values but no row is one row without clustering key.
+        # A partition with static values but without rows is one row without clustering key.
         rows = rows.withColumn("cdc$any_live", F.max("cdc$live").over(_of_partition(shape)))
         has_statics = reduce(lambda a, b: a | b, (F.col(quoted(c.name)).isNotNull() for c in shape.statics))
         exists = exists | (is_static(shape) & has_statics & ~F.col("cdc$any_live"))
@@ -91,7 +91,7 @@ def with_liveness(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
 
 
 def is_static(shape: Shape) -> Column:
-    """Whether a row of cells is that of the partition."""
+    """Whether a row of cells is the static row of a partition."""
     return reduce(lambda a, b: a & b, (F.col(quoted(c.name)).isNull() for c in shape.clustering))
 
 
@@ -100,7 +100,7 @@ def _of_partition(shape: Shape) -> WindowSpec:
 
 
 def with_partition(cells: DataFrame, shape: Shape) -> DataFrame:
-    """Return the cells of rows, next to what their partition says: static cells, and what was deleted of it.
+    """Return the cells of rows, with those of their partition: static cells and deletes.
 
     ``cdc$covered`` is the write time up to which deletes hide the row's own cells.
     """
@@ -118,7 +118,7 @@ def with_partition(cells: DataFrame, shape: Shape) -> DataFrame:
 
 
 def range_deleted(ranges: Column, shape: Shape) -> Column:
-    """Return the newest write time of those of *ranges* that the row lies in."""
+    """Return the newest write time of the *ranges* that contain the row."""
     orders = [clustering_order(F.col(quoted(c.name)), c) for c in shape.clustering]
     unknown = [c for c, order in zip(shape.clustering, orders, strict=True) if order is None]
     if unknown:
@@ -136,7 +136,7 @@ def range_deleted(ranges: Column, shape: Shape) -> Column:
 
 
 def _beyond(bound: Column, shape: Shape, *, after: bool) -> Column:
-    """Whether the row lies on the inner side of a bound, which names the first columns of the clustering key."""
+    """Whether the row is on the inner side of a bound, which has the first columns of the clustering key."""
     inner: Column = bound["inclusive"]
     for column in reversed(shape.clustering):
         here = clustering_order(F.col(quoted(column.name)), column)
@@ -145,7 +145,7 @@ def _beyond(bound: Column, shape: Shape, *, after: bool) -> Column:
         assert there is not None
         within = here > there if after != column.descending else here < there
         named = bound.getField(column.name).isNotNull()
-        # At an equal value the columns after it decide, and where the bound names no more, whether it is inclusive.
+        # At an equal value, the next columns decide; if the bound has no more columns, whether it is inclusive decides.
         inner = F.when(~named, bound["inclusive"]).when(here == there, inner).otherwise(within)
     return inner
 
@@ -168,7 +168,7 @@ def row_values(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
 
 
 def _value(column: ColumnShape, covered: Column, second: Column) -> tuple[Column, Column]:
-    """Return the value of a column, and whether there is one; Spark may not be able to show it."""
+    """Return the value of a column, and whether there is one that Spark may be unable to hold."""
     name = column.name
 
     def counts(cell: Column, floor: Column) -> Column:
@@ -196,7 +196,7 @@ def _value(column: ColumnShape, covered: Column, second: Column) -> tuple[Column
 
 
 def _one_zero(elements: Column, column: ColumnShape) -> Column:
-    """Return the entries of a map without -0.0, which Spark's maps cannot hold beside 0.0."""
+    """Return the entries of a map without the key -0.0, which Spark's maps cannot hold together with 0.0."""
     key, _ = element_types(column)
     if not isinstance(key, FloatType | DoubleType):
         return elements

@@ -1,10 +1,11 @@
-"""``MergeTable``: a table kept up to date window by window in a format with MERGE, such as Delta Lake or Iceberg.
+"""``MergeTable``: a table in a format with MERGE, such as Delta Lake or Iceberg, kept up to date window by window.
 
-The table has the columns of the base table, ``cdc_live`` (whether the row is one that ``SELECT *`` shows), and the
-cells with their write times. A window touches the partitions that it writes to, or all if a column was dropped before
-it: these are read, merged as in files, and put back by one MERGE. The point up to which changes are in the table is in
-its properties. It is moved after the MERGE, and merging a window right after itself changes nothing; so a crash between
-the two is repaired by the same window.
+The table has the columns of the base table, ``cdc_live`` (whether ``SELECT *`` returns the row), and the cells with
+their write times. A window affects the partitions that it writes to, or all partitions if a column was dropped before
+it. These partitions are read, merged as in files, and written back by one MERGE. The cursor of the table is one of its
+properties and moves after the MERGE. Merging the same window again changes nothing, so applying the window again
+repairs
+a crash between the two steps.
 """
 
 from __future__ import annotations
@@ -51,18 +52,18 @@ _PROPERTIES = ("rscylla.version", "rscylla.shape", "rscylla.cursor", "rscylla.le
 _KEEP = "cdc$keep"
 _SOURCE = "cdc_source"
 _LIVE = "cdc_live"
-"""The one column that readers ask for beside those of the table."""
+"""The column that readers use besides those of the base table."""
 
 
 class MergeTable:
-    """A table of a catalog of Spark, for one writer at a time and any number of readers.
+    """A table of a Spark catalog, for one writer at a time and any number of readers.
 
-    Readers see the rows with ``WHERE cdc_live``; values that expired after they were written are still there, which
-    ``rows`` leaves out.
+    Readers select ``WHERE cdc_live``. Values that expired after they were written are still present; ``rows`` omits
+    them.
 
     Args:
-        name: of the table, as SQL has it: ``orders``, ``db.orders``, ``catalog.db.orders``.
-        using: format in which the table is made if there is none, such as ``delta`` or ``iceberg``.
+        name: name of the table in SQL: ``orders``, ``db.orders``, ``catalog.db.orders``.
+        using: format for creating the table if it does not exist, such as ``delta`` or ``iceberg``.
     """
 
     def __init__(self, spark: SparkSession, name: str, *, using: str | None = None) -> None:
@@ -76,31 +77,31 @@ class MergeTable:
 
     @property
     def cursor(self) -> str:
-        """The point up to which all changes are in the table, as a cursor; "" while there is none."""
+        """The cursor up to which all changes are in the table; "" if there is none."""
         return self._properties().get("rscylla.cursor", "") if self._exists() else ""
 
     def start_from(self, snapshot: Snapshot) -> None:
         """Fill the table with the rows of a snapshot; changes are then applied from ``snapshot.cursor`` on.
 
         Raises:
-            ConfigError: the table has changes already, or cannot merge.
+            ConfigError: the table already has changes, or its format has no MERGE.
         """
         if self.cursor:
-            raise ConfigError(f"the table {self._name} is filled already; take another name, or drop this one")
-        if self._exists():  # what a run left that died here
+            raise ConfigError(f"the table {self._name} already has rows; use another name, or drop the table")
+        if self._exists():  # rows of a run that was killed at this point
             self._spark.sql(f"DELETE FROM {self._name}")
         self._create(snapshot.shape)
         self._merge(with_all_columns(snapshot.cells, snapshot.shape), snapshot.shape)
         self._set(snapshot.shape, snapshot.cursor, left_out=json.dumps(sorted(snapshot.left_out)))
 
     def apply(self, changes: DataFrame, window: Window) -> bool:
-        """Merge the changes of *window* into the table, and return whether there was anything that it did not have.
+        """Merge the changes of *window* into the table; return False if the table already has the window.
 
-        A window that is in the table already changes nothing, so a window may be applied again after a crash.
+        A window that the table already has changes nothing, so a window can be applied again after a crash.
 
         Raises:
-            ConfigError: windows between the table and this one are missing, the table is another one's, its format
-                has no MERGE, or it is not there and *using* was not given.
+            ConfigError: a window between the table and this one is missing, the table belongs to another base table,
+                its format has no MERGE, or it does not exist and *using* was not given.
         """
         shape = Shape.of(changes)
         self._create(shape)
@@ -118,13 +119,13 @@ class MergeTable:
         return True
 
     def rows(self, *, at: datetime | None = None) -> DataFrame:
-        """Return the rows as of the table's cursor; what has expired by *at* (now, unless given) is null or gone.
+        """Return the rows as of the table's cursor, without values that have expired by *at* (default: now).
 
         Raises:
-            ConfigError: there is no table.
+            ConfigError: the table does not exist.
         """
         if not self._exists():
-            raise ConfigError(f"there is no table {self._name}; apply_changes makes one")
+            raise ConfigError(f"the table {self._name} does not exist; apply_changes creates it")
         shape = self._shape()
         return live_rows(with_all_columns(self._spark.table(self._name), shape), shape, second_of(at))
 
@@ -137,9 +138,12 @@ class MergeTable:
         shown = self._spark.sql(f"SHOW TBLPROPERTIES {self._name}").collect()
         found = {r["key"]: r["value"] for r in shown if r["key"] in _PROPERTIES}
         if "rscylla.version" not in found:
-            raise ConfigError(f"the table {self._name} was not made by rscylla; name one that is not there yet")
+            raise ConfigError(f"the table {self._name} was not created by rscylla; use a name that does not exist yet")
         if found["rscylla.version"] != VERSION:
-            raise ConfigError(f"the table {self._name} is of another version of rscylla; make it anew, or use that one")
+            raise ConfigError(
+                f"the table {self._name} has the format of another version of rscylla; create it "
+                "again, or use that version"
+            )
         return found
 
     def _shape(self) -> Shape:
@@ -149,7 +153,9 @@ class MergeTable:
         if self._exists():
             return
         if self._using is None:
-            raise ConfigError(f"there is no table {self._name}; say in which format to make it: using='delta', say")
+            raise ConfigError(
+                f"the table {self._name} does not exist; set the format for creating it, such as using='delta'"
+            )
         writer = self._spark.createDataFrame([], table_schema(shape)).writeTo(self._name).using(self._using)
         writer = writer.tableProperty("rscylla.version", VERSION)
         try:
@@ -158,12 +164,12 @@ class MergeTable:
             if "DATA_SOURCE_NOT_FOUND" not in str(e):
                 raise
             raise ConfigError(
-                f"Spark has no format {self._using!r} to make the table {self._name} in; start the session with its "
-                "package (spark.jars.packages)"
+                f"Spark does not have the format {self._using!r} of the table {self._name}; start the session with "
+                "its package (spark.jars.packages)"
             ) from e
 
     def _widen(self, shape: Shape) -> None:
-        """Add the columns that the table of Scylla got since; those that it lost stay, and become null."""
+        """Add columns that were added to the base table; dropped columns stay, and become null."""
         known = set(self._spark.table(self._name).columns)
         fields = [f for f in table_schema(shape).fields if f.name not in known]
         if fields:
@@ -171,7 +177,7 @@ class MergeTable:
             self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({added})")
 
     def _set(self, shape: Shape, cursor: str, **more: str) -> None:
-        """Note what the table holds now. In one step, so that a run that dies before it merges the same again."""
+        """Record the content of the table in one step; a run that is killed before it merges the window again."""
         values = {"shape": json.dumps(shape_json(shape)), "cursor": cursor, **more}
         escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in values.items()}
         pairs = ", ".join(f"'rscylla.{name}' = '{value}'" for name, value in escaped.items())
@@ -199,8 +205,8 @@ class MergeTable:
             if "MERGE INTO" not in str(e):
                 raise
             raise ConfigError(
-                f"the table {self._name} cannot MERGE: its format has no such operation; make it in Delta Lake or "
-                "Iceberg (using=), or keep it as files with ParquetTable"
+                f"the table {self._name} does not support MERGE; create it in Delta Lake or Iceberg (using=), or use "
+                "a ParquetTable"
             ) from e
 
 
@@ -208,12 +214,12 @@ def table_schema(shape: Shape) -> StructType:
     """Return the columns of the table for *shape*.
 
     Raises:
-        ConfigError: one of them has the name that says which rows exist.
+        ConfigError: a column has the reserved name ``cdc_live``.
     """
     if any(c.name.lower() == _LIVE for c in (*shape.keys, *shape.values)):
         raise ConfigError(
-            f"a MergeTable has a column {_LIVE!r} of its own, and so has the table of these changes; keep it as files "
-            "with ParquetTable, or rename the column"
+            f"the table of these changes has a column {_LIVE!r}, which is reserved in a MergeTable; use a "
+            "ParquetTable, or rename the column"
         )
     cells = cells_schema(shape).fields
     keys = len(shape.keys)
@@ -222,7 +228,7 @@ def table_schema(shape: Shape) -> StructType:
 
 
 def same_key(shape: Shape, source: str, target: str) -> Column:
-    """Return the condition of the MERGE; the clustering key of a partition's own row is null."""
+    """Return the condition of the MERGE; the clustering key of a static row is null."""
     sides = (identities(shape.keys, _columns_of(side)) for side in (source, target))
     return reduce(lambda a, b: a & b, (a.eqNullSafe(b) for a, b in zip(*sides, strict=True)))
 
@@ -238,10 +244,10 @@ def has_lost(known: Shape, shape: Shape) -> bool:
 
 
 def merge_source(table: DataFrame, cells: DataFrame, shape: Shape, second: Column, *, whole: bool = False) -> DataFrame:
-    """Return what to MERGE into *table*, so that it has *cells*: rows with ``cdc$keep``, which tells if they stay.
+    """Return the source rows of the MERGE that adds *cells* to *table*, with ``cdc$keep``: whether the row stays.
 
-    These are all the rows of the partitions that *cells* are of: a delete, or a static column, is about all of them.
-    With *whole*, all rows of the table: a drop of a column is about each.
+    These are all rows of the partitions of *cells*, because a delete or a static column affects all of them. With
+    *whole*, these are all rows of the table, because the drop of a column affects each of them.
     """
     if whole:
         return _merged(table, cells, shape, second)
@@ -257,14 +263,14 @@ def _merged(table: DataFrame, cells: DataFrame, shape: Shape, second: Column) ->
 
 
 def _whole_rows(cells: DataFrame, shape: Shape, second: Column) -> DataFrame:
-    """Return merged *cells* with the values that they make, ``cdc_live`` and ``cdc$keep``."""
+    """Return merged *cells* with the resulting values, ``cdc_live``, and ``cdc$keep``."""
     names: list[Any] = []
     rows = with_liveness(cells, shape, second).withColumnRenamed("cdc$live", _LIVE)
     statics = {n for c in shape.statics for n in cell_names(c)} if shape.clustering else set()
     for field in table_schema(shape).fields:
         value = F.col(quoted(field.name))
         if field.name in ("cdc$row_deleted", "cdc$partition_deleted", "cdc$ranges"):
-            value = F.lit(None)  # they have done their work
+            value = F.lit(None)  # they are no longer needed
         elif field.name in statics:
             value = F.when(is_static(shape), value)
         names.append(value.cast(field.dataType).alias(field.name))

@@ -1,4 +1,4 @@
-"""CQL's own order of values, as Spark expressions: of clustering keys, list elements, and cells of one time."""
+"""The CQL order of values as Spark expressions: for clustering keys, list elements, and cells with equal times."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def timeuuid_order(text: Column) -> Column:
 
 
 def identity(value: Column, type_: DataType) -> Column:
-    """Return what is equal, for Spark, where two values are the same for the database.
+    """Return an expression that is equal in Spark if and only if two values are the same for the database.
 
-    Spark takes 0.0 and -0.0 for one, and neither compares nor groups by maps.
+    Spark treats 0.0 and -0.0 as equal, and neither compares nor groups by maps.
     """
     if isinstance(type_, FloatType | DoubleType):
         return F.struct(value.alias("number"), value.cast("string").alias("text"))
@@ -59,7 +59,7 @@ def identity(value: Column, type_: DataType) -> Column:
 
 
 def _differs(type_: DataType) -> bool:
-    """Whether the identity of values of the type is another thing than themselves."""
+    """Whether the identity of values of the type differs from the values."""
     if isinstance(type_, ArrayType):
         return _differs(type_.elementType)
     if isinstance(type_, StructType):
@@ -68,10 +68,10 @@ def _differs(type_: DataType) -> bool:
 
 
 def byte_order(value: Column, type_: DataType) -> Column:
-    """Return what decides between two live cells of one write time, where the greater bytes win.
+    """Return the sort key for two live cells with the same write time, where the greater bytes win.
 
-    Exact for the types that are fixed in size or text; for others (decimal, varint, inet, duration, frozen
-    collections, tuples) it is some order that is always the same.
+    The order is exact for types of fixed size and for text; for others (decimal, varint, inet, duration, frozen
+    collections, tuples), it is arbitrary but always the same.
     """
     if isinstance(type_, FloatType | DoubleType):
         return F.struct(value.cast("string").startswith("-").alias("negative"), F.abs(value).alias("rest"))
@@ -82,7 +82,7 @@ def byte_order(value: Column, type_: DataType) -> Column:
 
 
 def clustering_order(value: Column, column: ColumnShape) -> Column | None:
-    """Return *value*, of a clustering column, as something that Spark orders as CQL does; None if it has no such."""
+    """Return an expression for the clustering value *value* that Spark orders as CQL does; None if there is none."""
     match native(column.base.type).sorting:
         case "timeuuid":
             return timeuuid_order(value)

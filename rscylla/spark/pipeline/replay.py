@@ -1,7 +1,7 @@
-"""A row of a DataFrame of changes as the log row that it was read from, which the one writer of statements takes.
+"""Converts a row of a DataFrame of changes back to its log row, for the writer of statements.
 
-Pure. The way back of ``rscylla.cdc.batches.ChangeShape``: values that Arrow gave become the bytes of their CQL type,
-and marks of what was deleted become the log's own columns again.
+Pure. The inverse of ``rscylla.cdc.batches.ChangeShape``: Arrow values become the bytes of their CQL type, and marks of
+deletes become the columns of the log.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _NO_LOG = uuid.UUID(int=0)
 
 
 class Replaying:
-    """Makes the statements that repeat changes of the columns of *shape* in the table *target*. Immutable.
+    """Builds the statements that apply changes of the columns of *shape* to the table *target*. Immutable.
 
     Raises (constructor):
-        CannotReplicate: the target lacks a column, or has it as another kind or form.
+        CannotReplicate: the target lacks a column, or has it with another kind or type.
     """
 
     def __init__(self, shape: Shape, target: Table) -> None:
@@ -44,7 +44,10 @@ class Replaying:
         for column in (*shape.keys, *shape.values):
             _check(column, columns.get(column.name), target)
         if [c.name for c in target.key] != shape.key_names:
-            raise CannotReplicate(f"{target.full_name} has another primary key than the table of these changes")
+            raise CannotReplicate(
+                f"{target.full_name} has a different primary key from the table of these changes; "
+                "use a table with the same key"
+            )
         self._columns = {c.name: columns[c.name] for c in (*shape.keys, *shape.values)}
         table = LoggedTable(target.keyspace, target.name, self._columns.values(), log_id=_NO_LOG)
         types = log_columns(table)
@@ -53,21 +56,21 @@ class Replaying:
         self._encoders = {name: encoder_for(type_, arrow=True) for name, type_ in types.items()}
 
     def writes(self, change: Mapping[str, Any], now_us: int) -> list[Write]:
-        """Return what repeats *change*; nothing for images of rows.
+        """Return the writes that apply *change*; none for images of rows.
 
         Args:
-            change: a row of the DataFrame by column, of a batch that ``in_numbers`` gave.
-            now_us: the time, in microseconds since the epoch, from which the TTL that is left is counted.
+            change: a row of the DataFrame by column, from a batch that ``in_numbers`` returned.
+            now_us: the time for computing the remaining TTL, in microseconds since the epoch.
 
         Raises:
-            CannotReplicate: the change does not say all that it did.
+            CannotReplicate: the row does not contain the whole change.
         """
         if change["cdc_operation"] in _IMAGES:
             return []
         operation = _operation(change["cdc_operation"], self._name)
         if operation == Operation.UPDATE and not change["cdc_touched"]:
             raise CannotReplicate(
-                f"an update for {self._name} names no column; the log of its table must have 'delta': 'full'"
+                f"an update for {self._name} has no columns; the log of the source table must have 'delta': 'full'"
             )
         ttl = remaining_ttl(change["cdc_ttl"] or 0, change["cdc_timestamp"], now_us)
         ends = change.get("cdc_range") or {}
@@ -105,20 +108,21 @@ class Replaying:
         return found
 
     def _unshown(self, column: ColumnShape) -> bytes:
-        """Return what was written where Arrow has null, though the column was not deleted."""
+        """Return the written value of a column that is null in Arrow but was not deleted."""
         if self._columns[column.name].type.kind == "timestamp":
             raise CannotReplicate(
-                f"a change for {self._name} writes a timestamp into {column.name!r} that is beyond what Spark can hold "
-                "(292,000 years); copy the table with rscylla.replicate"
+                f"a change for {self._name} writes a timestamp into {column.name!r} that is beyond the range of "
+                "Spark (292,000 years); copy the table with rscylla.replicate"
             )
-        return b""  # a value without bytes, which is not null in CQL
+        return b""  # an empty value, which is not null in CQL
 
     def _place(self, column: ColumnShape, field: str) -> int:
         fields = self._columns[column.name].type.fields
         if field in fields:
             return fields.index(field)
         raise CannotReplicate(
-            f"a change of {self._name} removes a field of {column.name!r} that its type does not have"
+            f"a change of {self._name} removes a field of {column.name!r} that the target's type does not have; "
+            "alter the type"
         )
 
     def _end(self, bound: Mapping[str, Any]) -> Cells:
@@ -138,7 +142,9 @@ def _operation(name: str, table: str) -> Operation:
     try:
         return Operation[name.upper()]
     except KeyError:
-        raise CannotReplicate(f"a change for {table} is of a kind, {name!r}, that this rscylla cannot repeat") from None
+        raise CannotReplicate(
+            f"a change for {table} has the operation {name!r}, which this version of rscylla cannot apply"
+        ) from None
 
 
 def _check(column: ColumnShape, theirs: BaseColumn | None, target: Table) -> None:
@@ -155,7 +161,7 @@ def _check(column: ColumnShape, theirs: BaseColumn | None, target: Table) -> Non
     ):
         raise CannotReplicate(
             f"the column {column.name!r} is {theirs.type_text} ({theirs.kind}) in {target.full_name}, but {column.cql} "
-            f"({column.kind}) in the table of these changes; they have to be the same"
+            f"({column.kind}) in the table of these changes; the two must be the same"
         )
 
 
@@ -163,7 +169,7 @@ def _check(column: ColumnShape, theirs: BaseColumn | None, target: Table) -> Non
 
 
 def in_numbers(batch: Any) -> Any:
-    """Return a ``pyarrow.RecordBatch`` with times and dates as numbers, which reach beyond those of Python."""
+    """Return a ``pyarrow.RecordBatch`` with times and dates as numbers, whose range exceeds that of Python's types."""
     schema = pa.schema([(f.name, _in_numbers(f.type)) for f in batch.schema])
     return batch.cast(schema)
 
@@ -186,4 +192,4 @@ def _tried(encode: Encoder, name: str, value: Any, table: str) -> bytes:
     try:
         return encode(value)
     except (ValueError, TypeError, ArithmeticError, LookupError, struct.error) as e:
-        raise CannotReplicate(f"a change has a value of {name!r} that is none of its type in {table}") from e
+        raise CannotReplicate(f"a change has a value of {name!r} that does not fit its type in {table}") from e

@@ -1,4 +1,4 @@
-"""A way back to Scylla: the executors write the changes of a DataFrame to a table, as they were made."""
+"""Writes back to Scylla: the executors apply the changes of a DataFrame to a table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NEEDED = (
 
 
 def scylla_sink(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """Return a function for ``writeStream.foreachBatch`` that repeats changes in another table.
+    """Return a function for ``writeStream.foreachBatch`` that applies changes to another table.
 
     ::
 
@@ -48,7 +48,7 @@ def scylla_sink(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
 
     For *options* see ``write_changes``.
     """
-    _target(options)  # what is wrong is told here and not in the first batch
+    _target(options)  # report errors here, not in the first batch
 
     def write(changes: DataFrame, _batch: int) -> None:
         write_changes(changes, options)
@@ -57,21 +57,21 @@ def scylla_sink(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
 
 
 def write_changes(changes: DataFrame, options: Mapping[str, str]) -> int:
-    """Repeat *changes* in a table of Scylla and return how many there were.
+    """Apply *changes* to a table of Scylla; return the number of changes.
 
-    Each is written with its own write time and what is left of its TTL, so the order does not matter, and to write
-    again changes nothing: a batch may be repeated after a crash. The table must have the columns of the one that the
-    changes are of. Elements of lists keep their ids.
+    Each change is written with its original write time and its remaining TTL, so the order does not matter, and writing
+    again changes nothing: a batch can be repeated after a crash. The table must have the columns of the source table.
+    List elements keep their ids.
 
     Args:
         changes: a DataFrame of the source with mode ``changes``, or a part of its rows.
-        options: ``contactPoints``, ``keyspace``, ``table`` of the table to write to; credentials, TLS and
-            ``consistency`` as for the data source.
+        options: ``contactPoints``, ``keyspace``, and ``table`` of the target; credentials, TLS, and ``consistency`` as
+            for the data source.
 
     Raises:
-        ConfigError: an option is wrong, or *changes* is no such DataFrame.
-        PySparkException: a task failed; its text ends with the error of rscylla: ``TableNotFound``,
-            ``CannotReplicate`` if the table cannot take the changes, or that of a write.
+        ConfigError: an option is wrong, or *changes* is not such a DataFrame.
+        PySparkException: a task failed. Its text ends with the error of rscylla: ``TableNotFound``, ``CannotReplicate``
+            if the table cannot take the changes, or the error of a write; ``spark_errors`` converts it.
     """
     target = _target(options)
     shape = Shape.of(changes)
@@ -84,7 +84,7 @@ def write_changes(changes: DataFrame, options: Mapping[str, str]) -> int:
 
 def _target(options: Mapping[str, str]) -> Options:
     if any(name.lower() in ("lag", "mode") for name in options):
-        raise ConfigError("a sink takes no lag and no mode; leave them out of its options")
+        raise ConfigError("a sink does not accept the options lag and mode; omit them")
     return Options.of({**options, "lag": "0s"})
 
 
@@ -101,7 +101,7 @@ class _Writer:
         session, clock = session_for(self.connection), SystemClock()
         target = read_base_table(session, self.keyspace, self.table)
         if target is None:
-            raise TableNotFound(f"there is no table {self.keyspace}.{self.table} to write to; create it first")
+            raise TableNotFound(f"the target table {self.keyspace}.{self.table} does not exist; create it first")
         replay = Replaying(self.shape, target)
         door = Target(session.session, consistency=self.connection.consistency, clock=clock)
         doing, stop = f"writing to {target.full_name}", Stop()

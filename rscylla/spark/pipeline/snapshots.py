@@ -1,4 +1,4 @@
-"""``snapshot``: the rows of a base table, read by the executors, and the cursor from which changes complete them."""
+"""``snapshot``: the rows of a base table, read by the executors, and the cursor whose changes complete them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ __all__ = ["Snapshot", "snapshot"]
 
 _RING = 2**64
 _OLDEST = -(2**62)
-"""Write time of what has none that can be read: any change is newer."""
+"""Write time of cells whose time cannot be read: every change is newer."""
 
 
 @attrs.frozen
 class Snapshot:
-    """A base table as it was read some time after ``cursor``.
+    """A base table, read some time after ``cursor``.
 
-    ``rows``: the columns of the table. ``cells`` has the write times, too, as far as they can be read: the base for
-    ``latest``, or the start of a table for ``apply_changes``. Both are read anew by each action. ``left_out`` are the
-    columns of the table that were not asked for, which stay out of what is made of the cells.
+    ``rows`` has the columns of the table. ``cells`` also has the write times, as far as they can be read: it is the
+    base
+    for ``latest``, or the start of a table for ``apply_changes``. Each action reads both again. ``left_out`` names the
+    omitted columns of the table, which are also absent from everything derived from the cells.
     """
 
     cursor: str
@@ -58,14 +59,14 @@ class Snapshot:
         """The rows as cells.
 
         Raises:
-            ConfigError: the table has a list that is not frozen. Changes name its elements by ids that a SELECT does
-                not show.
+            ConfigError: the table has a non-frozen list. Changes identify its elements by ids that a SELECT does not
+                return.
         """
         lists = [c.name for c in self.shape.values if c.form == "list"]
         if lists:
             raise ConfigError(
-                f"changes cannot complete the snapshot of the list {lists[0]!r}: they name elements by ids that only "
-                "changes show; read the log from the start, make the list frozen, or leave it out with columns="
+                f"changes cannot complete the snapshot of the non-frozen list {lists[0]!r}, whose element ids a "
+                "SELECT does not return; read the log from the start, make the list frozen, or omit it with columns="
             )
         return saying_left_out(_cells(self._raw, self.shape), self.left_out)
 
@@ -79,27 +80,29 @@ def snapshot(
     read: Mapping[str, str] | None = None,
     ranges: int | None = None,
 ) -> Snapshot:
-    """Return the base table of *stream* as DataFrames, and a cursor from which its changes leave nothing out.
+    """Return the base table of *stream* as DataFrames, with a cursor whose later changes complete it.
 
-    The cursor is that of the head, *lag* ago, taken now; the rows are read by the executors when an action needs them,
-    each range of tokens by its own task. What is written meanwhile may be in the rows or not: it is in the changes
-    after the cursor, and merging them by write time gives the table as it is. So::
+    The cursor is that of the head at the time of the call, *lag* ago. The executors read the rows when an action needs
+    them, one task for each range of tokens. The rows may contain some of the writes made in the meantime. The changes
+    after the cursor contain all of them, and merging by write time produces the current table::
 
         start = snapshot(spark, stream, StreamLag(seconds=30))
         ParquetTable(spark, "/data/orders").start_from(start)
         store.set_cursor("lake", start.cursor)
 
-    What a SELECT does not show is taken so: a row counts as inserted, and one whose values all expire expires with the
-    last; elements of collections that are not frozen have no TTL and are older than any change.
+    A SELECT does not return everything, so the snapshot assumes that every row was inserted, that a row whose values
+    all
+    expire ends with the last of them, and that elements of non-frozen collections have no TTL and are older than any
+    change.
 
     Args:
-        lag: as for the stream that goes on from the cursor.
-        columns: columns besides the key that are wanted; all unless given.
+        lag: the lag of the stream that continues from the cursor.
+        columns: columns to read besides the key; default: all.
         read: options of the data source, as for ``windows``.
-        ranges: how many tasks share the ring of tokens; four a core of the session unless given.
+        ranges: number of tasks that share the token ring; default: four per core of the session.
 
     Raises:
-        ConfigError: there is no such column, or an option is wrong.
+        ConfigError: a column does not exist, or an option is wrong.
         TableNotFound, CDCDisabled, SourceError: as for opening a stream.
     """
     cursor = stream.head_cursor(lag.lag)
@@ -138,9 +141,9 @@ def _chosen(table: LoggedTable, columns: list[str] | None) -> list[BaseColumn]:
 
 @attrs.frozen
 class _Scan:
-    """How the rows of a range of tokens are read, and what they are in Arrow.
+    """The query for the rows of a token range, and its Arrow schema.
 
-    The columns wanted come first, then ``cdc$written_NAME`` and ``cdc$ttl_NAME`` of those that are one cell, and
+    The requested columns come first, then ``cdc$written_NAME`` and ``cdc$ttl_NAME`` of columns that are one cell, and
     ``cdc$read``, the second at which the row was read.
     """
 
@@ -167,7 +170,7 @@ class _Scan:
 
 @attrs.frozen
 class _Reader:
-    """Reads ranges of tokens, in an executor: from their numbers to batches of rows. Can be pickled."""
+    """Reads token ranges in an executor: converts their numbers to batches of rows. Can be pickled."""
 
     connection: Connection
     scan: _Scan
@@ -196,7 +199,7 @@ def _batch(page: Page, builders: list[Any], second: int, schema: Any) -> Any:
 
 
 def _bounds(number: int, ranges: int) -> tuple[int, int]:
-    """Return the first and the last token of a range, of so many that share the ring."""
+    """Return the first and the last token of range *number* of the ring."""
     first = _RING * number // ranges - _RING // 2
     return first, _RING * (number + 1) // ranges - _RING // 2 - 1
 
@@ -205,7 +208,7 @@ def _bounds(number: int, ranges: int) -> tuple[int, int]:
 
 
 def _cells(raw: DataFrame, shape: Shape) -> DataFrame:
-    """Return rows that were read, with write times and TTLs, as cells."""
+    """Return rows with write times and TTLs as cells."""
     if not shape.clustering:
         return raw.select(*_keys(shape.keys), _marker(shape.values), *_all_cells(shape.values))
     is_row = F.col(quoted(shape.clustering[0].name)).isNotNull()
@@ -226,7 +229,7 @@ def _keys(columns: tuple[ColumnShape, ...]) -> list[Column]:
 
 
 def _marker(columns: tuple[ColumnShape, ...]) -> Column:
-    """Return the marker: for ever, unless all that the row has are cells that expire."""
+    """Return the row marker, which never expires unless all cells of the row expire."""
     timed = [c for c in columns if c.form == "value"]
     lasting = [F.col(quoted(c.name)).isNotNull() & F.col(quoted(f"cdc$ttl_{c.name}")).isNull() for c in timed]
     lasting += [F.col(quoted(c.name)).isNotNull() for c in columns if c.form != "value"]

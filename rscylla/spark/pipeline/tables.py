@@ -1,14 +1,14 @@
-"""``apply_changes``: a table kept up to date window by window, as Parquet files or where Spark can MERGE.
+"""``apply_changes``: a table kept up to date window by window, as Parquet files or in a format with MERGE.
 
 A Parquet table is a directory:
 
-    _rscylla.json         which version counts, and the point up to which changes are in it; replaced in one step
-    v00000012/rows        the table's rows, plain: for any reader of Parquet
-    v00000012/cells       the same with write times, which the next window is merged with
+    _rscylla.json         the current version and its cursor; replaced atomically
+    v00000012/rows        the rows of the table, for any reader of Parquet
+    v00000012/cells       the same rows with write times, which are merged with the next window
 
-A version is written whole and then named by ``_rscylla.json``, so readers see one or the other, and a crash leaves a
-directory that the next run writes over. Windows come in the order of write times; so once a window is in, deletes have
-done their work, and what they hid is dropped.
+A version is written completely before ``_rscylla.json`` names it, so readers see either version, and a crash leaves a
+directory that the next run overwrites. Windows arrive in the order of write times, so after a window is merged, its
+deletes and the cells that they hide are dropped.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def apply_changes(changes: DataFrame, target: str | MergeTable, *, window: Windo
     """Bring the Parquet table in the directory *target*, or a ``MergeTable``, up to the end of *window*.
 
     The same as ``ParquetTable(spark, target).apply(changes, window)`` or ``target.apply(changes, window)``. A table
-    that is not there is made.
+    that does not exist is created.
     """
     if not isinstance(target, str):
         return target.apply(changes, window)
@@ -69,12 +69,12 @@ def apply_changes(changes: DataFrame, target: str | MergeTable, *, window: Windo
 class ParquetTable:
     """A table in a directory, for one writer at a time and any number of readers.
 
-    Each window writes the table anew. That suits tables of up to some gigabytes and windows of minutes; larger ones
-    belong into a format with MERGE: ``MergeTable``.
+    Each window rewrites the table. Use it for tables of up to a few gigabytes and windows of minutes; for larger
+    tables, use ``MergeTable``.
 
     Args:
-        path: of the directory, on any file system that Spark knows.
-        keep: versions that are kept for readers that have them open, the current one among them.
+        path: path of the directory, on any file system that Spark supports.
+        keep: number of versions to keep for readers, including the current one.
     """
 
     def __init__(self, spark: SparkSession, path: str, *, keep: int = 2) -> None:
@@ -90,30 +90,29 @@ class ParquetTable:
 
     @property
     def cursor(self) -> str:
-        """The point up to which all changes are in the table, as a cursor; "" while there is no table."""
+        """The cursor up to which all changes are in the table; "" if the table does not exist."""
         manifest = self._manifest()
         return str(manifest["cursor"]) if manifest else ""
 
     def start_from(self, snapshot: Snapshot) -> None:
-        """Make the table from the rows of a snapshot; changes are then applied from ``snapshot.cursor`` on.
+        """Create the table from the rows of a snapshot; changes are then applied from ``snapshot.cursor``.
 
         Raises:
-            ConfigError: there is a table already.
+            ConfigError: the table already exists.
         """
         if self._manifest() is not None:
-            raise ConfigError(f"{self.path} holds a table already; take another directory, or remove this one")
+            raise ConfigError(f"{self.path} already contains a table; use another directory, or remove this one")
         cells = with_all_columns(snapshot.cells, snapshot.shape)
         self._write(merge_cells(cells, snapshot.shape), snapshot.shape, snapshot.cursor, 1, snapshot.left_out)
 
     def apply(self, changes: DataFrame, window: Window) -> bool:
-        """Merge the changes of *window* into the table, and return whether there was anything that it did not have.
+        """Merge the changes of *window* into the table; return False if the table already has the window.
 
-        A window that is in the table already changes nothing, so a window may be applied again after a crash.
-
-        Columns that a snapshot left out stay left out; those that the table of Scylla got since are added.
+        A window that the table already has changes nothing, so a window can be applied again after a crash. Columns
+        that the snapshot omits stay absent; columns that were added to the base table since are added.
 
         Raises:
-            ConfigError: windows between the table and this one are missing, or the table is another one's.
+            ConfigError: a window between the table and this one is missing, or the table belongs to another base table.
         """
         manifest = self._manifest()
         shape = Shape.of(changes)
@@ -132,13 +131,13 @@ class ParquetTable:
         return True
 
     def rows(self, *, at: datetime | None = None) -> DataFrame:
-        """Return the rows as of the table's cursor; what has expired by *at* (now, unless given) is null or gone.
+        """Return the rows as of the table's cursor, without values that have expired by *at* (default: now).
 
-        Other programs may read the directory ``rows`` of the current version, where expiry is that of when it was
-        written.
+        Other programs can read the directory ``rows`` of the current version, whose values expired as of its write
+        time.
 
         Raises:
-            ConfigError: there is no table.
+            ConfigError: the table does not exist.
         """
         return live_rows(self.cells(), _shape_of(self._needed()), second_of(at))
 
@@ -151,7 +150,7 @@ class ParquetTable:
 
     @property
     def rows_path(self) -> str:
-        """Directory of the Parquet files with the current version's rows."""
+        """Directory of the Parquet files with the rows of the current version."""
         return self._directory.sub(f"{_name(int(self._needed()['version']))}/rows")
 
     # ------------------------------------------------------------ files
@@ -183,14 +182,15 @@ class ParquetTable:
         found = self._directory.read_json(MANIFEST)
         if found is not None and found.get("v") != VERSION:
             raise ConfigError(
-                f"the table in {self.path} is of another version of rscylla; make it anew, or use that one"
+                f"the table in {self.path} has the format of another version of rscylla; create it again, or use "
+                "that version"
             )
         return found
 
     def _needed(self) -> dict[str, Any]:
         found = self._manifest()
         if found is None:
-            raise ConfigError(f"there is no table in {self.path}; apply_changes makes one")
+            raise ConfigError(f"there is no table in {self.path}; apply_changes creates it")
         return found
 
 
@@ -199,10 +199,10 @@ def _name(version: int) -> str:
 
 
 def changes_after(changes: DataFrame, window: Window, cursor: str, name: str) -> DataFrame | None:
-    """Return those of the *changes* of *window* that the table *name* lacks, which ends at *cursor*; None for none.
+    """Return the *changes* of *window* that the table *name* lacks after its cursor *cursor*; None if there are none.
 
     Raises:
-        ConfigError: windows between are missing.
+        ConfigError: a window in between is missing.
     """
     at, start = EventID.parse(cursor), EventID.parse(window.start)
     if cursor_key(window.end) <= at.key:
@@ -210,18 +210,18 @@ def changes_after(changes: DataFrame, window: Window, cursor: str, name: str) ->
     if start.key > at.key and not _is_next_generation(start, at):
         raise ConfigError(
             f"the table {name} ends at {tu.format_time(at.exact_us)}, but the window begins at "
-            f"{tu.format_time(start.exact_us)}: apply the windows between, or make the table anew"
+            f"{tu.format_time(start.exact_us)}: apply the windows in between, or create the table again"
         )
     return changes.where(F.unix_micros("cdc_timestamp") >= at.exact_us) if start.key < at.key else changes
 
 
 def _is_next_generation(start: EventID, at: EventID) -> bool:
-    """Whether nothing lies between: a generation ends where the next one starts."""
+    """Whether the two adjoin; a generation ends where the next one starts."""
     return start.exact_us == at.exact_us and not start.is_row
 
 
 def shape_json(shape: Shape) -> list[dict[str, Any]]:
-    """Return *shape* as what can be kept as JSON."""
+    """Return *shape* as a JSON value."""
     return [
         {
             "name": c.name,
@@ -240,7 +240,7 @@ def _shape_of(manifest: dict[str, Any]) -> Shape:
 
 
 def shape_of(told: list[dict[str, Any]]) -> Shape:
-    """Return the shape that ``shape_json`` told."""
+    """Return the shape from the result of ``shape_json``."""
     columns = [
         ColumnShape(
             c["name"],
@@ -264,19 +264,22 @@ def _field_json(column: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_same(known: Shape, given: Shape, name: str) -> None:
-    """Raise ``ConfigError`` unless both are of one primary key; *name* is that of the table."""
+    """Raise ``ConfigError`` unless both have the same primary key; *name* is the name of the table."""
     keys = [[(c.name, c.kind, c.cql) for c in shape.keys] for shape in (known, given)]
     if keys[0] != keys[1]:
-        raise ConfigError(f"the table {name} has another primary key than these changes; is it another table's?")
+        raise ConfigError(
+            f"the table {name} has a different primary key from these changes; check that it belongs "
+            "to the same base table"
+        )
 
 
 # ---------------------------------------------------------------- what is worth keeping
 
 
 def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None = None) -> DataFrame:
-    """Return merged *cells* without what deletes hide, what has expired by *second*, and the deletes themselves.
+    """Return merged *cells* without deletes, the cells that they hide, and cells that have expired by *second*.
 
-    Rows of which nothing is left are left out; or, with *flag*, stay, and this column tells if something is left.
+    Rows without remaining cells are omitted; with *flag*, they stay, and this column says whether cells remain.
     """
     frame = with_partition(cells, shape)
     covered = F.col("cdc$covered")
@@ -291,7 +294,7 @@ def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None =
     done["cdc$ranges"] = F.lit(None).cast(cells.schema["cdc$ranges"].dataType)
     for column in shape.values:
         static = column.kind == "static" and bool(shape.clustering)
-        here = is_static(shape) if static else F.lit(True)  # each row has been told its partition's static cells
+        here = is_static(shape) if static else F.lit(True)  # each row has a copy of its partition's static cells
         floor = F.col("cdc$partition_deleted") if static else covered
         if column.form != "value":
             gone = f"cdc$gone_{column.name}"
@@ -305,7 +308,7 @@ def purged(cells: DataFrame, shape: Shape, second: Column, *, flag: str | None =
             name = f"cdc$elements_{column.name}"
             elements = F.filter(quoted(name), _living(alive, floor))
             kept[name] = F.when(here & (F.size(elements) > 0), elements)
-    # Not in one step: within a lambda, Spark takes a name for the column that the same step makes of it.
+    # Not in one step: within a lambda, Spark resolves a name to the column that the same step creates.
     found = frame.withColumns(kept).withColumns(done)
     left = reduce(lambda a, b: a | b, (F.col(quoted(n)).isNotNull() for n in kept))
     names = [F.col(quoted(n)) for n in cells.columns]
