@@ -177,6 +177,7 @@ class EmbeddedScylla:
         self._sessions.close()
         with self._lock:
             loop, thread = self._loop, self._thread
+            # Only one of two callers finds them; the other has nothing to stop.
             self._loop = self._thread = None
         if loop is None or thread is None:
             return

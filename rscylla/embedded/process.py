@@ -138,6 +138,7 @@ class EmbeddedScyllaProcess:
 
     def stop(self) -> None:
         """Close the sessions opened by `connect`, end the child and wait for it. Harmless when it does not run."""
+        # First the sessions: drivers whose connections are cut would try to connect again.
         self._sessions.close()
         child, self._child = self._child, None
         if child is None:
@@ -266,7 +267,7 @@ class EmbeddedScyllaProcess:
                 text = f"the embedded server's process did not answer in {self._timeout_s} s"
                 raise EmbeddedScyllaError(text) from None
             if not line:
-                self._answers.put("")  # for who asks again, should the pipe still take a command
+                self._answers.put("")  # for the next command as well, if the pipe still takes one
                 raise EmbeddedScyllaError(_ENDED)
             answer = json.loads(line)
         if "error" in answer:

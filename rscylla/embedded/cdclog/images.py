@@ -61,7 +61,9 @@ class ImageState:
             names = None if everything else mutation.static_row.cells.keys()
             self._static = _chosen(reader.static_row() or {}, names)
         keys: Iterable[Key] = mutation.rows
+        # A row delete shows the whole row, and there is one read for all rows.
         everything = everything or any(row.tombstone is not None for row in mutation.rows.values())
+        # Such a partition is one row, which the delete shows whole.
         if mutation.partition_tombstone is not None and not table.clustering_key:
             keys, everything = ((),), True
         # The read names the columns of the first row only; what other rows touch beyond them then looks null.
@@ -138,6 +140,7 @@ class ImageState:
                 self._static_written = True
                 state = self._static
             else:
+                # A row that was not there begins with this change.
                 state = self._rows.setdefault(change.key, {})
             for name, cell in change.row.cells.items():
                 if isinstance(cell, Cell):

@@ -301,6 +301,7 @@ class _RecordWriter:
         values = self._row(operation, key or ())
         for name, value in cells.items():
             if value is not None:
+                # As in _put: a column may have no place in the log.
                 if name in self._logged:
                     values[name] = value
             elif operation == PREIMAGE:

@@ -76,6 +76,7 @@ def _walk(mutation: PartitionMutation) -> list[Change]:
         out.append(Change("static", 0, row=mutation.static_row))
     rows = mutation.rows
     position = position_maker(mutation.table)
+    # A request may name rows in any order; the log has them in that of the table.
     for key in sorted(rows, key=position) if len(rows) > 1 else rows:
         row = rows[key]
         if has_content(row):
@@ -113,6 +114,7 @@ def _only_timestamp(changes: list[Change]) -> int | None:
             stamps.add((change.timestamp, 0))
         else:
             had_marker = had_marker or change.row.marker is not None
+            # An insert has no way to add elements; only an update of its own has.
             if had_marker and _adds_elements(change.row):
                 return None
             _collect_stamps(change.row, stamps)

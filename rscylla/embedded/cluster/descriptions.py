@@ -66,6 +66,7 @@ class Descriptions:
             raise ValueError(f"rewriting must be 'done', 'held' or 'disabled', not {rewriting!r}")
         self.version = "4.4"
         self._may_rewrite = rewriting != "disabled"
+        # 4.4 itself describes only the generation in use; the older ones come by rewriting.
         self.v2 = [generations[-1]]
         if rewriting == "done":
             self.rewrite(generations)

@@ -81,6 +81,7 @@ def first_token_of_shard(start: int, end: int, shard: int, shards: int, ignore_m
         return _first_token_in(start, end, shard, shards, ignore_msb)
     if start < _MAX_TOKEN:
         token = _first_token_in(start, _MAX_TOKEN, shard, shards, ignore_msb)
+        # The largest token may stand for "none here"; then the shard is looked for beyond the wrap.
         if token != _MAX_TOKEN:
             return token
     return _first_token_in(-_TWO_63, end, shard, shards, ignore_msb)

@@ -187,6 +187,7 @@ class TabletStreams:
             raise ValueError(f"a stream set cannot start in the past; the delay is {delay_ms} ms")
         # At least the next millisecond: records of the present one are already in the old streams.
         time_ms = max(now_us // 1000 + max(delay_ms, 1), streams.sets[-1].time_ms + 1)
+        # All ids are new, as in Scylla, even those of tablets that stay as they are.
         new = StreamSet.make(time_ms, count, self._random_bits)
         streams.sets.append(new)
         self._tell()
@@ -197,6 +198,7 @@ class TabletStreams:
 
         A set goes once its successor's time is the TTL ago: by the TTL of now, whatever rows were written with.
         """
+        # "0 <=": a clock that was set back must not put the next look off.
         if self._collected_us is not None and 0 <= now_us - self._collected_us < _COLLECT_EVERY_US:
             return
         self._collected_us = now_us

@@ -125,6 +125,7 @@ class Cluster:
         Raises:
             ValueError: The generation would not start after all others. The cluster is then unchanged.
         """
+        # Before the node joins: a delay that is refused must leave the cluster as it is.
         time_ms = self._start_of_next(delay_ms)
         node = self._join(self.shards if shards is None else shards)
         self._publish(time_ms)

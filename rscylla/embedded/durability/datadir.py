@@ -127,7 +127,7 @@ class DataDir:
                 f"the data directory {self.path} is in use by another server (process {holder});"
                 " stop that one, or name another directory"
             ) from None
-        with contextlib.suppress(OSError):  # a full disk: the number is only there to be told
+        with contextlib.suppress(OSError):  # a full disk; the process id is for error messages only
             os.ftruncate(lock, 0)
             os.write(lock, f"{os.getpid()}\n".encode())
         return lock

@@ -254,6 +254,7 @@ class SchemaEditor:
             raise InvalidRequest(
                 f"Cannot create CDC log for table {keyspace.name}.{name}. Counter support not implemented"
             )
+        # What Scylla refuses comes first, with its words; this is a limit of ours.
         raise InvalidRequest("counter tables are not supported by the embedded server")
 
     def _put(self, keyspace: Keyspace, table: Table, change: Any, changes: list[SchemaChange]) -> None:

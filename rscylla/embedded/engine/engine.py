@@ -54,8 +54,8 @@ __all__ = ["Engine", "Journal", "LoggedRow", "WriteFaults"]
 _PREPARED_MOST: Final = 10_000
 _PLANS_MOST: Final = 2_000
 _LONG_TEXT: Final = 8_192  # characters; plans of longer statements, which hardly come twice, are not kept
-_PREPARED_CHARACTERS: Final = 32_000_000  # of all long statements that are prepared; the oldest of all go then
-_BALLOTS_MOST: Final = 10_000
+_PREPARED_CHARACTERS: Final = 32_000_000  # of all prepared texts together; beyond that the oldest statements go
+_BALLOTS_MOST: Final = 10_000  # partitions; a forgotten one starts from the clock again
 _WRITES_BETWEEN_SWEEPS: Final = 50_000  # partitions; expired log rows would otherwise stay in memory for ever
 
 Plan = SelectPlan | WritePlan
@@ -135,7 +135,7 @@ class Engine:
         self._last_timestamp: dict[int, int] = {}
         self._ballots: OrderedDict[Any, int] = OrderedDict()  # the last times of conditional writes, by partition
         self._random = random.Random()
-        self._list_node = self._random.randbytes(6)
+        self._list_node = self._random.randbytes(6)  # of list keys; random, as each shard of Scylla has one
         self._calls = Calls()
         self._writes = 0
 
@@ -182,6 +182,7 @@ class Engine:
     def _compiled(self, text: str, statement: Any, keyspace: str | None) -> _Compiled:
         place = (keyspace, text)
         known = self._plans.get(place)
+        # A plan holds columns and types, so any change of the schema makes it stale.
         if known is not None and known.version == self.schema.version:
             return known
         compiled = self._compile(statement, keyspace)
@@ -297,6 +298,7 @@ class Engine:
         request = plans[0][1]
         conditional = [(plan, r) for plan, r in plans if plan.is_conditional]
         if not conditional:
+            # All statements before the log: CDC sees what a batch does to a partition, not its statements.
             for plan, r in plans:
                 plan.add_to(mutations, r, shared)
             self._commit(mutations, request)
@@ -365,6 +367,7 @@ class Engine:
 
     def _log_rows(self, mutation: PartitionMutation, log: TableStore, request: Request) -> Any:
         table = mutation.table
+        # The base's token: it chooses the stream.
         token = self._stores[table.keyspace, table.name].token(mutation.key)
 
         def stream_for(timestamp: int) -> bytes:
@@ -393,6 +396,7 @@ class Engine:
         node = self.cluster.nodes[0].index
         now_s = self.clock.now_us() // 1_000_000
         stores = [store for store in self._stores.values() if store.table.ttl_column is not None]
+        # A list, as the deletes below write to the stores.
         found = [(store.table, key, ck) for store in stores for key, ck in list(expired_rows(store, now_s))]
         for table, key, ck in found:
             request = self._request((), QueryParams(node=node), is_write=True)
@@ -441,6 +445,7 @@ class Engine:
 
     def _change_schema(self, statement: DdlStatement, keyspace: str | None) -> Result:
         change, all_changes = self._edit_schema(statement, keyspace)
+        # Logs included: drivers have to know the columns of a log as well.
         for each in all_changes:
             self._forget_statements(each)
             for listener in list(self.schema_listeners):

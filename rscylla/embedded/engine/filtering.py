@@ -170,6 +170,7 @@ def _comparison(
         if right is UNSET:
             raise InvalidRequest(f"Invalid unset value for column {name}")
         if not isinstance(right, bytes):
+            # In an IF clause null is a value; in a WHERE clause it matches nothing.
             if null_equals_null and op in ("=", "!="):
                 return lambda view: (read(view) is None) == (op == "=")
             return lambda view: False
@@ -213,6 +214,7 @@ def _membership(
 
     def for_request(request: Request) -> Check:
         wanted, read = values(request), reader(request)
+        # Likewise: IN (null) matches nothing in a WHERE clause.
         if not null_equals_null:
             wanted.discard(None)
         return lambda view: read(view) in wanted

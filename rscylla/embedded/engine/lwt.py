@@ -81,6 +81,7 @@ class Conditional:
     def answer(self, columns: Sequence[Column], applied: bool) -> bytes:
         """Return the wire row: the flag and the old values, all null when there was no row."""
         flag = b"\x01" if applied else b"\x00"
+        # The keys, too, are null then: there is no row to show.
         if not self._shown:
             return join_row([flag, *[None] * len(columns)])
         return join_row([flag, *[column_value(column)(self._view) for column in columns]])

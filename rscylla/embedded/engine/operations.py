@@ -186,6 +186,7 @@ def _arithmetic(scope: Scope, column: Column, item: ast.Assignment) -> Operation
 
     def add(ctx: WriteContext, row: RowMutation) -> None:
         value = get(ctx.request)
+        # Adding null, or nothing, changes nothing: not even a tombstone.
         if not isinstance(value, bytes):
             return
         if prepend and isinstance(cql_type, ListType):
@@ -267,6 +268,7 @@ def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: An
         value = None if get_value is None else get_value(ctx.request)
         if value is UNSET:
             return
+        # By index: which element that is depends on what is stored.
         known = ctx.list_cells(name)
         if not known:
             raise InvalidRequest(f"Attempted to {'set' if get_value else 'delete'} an element on a list which is null")

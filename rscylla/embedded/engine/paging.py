@@ -13,7 +13,7 @@ from ..storage.mutation import Key
 
 __all__ = ["PageMark"]
 
-_MAGIC = b"rsp1"
+_MAGIC = b"rsp1"  # with the version of this layout: clients keep paging states
 _HEAD = struct.Struct(">4s16sqqB")  # magic, table id, rows left (-1: no limit), rows of this partition so far, has ck
 
 

@@ -119,6 +119,7 @@ def _function(scope: Scope, item: ast.FunctionSelector) -> Expression:
         raise InvalidRequest(f"Unknown function '{item.keyspace}.{item.name}'")
     if name in ("writetime", "ttl"):
         return _cell_property(scope, item, name)
+    # They need a group of rows; all other functions need one row.
     if name in ("count", "min", "max", "sum", "avg"):
         return _aggregate(scope, item, name)
     if name == "countrows" or item.name == "*":
@@ -175,6 +176,7 @@ def _cell_property(scope: Scope, item: ast.FunctionSelector, name: str) -> Expre
 
     def ttl(view: RowView) -> bytes | None:
         cell = read(view)
+        # What is left of it, not what it was written with.
         return None if cell is None or cell.expiry is None else (cell.expiry - view.now_s).to_bytes(4, "big")
 
     evaluate = writetime if name == "writetime" else ttl

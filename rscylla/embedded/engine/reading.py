@@ -117,6 +117,7 @@ class Reader:
     def wires(self, partition: PackedPartition, most: int) -> tuple[list[bytes], int | None]:
         """Return up to ``most`` finished rows, and the index of the last one if more follow (else None)."""
         out: list[bytes] = []
+        # One look for the whole partition decides which of the two ways is taken.
         expired = partition.has_expired(self.now_s)
         last = -1
         for low, high in self.slices(partition):

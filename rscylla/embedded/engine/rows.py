@@ -77,6 +77,7 @@ def assemble(cql_type: CqlType, edit: CollectionCells, now_s: int) -> bytes | No
     if isinstance(cql_type, MapType):
         return cql_type.join(live.items())
     if isinstance(cql_type, SetType):
+        # The elements are the keys of the cells; the cells themselves are empty.
         return cql_type.join(live)
     if isinstance(cql_type, ListType):
         return cql_type.join([live[key] for key in sorted(live, key=TIMEUUID.sort_key)])

@@ -394,6 +394,7 @@ def _check_order(plan: SelectPlan, order_by: tuple[tuple[str, str], ...]) -> Non
                 " KEY"
             )
         directions.append((direction == "desc") != column.descending)
+    # A partition is read forwards or backwards; there is no third way.
     if len(set(directions)) > 1:
         raise InvalidRequest("Unsupported order by relation")
     plan.reverse = directions[0]

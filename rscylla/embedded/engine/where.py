@@ -273,6 +273,7 @@ class Restrictions:
             if null_error and None in found:
                 raise InvalidRequest(f"Invalid null value in condition for column {column.name}")
             lists.append([value for value in found if value is not None])
+        # Most statements name one partition: no product, no duplicates to look for.
         if not self.key_is_in:
             return [tuple([values[0] for values in lists])] if all(lists) else []
         _check_product("partition", lists)
@@ -298,6 +299,7 @@ class Restrictions:
             found = self._multi_ranges(request)
         else:
             found = self._single_ranges(request)
+        # A read takes ranges in order and each row once.
         if len(found) > 1:
             # IN (1, 1) names one row.
             found = list({(r.low, r.high): r for r in sorted(found, key=lambda r: r.low)}.values())

@@ -163,6 +163,7 @@ class WritePlan:
             known = builder.mutation.rows.get(ck)
             row = RowMutation() if known is None else known
             if self.kind == "INSERT":
+                # Only INSERT writes a marker. A row made by UPDATE is there as long as one of its cells is.
                 put_marker(row, Marker(ctx.timestamp, ctx.ttl, ctx.expiry))
             for operation in self._regular:
                 operation.apply(ctx, row)
@@ -269,6 +270,7 @@ def _insert(scope: Scope, statement: ast.Insert) -> WritePlan:
             raise InvalidRequest(f"Multiple definitions found for column {name}")
         seen.add(name)
         if column.kind in ("partition_key", "clustering"):
+            # The keys of an INSERT are read as those of a WHERE clause.
             relations.append(ast.Relation(("column", name), "=", term))
         else:
             plan.operations.append(setter(scope, column, term))
@@ -432,6 +434,7 @@ def _forbid_clustering(plan: WritePlan) -> None:
 
 
 def _check_key(table: Table, key: Key) -> None:
+    # Only a key of a single column may not be empty; a part of a composite key may.
     if len(key) == 1 and not key[0]:
         raise InvalidRequest("Key may not be empty")
     size = sum(map(len, key))

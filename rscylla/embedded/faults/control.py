@@ -87,4 +87,5 @@ class FaultControl:
             node.clock.skew_us = 0
             self._server.pace(node.index, held=False)
             await self._start(node)
+        # Last, as it raises for a write whose table is gone; all else is as it was by then.
         self._board.deliver_held()

@@ -12,6 +12,7 @@ __all__ = ["DEFAULTS", "MOST_TABLETS", "keyspace_options", "table_options", "tab
 # Scylla has no such bound; here it keeps one mistyped number from filling the memory.
 MOST_TABLETS: Final = 1 << 16
 
+# What Scylla shows where a statement says nothing. Only default_time_to_live and gc_grace_seconds have an effect here.
 DEFAULTS: Final[dict[str, Any]] = {
     "bloom_filter_fp_chance": 0.01,
     "caching": {"keys": "ALL", "rows_per_partition": "ALL"},
@@ -132,6 +133,7 @@ def keyspace_options(
             if str(value).lower() not in ("true", "false"):
                 raise SyntaxException(f"Invalid boolean value {value} for 'durable_writes'")
             options["durable_writes"] = str(value).lower() == "true"
+        # "storage" names an object store for SSTables, of which there are none here.
         elif name not in ("tablets", "storage"):
             raise SyntaxException(f"Unknown property '{name}'")
     if options["replication"] is None:

@@ -39,7 +39,7 @@ class CdcOptions:
     preimage: Literal["false", "true", "full"] = "false"
     postimage: bool = False
     delta: Literal["full", "keys"] = "full"
-    ttl: int = 86400
+    ttl: int = 86400  # a day, Scylla's default
 
 
 @attrs.frozen
@@ -75,6 +75,7 @@ class Table:
         def of(kind: str) -> tuple[Column, ...]:
             return tuple(c for c in self.columns if c.kind == kind)
 
+        # Worked out once for each form of the table, as every statement asks for them.
         object.__setattr__(self, "by_name", {c.name: c for c in self.columns})
         object.__setattr__(self, "partition_key", of("partition_key"))
         object.__setattr__(self, "clustering_key", of("clustering"))
@@ -98,4 +99,4 @@ class Schema:
     """All keyspaces and the schema version, a fresh UUID after each change."""
 
     keyspaces: dict[str, Keyspace] = attrs.field(factory=dict)
-    version: uuid.UUID = attrs.field(factory=uuid.uuid4)
+    version: uuid.UUID = attrs.field(factory=uuid.uuid4)  # after a change, drivers wait until all nodes show the same

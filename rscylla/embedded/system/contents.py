@@ -117,6 +117,7 @@ class SystemTables:
         make = self._rows.get((table.keyspace, table.name))
         if make is None:
             return None
+        # For each node: system.local and system.peers say something else on each.
         place = (table.keyspace, table.name, node)
         state = self._state(table.keyspace)
         known = self._kept.get(place)
@@ -169,9 +170,11 @@ class SystemTables:
                 yield self._node(other) | {"peer": other.address, "preferred_ip": other.address}
 
     def _versions(self, node: Node) -> Iterator[Row]:
+        # cqlsh shows this when it connects.
         yield {"key": "local", "version": self._version, "build_mode": "embedded", "build_id": ""}
 
     def _scylla_local(self, node: Node) -> Iterator[Row]:
+        # Tools look for a system table with "scylla" in its name to tell Scylla from Cassandra.
         yield {"key": "scylla_cpu_sharding_algorithm", "value": "biased-token-round-robin"}
 
     @property
@@ -191,6 +194,7 @@ class SystemTables:
 
     def _tables(self, node: Node) -> Iterator[Row]:
         for table in self._all_tables():
+            # Here, not in scylla_tables.cdc, which is always null: CDC libraries look for the options under this key.
             extensions = {} if table.cdc is None else {"cdc": extension_bytes(table.cdc)}
             yield {
                 "dclocal_read_repair_chance": 0.0,
@@ -199,6 +203,7 @@ class SystemTables:
                 "keyspace_name": table.keyspace,
                 "table_name": table.name,
                 "extensions": extensions,
+                # Without this flag drivers take a table for one of COMPACT STORAGE.
                 "flags": {"compound"},
                 "id": table.id,
                 WRITTEN: table.written_us,
@@ -246,6 +251,7 @@ class SystemTables:
             yield {
                 "keyspace_name": table.keyspace,
                 "table_name": table.name,
+                # What tells a log from a table that only has such a name.
                 "partitioner": CDC_PARTITIONER if table.is_cdc_log else None,
                 "version": table.version,
             }

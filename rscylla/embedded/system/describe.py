@@ -146,11 +146,13 @@ class _Describing:
     def _table(self, keyspace: Keyspace, table: Table) -> list[Item]:
         internals = self._statement.internals
         text = create_table_text(table, internals=internals)
+        # As a comment: whoever runs the text must not make the log, which its base makes.
         if self._is_attached_log(keyspace, table):
             return [(keyspace.name, "table", table.name, _LOG_HEAD + text + _LOG_TAIL)]
         items = [(keyspace.name, "table", table.name, text)]
         log = keyspace.tables.get(table.name + LOG_SUFFIX)
         if log is not None and self._is_attached_log(keyspace, log):
+            # The log comes with its base, but properties that were changed do not.
             full = f"{quote_name(keyspace.name)}.{quote_name(log.name)}"
             alter = f"ALTER TABLE {full} WITH " + "\n    AND ".join(_properties(log)) + ";"
             items.append((keyspace.name, "table", log.name, alter))

@@ -126,6 +126,7 @@ def _read_parts(cql_type: CqlType, data: bytes, start: int, limit: int) -> list[
     """Return up to *limit* length-prefixed parts from *start*; the data must end with the last one read."""
     parts: list[bytes | None] = []
     end = len(data)
+    # The data may end early: a tuple may be short, and a UDT was written before a field was added.
     while start < end and len(parts) < limit:
         if start + 4 > end:
             raise bad_value(cql_type, "data ends inside an element length")
@@ -274,6 +275,7 @@ class SetType(_Collection):
 
     def join(self, items: Iterable[bytes]) -> bytes:
         """Return the encoded value of these encoded elements, sorted, repeats dropped."""
+        # Scylla keeps sets and maps in order, however a driver sends them.
         parts = sorted(set(items), key=self.element.sort_key)
         return _pack_length(len(parts)) + _join(parts)
 
@@ -366,6 +368,7 @@ class TupleType(CqlType):
 
     @property
     def name(self) -> str:
+        # As system_schema has it: a tuple that is not frozen does not exist.
         return f"frozen<tuple<{', '.join(item.name for item in self.items)}>>"
 
     @property
@@ -437,6 +440,7 @@ class UdtType(CqlType):
     @property
     def marshal_name(self) -> str:
         fields = zip(self.field_names, self.field_types, strict=True)
+        # Names in hex: their characters could be those of this syntax.
         parts = [f"{name.encode().hex()}:{cql_type.marshal_name}" for name, cql_type in fields]
         inner = _marshal("UserType", self.keyspace, self.type_name.encode().hex(), *parts)
         return _marshal("FrozenType", inner) if self.frozen else inner
@@ -521,6 +525,7 @@ class VectorType(CqlType):
 
     @property
     def wire(self) -> bytes:
+        # The protocol has no code for vectors, so they go by the name of their class.
         return b"\x00\x00" + short_string(self.marshal_name)
 
     @property

@@ -118,6 +118,7 @@ class _Integer(NativeType):
         self._width = width
 
     def encode(self, value: Any) -> bytes:
+        # In Python a bool is an int; in CQL it is none.
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._refuse(value)
         try:
@@ -471,6 +472,8 @@ def _pack_signed(value: int) -> bytes:
     return pack_vint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
+# The size, where a type has one, is that of its values in a vector. Others have their length written there, even if it
+# is always the same; drivers read them so.
 ASCII: Final = _Text("ascii", 0x01, "AsciiType", "ascii")
 BIGINT: Final = _Integer("bigint", 0x02, "LongType", 8, 8)
 BLOB: Final = _Blob("blob", 0x03, "BytesType")

@@ -131,6 +131,7 @@ def default_type(term: Any) -> CqlType | None:
 
 def is_compatible(source: CqlType, target: CqlType) -> bool:
     """Tell whether an encoded value of *source* is a value of *target* as it stands."""
+    # Frozen or not, a whole value is encoded alike; and any bytes are a blob.
     if source.freeze() == target.freeze() or target is BLOB:
         return True
     return (source, target) in ((ASCII, TEXT), (TIMEUUID, UUID), (TIMESTAMP, BIGINT))

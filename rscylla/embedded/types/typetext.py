@@ -130,6 +130,7 @@ class _Reader:
 
     def _key(self, outer: str, depth: int, frozen: bool) -> CqlType:
         key = self._element(outer, depth, frozen)
+        # Sets and maps are sorted by their keys, and durations have no order.
         if key is DURATION:
             place = "map keys" if outer == "map" else "sets"
             raise InvalidRequest(f"Durations are not allowed as {place}: {self._text}")
