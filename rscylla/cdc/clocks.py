@@ -85,6 +85,11 @@ class NodeClocks:
         ahead_us = self._ahead_us
         return self._monotonic_us() + min(ahead_us.values()) if ahead_us else self._clock.now_us()
 
+    def fastest_us(self) -> int:
+        """Return the highest of the nodes' clocks; the client's while no node has told its own."""
+        ahead_us = self._ahead_us
+        return self._monotonic_us() + max(ahead_us.values()) if ahead_us else self._clock.now_us()
+
     def _monotonic_us(self) -> int:
         return round(self._clock.monotonic() * 1e6)
 

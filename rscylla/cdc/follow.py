@@ -10,7 +10,7 @@ from ..event import EventID
 from ..options import StreamOptions
 from .source import OnExpired, Source
 from .topology import Generation
-from .walk import PROBE_FROM_US, End, Probe, Read, Skip, Switch, Wait, Walk, Width
+from .walk import PROBE_FROM_US, End, Hole, Probe, Read, Skip, Switch, Wait, Walk, Width
 
 __all__ = ["Follower"]
 
@@ -58,6 +58,8 @@ class Follower:
         )
         self.promised_us = start.exact_us if promised else source.now_us()
         """Rows from here on must not be missed. For a start at whatever is oldest, these are all rows from now on."""
+        if source.gaps:  # what was passed over to begin here was told, and grows for as long as rows expire
+            self.promised_us = max(self.promised_us, source.lasting_us())
         self.watermark_us = 0
         """All rows before it had arrived when the last step was planned."""
 
@@ -83,7 +85,8 @@ class Follower:
                 source.reread_table(patiently=True)
             if not isinstance(step, Skip):
                 return step
-            self._pass_over(step, generations)
+            holes = tuple(hole for hole in holes if hole != step.hole)
+            self._pass_over(step.hole, generations)
 
     def point(self, walk: Walk) -> EventID:
         """Return where *walk* is as a cursor."""
@@ -94,9 +97,15 @@ class Follower:
         """Return whether rows between these that were promised have expired by now."""
         return since_us >= self.promised_us and any(h.start_us < until_us for h in self._source.holes(since_us)[:1])
 
-    def _pass_over(self, step: Skip, generations: Sequence[Generation]) -> None:
-        promised = self.walk.at_us >= self.promised_us
-        self._source.pass_over(step.hole, self._on_expired, promised=promised)
+    def _pass_over(self, hole: Hole, generations: Sequence[Generation]) -> None:
+        """Tell of a hole if it was promised, and go to the first rows behind it that any node may still return."""
+        at_us = self.walk.at_us
+        promised = at_us >= self.promised_us
+        gone = next(iter(self._source.holes(at_us, surely=True)), None)
+        is_gone = gone is not None and gone.start_us <= at_us
+        if promised or is_gone:
+            self._source.pass_over(hole, self._on_expired, promised=promised)
         if promised:
             self.promised_us = self._source.now_us()  # told once until that is reached
-        self.walk = self.walk.skipped(step, generations)
+        if gone is not None and is_gone:
+            self.walk = self.walk.skipped(Skip(gone), generations)

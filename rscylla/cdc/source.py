@@ -240,10 +240,14 @@ class Source:
         """Return the time from which the log may still hold rows."""
         return max(self.generations[0].start_us, self.lifetimes.oldest_us(self.now_us()))
 
-    def holes(self, at_us: int) -> tuple[Hole, ...]:
-        """Return the spans from *at_us* on, in order, whose rows have expired, or that no generation held."""
+    def holes(self, at_us: int, *, surely: bool = False) -> tuple[Hole, ...]:
+        """Return the spans from *at_us* on, in order, whose rows may have expired, or that no generation held.
+
+        Rows expire by the clock of the node that reads them, so they may be gone as soon as the fastest clock says so.
+        *surely*: they have expired by all clocks, and no node returns them any more.
+        """
         first_us = self.generations[0].start_us
-        expired = tuple(self.lifetimes.holes(max(at_us, first_us), self.now_us()))
+        expired = tuple(self.lifetimes.holes(max(at_us, first_us), self.now_us() if surely else self.latest_us()))
         if at_us >= first_us:
             return expired
         if expired and expired[0].start_us == first_us:
@@ -251,13 +255,23 @@ class Source:
         return Hole(at_us, first_us), *expired
 
     def now_us(self) -> int:
-        """Return the time on the nodes, which decide what has expired."""
+        """Return the time on the slowest node."""
         return self.node_clocks.nodes_us()
+
+    def latest_us(self) -> int:
+        """Return the time on the fastest node."""
+        return self.node_clocks.fastest_us()
 
     @property
     def edge_us(self) -> int:
         """How soon rows expire that nobody is promised who begins to read now."""
         return min(EDGE_US, self.table.ttl_s * 1_000_000 // 10)
+
+    def lasting_us(self) -> int:
+        """Return the time from which no row expires within a minute, by the clock of any node."""
+        first_us = self.generations[0].start_us
+        oldest_us = max(first_us, self.lifetimes.oldest_us(self.latest_us()))
+        return oldest_us if oldest_us == first_us else min(oldest_us + self.edge_us, self.now_us())
 
     def oldest(self) -> EventID:
         return self.at(self.oldest_us())
@@ -286,9 +300,7 @@ class Source:
         A cursor at the very edge of what the log keeps would have expired before a stream is opened with it, so the
         rows that expire within a minute are left out.
         """
-        oldest_us = self.oldest_us()
-        if oldest_us > self.generations[0].start_us:
-            oldest_us += self.edge_us
+        oldest_us = self.lasting_us()
         try:
             return self.at(oldest_us if time is None else max(us_of(time), oldest_us))
         except ValueError as e:
@@ -316,7 +328,9 @@ class Source:
         hole = next(iter(self.holes(at_us)), None)
         if hole is not None and hole.start_us <= at_us:
             self._tell_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
-            return self.at(hole.end_us)
+            gone = next(iter(self.holes(at_us, surely=True)), None)
+            if gone is not None and gone.start_us <= at_us:
+                return self.at(gone.end_us)
         is_start = cursor.mark is not None and cursor.mark.is_start
         if self.topology.forgets and cursor.generation < first.time and (is_start or cursor.exact_us == first.start_us):
             return self.at(cursor.exact_us)  # nothing that was to be read is in the set that is no longer listed
@@ -339,7 +353,7 @@ class Source:
                 )
             return theirs != own
         created_us = self.table.log_created_us
-        expired = next(self.lifetimes.holes(cursor.exact_us, self.now_us()), None)
+        expired = next(self.lifetimes.holes(cursor.exact_us, self.latest_us()), None)
         if created_us is None or (expired is not None and expired.start_us <= cursor.exact_us):
             return False
         oldest_us = self.topology.oldest_of(created_us)

@@ -146,16 +146,15 @@ class Plan:
 
     def _within_ttl(self, start_us: int, end_us: int, *, promised: bool, since_us: int) -> int:
         """Return *start_us*, or where the rows go on if those at *start_us* have expired and nobody minds."""
-        gaps = list(self._gaps(start_us, end_us))
         if promised:
-            for gap_from_us, gap_to_us in gaps:
+            for gap_from_us, gap_to_us in self._gaps(start_us, end_us):
                 gone = next(self.source.lifetimes.holes(gap_from_us, since_us), None)
                 if gone is not None and gone.start_us <= gap_from_us:
                     gap_from_us = gone.end_us
                 if gap_from_us < min(gap_to_us, end_us):
                     self._tell_lost(gap_from_us, gap_to_us)
                     break
-        for gap_from_us, gap_to_us in gaps:
+        for gap_from_us, gap_to_us in self._gaps(start_us, end_us, surely=True):
             if gap_from_us <= start_us:
                 start_us = gap_to_us
         return start_us
@@ -176,12 +175,12 @@ class Plan:
             )
         log.error("%s; continuing with the remaining rows because failOnDataLoss is false", text)
 
-    def _gaps(self, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:
-        """Yield the spans of time in what is read whose rows may be gone.
+    def _gaps(self, start_us: int, end_us: int, *, surely: bool = False) -> Iterator[tuple[int, int]]:
+        """Yield the spans of time in what is read whose rows may be gone; *surely*: that no node returns any more.
 
         Some may begin later than the read does: rows live as long as the table said when they were written.
         """
-        gaps = [(h.start_us, h.end_us) for h in self.source.holes(start_us) if h.start_us < end_us]
+        gaps = [(h.start_us, h.end_us) for h in self.source.holes(start_us, surely=surely) if h.start_us < end_us]
         oldest_us = self.source.oldest_us()
         if start_us < oldest_us and not (gaps and gaps[0][0] <= start_us):
             yield start_us, oldest_us  # what these rows were written with is not known, and they are old

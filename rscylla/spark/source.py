@@ -208,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end_us, after = at.time_us, at.after
         plan = self._opened()
         source, lifetimes = plan.source, plan.source.lifetimes
-        since_us = at.since_us if at.promised else source.now_us() + source.edge_us
+        since_us = at.since_us if at.promised else source.latest_us() + source.edge_us
         if next(lifetimes.holes(end_us, since_us), None) is None:
             since_us = 0
         ttl_s = lifetimes.ttl_at(end_us)

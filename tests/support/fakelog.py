@@ -296,10 +296,11 @@ class FakeLog:
 
     def _page(self, statement: LogStatement, asked: Asked, start: Any, end: Any) -> Page:
         now = self.clock.now_us()
+        fastest = now + max((host.skew_us or 0 for host in self.nodes), default=0)  # any node may be the one that reads
         found: list[Written] = []
         for at, stream in enumerate(asked.streams):
             here = [w for w in self.written if w.stream == stream and start <= order_of(w.time) < end]
-            here = [w for w in here if w.visible_us <= now and (not self.ttl_s or now < w.us + self.ttl_s * SECOND)]
+            here = [w for w in here if w.visible_us <= now and (not self.ttl_s or fastest < w.us + self.ttl_s * SECOND)]
             here.sort(key=lambda w: w.order[1:])
             after = json.loads(asked.state) if asked.state else [-1]
             if at < after[0]:

@@ -15,6 +15,7 @@ def test_the_slowest_clock_counts_and_faster_ones_do_not(log: FakeLog) -> None:
     log.nodes = [Host("a", 0), Host("b", -3 * SECOND), Host("c", 9 * SECOND)]
     clocks.sample()
     assert clocks.slowest_us() == pytest.approx(NOW_US - 3 * SECOND, abs=1000)
+    assert clocks.fastest_us() == pytest.approx(NOW_US + 9 * SECOND, abs=1000)
     assert clocks.skew_us["a"] == 0
 
 

@@ -590,6 +590,68 @@ def test_gaps_that_are_passed_over_are_counted(log: FakeLog) -> None:
     assert client.status().expired_gaps == 2, "it fell behind, too"
 
 
+def test_what_one_node_takes_for_expired_may_be_lost(log: FakeLog) -> None:
+    """Rows expire by the clock of the node that reads them, and any node may be the one."""
+    cut(log, NOW_US - 30 * DAY)
+    log.nodes = [Host("a", 0), Host("b", 600 * SECOND)]
+    log.write(NOW_US - DAY + 310 * SECOND)
+    cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - DAY + 300 * SECOND))
+    with pytest.raises(CursorExpired, match="may be lost") as e:
+        stream_of(log)(cursor, LAG)
+    assert e.value.gap_from == datetime_of(NOW_US - DAY + 300 * SECOND)
+    assert abs((e.value.gap_to - datetime_of(NOW_US - DAY + 600 * SECOND)).total_seconds()) < 0.01
+    later = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - DAY + 700 * SECOND))
+    assert to_head(log, later) == []
+
+
+def test_a_reader_that_falls_behind_the_fastest_node_stops(log: FakeLog) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    log.nodes = [Host("a", 0), Host("b", 600 * SECOND)]
+    for seconds in (700, 800):
+        log.write(NOW_US - DAY + seconds * SECOND)
+    start = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - DAY + 650 * SECOND))
+    client = stream_of(log, limits=Limits(window_rows=1))(start, LAG)
+    assert isinstance(client.recv(), Event)
+    log.clock.advance(300.0)
+    with pytest.raises(CursorExpired, match="fell behind"):
+        drain(client)
+
+
+@pytest.mark.parametrize("ahead_s", [600, 40 * 86_400])
+def test_only_what_all_nodes_take_for_expired_is_left_out(log: FakeLog, ahead_s: int, monkeypatch: Any) -> None:
+    """A clock that is far ahead hides rows from nobody who asks the other nodes."""
+    cut(log, NOW_US - 30 * DAY)
+    rows = [log.write(NOW_US - DAY + seconds * SECOND) for seconds in (310, 50_000)]
+    nodes = [Host("a", 0), Host("b", ahead_s * SECOND)]
+    log.nodes = nodes
+    fetch = log.fetch
+
+    def by_the_first(*given: Any, **callbacks: Any) -> None:
+        log.nodes = nodes[:1]
+        fetch(*given, **callbacks)
+        log.nodes = nodes
+
+    monkeypatch.setattr(log, "fetch", by_the_first)
+    cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - DAY + 300 * SECOND))
+    assert names(to_head(log, cursor, on_expired="oldest")) == [row.name for row in rows]
+    assert names(to_head(log, "")) == [row.name for row in rows]
+
+
+def test_a_start_at_the_oldest_row_keeps_clear_of_what_any_node_takes_for_expired(log: FakeLog) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    log.nodes = [Host("a", 0), Host("b", 600 * SECOND)]
+    stream_of(log)(stream_of(log).cursor_at(), LAG).close()
+
+
+def test_a_gap_that_was_passed_over_to_open_a_stream_is_told_once(log: FakeLog) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    long_ago = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
+    client = stream_of(log, on_expired="oldest", prefetch=0)(long_ago, LAG)
+    log.clock.advance(0.5)
+    client.recv()
+    assert client.status().expired_gaps == 1
+
+
 def test_a_client_reports_what_alarms_need(one: FakeLog) -> None:
     one.nodes = [Host("a", 0), Host("b", -40 * SECOND), Host("c", 2 * SECOND)]
     asked: list[float] = []
