@@ -220,10 +220,10 @@ class Fate(Protocol):
 
 
 class Run(Fate, Protocol):
-    """One run of a consumer, which each event is handed over with. Thread-safe. It is the run's fate, too.
+    """One run of a consumer, which gets it with each event. Thread-safe. It is the ``Fate`` of the run, too.
 
-    A consumer can use it until the run ends: to wait, to stop early, to be seen waiting, and, if it finishes events
-    later, to commit them and to report failures.
+    A consumer uses it while the run lasts: to wait, to notice a stop, and, if it finishes events later, to commit them
+    and to report failures.
     """
 
     @property

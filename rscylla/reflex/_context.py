@@ -57,7 +57,7 @@ class Run:
 
     @classmethod
     def of(cls, spec: Spec, stop: Stop) -> Run:
-        """Return a run of *spec* that *stop* ends; it needs an ``end``."""
+        """Return a run of *spec* that *stop* ends. Its ``end`` must be called."""
         return cls(spec.name, spec.source, InnerStop(stop), spec.clock, spec.fate, spec.series, spec.store)
 
     def end(self) -> None:
@@ -93,6 +93,7 @@ class Run:
     @contextmanager
     def handling(self, event: Event) -> Iterator[Run]:
         """Show that this thread works on *event*; yield the run with this event, for the consumer and for logs."""
+        # A copy, because threads of one run work on different events; failures and the stop are shared.
         run = attrs.evolve(self, event=event)
         activity = self.series.activity
         with log_context(run):

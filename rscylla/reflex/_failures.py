@@ -19,7 +19,7 @@ def ending(run: Run, error: BaseException, clean_up: list[Failure]) -> BaseExcep
     elif reported is not None:
         end.add_note(f"meanwhile {reported.stage} failed too: {_in_short(reported.error)}")
     if clean_up and isinstance(end, HeadReached | Stopped):
-        # Not all is saved, so the run has not ended well after all.
+        # Something is not saved, so callers must not take this for a good end.
         end = _named(run, clean_up.pop(0))
         end.add_note(f"the run itself ended with {type(error).__name__}")
     for failure in clean_up:

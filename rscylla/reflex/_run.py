@@ -56,7 +56,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     consumer.begin(this)
     this.begun = True
     if isinstance(spec.consumer, Resetter):
-        spec.consumer.reset()
+        spec.consumer.reset()  # before the cursor is read: a reset may finish earlier work, which moves the cursor
     this.stage = "get_cursor"
     cursor = spec.store.get_cursor(spec.name)
     this.stage = "stream"
@@ -72,6 +72,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
         try:
             item = client.recv()
         except HeadReached:
+            # What the consumer still has in progress belongs to "everything up to the head".
             this.stage = "consume"
             consumer.drain()
             this.stage = "recv"
@@ -145,7 +146,9 @@ def _clean_up(spec: Spec, this: Run) -> list[Failure]:
             if stage == "flush":
                 this.count("flush_failures")
 
-    with ExitStack() as last_first:  # so that an interrupt in one step does not keep the others from running either
+    # Last to first: the consumer may commit until it has stopped, and only then is everything there to be flushed. A
+    # stack, so that an interrupt in one step does not skip the others.
+    with ExitStack() as last_first:
         last_first.callback(attempt, "flush", partial(_flush, spec))
         if this.client is not None:
             last_first.callback(attempt, "close", this.client.close)

@@ -23,6 +23,7 @@ class Wrapper:
         if not callable(getattr(inner, "consume", None)) or not isinstance(getattr(inner, "name", None), str):
             raise ConfigError(f"{inner!r} is not a consumer; pass rscylla.Consumer(name, function)")
         check_threads_can_drive(inner)
+        # Its ``consume`` returns before the event is handled, so a wrapper would see no error, and retry nothing.
         if isinstance(inner, Committing):
             raise ConfigError(
                 f'consumer "{inner.name}": a {type(inner).__name__} finishes events later, so it must be the '

@@ -153,6 +153,8 @@ class Consumer:
 
 def check_threads_can_drive(consumer: ConsumerLike) -> None:
     """Raise ``ConfigError`` if *consumer* handles events in an event loop, and so not in a thread."""
+    # In a thread, a coroutine function returns before it has done anything, and its event would count as consumed. A
+    # consumer may offer both, though.
     if not hasattr(consumer, "aconsume"):
         return
     consume = getattr(consumer, "consume", None)

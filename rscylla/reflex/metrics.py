@@ -45,7 +45,7 @@ LATE_BUCKETS = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
 class _Histogram:
-    """Counts by bucket. Guarded by the lock of its owner."""
+    """Counts by bucket. Guarded by the lock of its owner, so that an event takes one lock for all of its metrics."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -136,7 +136,8 @@ class ConsumerSeries:
         """Return the context in which the consumer handles *event*; it shows the event now and counts it at its end."""
         clock = self._clock
         began, now_us, event_us = clock.monotonic(), clock.now_us(), event.timestamp_us
-        # Single stores, so no lock: shown at once, because the consumer may be busy with this event for long.
+        # Before the consumer is called, which may take long: alerts look at the age of the event it works on. Each is
+        # a single store, which needs no lock.
         self._last_event_us = event_us
         self._last_age_us = now_us - event_us
         self._active_at = began

@@ -72,6 +72,7 @@ def slice_specs(
     for key_slice in chosen:
         name = key_slice.name(consumer)
         made = make(name)
+        # With another name, two slices could share a cursor, and each would skip the other's changes.
         if made.name != name:
             raise ConfigError(f'the consumer made for "{name}" is called "{made.name}"; pass on the name that is given')
         specs.append(Spec(stream.sliced(key_slice.index, count), store, made, *options, **more))

@@ -135,7 +135,7 @@ def test_only_a_stop_is_expected(error: BaseException) -> None:
     "error",
     [HeadReached(), TimeoutError(), QueryTimeout("slow"), KeyboardInterrupt(), caused(TimeoutError()), caused(None)],
 )
-def test_T_time_outs_heads_and_interrupts_are_not_expected(error: BaseException) -> None:
+def test_time_outs_heads_and_interrupts_are_not_expected(error: BaseException) -> None:
     assert not is_expected(error)
 
 

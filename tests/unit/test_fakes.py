@@ -208,7 +208,7 @@ def cursor(second: int) -> str:
     return str(EventID(0, START_US + second * 1_000_000))
 
 
-def test_T_await_cursor_fails_when_time_is_up() -> None:
+def test_await_cursor_fails_when_time_is_up() -> None:
     store, clock = FakeCursorStore({"c": "a"}), ManualClock()
     with pytest.raises(AssertionError, match='"c" did not reach the cursor within 2 s; wanted z, saved is a'):
         await_cursor(store, "c", "z", timeout=timedelta(seconds=2), clock=clock)

@@ -68,7 +68,7 @@ class Deferred(Wrapper, Generic[W]):
         self.work.drain()
 
     def stop(self) -> None:
-        work, self._work = self._work, None
+        work, self._work = self._work, None  # first, so that the next run can begin after an interrupted close
         if work is not None:
             work.close()
         super().stop()

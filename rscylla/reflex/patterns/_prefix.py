@@ -17,7 +17,7 @@ from ...event import Event
 __all__ = ["Entry", "Prefix", "positive", "wait_until"]
 
 LOOK_AGAIN_S = 1.0
-"""A signal handler may set a stop between a look and the wait that follows it; so no wait is without an end."""
+"""Waits end after this time and look again: a signal handler may set the stop just before a wait begins."""
 
 
 def wait_until(changed: threading.Condition, ready: Callable[[], bool], stop: Stop) -> None:
@@ -33,7 +33,7 @@ def wait_until(changed: threading.Condition, ready: Callable[[], bool], stop: St
 
 @attrs.define(eq=False)
 class Entry:
-    """A cursor that may be committed once what it stands for is done. ``since`` is when it was added."""
+    """A cursor that can be committed once its event is done. ``since`` is when it was added, by the run's clock."""
 
     cursor: str
     event: Event | None
@@ -44,12 +44,12 @@ class Entry:
 class Prefix:
     """The events of one run in order of arrival. Thread-safe.
 
-    Cursors are opaque: their order is that in which they were added. The cursor that is committed is the last one
-    before the first that is not done, so what is committed only grows, and nothing unfinished lies before it. One
-    thread commits at a time, and no other waits for it. A commit that fails ends the run.
+    Cursors are opaque: their order is the order in which they were added. The committed cursor is the last one before
+    the first unfinished event, so it only moves forward, and no unfinished event lies before it. One thread commits at
+    a time, and the others do not wait for it. A commit that fails ends the run.
 
     Args:
-        limit: How many events there may be that are not committed, done or not; ``add`` waits for room. None: any.
+        limit: How many uncommitted events there may be, done or not; ``add`` waits for room. None: any number.
     """
 
     def __init__(self, run: Run, limit: int | None = None) -> None:
@@ -80,16 +80,17 @@ class Prefix:
         return entry
 
     def progress(self, cursor: str) -> None:
-        """Add a cursor with nothing to do for it."""
+        """Add a cursor without an event."""
         with self._changed:
             if self._entries and self._entries[-1].done:
-                self._entries[-1].cursor = cursor  # stands for both
+                # One entry stands for both, so that an idle stream does not add entries while a commit hangs.
+                self._entries[-1].cursor = cursor
             else:
                 self._entries.append(Entry(cursor, None, 0.0, done=True))
         self._commit()
 
     def done(self, *entries: Entry) -> None:
-        """Note that *entries* are done, and commit what that allows. What is done already, or too late, is ignored."""
+        """Mark *entries* as done, and commit what that allows. Entries that are done already are ignored."""
         with self._changed:
             for entry in entries:
                 if not entry.done:
@@ -98,7 +99,7 @@ class Prefix:
         self._commit()
 
     def settle(self) -> None:
-        """Wait until what is done now is committed, by whichever thread, or cannot be."""
+        """Wait until what is done now is committed, by any thread, or cannot be."""
         while True:
             self._commit()
             with self._changed:
@@ -117,7 +118,7 @@ class Prefix:
             wait_until(self._changed, lambda: not self._entries and not self._committing, self._run.stop)
 
     def close(self) -> None:
-        """Let nothing more be committed; a commit under way is waited for."""
+        """Commit nothing more. Waits for a commit in progress, which may still move the cursor."""
         with self._changed:
             self._closed = True
             while self._committing:
@@ -131,8 +132,11 @@ class Prefix:
             try:
                 with self._changed:
                     if not self._committing and not self._closed:
+                        # Only the last cursor is written, however many events were finished during the last commit.
                         while self._entries and self._entries[0].done:
                             ready = self._entries.popleft()
+                            # In the loop and not after it: an interrupt may strike in between, and ``finally`` below
+                            # resets this only for an entry that was taken.
                             self._committing = True
                             self._events -= ready.event is not None
                 if ready is None:
@@ -148,7 +152,7 @@ class Prefix:
                         self._changed.notify_all()
 
     def _oldest(self) -> float:
-        """Return for how many seconds the first unfinished event has been so."""
+        """Return how many seconds ago the first unfinished event was added."""
         with self._changed:
             since = next((entry.since for entry in self._entries if not entry.done), None)
         return 0.0 if since is None else max(0.0, self._run.clock.monotonic() - since)

@@ -76,7 +76,7 @@ class _Acknowledged(Deferred[_Unacked]):
     def consume(self, event: Event, run: Run) -> None:
         self._handed = self._returned = False
         self._inner.consume(event, run)
-        if not self._handed:  # a filter left it out
+        if not self._handed:  # filtered out: the cursor moves past it all the same
             self.progress(event.id)
         elif not self._returned:  # recover= swallowed the error of the function, which may not have kept the Ack
             self._handle()

@@ -32,6 +32,7 @@ class _Listener:
     def start(self, stream: StreamFunc, options: tuple[StreamOption, ...]) -> None:
         """Open the stream at its head and read it in a thread; an error is kept."""
         try:
+            # Opened in the caller's thread: events after the first poll must not be missed.
             self._client = stream("", *options, StreamFromHead(), stop=self._stop)
             self._thread.start()
         except Exception as error:  # noqa: BLE001 - raised if polling fails too

@@ -54,7 +54,7 @@ class _Batches:
         self._bytes = 0
         self._due: float | None = None
         self._draining = self._closed = False
-        self._wake = Stop()
+        self._wake = Stop()  # and not the condition: the thread waits by the run's clock, which conditions do not know
         run.stop.on_set(self._look_again)
         run.show("buffered", lambda: float(len(self._buffer)))
         self._thread = threading.Thread(
@@ -146,7 +146,7 @@ class _Batch(Deferred[_Batches]):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
         self._fn = fn
         self._limits = limits
-        # A wrapper refuses what is no consumer, or finishes events later.
+        # Wrapped for the checks of ``Wrapper``: a fallback must be a consumer that is done when it returns.
         self._fallback = None if fallback is None else Wrapper(fallback)
         self._collected = False
 
@@ -166,7 +166,7 @@ class _Batch(Deferred[_Batches]):
     def consume(self, event: Event, run: Run) -> None:
         self._collected = False
         self._inner.consume(event, run)
-        if not self._collected:  # a filter left it out
+        if not self._collected:  # filtered out: the cursor moves past it all the same
             self.progress(event.id)
 
     def _collect(self, event: Event, run: Run) -> None:

@@ -47,6 +47,7 @@ class _FromHead:
         if lag is None and getattr(self._stream, "supports_lag", False):
             raise MissingLag(f'consumer "{self._name}"')
         head: str = self._stream.head_cursor(lag or timedelta())
+        # Durable before the stream opens: a run that ends before its first event must not start at a newer head.
         self._store.set_cursor(self._name, head)
         self._store.flush()
         logger.info('consumer "%s" is new and starts at the head', self._name)

@@ -34,6 +34,7 @@ class _Workers:
         self._queues: dict[Hashable, deque[Entry]] = {}
         self._ready: deque[Hashable] = deque()  # keys that have events, none of which is being consumed
         self._closed = False
+        # In copies of the context, so that the consumer finds the caller's context variables in these threads, too.
         self._threads = [
             threading.Thread(
                 target=contextvars.copy_context().run,
@@ -51,7 +52,7 @@ class _Workers:
             raise
 
     def put(self, event: Event, key: Hashable) -> None:
-        """Have *event* consumed after those of the same key. Waits for room."""
+        """Queue *event* after the events of the same key. Waits for room."""
         entry = self.prefix.add(event)
         with self._changed:
             queue = self._queues.setdefault(key, deque())
@@ -80,7 +81,7 @@ class _Workers:
             assert entry.event is not None
             try:
                 self._consume(entry.event)
-                self._release(key)
+                self._release(key)  # before ``done``, which may save a cursor: the key need not wait for that
                 self.prefix.done(entry)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
                 self._run.fail(error, event=entry.event)
@@ -96,6 +97,7 @@ class _Workers:
         with self._changed:
             while not self._ready and not self._closed:
                 self._changed.wait()
+            # The stop is asked, too: after a lease is lost, nothing may begin before the run's thread gets to closing.
             if self._closed or self._run.stop.is_set():
                 return None
             key = self._ready.popleft()

@@ -17,7 +17,7 @@ log = logging.getLogger("rscylla.service")
 EVERY_S = 30.0
 
 IDLE = 50
-"""For how many times as long as the last count took it is not counted again."""
+"""After a count, the next one waits for this many times its duration, so counting takes 2 % of the time at most."""
 
 
 class LetterCounts:

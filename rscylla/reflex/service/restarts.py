@@ -59,7 +59,7 @@ class Budget:
     def spend(self, now: float) -> bool:
         """Count a failure at *now*, in seconds that never step back; return whether the lane may run again."""
         most = self._restarts.most
-        if most is None:
+        if most is None:  # without a limit, the times need not be kept
             return True
         oldest = now - self._restarts.within.total_seconds()
         while self._times and self._times[0] <= oldest:

@@ -101,7 +101,7 @@ def test_skipped_events_move_the_cursor() -> None:
     assert store.durable == {"billing": "e1"}
 
 
-def test_T_recovery_never_sees_errors_of_filters() -> None:
+def test_recovery_never_sees_errors_of_filters() -> None:
     recovered: list[Exception] = []
 
     def recover(event: Event, consumer: Consumer, error: Exception) -> None:
@@ -168,7 +168,7 @@ def test_stopped_is_expected_neither_recovered_nor_counted() -> None:
     assert bench.counts() == {}
 
 
-def test_T_a_time_out_inside_the_consumer_is_recovered_and_counted_as_any_error() -> None:
+def test_a_time_out_inside_the_consumer_is_recovered_and_counted_as_any_error() -> None:
     seen: list[Exception] = []
 
     def recover(event: Event, consumer: Consumer, error: Exception) -> Exception:
@@ -188,7 +188,7 @@ def test_interrupts_are_neither_recovered_nor_counted() -> None:
     assert bench.counts() == {}
 
 
-def test_T_a_stop_during_consume_does_not_move_the_cursor() -> None:
+def test_a_stop_during_consume_does_not_move_the_cursor() -> None:
     """An interrupted event is neither swallowed nor taken for done, whatever recovery would say."""
     store, stop = FakeCursorStore(), Stop()
 

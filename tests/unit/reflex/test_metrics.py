@@ -141,7 +141,7 @@ def test_histograms_are_cumulative_and_bounds_are_inclusive() -> None:
     assert scrape["reflex_consumer_event_age_seconds_sum", "billing"] == pytest.approx(200_007.200001)
 
 
-def test_T_the_lag_is_worked_out_when_it_is_read_from_the_watermark() -> None:
+def test_the_lag_is_worked_out_when_it_is_read_from_the_watermark() -> None:
     """A consumer that is stuck, or idle, does not show a frozen lag."""
     bench = Bench()
     bench.run(event(1, START_US - 40_000_000), Progress("p1", START_US - 35_000_000))
@@ -234,7 +234,7 @@ def test_without_an_alert_the_gauge_exists_and_stays_zero() -> None:
     assert bench.scrape()["reflex_consumer_lag_alert", "billing"] == 0
 
 
-def test_T_a_new_consumer_is_not_active_before_its_first_event() -> None:
+def test_a_new_consumer_is_not_active_before_its_first_event() -> None:
     bench = Bench(activity_ttl=timedelta(minutes=1))
     assert bench.scrape()["reflex_consumer_active", "billing"] == 0
     bench.consumer.consume(event(1, START_US), NO_FATE)

@@ -492,7 +492,7 @@ class Broken(MemoryDeadLetters):
 
 
 @pytest.mark.parametrize("method", ["tries", "set_tries", "put"])
-def test_T_a_failing_write_keeps_the_event_and_the_cursor(method: str) -> None:
+def test_a_failing_write_keeps_the_event_and_the_cursor(method: str) -> None:
     letters = Broken(method)
     bench = Bench(letters=letters)
     with pytest.raises(RunError) as caught:
@@ -506,7 +506,7 @@ def test_T_a_failing_write_keeps_the_event_and_the_cursor(method: str) -> None:
     assert (bench.dead_ids(), bench.cursors.durable) == (["e2"], {"recording": "e4"})
 
 
-def test_T_the_letter_is_durable_before_the_cursor_moves() -> None:
+def test_the_letter_is_durable_before_the_cursor_moves() -> None:
     bench = Bench()
     order: list[str] = []
 

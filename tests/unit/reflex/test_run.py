@@ -135,7 +135,7 @@ def test_steps_come_in_order() -> None:
     assert diary.lines == ORDER
 
 
-def test_T_reset_comes_before_the_cursor_is_read() -> None:
+def test_reset_comes_before_the_cursor_is_read() -> None:
     """A consumer whose reset drains and flushes old work must not restart from the cursor before that work."""
     store = FakeCursorStore({NAME: "e1"})
 
@@ -211,7 +211,7 @@ def test_stopped_from_the_end_of_a_run_does_not_pass_for_a_clean_stop(step: str)
     assert caught.value.stage == step
 
 
-def test_T_a_flush_failure_is_counted() -> None:
+def test_a_flush_failure_is_counted() -> None:
     registry = CollectorRegistry()
     store = FakeCursorStore()
     store.fail("flush", ConnectionFailed("gone"))
@@ -221,7 +221,7 @@ def test_T_a_flush_failure_is_counted() -> None:
     assert registry.get_sample_value("rscylla_run_errors_total", {"consumer_name": NAME, "stage": "flush"}) == 1
 
 
-def test_T_a_flush_that_hangs_is_given_up() -> None:
+def test_a_flush_that_hangs_is_given_up() -> None:
     release = threading.Event()
 
     class Hanging(FakeCursorStore):
@@ -284,7 +284,7 @@ def test_a_consumers_own_head_reached_is_a_failure() -> None:
     assert caught.value.stage == "consume"
 
 
-def test_T_a_consumers_time_out_is_a_failure_not_an_expected_stop() -> None:
+def test_a_consumers_time_out_is_a_failure_not_an_expected_stop() -> None:
     with pytest.raises(RunError) as caught:
         run(spec(FakeStream(events(1)), None, RecordingConsumer(fail={"e1": TimeoutError("row 4711")})))
     assert caught.value.resumable
@@ -298,7 +298,7 @@ def test_values_of_foreign_errors_stay_out_of_the_message() -> None:
     assert str(caught.value.__cause__) == "secret of a row"
 
 
-def test_T_a_stream_that_returns_nothing_is_told_so() -> None:
+def test_a_stream_that_returns_nothing_is_told_so() -> None:
     class Client:
         closed = False
         status = StreamStatus

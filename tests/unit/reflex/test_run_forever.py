@@ -55,7 +55,7 @@ class Bench:
         run_forever(spec, stop=self.stop, backoff=backoff, **more)
 
 
-def test_T_it_returns_when_the_head_is_reached() -> None:
+def test_run_forever_returns_when_the_head_is_reached() -> None:
     bench = Bench()
     bench.run()
     assert bench.consumer.ids == ["e1", "e2", "e3", "e4"]
@@ -63,7 +63,7 @@ def test_T_it_returns_when_the_head_is_reached() -> None:
     assert bench.clock.waits == []
 
 
-def test_T_it_returns_when_it_is_stopped() -> None:
+def test_run_forever_returns_when_it_is_stopped() -> None:
     bench = Bench()
     thread = threading.Thread(target=bench.run, args=(StreamLag(seconds=0.000001),))
     thread.start()
