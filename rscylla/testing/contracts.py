@@ -117,7 +117,7 @@ class CursorStoreContract:
             store.flush()
         assert store.get_cursor(consumer) == self.cursors[2]
 
-    def test_1_12_lower_cursor_is_refused_and_the_saved_one_stays(self, store: CursorStore, consumer: str) -> None:
+    def test_lower_cursor_is_refused_and_the_saved_one_stays(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[3])
         for lower in self.cursors[:3]:
             with pytest.raises(CursorRegression) as caught:

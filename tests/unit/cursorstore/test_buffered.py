@@ -577,7 +577,7 @@ def test_no_accepted_cursor_is_ever_lost(steps: list[tuple[str, str]], data: st.
 # Read-through
 
 
-def test_1_12_cursor_of_the_old_store_is_copied_and_flushed(inner: Inner) -> None:
+def test_cursor_of_the_old_store_is_copied_and_flushed(inner: Inner) -> None:
     old = MemoryCursorStore(codec=INTS, cursors={"a": "5"})
     buffered = by_hand(inner)
     store = ReadThroughCursorStore(buffered, old)
@@ -633,7 +633,7 @@ def test_read_through_of_bare_stores_copies_too() -> None:
 # Memory
 
 
-def test_1_12_memory_refuses_what_real_stores_refuse() -> None:
+def test_memory_refuses_what_real_stores_refuse() -> None:
     store = MemoryCursorStore(codec=INTS, cursors={"a": "5"})
     with pytest.raises(CursorRegression):
         store.set_cursor("a", "4")
