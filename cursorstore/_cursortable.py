@@ -107,7 +107,7 @@ class CursorTable(Table):
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
         )
         values = (row.consumer, row.epoch, row.start, row.stamp, row.opened, row.reason)
-        # Nothing rather than "" and 0 where no lease was: without one, rows are as they always were.
+        # Null, not "" and 0, where there is no lease: _row reads both alike.
         guard = (row.lease, row.fence) if row.lease else (None, None)
         with self.errors(f"opening an epoch of the cursor of consumer {row.consumer!r} in table {self.name}"):
             return self.applied(text, (*values, *guard))

@@ -66,7 +66,8 @@ class LeaseTable(Table):
     def take(self, last: LeaseRow, claim: Claim) -> bool:
         """Give the lease the next epoch and *claim*, if it is still as in *last*; return whether it was."""
         # One statement has one TTL, and the epoch must stay when the claim has expired: hence two in a batch, which is
-        # one conditional write, as both are of one partition. "= null" is what a bound null cannot say everywhere.
+        # one conditional write, as both are of one partition. "= null" is written out: not every server takes a bound
+        # null there.
         held = "claim = ?" if last.token else "claim = null"
         text = (
             f"BEGIN BATCH UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ? WHERE name = ? "

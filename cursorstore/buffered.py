@@ -34,7 +34,7 @@ class _Slot:
     writing: threading.Lock = attrs.field(factory=threading.Lock)
     known: str | None = None  # highest position that was set or read; None until read
     pending: str | None = None  # cursor to write
-    error: Exception | None = None  # of the last write, until somebody was told
+    error: Exception | None = None  # of the last write, until it is raised
     blocked: CursorError | None = None  # why nothing may be set until the cursor is read again
 
 
@@ -87,7 +87,7 @@ class BufferedCursorStore:
             # What is buffered may be from before a reset, or from an earlier tenure of a lease. Only the inner store
             # knows, so it decides whether that counts before it is asked where the consumer is.
             if error := self._write(consumer, slot):
-                slot.error = None  # told by this
+                slot.error = None  # raised by this call
                 raise error
             known = self._load(consumer, slot)
         return self._codec.decode(known)
@@ -120,7 +120,7 @@ class BufferedCursorStore:
                 slot.error = None
         if not failed:
             return
-        # What no retry mends comes first, so that nobody retries for the others' sake.
+        # Errors that a retry cannot fix come first, so that nobody retries because of the others.
         failed.sort(key=lambda pair: is_resumable(pair[1]))
         first = failed[0][1]
         for name, error in failed[1:]:
@@ -239,7 +239,7 @@ class BufferedCursorStore:
         if self._stop.is_set():
             raise ConfigError("the buffered cursor store is closed; create a new one")
         if slot.blocked:
-            slot.error = None  # told by this
+            slot.error = None  # raised by this call
             raise slot.blocked.with_traceback(None)
 
     def _start_thread(self) -> None:

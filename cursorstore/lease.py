@@ -108,9 +108,9 @@ class _Lease:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()  # held over queries; held() does not wait for them
         self._epoch = 0
-        self._left_s = 0  # of its holder's time, when that was last seen
+        self._left_s = 0  # what was left of the holder's time at the last look
         self._since = ""
-        self._until = _NEVER, 0  # on the monotonic clock, and in microseconds on that of the wall
+        self._until = _NEVER, 0  # monotonic seconds, and microseconds of the wall clock
 
     def __repr__(self) -> str:
         state = f"held, epoch {self._epoch}" if self.held() else "not held"

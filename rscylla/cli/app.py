@@ -75,6 +75,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except _UsageError as error:
         text = str(error.format_message())  # type: ignore[attr-defined]
+        # By name: the class is that of click, which typer may have bundled.
         if type(error).__name__ == "NoArgsIsHelpError":
             say(text)  # the help of a command that got no arguments
         else:

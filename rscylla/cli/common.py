@@ -489,6 +489,7 @@ def credentials(
     if username is not None and password is None:
         if not sys.stdin.isatty():
             raise rscylla.ConfigError("--username requires a password; set RSCYLLA_PASSWORD or give --password-file")
+        # On standard error, as standard output may be a pipe.
         asked: Any = typer.prompt("Password", hide_input=True, err=True)
         password = str(asked)
     if password is not None and username is None:

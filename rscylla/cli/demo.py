@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
 import threading
@@ -70,7 +71,7 @@ def demo(
 
 def _quieten() -> None:
     """Hide warnings that the demo causes on purpose, such as that of a short lag."""
-    quiet_logs(level=40)
+    quiet_logs(logging.ERROR)
 
 
 def _watched(work: Demo, display: _Display) -> Verdict:

@@ -242,7 +242,7 @@ class Demo:
             except rscylla.Stopped:
                 self._stop.check()
                 if end is None and self._written_until_us is None:
-                    raise  # nobody asked for it
+                    raise  # not a stop that the demo asked for
             except rscylla.RunError as error:
                 if not isinstance(error.__cause__, _Crash | rscylla.FateError):
                     raise

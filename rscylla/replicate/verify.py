@@ -113,7 +113,7 @@ def verify(
     names = (to_keyspace, to_table or table)
     table_there = check_target(table_here, read_base_table(theirs, *names), names=names)
     clock = clock or SystemClock()
-    over = Stop()  # ends what the workers do, also when the caller's does not
+    over = Stop()  # also set after an error, which leaves the caller's signal as it is
     forget = (stop or Stop()).on_set(over.set)
     here = Side(ours, table_here, table_here.full_name, page_size, clock, over)
     # With the columns of the source, here too: others of the target are not compared.
