@@ -48,7 +48,7 @@ __all__ = [
     "Tls",
 ]
 
-# Imported when they are first asked for: a test without a server has a use for the clock alone.
+# Imported at first use: a test without a server needs the clock alone, not lark and sortedcontainers.
 _HOMES = {
     "UNSET": ".result",
     "CqlError": ".errors",

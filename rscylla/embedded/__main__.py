@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to stop. Prints one JSON line when listening. Returns the exit code: 0, or 1 on failure."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    # Millions of stored cells are no garbage: look at them less often. This process is nobody else's.
+    # Collect less often: millions of stored cells are not garbage, and this process holds little else.
     gc.set_threshold(50_000, 20, 50)
     users = json.loads(os.environ[USERS_VARIABLE]) if USERS_VARIABLE in os.environ else None
     stop = threading.Event()

@@ -163,7 +163,7 @@ class EmbeddedScyllaProcess:
         child.kill()
         child.wait()
         assert child.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # a command that was not read yet
+        with contextlib.suppress(BrokenPipeError):  # the child has not read the last command
             child.stdin.close()
 
     def __enter__(self) -> Self:
@@ -271,7 +271,7 @@ class EmbeddedScyllaProcess:
                 raise EmbeddedScyllaError(_ENDED)
             answer = json.loads(line)
         if "error" in answer:
-            # What is a ValueError of EmbeddedScylla is one here.
+            # The same kind of error as EmbeddedScylla raises.
             raise (ValueError if answer.get("is_value_error") else EmbeddedScyllaError)(answer["error"])
         return answer
 

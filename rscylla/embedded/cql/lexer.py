@@ -104,7 +104,7 @@ class CqlLexer(Lexer):
             elif kind == "MARK":
                 kind = self._marks[word]
             elif kind == "ISO":
-                # P1D may be a name just as well.
+                # P1D can be a name, too.
                 kind = "DURATION" if word[0] == "-" or _takes(states, stack, "DURATION") else "IDENT"
             yield Token(kind, word, at)
 

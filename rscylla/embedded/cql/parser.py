@@ -24,7 +24,7 @@ _CACHED_LENGTH: Final = 8192  # characters; longer texts are batches or blobs th
 _lock = threading.Lock()
 _cache: OrderedDict[str, ast.Statement] = OrderedDict()
 
-# Statements known by their first words and not served. The longest match names the statement in the refusal.
+# Statements that are recognised by their first words and refused by name; the longest match gives the name.
 _UNSUPPORTED: Final = (
     *("CREATE MATERIALIZED VIEW", "ALTER MATERIALIZED VIEW", "DROP MATERIALIZED VIEW", "PRUNE MATERIALIZED VIEW"),
     *("CREATE INDEX", "CREATE CUSTOM INDEX", "DROP INDEX", "CREATE TRIGGER", "DROP TRIGGER"),

@@ -86,7 +86,7 @@ class Durable:
         self._dir: DataDir | None = None
         self._failed = False
         self._in_schema = False  # while a schema statement is carried out
-        self._has_new_topology = False  # that statement has changed stream sets
+        self._has_new_topology = False  # whether that statement has changed stream sets
         self._since = 0  # bytes in the logs that no snapshot stands for
         self._kept = 0  # bytes of the last snapshot
         self._snapshot: Snapshot | None = None
@@ -304,7 +304,7 @@ class Durable:
         except OSError as error:
             log.warning("no snapshot could be made in %s, the log goes on: %s", self.path, error.strerror)
             self._drop_snapshot()
-            self._since = 0  # try again after as much as now
+            self._since = 0  # the next attempt comes after as many bytes again
 
     def _begin_snapshot(self) -> None:
         assert self._dir is not None

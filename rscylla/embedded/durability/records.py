@@ -25,7 +25,7 @@ _MARK: Final = b"\xd1RSC"
 _HEAD: Final = struct.Struct(">4sIII")
 _COUNTED: Final = struct.Struct(">III")
 _HEAD_SIZE: Final = _HEAD.size
-_sync: Final = getattr(os, "fdatasync", os.fsync)  # not everywhere
+_sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 _LARGEST: Final = (1 << 32) - 1  # bytes of a payload
 
 

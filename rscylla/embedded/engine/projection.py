@@ -256,7 +256,7 @@ def _field(scope: Scope, item: ast.FieldSelector) -> Expression:
 
 # ---------------------------------------------------------------- aggregates
 
-# Sums are exact, or refused: between 1E100000 and 1 there are more digits than anybody wants to hold.
+# Sums are exact or refused: 1E100000 + 1 alone would have 100,000 digits.
 _EXACT: Final = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
 
@@ -301,7 +301,7 @@ def _finisher(name: str, cql_type: CqlType) -> tuple[CqlType, Callable[[list[byt
 
 
 def _total(cql_type: CqlType, values: list[bytes | None], *, mean: bool) -> bytes | None:
-    numbers = [cql_type.decode(v) for v in values if v]  # an empty value is no number, as null is none
+    numbers = [cql_type.decode(v) for v in values if v]  # empty values count as null
     if not numbers:
         return cql_type.encode(Decimal(0) if cql_type == DECIMAL else 0)
     if cql_type == DECIMAL:

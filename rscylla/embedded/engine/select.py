@@ -57,7 +57,7 @@ class SelectPlan:
             self.columns = (ColumnSpec(scope.table.keyspace, scope.table.name, "[json]", TEXT),)
         self._is_json = statement.json
         self.filters: list[Callable[[Request], Check]] = []
-        # Rows of a log in the shape in which they are stored need no work at all.
+        # All columns in the order of the table: log rows can be sent as they are stored.
         self.is_whole_row = projection.plain == scope.table.columns
         self._readers = [column_value(column) for column in projection.plain or ()]
 
@@ -115,7 +115,7 @@ class SelectPlan:
             mark = PageMark.unpack(request.params.paging_state, self.table.id)
         keys = restrictions.keys(request, null_error=False) if restrictions.full_key else None
         if keys is not None and self.table.is_cdc_log:
-            # Any other key has the smallest token, of which no row can be.
+            # A key of any other length has the smallest token, which no row can have.
             keys = [key for key in keys if len(key[0]) == 16]
         tokens = None if restrictions.full_key else restrictions.token_range(request)
         ranges = restrictions.ranges(request)
@@ -267,7 +267,7 @@ class _PlainPage:
             return False
         size = len(found) * partition.longest
         if size > self._byte_room:
-            # Only now the lengths matter: rows are at most as long as the longest.
+            # The page may overflow. Only now is each row measured, instead of taken for as long as the longest.
             sizes = list(itertools.accumulate(map(len, found)))
             fit = bisect_left(sizes, self._byte_room) + 1
             if fit < len(found):

@@ -64,7 +64,7 @@ class WritePlan:
         self.sets_timestamp = using.timestamp is not None
         self._timestamp = _option(scope, using.timestamp, BIGINT, "[timestamp]")
         self._ttl = _option(scope, using.ttl, INT, "[ttl]")
-        self.restrictions: Restrictions
+        self.restrictions: Restrictions  # set by the function that compiles the statement
         # INSERT with only static columns and no clustering key touches no row.
         self.static_only = False
         self._static: list[Operation] = []
@@ -94,6 +94,7 @@ class WritePlan:
 
     def ranges(self, request: Request) -> list[Range]:
         found = self.restrictions.ranges(request)
+        # A null in IN names no row; as the value of = it is a mistake.
         if not found and self.restrictions.full_clustering and not self.restrictions.clustering_is_in:
             name = self.table.clustering_key[0].name
             raise InvalidRequest(f"Invalid null value in condition for column {name}")
@@ -299,6 +300,7 @@ def _update(scope: Scope, statement: ast.Update) -> WritePlan:
     _conditions(scope, plan, statement)
     _require_only_keys(plan)
     _require_partition_key(plan)
+    # Conditions count, too: one on a regular column looks at a row, which has to be named.
     touched = [op.column for op in plan.operations] + [c.column for c in plan.conditions]
     if all(column.kind == "static" for column in touched):
         _forbid_clustering(plan)

@@ -85,7 +85,7 @@ class Asked:
                 statement = None  # the engine will say what is wrong with it
             found += _operations(statement, keyspace, text)
         if kind is not None:
-            # A batch is met as one, and also by what is in it; a PREPARE only as what it is.
+            # A rule may name a batch as such, or the kind of a statement in it; a PREPARE is met as a PREPARE only.
             whole = [attrs.evolve(operation, kind=kind) for operation in found]
             found = whole if kind == "prepare" else whole + found
         return cls(node, found, params, statement_id, knows_rate_limit)
@@ -106,7 +106,7 @@ def _operations(statement: Any, keyspace: str | None, text: str) -> list[Operati
         inner = [each for one in statement.statements for each in _operations(one, keyspace, text)]
         return [attrs.evolve(each, kind="batch") for each in inner] + inner
     if isinstance(statement, ast.Use):
-        return []  # drivers send it on each new connection: a fault for the next request would be spent on that
+        return []  # drivers send it on each new connection, which would use up a fault meant for the next request
     kinds = {ast.Select: "select", ast.Insert: "insert", ast.Update: "update", ast.Delete: "delete"}
     name = getattr(statement, "table", None)
     if not isinstance(name, ast.TableName):

@@ -10,7 +10,7 @@ from ..errors import EmbeddedScyllaError
 from .board import FaultBoard
 
 if TYPE_CHECKING:
-    # The server consults the board; the control is handed the server.
+    # The server imports the board; importing the server here would close a cycle.
     from ..wire.server import Server
 
 __all__ = ["FaultControl"]

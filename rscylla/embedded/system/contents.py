@@ -101,7 +101,7 @@ class SystemTables:
         made = self._made(table, node)
         if made is None or not written.partitions:
             return made
-        # Rare enough to be worked out at each read.
+        # Clients rarely write to these tables, so the merged rows are not kept.
         store = TableStore(table, table_token(table))
         for key, clustering, cells in _encoded(table, self._rows[table.keyspace, table.name](self._cluster.node(node))):
             values = zip(table.regular_columns, cells, strict=True)

@@ -47,12 +47,12 @@ RATE_LIMIT_EXTENSION: Final = "SCYLLA_RATE_LIMIT_ERROR"
 CQL_VERSION: Final = "3.3.1"
 
 _EVENT_KINDS: Final = ("TOPOLOGY_CHANGE", "STATUS_CHANGE", "SCHEMA_CHANGE")
-_DIRECT_WRITE: Final = 32 * 1024  # bytes; a page from here on goes to the socket by itself instead of being copied
+_DIRECT_WRITE: Final = 32 * 1024  # bytes; larger pages are written by themselves, which saves a copy
 _WRITE_HIGH_WATER: Final = 4 * 1024 * 1024  # bytes waiting for one client before its requests have to wait
 _LINGER_S: Final = 2.0  # how long a refused connection may drain before it is cut
-_GREETING_MOST: Final = 64 * 1024  # bytes of a frame from somebody who has not logged in
-_DEFERRED_MOST: Final = 1024  # requests of one client that wait on a slow node
-_COUNTED_FROM: Final = 64 * 1024  # bytes; frames from here on share the room for what has not arrived in full
+_GREETING_MOST: Final = 64 * 1024  # bytes of a request body before READY
+_DEFERRED_MOST: Final = 1024  # requests of one client that a slow node has put off
+_COUNTED_FROM: Final = 64 * 1024  # bytes; larger bodies count towards max_waiting until they are here
 
 
 class _Refused(Exception):

@@ -261,7 +261,7 @@ def _read_tail(reader: Reader, flags: int) -> tuple[int | None, int | None]:
     serial = reader.serial_consistency() if flags & _SERIAL_CONSISTENCY else None
     timestamp = reader.long() if flags & _TIMESTAMP else None
     if timestamp == -(2**63):
-        # Scylla keeps this value for "no timestamp".
+        # Scylla reserves this value for "no timestamp".
         raise ProtocolError("Out of bound timestamp, must be in [-9223372036854775807, 9223372036854775807]")
     return serial, timestamp
 

@@ -42,7 +42,7 @@ class Tls:
         With mutual TLS that only works if ``client_ca`` signed the nodes' certificate too.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False  # the driver connects by address; the certificate itself is the proof
+        context.check_hostname = False  # the driver connects by address, which the certificate need not name
         _trust(context, self.certificate)
         # The nodes' certificate is trusted for itself, without the authority that signed it.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
