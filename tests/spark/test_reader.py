@@ -441,6 +441,7 @@ def test_rows_that_had_expired_when_an_earliest_query_began_are_owed_to_nobody(w
     assert [row["ck"] for row in query.rows] == [0, 2]
     assert "since" in json.loads(query.ends[0])
     assert "since" not in json.loads(query.ends[-1]), "nothing is left that had expired"
+    assert [row["ck"] for row in world.batch()] == [0, 2]
 
 
 def about(us: int) -> Any:
@@ -657,6 +658,21 @@ def test_partitions_are_disjoint_and_hold_everything(world: World) -> None:
     spans = [p.value for p in reader.partitions()]
     assert len({s.window.generation for s in spans}) == 2
     assert all(sum(s.window.generation == g for s in spans) >= 16 for g in {s.window.generation for s in spans})
+
+
+def test_more_partitions_than_spark_can_plan_are_refused(world: World) -> None:
+    world.clock.advance(3600)
+    with pytest.raises(ConfigError, match="more than 100,000 partitions; make the options windowSpan or"):
+        world.batch(windowSpan="10ms")
+
+
+def test_no_partition_is_empty_however_short_the_time(world: World) -> None:
+    world.clock.advance(60)
+    start_us = world.clock.now_us() - 40_000_000
+    bounds = {"startingPosition": format_time(start_us), "endingPosition": format_time(start_us + 2)}
+    source = world.source(parallelism=50, **bounds)
+    windows = {p.value.window for p in source.reader(schema=source.schema()).partitions()}
+    assert {(w.start_us, w.end_us) for w in windows} == {(start_us, start_us + 1), (start_us + 1, start_us + 2)}
 
 
 def test_no_time_is_no_partition(world: World) -> None:
