@@ -666,13 +666,23 @@ def test_more_partitions_than_spark_can_plan_are_refused(world: World) -> None:
         world.batch(windowSpan="10ms")
 
 
-def test_no_partition_is_empty_however_short_the_time(world: World) -> None:
-    world.clock.advance(60)
-    start_us = world.clock.now_us() - 40_000_000
-    bounds = {"startingPosition": format_time(start_us), "endingPosition": format_time(start_us + 2)}
-    source = world.source(parallelism=50, **bounds)
-    windows = {p.value.window for p in source.reader(schema=source.schema()).partitions()}
-    assert {(w.start_us, w.end_us) for w in windows} == {(start_us, start_us + 1), (start_us + 1, start_us + 2)}
+@pytest.mark.parametrize("length_us", [2, 1_001, 60_000_001])
+@pytest.mark.parametrize("more", [{}, {"windowSpan": "1h"}])
+def test_few_streams_are_cut_by_time_so_that_no_executor_is_idle(
+    world: World, length_us: int, more: dict[str, str]
+) -> None:
+    world.clock.advance(120)
+    start_us = world.clock.now_us() - 100_000_000
+    bounds = {"startingPosition": format_time(start_us), "endingPosition": format_time(start_us + length_us)}
+    source = world.source(parallelism=150, **more, **bounds)
+    spans = [p.value for p in source.reader(schema=source.schema()).partitions()]
+    assert len(spans) >= 150 or length_us == 2
+    groups = {s.streams for s in spans}
+    for group in groups:
+        windows = sorted((s.window.start_us, s.window.end_us) for s in spans if s.streams == group)
+        assert all(start < end for start, end in windows)
+        assert [start for start, _ in windows] == [start_us, *(end for _, end in windows[:-1])]
+        assert windows[-1][1] == start_us + length_us
 
 
 def test_no_time_is_no_partition(world: World) -> None:
@@ -738,6 +748,35 @@ def test_changes_whose_keys_went_with_a_rename_are_an_error(world: World, mode: 
     world.clock.advance(60)
     with pytest.raises(TableChanged, match=r"a key column of ks\.t was renamed at"):
         world.batch(mode=mode)
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+def test_changes_behind_which_a_read_starts_may_have_lost_their_keys(world: World, seen: int) -> None:
+    world.write(2, every=timedelta(milliseconds=1))
+    world.clock.advance(60)
+    start = world.events()[seen].id
+    world.session.execute("ALTER TABLE ks.t RENAME ck TO cc")
+    world.clock.advance(30)
+    world.session.execute("INSERT INTO ks.t (pk, cc, v) VALUES (1, 9, 1)")
+    world.clock.advance(60)
+    if seen == 1:
+        assert [row["cc"] for row in world.batch(startingPosition=start, parallelism=1)] == [9]
+        return
+    with pytest.raises(TableChanged, match=r"a key column of ks\.t was renamed at"):
+        world.batch(startingPosition=start, parallelism=1)
+
+
+def test_a_change_is_whole_however_small_the_pages_are(world: World) -> None:
+    world.session.execute("ALTER TABLE ks.t WITH cdc = {'enabled': true, 'preimage': true, 'postimage': true}")
+    for v in range(3):
+        for pk in range(9):
+            world.session.execute(f"INSERT INTO ks.t (pk, ck, v) VALUES ({pk}, 1, {v})")
+    world.clock.advance(60)
+    everything = world.batch(parallelism=1)
+    written = [row for row in everything if row["cdc_operation"] == "insert"]
+    assert [(row["cdc_before"]["v"], row["cdc_after"]["v"]) for row in written if row["cdc_before"]].count((0, 1)) == 9
+    for size in (1, 2, 3, 7):
+        assert world.batch(parallelism=1, pageSize=size) == everything
 
 
 def test_a_schema_given_by_hand_may_leave_out_columns_but_not_change_them(world: World) -> None:
