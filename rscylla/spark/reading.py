@@ -84,7 +84,6 @@ def _refuse_lost_keys(rows: LogRows, span: Span, table: LoggedTable) -> None:
         raise TableChanged(
             f"{table.lost_keys}; repair the data that the query wrote, then start it again at that time or later"
         )
-    rows.take([i for i in range(len(rows)) if i not in lost])
 
 
 def _after(rows: Iterable[Cells], layout: Layout, position: bytes) -> Iterator[Cells]:
