@@ -127,11 +127,12 @@ class Replay:
             return self._delete_range(at, operation, cells, range_end)
         if operation in _STARTS or operation in (Operation.RANGE_END_INCLUSIVE, Operation.RANGE_END_EXCLUSIVE):
             raise CannotReplicate(
-                f"one end of a deleted range of {self._layout.table.full_name} is not in the log any more, it has "
-                "probably expired; copy the table anew (granularity='row' parts the two: use 'change')"
+                f"one end of a deleted range of {self._layout.table.full_name} is not in the log, probably because "
+                "it has expired; copy the table again (with granularity='row', the ends are separate: use 'change')"
             )
         raise CannotReplicate(
-            f"a change of {self._layout.table.full_name} has the operation {operation.name}, which cannot be made again"
+            f"a change of {self._layout.table.full_name} has the operation {operation.name}, which cannot be "
+            "applied to another table"
         )
 
     # ------------------------------------------------------------ writes
@@ -287,7 +288,7 @@ def _edits(column: ValueColumn, cells: Cells) -> Iterator[tuple[str, tuple[Value
 def _field(column: ValueColumn, number: int) -> str:
     if not 0 <= number < len(column.fields):
         raise CannotReplicate(
-            f"a change names a field of the column {column.name!r} that its type did not have when it was read; "
-            "start again, so that the type is read anew"
+            f"a change has a field of the column {column.name!r} that its type did not have when it was read; "
+            "start again to read the type again"
         )
     return column.fields[number]

@@ -1,4 +1,4 @@
-"""Copying a table's changes to another table, and comparing the two."""
+"""Copies the changes of a table to another table, and compares the two."""
 
 from .replicator import Replicator, Ttl
 from .verify import Difference, Verdict, verify

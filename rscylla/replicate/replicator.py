@@ -1,4 +1,4 @@
-"""A consumer function that makes the changes of one table again in another."""
+"""A consumer function that applies the changes of one table to another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Replicator", "Ttl"]
 Ttl = Literal["original", "remaining"]
 
 _MOST_LAYOUTS = 16
-"""Each change of the source's schema, and each new run, makes another layout; old ones do not come back."""
+"""Each change of the source's schema, and each new run, creates a new layout; old ones are not used again."""
 
 
 class Replicator:
@@ -81,12 +81,13 @@ class Replicator:
         """Apply one change. Blocks until the target confirms it.
 
         Raises:
-            CannotReplicate: the tables differ, or the change cannot be made again; the cursor stays before it.
-            TableNotFound, QueryFailed, ConnectionFailed, QueryTimeout: as the target says.
+            CannotReplicate: the tables differ, or the change cannot be applied; the cursor stays before it.
+            TableNotFound, QueryFailed, ConnectionFailed, QueryTimeout: the target rejected or did not confirm the
+                change.
             Stopped: the run was stopped while the target did not answer; the cursor stays before the change.
         """
         if not isinstance(event, ChangeEvent):
-            raise ConfigError("a Replicator takes the events of rscylla.NewStream(...) with granularity='change'")
+            raise ConfigError("a Replicator requires events of rscylla.NewStream(...) with granularity='change'")
         layout = event.layout
         cells, _, _, range_end = event.raw_rows()
         writes = self._replay(layout).writes(
@@ -123,7 +124,7 @@ class Replicator:
         return check_target(source, target, names=(self._keyspace, name))
 
     def _replay(self, layout: Layout) -> Replay:
-        """Return the replay of *layout*. One thread looks at the tables, the others wait for what it finds."""
+        """Return the replay of *layout*. One thread reads the schema, and the others wait for its result."""
         with self._lock:
             found = self._replays.get(layout)
             if ours := found is None:

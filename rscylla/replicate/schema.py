@@ -1,4 +1,4 @@
-"""Whether one table can take the changes of another, and how to make a table that can."""
+"""Checks whether one table can take the changes of another, and creates a table that can."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ __all__ = ["check_target", "create_target"]
 
 
 def check_target(source: Table, target: Table | None, *, names: tuple[str, str]) -> Table:
-    """Return *target* if every change of *source* can be made in it. Columns that only it has stay null.
+    """Return *target* if every change of *source* can be applied to it. Columns that only *target* has stay null.
 
     Args:
-        names: keyspace and name of the target, for the message if there is none.
+        names: keyspace and name of the target, for the message if it does not exist.
 
     Raises:
-        TableNotFound: there is no such table.
-        CannotReplicate: its key is another, it lacks a column, or has it with another type.
+        TableNotFound: *target* is None.
+        CannotReplicate: the primary keys differ, or the target lacks a column or has it with another type.
     """
     if target is None:
         where = ".".join(map(quote_name, names))
         raise TableNotFound(
-            f"the target table {where} does not exist; create it, or have it created (create=True, or --create on the "
-            "command line)"
+            f"the target table {where} does not exist; create it, or use create=True (--create on the command line)"
         )
     theirs = {c.name: c for c in target.columns}
     if [(c.name, c.kind, c.descending) for c in source.key] != [(c.name, c.kind, c.descending) for c in target.key]:
         raise CannotReplicate(
-            f"{target.full_name} has another primary key than {source.full_name}; key columns and their clustering "
-            "order have to be the same"
+            f"{target.full_name} has a different primary key from {source.full_name}; key columns and their "
+            "clustering order must be the same"
         )
     for column in source.columns:
         other = theirs.get(column.name)
         if other is None:
             kind = " STATIC" if column.kind == "static" else ""
             raise CannotReplicate(
-                f"{target.full_name} lacks the column {column.name!r}; ALTER TABLE {target.full_name} "
+                f"{target.full_name} lacks the column {column.name!r}; run ALTER TABLE {target.full_name} "
                 f"ADD {quote_name(column.name)} {column.type_text}{kind}"
             )
         # By their bytes: that is how values are copied and compared.
@@ -48,7 +47,7 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
         ):
             raise CannotReplicate(
                 f"the column {column.name!r} is {_in_words(other)} in {target.full_name}, but {_in_words(column)} in "
-                f"{source.full_name}; they have to be the same"
+                f"{source.full_name}; they must be the same"
                 + " (a type of that name has other fields)"
                 * (_in_words(column) == _in_words(other))
             )
@@ -64,10 +63,10 @@ def create_target(
 ) -> None:
     """Create a table like *source*, without CDC and with default options, and the types that it needs. Blocks.
 
-    What is there already stays as it is. The keyspace must exist.
+    Existing objects do not change. The keyspace must exist.
 
     Raises:
-        QueryFailed: the cluster refused; the user may not create tables, or there is no such keyspace.
+        QueryFailed: the cluster refused: the user may not create tables, or the keyspace does not exist.
     """
     doing = f"creating table {quote_name(keyspace)}.{quote_name(name)}"
     for type_name, fields in _types_of(source_session, source):
@@ -91,7 +90,7 @@ def _create_cql(source: Table, keyspace: str, name: str) -> str:
 
 
 def _types_of(session: LogSession, source: Table) -> list[tuple[str, Fields]]:
-    """Return name and fields of the user-defined types that *source* needs, those first that others need."""
+    """Return the names and fields of the user-defined types that *source* needs, dependencies first."""
     ordered: dict[str, None] = {}
 
     def need(types: Iterable[Type]) -> None:

@@ -1,4 +1,4 @@
-"""For tests of applications: fakes of each part, and contract suites in ``rscylla.testing.contracts``."""
+"""Tools for tests of applications: fakes of each part, and contract suites in ``rscylla.testing.contracts``."""
 
 from ..embedded.clock import ManualClock
 from .fakes import (

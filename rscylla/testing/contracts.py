@@ -1,11 +1,11 @@
-"""Contract suites: what every implementation of a Protocol must do, as tests to subclass.
+"""Contract suites: the required behavior of each Protocol's implementations, as test classes to subclass.
 
     class TestMyStore(SharedCursorStoreContract):
         def open_store(self) -> CursorStore:
             return MyStore(...)
 
-Needs pytest. A subclass that needs fixtures takes them in a fixture of its own with ``autouse=True`` and keeps them on
-``self``. Every test uses consumers of its own, so the data behind the stores may be shared and old.
+Requires pytest. A subclass that needs fixtures requests them in an ``autouse`` fixture and stores them on ``self``.
+Each test uses its own consumers, so the data of the stores may be shared and old.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _MARKS = (
 
 
 class CursorStoreContract:
-    """What ``CursorStore`` promises, for one process. ``cursors`` are at least five canonical ones, rising."""
+    """The contract of ``CursorStore`` for one process. ``cursors`` are at least five canonical cursors, ascending."""
 
     cursors: ClassVar[Sequence[str]] = (
         _progress(_AT_US - 250_000),
@@ -82,7 +82,7 @@ class CursorStoreContract:
     no_cursor: ClassVar[str] = "not a cursor"
 
     def open_store(self) -> CursorStore:
-        """Return a new store. Called once for each process that a test plays; all of them share their data."""
+        """Return a new store. Called once for each process that a test simulates; all of them share their data."""
         raise NotImplementedError("a contract suite needs open_store(), which returns the store to test")
 
     @pytest.fixture
@@ -213,7 +213,7 @@ class CursorStoreContract:
 
 
 class EventCursorStoreContract(CursorStoreContract):
-    """What a store of event ids promises on top: it orders them as they are delivered, not as text."""
+    """The additional contract of a store of event ids: it orders them as they are delivered, not as text."""
 
     def test_ids_of_one_window_are_saved_in_the_order_of_delivery(self, store: CursorStore, consumer: str) -> None:
         high, low = b"\xff" * 16, b"\x00" * 16
@@ -283,10 +283,10 @@ class EventCursorStoreContract(CursorStoreContract):
 
 
 class CursorAdminContract(CursorStoreContract):
-    """What ``CursorAdmin`` promises on top."""
+    """The additional contract of ``CursorAdmin``."""
 
     def admin(self, store: CursorStore) -> CursorAdmin:
-        """Return *store* as one that operators use."""
+        """Return *store* as a store for operators."""
         return cast("CursorAdmin", store)
 
     def record(self, store: CursorStore, consumer: str) -> CursorRecord:
@@ -435,7 +435,7 @@ class CursorAdminContract(CursorStoreContract):
 
 
 class SharedCursorStoreContract(EventCursorStoreContract, CursorAdminContract):
-    """What stores promise whose cursors outlive a process: each ``open_store`` plays a process of its own."""
+    """The contract of stores whose cursors outlive a process: each ``open_store`` simulates a process."""
 
     def saved(self, consumer: str) -> str:
         """Return what a process that starts now reads."""

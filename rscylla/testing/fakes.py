@@ -1,6 +1,6 @@
 """Fakes for tests of consumers and of the engine: a stream, a clock, a consumer, a store, a fate, and a way to wait.
 
-They check what they are given, so that a test does not pass on a call that a real part would refuse.
+The fakes check their arguments: a call that a real part would reject also fails in a test.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class _Fault:
 
 
 class FakeStream:
-    """A stream over a list of events and ``Progress`` items, with all options, and faults where they are wanted.
+    """A stream over a list of events and ``Progress`` items, with all options and with injected faults.
 
-    Cursors are the items' own ids, of any form; the stream goes on right after the item of that id. At the end of the
-    list it raises *end* if that is given, reports the head if asked to, and else waits for ``append`` or the stop
-    signal. With ``supports_lag`` it holds events back itself and demands a ``StreamLag``, as CDC streams do.
+    Cursors are the ids of the items, in any form; the stream continues right after the item with that id. At the end of
+    the list, it raises *end* if given, raises ``HeadReached`` if the options say so, and otherwise waits for ``append``
+    or the stop signal. With ``supports_lag``, it requires a ``StreamLag`` and applies the lag, as CDC streams do.
 
-    ``opened`` lists the cursor and the options of each call, ``closed`` counts closed clients.
+    ``opened`` lists the cursor and the options of each call, and ``closed`` counts closed clients.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class FakeStream:
         self._faults: list[_Fault] = []
 
     def append(self, *items: Event | Progress) -> None:
-        """Add items at the end; clients that wait wake up."""
+        """Append items; waiting clients wake up."""
         with self.changed:
             self.items.extend(items)
             self.changed.notify_all()
 
     def fail(self, step: str, error: BaseException, *, index: int | None = None, times: int = 1) -> None:
-        """Raise *error* at *step*: open, recv or close. *index*: only before the item of that place is handed out."""
+        """Raise *error* at *step*: open, recv, or close. With *index*, only before the item at that index."""
         if step not in ("open", "recv", "close"):
-            raise ConfigError(f"a FakeStream cannot fail at {step!r}; use open, recv or close")
+            raise ConfigError(f"a FakeStream cannot fail at {step!r}; use open, recv, or close")
         self._faults.append(_Fault(step, error, index, times))
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> FakeStreamClient:
@@ -105,12 +105,12 @@ class FakeStream:
 
 
 def cursor_of(item: Event | Progress) -> str:
-    """Return the cursor that stands for being done with *item*."""
+    """Return the cursor to save when *item* is done."""
     return item.cursor if isinstance(item, Progress) else item.id
 
 
 class FakeStreamClient:
-    """An open ``FakeStream``. Refuses to be used by two threads at once, and after it was closed."""
+    """An open ``FakeStream``. Rejects calls by two threads at once, and after ``close``."""
 
     def __init__(self, stream: FakeStream, place: int, options: StreamOptions, stop: Stop) -> None:
         self._stream = stream
@@ -127,10 +127,10 @@ class FakeStreamClient:
 
     def recv(self) -> Event | Progress:
         if not self._busy.acquire(blocking=False):
-            raise AssertionError("recv is called by two threads at once")
+            raise AssertionError("recv was called by two threads at once")
         try:
             if self._closed:
-                raise AssertionError("recv is called after close")
+                raise AssertionError("recv was called after close")
             if self._broken is not None:
                 raise self._broken
             return self._next()
@@ -162,7 +162,7 @@ class FakeStreamClient:
         return items[self._place] if self._place < len(items) else None
 
     def _at_the_end(self) -> Event | Progress:
-        """Raise what the end of the list means, or wait for another item."""
+        """Raise the error for the end of the list, or wait for another item."""
         if self._stream.end is not None:
             raise self._stream.end
         lag = self._options.lag or timedelta()
@@ -204,10 +204,10 @@ def _notify(changed: threading.Condition) -> None:
 
 
 class RecordingConsumer:
-    """A consumer that keeps what it got, and fails where it is told to.
+    """A consumer that records its events, and fails on request.
 
-    ``events`` are those consumed without an error, ``seen`` all ids it was called with. *fail* maps event ids to the
-    error to raise; *times* is how often each is raised.
+    ``events`` are the events consumed without an error, and ``seen`` all event ids that it was called with. *fail* maps
+    event ids to errors to raise; each error is raised *times* times.
     """
 
     def __init__(
@@ -244,11 +244,11 @@ class RecordingConsumer:
 
 
 class FakeCursorStore:
-    """A cursor store whose buffered and durable cursors can be told apart, and which fails where it is told to.
+    """A cursor store that separates buffered from durable cursors, and fails on request.
 
-    With ``buffered`` a cursor becomes durable by ``flush``; ``crash`` throws away what is not. ``order`` gives the key
-    that orders cursors, for the check against going backwards; without it only going back to a cursor that was saved
-    before is refused.
+    With ``buffered``, ``flush`` makes cursors durable, and ``crash`` discards the others. ``order`` returns the sort
+    key
+    of a cursor, for rejecting lower cursors; without it, the store rejects only a cursor that was saved before.
     """
 
     def __init__(
@@ -269,9 +269,9 @@ class FakeCursorStore:
         self._lock = threading.Lock()
 
     def fail(self, step: str, error: BaseException, *, times: int = 1) -> None:
-        """Raise *error* from the next calls of *step*: get_cursor, set_cursor or flush."""
+        """Raise *error* from the next calls of *step*: get_cursor, set_cursor, or flush."""
         if step not in ("get_cursor", "set_cursor", "flush"):
-            raise ConfigError(f"a FakeCursorStore cannot fail at {step!r}; use get_cursor, set_cursor or flush")
+            raise ConfigError(f"a FakeCursorStore cannot fail at {step!r}; use get_cursor, set_cursor, or flush")
         self._faults.extend([(step, error)] * times)
 
     def _strike(self, step: str) -> None:
@@ -287,7 +287,7 @@ class FakeCursorStore:
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
         if not isinstance(cursor, str) or not cursor:
-            raise TypeError("a cursor is a text that is not empty")
+            raise TypeError("a cursor must be a non-empty str")
         with self._lock:
             self._strike("set_cursor")
             stored = self.buffer.get(consumer) or self.durable.get(consumer, "")
@@ -295,7 +295,8 @@ class FakeCursorStore:
                 return
             if stored and self._is_lower(consumer, cursor, stored):
                 raise CursorRegression(
-                    f'consumer "{consumer}": the cursor would go backwards; reset it on purpose instead',
+                    f'consumer "{consumer}": the cursor is lower than the saved one; reset it to move it back on '
+                    "purpose",
                     consumer=consumer,
                     stored=stored,
                     given=cursor,
@@ -320,7 +321,7 @@ class FakeCursorStore:
         self.flush()
 
     def crash(self) -> None:
-        """Lose what is not durable, as a process does that is killed."""
+        """Discard cursors that are not durable, as when a process is killed."""
         with self._lock:
             self.buffer.clear()
             # A new process does not know what an earlier one saved; only the store's order, if given, still tells.
@@ -328,9 +329,9 @@ class FakeCursorStore:
 
 
 class ScriptedFate:
-    """A fate whose decisions are given: an error or None for each call in order, then *default* for ever. Thread-safe.
+    """A fate with given outcomes: an error or None for each call in order, and then always *default*. Thread-safe.
 
-    ``points`` lists the names it was tempted with. Errors given by point are raised once each, and come first.
+    ``points`` lists the names of the calls. Errors of *at*, by point, come first and are raised once each.
     """
 
     def __init__(
@@ -363,10 +364,10 @@ def await_cursor(
     timeout: timedelta = timedelta(seconds=10),
     clock: Clock | None = None,
 ) -> None:
-    """Wait until the consumer's saved cursor is *cursor*, or one behind it where both are ids of events.
+    """Wait until the consumer's saved cursor is *cursor* or, if both are event ids, a later one.
 
     Raises:
-        AssertionError: that did not happen in time. The message names what was saved.
+        AssertionError: the time is over. The message contains the saved cursor.
     """
     clock = clock or SystemClock()
     never = Stop()

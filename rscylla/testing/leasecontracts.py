@@ -1,4 +1,4 @@
-"""Contract suites of leases; handed on by ``contracts``."""
+"""Contract suites of leases, which ``contracts`` exports."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["ExpiringLeaseContract", "LeaseContract"]
 
 
 class LeaseContract:
-    """What ``Lease`` promises while nothing expires: leases must last a minute or more."""
+    """The contract of ``Lease`` while no lease expires: leases must last a minute or more."""
 
     def open_lease(self, name: str, owner: str = "") -> Lease:
-        """Return a new lease. Called once for each process that a test plays; all of them compete."""
+        """Return a new lease. Called once for each process that a test simulates; all of them compete."""
         raise NotImplementedError("a contract suite needs open_lease(), which returns the lease to test")
 
     @pytest.fixture
@@ -124,12 +124,12 @@ class LeaseContract:
 
 
 class ExpiringLeaseContract(LeaseContract):
-    """What ``Lease`` promises as time passes, by a clock that the test drives."""
+    """The contract of ``Lease`` as time passes, on a clock that the test drives."""
 
     ttl: ClassVar[float] = 60.0
 
     def pass_time(self, seconds: float) -> None:
-        """Move all clocks, of the owners and of what keeps the leases."""
+        """Advance all clocks: those of the owners, and that of the storage."""
         raise NotImplementedError("this contract suite needs pass_time(), which moves the clocks")
 
     def test_lease_of_a_dead_holder_is_acquired_when_it_expired(self, name: str) -> None:

@@ -1,6 +1,6 @@
-"""The contract suite of dead letters: what every ``DeadLetters`` must do, as tests to subclass.
+"""The contract suite of dead letters: the required behavior of each ``DeadLetters``, as a test class to subclass.
 
-Handed on by ``rscylla.testing.contracts``, which says how to use it.
+``rscylla.testing.contracts`` exports it, and explains how to use it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def _event(at: datetime = _AT, seq: int = 0) -> KeptEvent:
 
 
 class DeadLettersContract:
-    """What ``DeadLetters`` and ``DeadLetterAdmin`` promise. Each ``open_letters`` plays a process of its own."""
+    """The contract of ``DeadLetters`` and ``DeadLetterAdmin``. Each ``open_letters`` simulates a process."""
 
     def open_letters(self) -> DeadLetters:
-        """Return a new object over the data that all of this test share."""
+        """Return a new object over the shared data of the test."""
         raise NotImplementedError("a contract suite needs open_letters(), which returns the dead letters to test")
 
     @pytest.fixture

@@ -1,11 +1,11 @@
-"""A pytest plugin for the suites of applications; pytest finds it by itself where rscylla is installed.
+"""A pytest plugin for test suites of applications. Pytest finds it automatically where rscylla is installed.
 
-Fixtures: ``embedded_scylla``, a server of the test's own; ``scylla_session``, a driver session on it; ``await_cursor``,
-which waits until a consumer has come so far. Nothing of the server is imported before a test asks for it.
+Fixtures: ``embedded_scylla``, a server; ``scylla_session``, a driver session on it; ``await_cursor``, a function that
+waits until a consumer has reached a cursor. The server is imported only when a test requests it.
 
-How long one server lives is the ini option ``embedded_scylla_scope`` (``function``, the default, ``class``, ``module``,
-``package`` or ``session``), or ``--embedded-scylla-scope`` for one run. What the server is like says a marker, on
-whatever the scope is: ``@pytest.mark.embedded_scylla(nodes=3)``, with the arguments of ``EmbeddedScylla``.
+The ini option ``embedded_scylla_scope`` sets the scope of a server: ``function`` (the default), ``class``, ``module``,
+``package``, or ``session``. ``--embedded-scylla-scope`` overrides it for one run. A marker on the object of that scope
+passes arguments to ``EmbeddedScylla``: ``@pytest.mark.embedded_scylla(nodes=3)``.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _Scope = Literal["function", "class", "module", "package", "session"]
 _SCOPES = ("function", "class", "module", "package", "session")
 _OPTION = "embedded_scylla_scope"
 
-# Before anything imports them: pytest finds them by itself only where the wheel is installed, not in an editable tree.
+# Before anything imports them: pytest rewrites them automatically only in an installed wheel, not in an editable tree.
 pytest.register_assert_rewrite(
     "rscylla.testing.contracts", "rscylla.testing.leasecontracts", "rscylla.testing.lettercontracts"
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = f"how long one embedded Scylla lives: {', '.join(_SCOPES)}"
+    text = f"scope of an embedded Scylla: {', '.join(_SCOPES)}"
     parser.addini(_OPTION, text, default="function")
     group = parser.getgroup("rscylla")
     group.addoption("--embedded-scylla-scope", dest=_OPTION, choices=_SCOPES, default=None, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "embedded_scylla(**arguments): what EmbeddedScylla is made with")
+    config.addinivalue_line("markers", "embedded_scylla(**arguments): arguments of EmbeddedScylla")
     if _scope("", config) not in _SCOPES:
-        raise pytest.UsageError(f"{_OPTION}: {_scope('', config)!r} is no scope; use one of {', '.join(_SCOPES)}")
+        raise pytest.UsageError(f"{_OPTION}: {_scope('', config)!r} is not a scope; use one of {', '.join(_SCOPES)}")
 
 
 def _scope(fixture_name: str, config: pytest.Config) -> _Scope:
@@ -52,8 +52,8 @@ def _scope(fixture_name: str, config: pytest.Config) -> _Scope:
 
 @pytest.fixture(scope=_scope)
 def embedded_scylla(request: pytest.FixtureRequest) -> Iterator[EmbeddedScylla]:
-    """A running `rscylla.embedded.EmbeddedScylla`, stopped when its scope ends."""
-    from rscylla.embedded import EmbeddedScylla  # most runs never need it
+    """A running `rscylla.embedded.EmbeddedScylla`, which stops when its scope ends."""
+    from rscylla.embedded import EmbeddedScylla  # most runs do not need it
 
     marker = request.node.get_closest_marker("embedded_scylla")
     with EmbeddedScylla(**(marker.kwargs if marker is not None else {})) as scylla:
@@ -62,7 +62,7 @@ def embedded_scylla(request: pytest.FixtureRequest) -> Iterator[EmbeddedScylla]:
 
 @pytest.fixture(scope=_scope)
 def scylla_session(embedded_scylla: EmbeddedScylla) -> Session:
-    """A scylla-driver session on ``embedded_scylla``; it ends with the server."""
+    """A scylla-driver session on ``embedded_scylla``, which ends with the server."""
     return embedded_scylla.connect()
 
 

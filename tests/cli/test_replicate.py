@@ -80,7 +80,7 @@ def test_a_target_that_is_not_there(copy: Run, shop: Shop) -> None:
     shop.insert(1)
     ran = copy("--to-head")
     assert ran.code == 4
-    assert "does not exist; create it, or have it created" in ran.error
+    assert "does not exist; create it, or use create=True" in ran.error
 
 
 def test_another_cluster_with_other_users(copy: Run, shop: Shop, elsewhere: EmbeddedScylla) -> None:

@@ -297,8 +297,8 @@ SOURCE = f"CREATE TABLE {{src}}.t ({COLUMNS}, PRIMARY KEY (pk, ck)) WITH cdc = {
         ("pk int, ck int, v bigint, s int static, l list<int>, PRIMARY KEY (pk, ck)", "'v' is bigint in"),
         ("pk int, ck int, v int, s int, l list<int>, PRIMARY KEY (pk, ck)", "'s' is int in .*, but int static in"),
         ("pk int, ck int, v int, s int static, l frozen<list<int>>, PRIMARY KEY (pk, ck)", "'l' is frozen<list<int>>"),
-        ("pk int, ck int, v int, l list<int>, PRIMARY KEY ((pk, ck))", "another primary key"),
-        (f"{COLUMNS}, PRIMARY KEY (pk, ck)) WITH CLUSTERING ORDER BY (ck DESC", "another primary key"),
+        ("pk int, ck int, v int, l list<int>, PRIMARY KEY ((pk, ck))", "a different primary key"),
+        (f"{COLUMNS}, PRIMARY KEY (pk, ck)) WITH CLUSTERING ORDER BY (ck DESC", "a different primary key"),
     ],
 )
 def test_a_target_that_cannot_take_the_changes_is_refused(place: Place, target: str | None, text: str) -> None:

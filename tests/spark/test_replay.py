@@ -196,7 +196,7 @@ def test_a_change_that_cannot_be_written_ends_the_task(session: Any, writer_to: 
 
     with pytest.raises(rscylla.QueryFailed, match=r"^writing to copy\.t: "):
         list(writer_to(shape)(batches()))
-    with pytest.raises(rscylla.TableNotFound, match=r"no table copy\.t to write to"):
+    with pytest.raises(rscylla.TableNotFound, match=r"the target table copy\.t does not exist"):
         list(writer_to(shape)(iter([batch])))
 
 

@@ -109,7 +109,7 @@ def test_a_server_lives_as_long_as_it_is_told(run: Run, options: tuple[str, ...]
 def test_a_scope_that_does_not_exist_is_named(run: Run) -> None:
     ran = run(SCOPES, "-o", "embedded_scylla_scope=week")
     assert ran.code == 4
-    assert "embedded_scylla_scope: 'week' is no scope" in ran.out
+    assert "embedded_scylla_scope: 'week' is not a scope" in ran.out
 
 
 MARKED = """

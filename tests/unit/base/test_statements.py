@@ -125,7 +125,7 @@ def test_a_range_of_all_rows_leaves_the_static_ones() -> None:
     [
         (Operation.RANGE_START_INCLUSIVE, "one end of a deleted range of shop.t is not in the log"),
         (Operation.RANGE_END_EXCLUSIVE, "one end of a deleted range of shop.t is not in the log"),
-        (Operation(42), "the operation UNKNOWN_42, which cannot be made again"),
+        (Operation(42), "the operation UNKNOWN_42, which cannot be applied to another table"),
         (Operation.POSTIMAGE, "the operation POSTIMAGE"),
     ],
 )
