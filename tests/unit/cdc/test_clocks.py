@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from fakelog import NOW_US, SECOND, FakeLog, Host
 
-from rscylla.cdc.clocks import NodeClocks
+from rscylla.cdc.clocks import SAMPLE_TIMEOUT_S, NodeClocks
+from rscylla.testing import ManualClock
 
 
 def test_the_slowest_clock_counts_and_faster_ones_do_not(log: FakeLog) -> None:
@@ -62,10 +64,62 @@ def test_the_time_an_answer_takes_is_no_skew(log: FakeLog) -> None:
     assert clocks.skew_us == {"a": 0}
 
 
-def test_skew_is_told_once_until_it_is_gone(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("skew_s", "told_s"), [(3, 2.75), (-5, -5), (0.1, 0), (0, 0)])
+def test_a_skew_is_the_least_that_an_answer_allows_however_long_it_was_on_its_way(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch, skew_s: float, told_s: float
+) -> None:
+    log.nodes = [Host("a", round(skew_s * SECOND))]
+    answer = log.rows
+
+    def late(*given: Any, **named: Any) -> Any:
+        assert named["timeout_s"] == SAMPLE_TIMEOUT_S, "a node that hangs holds nobody up for long"
+        told = answer(*given, **named)
+        log.clock.advance(0.25)
+        return told
+
+    monkeypatch.setattr(log, "rows", late)
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    clocks.sample()
+    assert clocks.skew_us["a"] == pytest.approx(told_s * SECOND, abs=1000)
+
+
+def test_a_time_that_is_told_in_milliseconds_is_no_skew(log: FakeLog) -> None:
+    log.clock.advance(0.0007)
+    log.nodes = [Host("a", 0)]
+    clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
+    clocks.sample()
+    assert clocks.skew_us == {"a": 0}
+
+
+class Stepping(ManualClock):
+    """Its wall clock is *ahead_us* of what passes."""
+
+    ahead_us = 0
+
+    def now_us(self) -> int:
+        return super().now_us() + self.ahead_us
+
+
+def test_a_wall_clock_that_is_set_does_not_set_those_of_the_nodes(log: FakeLog) -> None:
+    clock = Stepping(NOW_US)
+    log.nodes = [Host("a", 0), Host("b", SECOND)]
+    clocks = NodeClocks(log, clock)  # type: ignore[arg-type]
+    clocks.sample()
+    for step_s in (7200, -7200):
+        clock.ahead_us = step_s * SECOND
+        assert clocks.has_stepped()
+        assert clocks.nodes_us() == pytest.approx(NOW_US, abs=1000)
+        assert clocks.fastest_us() == pytest.approx(NOW_US + SECOND, abs=1000)
+        assert clocks.slowest_us() == pytest.approx(min(NOW_US, clock.now_us()), abs=1000)
+    clock.ahead_us = 0
+    assert not clocks.has_stepped()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_skew_is_told_once_until_it_is_gone(log: FakeLog, caplog: pytest.LogCaptureFixture, sign: int) -> None:
     caplog.set_level(logging.WARNING)
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
-    for skew in (2, 2, 0, 2):
+    for skew in (2 * sign, 2 * sign, 0, 2 * sign):
         log.nodes = [Host("a", skew * SECOND)]
         clocks.sample()
     assert len(caplog.records) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -117,3 +118,67 @@ def test_key_columns_come_first_and_in_their_order_whatever_their_names() -> Non
 
 def test_a_table_that_is_not_there_is_none() -> None:
     assert read_base_table(Schema(), "ks", "t") is None  # type: ignore[arg-type]
+
+
+class Told(FakeLog):
+    """A cluster that tells of its tables what it is given: name, id, packed options."""
+
+    def __init__(self, clock: Any, *tables: tuple[str, uuid.UUID, bytes | None], table: str = "t") -> None:
+        super().__init__(clock, table=table)
+        self._told = tables
+
+    def _tables(self, given: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        _, *names = given
+        return [(n, i, {"cdc": o} if o else {}, 7) for n, i, o in self._told if n in names]
+
+
+def test_options_that_are_not_told_are_what_scylla_takes_for_them(clock: Any) -> None:
+    log_id = uuid.uuid4()
+    log = Told(clock, ("t", uuid.uuid4(), pack_options(a="b")), ("t" + LOG_SUFFIX, log_id, None))
+    table = read_table(log, "ks", "t")  # type: ignore[arg-type]
+    assert (table.enabled, table.ttl_s, table.preimage, table.postimage, table.delta) == (
+        False,
+        86_400,
+        "false",
+        "false",
+        "full",
+    )
+    assert (table.log_id, table.altered_us) == (log_id, 7)
+
+
+def test_a_base_table_may_be_named_like_the_log_of_another(clock: Any) -> None:
+    name = "t" + LOG_SUFFIX
+    log_id = uuid.uuid4()
+    on = pack_options(enabled="true")
+    log = Told(clock, ("t", uuid.uuid4(), None), (name, uuid.uuid4(), on), (name + LOG_SUFFIX, log_id, None))
+    assert read_table(log, "ks", name).log_id == log_id  # type: ignore[arg-type]
+
+
+def test_of_several_renames_the_last_one_counts_also_to_a_name_that_another_column_had(log: FakeLog) -> None:
+    name = log.table + LOG_SUFFIX
+    log.dropped = [
+        (name, "first", "int", NOW_US - 50 * SECOND),
+        (name, "cdc$deleted_reused", "boolean", NOW_US - 40 * SECOND),  # a column that was dropped long ago
+        (name, "reused", "int", NOW_US),  # a key column that had got its name
+        (name, "second", "int", NOW_US - 20 * SECOND),
+    ]
+    table = read_table(log, log.keyspace, log.table)  # type: ignore[arg-type]
+    assert table.renamed_us == NOW_US - LOG_DROP_AHEAD_US
+
+
+def test_key_columns_come_in_their_order_whatever_their_names(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [
+        ("a", "clustering", 1, "int", "asc"),
+        ("b", "clustering", 0, "int", "desc"),
+        ("m", "partition_key", 1, "int", "none"),
+        ("n", "partition_key", 0, "int", "none"),
+    ]
+    answer = log.rows
+
+    def rows(cql: str, *given: Any, **named: Any) -> Any:
+        return columns if "FROM system_schema.columns" in cql else answer(cql, *given, **named)
+
+    monkeypatch.setattr(log, "rows", rows)
+    table = read_table(log, "ks", "t")  # type: ignore[arg-type]
+    assert [c.name for c in table.partition_key] == ["n", "m"]
+    assert [(c.name, c.descending) for c in table.clustering_key] == [("b", True), ("a", False)]
