@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from ..errors import ConfigError, SourceError
 from ..event import Operation
-from ..types import log_list
 from ..types.arrow import TIMESTAMP, Build, arrow_type, builder_for, times_of
 from .changes import operation_of
 from .records import ChangeEvent
@@ -144,17 +143,11 @@ class ChangeShape:
         self._lists = [c for c in self._loose if c.kind == "list"]
         types = [c.type for c in layout.columns]
         # By name of a column: what its cells are in Arrow, and how they become it.
-        self._value_types = {
-            c.name: arrow_type(log_list(types[c.index]) if c.kind == "list" else types[c.index])
-            for c in (*layout.keys, *layout.values)
-        }
-        self._value_builders = {
-            c.name: builder_for(log_list(types[c.index]) if c.kind == "list" else types[c.index], loose=c.kind == "udt")
-            for c in layout.values
-        }
+        self._value_types = {c.name: arrow_type(c.type) for c in (*layout.keys, *layout.values)}
+        self._value_builders = {c.name: builder_for(c.type, loose=c.kind == "udt") for c in layout.values}
         # A null would make rows of one key of them, and of the end of a deleted range that of the partition.
-        self._key_builders = {c.name: builder_for(types[c.index], beyond="raise") for c in layout.keys}
-        self._bound_builders = {c.name: builder_for(types[c.index], beyond="bound") for c in self._clustering}
+        self._key_builders = {c.name: builder_for(c.type, beyond="raise") for c in layout.keys}
+        self._bound_builders = {c.name: builder_for(c.type, beyond="bound") for c in self._clustering}
         self._added = {c.name: builder_for(types[c.index]) for c in self._lists}
         self._removed = {c.name: builder_for(types[c.elements]) for c in self._loose if c.kind != "udt"}
         self._ttl = builder_for(types[layout.ttl])

@@ -36,11 +36,12 @@ ColumnKind = Literal["value", "list", "set", "map", "udt"]
 class ValueColumn:
     """A base column in the log: where its value and deletion marks are in a row (-1 for none), and how to read them.
 
-    ``cql_type`` is its type in the base table.
+    ``type`` is its type in the log, as values are read; ``cql_type`` the text of that in the base table.
     """
 
     name: str
     index: int
+    type: Type
     decode: Decoder
     cql_type: str
     deleted: int = -1
@@ -120,10 +121,12 @@ class Layout:
             multicell = elements in types
             known = _base_column(name, type_, tables, multicell=multicell)
             is_list = multicell and known.type.kind == "list"
+            value_type = log_list(type_) if is_list else type_
             return ValueColumn(
                 name,
                 index[name],
-                decoder_for(log_list(type_) if is_list else type_),
+                value_type,
+                decoder_for(value_type),
                 known.type_text,
                 deleted=index.get(deleted_of(name), -1),
                 elements=index.get(elements, -1),
@@ -210,20 +213,20 @@ def _base_column(name: str, type_: Type, tables: Sequence[LoggedTable], *, multi
         if _is_logged_as(column, type_, multicell=multicell):
             return column
     # It was dropped before anybody looked. The log alone cannot tell a list from a map by timeuuid, which is rare.
-    guess = Type("list", type_.args[1:]) if multicell and _is_by_timeuuid(type_) else type_
+    is_list = multicell and _outline(type_)[:2] == ("map", "timeuuid")
+    guess = Type("list", type_.args[1:]) if is_list else type_
     guess = attrs.evolve(guess, frozen=guess.is_multicell and not multicell)
     return BaseColumn(name, "regular", -1, str(guess), type=guess)
 
 
 def _is_logged_as(column: BaseColumn, type_: Type, *, multicell: bool) -> bool:
     """Whether a base column has the type *type_* in the log."""
-    if column.is_multicell != multicell or logged_type(column).kind != type_.kind:
-        return False
-    return column.type.kind == type_.kind or _is_by_timeuuid(type_)
+    return column.is_multicell == multicell and _outline(logged_type(column)) == _outline(type_)
 
 
-def _is_by_timeuuid(type_: Type) -> bool:
-    return type_.kind == "map" and type_.args[0].kind == "timeuuid"
+def _outline(type_: Type) -> tuple[str, ...]:
+    """Return of a type what stays the same when fields are added to UDTs."""
+    return (type_.kind, *(t.kind for t in type_.args if type_.kind != "udt"))
 
 
 class Layouts:

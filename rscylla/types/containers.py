@@ -27,7 +27,7 @@ def log_list_decoder(_: Type, parts: Decoders) -> Decoder:
 
 
 def set_decoder(type_: Type, parts: Decoders) -> Decoder:
-    if not is_hashable(type_.args[0]):
+    if not type_.args[0].is_hashable:
         return list_decoder(type_, parts)
     (element,) = parts
     return lambda raw: {_or_none(element, e) for e in collection_cells(raw)}
@@ -35,7 +35,7 @@ def set_decoder(type_: Type, parts: Decoders) -> Decoder:
 
 def map_decoder(type_: Type, parts: Decoders) -> Decoder:
     key, value = parts
-    hashable = is_hashable(type_.args[0])
+    hashable = type_.args[0].is_hashable
 
     def decode(raw: bytes) -> dict[Any, Any]:
         cells = collection_cells(raw)
@@ -75,11 +75,6 @@ def _fields(raw: bytes, parts: Decoders) -> list[Any]:
 
 def _or_none(decode: Decoder, raw: bytes | None) -> Any:
     return None if raw is None else decode(raw)
-
-
-def is_hashable(type_: Type) -> bool:
-    """Whether values of the type, as decoded here, can be elements of a set or keys of a dict."""
-    return type_.kind not in ("list", "vector", "set", "map", "udt") and all(map(is_hashable, type_.args))
 
 
 def _frozen(value: Any) -> Any:

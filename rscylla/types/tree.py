@@ -37,6 +37,11 @@ class Type:
         return self.kind in _FREEZABLE and not self.frozen
 
     @property
+    def is_hashable(self) -> bool:
+        """Whether decoded values can be elements of a set or keys of a dict."""
+        return self.kind not in ("list", "vector", "set", "map", "udt") and all(t.is_hashable for t in self.args)
+
+    @property
     def has_udt(self) -> bool:
         """Whether the type is, or contains, a user-defined one."""
         return self.kind == "udt" or any(t.has_udt for t in self.args)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import attrs
 import pytest
 from cassandra import cqltypes
 from cassandra.cqltypes import Int32Type, UserType, UTF8Type
@@ -318,3 +319,35 @@ def test_a_page_from_before_a_change_means_what_the_table_was_then() -> None:
     assert [c.static for c in layouts.of(pages[1], new).values] == [True]
     assert layouts.of(pages[0], old) is first
     assert again.table is old
+
+
+LOG_TYPES = {
+    "frozen<map<int, frozen<list<int>>>>": f"{MAP}({INT},{LIST}({INT}))",
+    "map<int, int>": f"{MAP}({INT},{INT})",
+    "list<int>": f"{MAP}({MARSHAL}TimeUUIDType,{INT})",
+    "frozen<tuple<int, int>>": f"{TUPLE}({INT},{INT})",
+    "vector<float, 2>": f"{MARSHAL}VectorType({MARSHAL}FloatType, 2)",
+    "text": TEXT,
+}
+LOG_TYPES |= {f"elements:{text_}": f"{SET}({INT})" for text_ in ("map<int, int>", "list<int>")}
+
+
+@pytest.mark.parametrize("text_", [t for t in LOG_TYPES if not t.startswith("elements:")])
+def test_a_column_that_was_dropped_unseen_has_the_type_that_the_log_tells(text_: str) -> None:
+    columns = columns_of((*SIMPLE, ("gone", "regular", text_)), LOG_TYPES)
+    (column,) = [c for c in Layout.of(columns, table()).values if c.name == "gone"]
+    assert column.cql_type == text_
+    assert column.kind == {"map<int, int>": "map", "list<int>": "list"}.get(text_, "value")
+
+
+@pytest.mark.parametrize(
+    ("now", "before"), [("bigint", "int"), ("map<int, int>", "list<int>"), ("set<int>", "list<int>")]
+)
+def test_a_column_that_was_made_anew_with_another_type_is_for_old_pages_what_it_was(now: str, before: str) -> None:
+    columns = columns_of((*SIMPLE[:2], ("v", "regular", before)), LOG_TYPES)
+    fresh = attrs.evolve(table((*SIMPLE[:2], ("v", "regular", now))), dropped=(("v", before),))
+    for layout in (
+        Layout.of(columns, fresh),
+        Layout.of(columns, fresh, [table((*SIMPLE[:2], ("v", "regular", before)))]),
+    ):
+        assert [c.cql_type for c in layout.values] == [before]

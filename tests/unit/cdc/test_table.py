@@ -5,14 +5,25 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import attrs
 import pytest
 from fakelog import NOW_US, SECOND, FakeLog, pack_options
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.cdc.query import LOG_SUFFIX
-from rscylla.cdc.table import LOG_DROP_AHEAD_US, _cdc_options, dropped_columns, read_base_table, read_table
+from rscylla.cdc.table import (
+    LOG_DROP_AHEAD_US,
+    BaseColumn,
+    Table,
+    _cdc_options,
+    dropped_columns,
+    log_columns,
+    read_base_table,
+    read_table,
+)
 from rscylla.errors import MetadataError
+from rscylla.types import Type
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=6))
@@ -182,3 +193,85 @@ def test_key_columns_come_in_their_order_whatever_their_names(log: FakeLog, monk
     table = read_table(log, "ks", "t")  # type: ignore[arg-type]
     assert [c.name for c in table.partition_key] == ["n", "m"]
     assert [(c.name, c.descending) for c in table.clustering_key] == [("b", True), ("a", False)]
+
+
+class Typed(Schema):
+    """Has user-defined types, too."""
+
+    asked = 0
+
+    def rows(self, cql: str, values: Any, *, doing: str) -> list[tuple[Any, ...]]:
+        if "FROM system_schema.types" not in cql:
+            return super().rows(cql, values, doing=doing)
+        self.asked += 1
+        assert values == ("ks",)
+        return [("outer", ["i", "n"], ["frozen<inner>", "int"]), ("inner", ["Z"], ["text"]), ("other", None, None)]
+
+
+def test_types_of_columns_have_their_fields_and_are_read_if_there_are_any() -> None:
+    key = ("k", "partition_key", 0, "frozen<inner>", "none")
+    session = Typed(key, ("l", "regular", -1, "list<frozen<outer>>", "none"), ("o", "regular", -1, "outer", "none"))
+    table = read_base_table(session, "ks", "t")  # type: ignore[arg-type]
+    assert table is not None
+    inner = Type("udt", (Type("text"),), ("Z",), "inner", frozen=True)
+    outer = Type("udt", (inner, Type("int")), ("i", "n"), "outer")
+    frozen = attrs.evolve(outer, frozen=True)
+    assert {c.name: c.type for c in table.columns} == {"k": inner, "l": Type("list", (frozen,)), "o": outer}
+    assert session.asked == 1
+    plain = Typed(("k", "partition_key", 0, "int", "none"))
+    read_base_table(plain, "ks", "t")  # type: ignore[arg-type]
+    assert plain.asked == 0
+
+
+def test_the_column_of_a_compact_table_that_holds_nothing_is_none() -> None:
+    session = Schema(("k", "partition_key", 0, "int", "none"), ("value", "regular", -1, "empty", "none"))
+    table = read_base_table(session, "ks", "t")  # type: ignore[arg-type]
+    assert table is not None
+    assert [c.name for c in table.columns] == ["k"]
+
+
+def column(name: str, kind: str, text: str) -> BaseColumn:
+    return BaseColumn(name, kind, 0, text)
+
+
+def test_cells_of_columns() -> None:
+    """What is one cell has a time of its own; of the key nothing has one."""
+    many = {"list<int>", "set<int>", "map<int, int>", "addr"}
+    one = {"int", "frozen<list<int>>", "frozen<addr>", "frozen<tuple<int>>", "vector<float, 2>", "counter", "new<int>"}
+    for text in many | one:
+        for kind in ("regular", "static"):
+            assert column("c", kind, text).is_multicell == (text in many)
+            assert column("c", kind, text).has_cell == (text in one)
+        for kind in ("partition_key", "clustering"):
+            assert not column("c", kind, text).is_multicell
+            assert not column("c", kind, text).has_cell
+
+
+def test_the_log_of_a_table() -> None:
+    table = Table(
+        "ks",
+        "t",
+        [
+            column("k", "partition_key", "frozen<list<int>>"),
+            column("l", "regular", "list<frozen<set<int>>>"),
+            column("m", "static", "map<int, text>"),
+            column("s", "regular", "set<uuid>"),
+            column("u", "regular", "addr"),
+            column("v", "regular", "vector<float, 2>"),
+        ],
+    )
+    fixed = ["cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$ttl", "cdc$end_of_batch"]
+    own = {name: str(type_) for name, type_ in log_columns(table).items() if name not in fixed}
+    assert own == {
+        "k": "frozen<list<int>>",
+        **{f"cdc$deleted_{name}": "boolean" for name in "lmsuv"},
+        "l": "frozen<map<timeuuid, frozen<set<int>>>>",
+        "cdc$deleted_elements_l": "frozen<set<timeuuid>>",
+        "m": "frozen<map<int, text>>",
+        "cdc$deleted_elements_m": "frozen<set<int>>",
+        "s": "frozen<set<uuid>>",
+        "cdc$deleted_elements_s": "frozen<set<uuid>>",
+        "u": "frozen<addr>",
+        "cdc$deleted_elements_u": "frozen<set<smallint>>",
+        "v": "vector<float, 2>",
+    }
