@@ -199,6 +199,26 @@ def test_columns_added_dropped_and_added_again(box: EngineBox) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "assignment"),
+    [("int", "v = 5"), ("set<int>", "v = v + {5}"), ("set<int>", "v = {5}"), ("map<int, int>", "v[5] = 5")],
+)
+def test_writes_from_before_a_drop_do_not_reach_the_column_that_was_added_again(
+    box: EngineBox, kind: str, assignment: str
+) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, w int, v {kind})")
+    before = box.clock.now_us()
+    box.clock.advance(1)
+    box.run("ALTER TABLE t DROP v")
+    box.clock.advance(1)
+    box.run(f"ALTER TABLE t ADD v {kind}")
+    box.run("INSERT INTO t (pk, w) VALUES (1, 1)")
+    box.run(f"UPDATE t USING TIMESTAMP {before} SET {assignment} WHERE pk = 1")
+    assert box.column("SELECT v FROM t") == [None]
+    box.run(f"UPDATE t SET {assignment} WHERE pk = 1")
+    assert box.column("SELECT v FROM t") != [None]
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ("ADD v int", "Invalid column name v because it conflicts with an existing column"),

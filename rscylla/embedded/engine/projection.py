@@ -256,7 +256,7 @@ def _field(scope: Scope, item: ast.FieldSelector) -> Expression:
 
 # ---------------------------------------------------------------- aggregates
 
-# Sums are exact or refused: 1E100000 + 1 alone would have 100,000 digits.
+# Sums are exact or refused: 1E100000 + 1 alone would have more than 100,000 digits.
 _EXACT: Final = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
 

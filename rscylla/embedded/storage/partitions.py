@@ -147,13 +147,7 @@ class Partition:
         """Forget what was written to a column up to ``timestamp``, as ALTER TABLE DROP does."""
         rows = self.rows if self.static is None else [*self.rows, self.static]
         for row in rows:
-            cell = row.cells.get(name)
-            if isinstance(cell, Cell) and cell.timestamp <= timestamp:
-                del row.cells[name]
-            elif isinstance(cell, CollectionCells):
-                kept = {k: c for k, c in cell.cells.items() if c.timestamp > timestamp}
-                # The tombstone stays, as it still covers older writes that have yet to arrive.
-                row.cells[name] = CollectionCells(cell.tombstone, kept)
+            _leave_out(row, name, timestamp)
 
     def forget(self, now_s: int, gc_grace_s: int) -> None:
         """Drop rows of which nothing is left but deletions and expired cells older than ``gc_grace_s``."""
@@ -172,6 +166,18 @@ class Partition:
         if row.marker is not None and (row.marker.expiry is None or row.marker.expiry > now_s):
             return True
         return any(is_live_cell(cell, now_s) for cell in row.cells.values())
+
+
+def _leave_out(row: RowMutation, name: str, timestamp: int) -> None:
+    """Take out of *row* what was written to the column *name* up to *timestamp*, when it was dropped."""
+    cell = row.cells.pop(name, None)
+    if isinstance(cell, CollectionCells):
+        kept = {k: c for k, c in cell.cells.items() if c.timestamp > timestamp}
+        tombstone = cell.tombstone if cell.tombstone is not None and cell.tombstone > timestamp else None
+        if kept or tombstone is not None:
+            row.cells[name] = CollectionCells(tombstone, kept)
+    elif cell is not None and cell.timestamp > timestamp:
+        row.cells[name] = cell
 
 
 def _is_mortal(edit: RowMutation) -> bool:
@@ -424,12 +430,10 @@ class TableStore:
         return partition
 
     def _leave_out_dropped(self, mutation: PartitionMutation) -> None:
-        """Take out cells of a re-added column that are older than its drop."""
+        """Take out of *mutation* what is older than the drop of a column that was added again since."""
         rows = [*mutation.rows.values()]
         if mutation.static_row is not None:
             rows.append(mutation.static_row)
         for row in rows:
             for name, (_, timestamp) in self.table.dropped.items():
-                cell = row.cells.get(name)
-                if isinstance(cell, Cell) and cell.timestamp <= timestamp:
-                    row.cells = {n: c for n, c in row.cells.items() if n != name}
+                _leave_out(row, name, timestamp)
