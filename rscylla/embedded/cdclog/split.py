@@ -114,7 +114,7 @@ def _only_timestamp(changes: list[Change]) -> int | None:
             stamps.add((change.timestamp, 0))
         else:
             had_marker = had_marker or change.row.marker is not None
-            # An insert has no way to add elements; only an update of its own has.
+            # No insert can add elements. The marker of an earlier row counts, too.
             if had_marker and _adds_elements(change.row):
                 return None
             _collect_stamps(change.row, stamps)
