@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -49,7 +48,6 @@ class Run:
     begun: bool = False
     client: StreamClient | None = None
     _failures: list[Failure] = attrs.field(factory=list)
-    _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     @series.default
     def _series_of_its_own(self) -> ConsumerSeries:
@@ -73,7 +71,7 @@ class Run:
 
     @property
     def failure(self) -> Failure | None:
-        """What the consumer reported first; None while it has reported nothing."""
+        """What the consumer reported first; None while it has reported nothing. Later failures follow from that one."""
         return self._failures[0] if self._failures else None
 
     def commit(self, cursor: str) -> None:
@@ -85,9 +83,7 @@ class Run:
 
     def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
         """End the run with *error*; the first one counts."""
-        with self._lock:
-            if not self._failures:
-                self._failures.append(Failure(error, stage, event))
+        self._failures.append(Failure(error, stage, event))
         self.stop.set()
 
     @contextmanager
