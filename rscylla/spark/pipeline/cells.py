@@ -250,6 +250,7 @@ def _column_cells(column: ColumnShape, changes: DataFrame, time: Column, expires
     else:
         entries = F.map_entries(F.col("cdc_added").getField(name) if column.form == "list" else value)
         added = F.transform(entries, lambda e: live(e["key"], e["value"]))
+    # flatten gives null for an array that holds a null one.
     cells = F.array_compact(F.array(added, F.transform(removed, removal)))
     return [gone, F.when(touched, F.flatten(cells)).alias(f"cdc$elements_{name}")]
 

@@ -58,9 +58,11 @@ class Directory:
             stream.write(json.dumps(value, separators=(",", ":")).encode())
         finally:
             stream.close()
+        # FileContext, because FileSystem.rename does not replace a file that is there.
         options = self._jvm.org.apache.hadoop.fs.Options
         overwrite = getattr(options, "Rename").OVERWRITE  # noqa: B009 - a nested Java class
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._root.toUri(), self._fs.getConf())
+        # Java's varargs are an array, which Py4J does not make by itself.
         renames = self._jvm.java.lang.reflect.Array.newInstance(overwrite.getClass(), 1)
         self._jvm.java.lang.reflect.Array.set(renames, 0, overwrite)
         context.rename(self._fs.makeQualified(temporary), self._fs.makeQualified(self._at(name)), renames)

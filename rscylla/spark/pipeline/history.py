@@ -37,6 +37,7 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     moments = _moments(changes, shape, second)
     keys = [F.col(quoted(c.name)) for c in shape.keys]
     in_time = Window.partitionBy(*identities(shape.keys)).orderBy("cdc$at")
+    # By range, not by rows: what was written at one time counts together.
     running = in_time.rangeBetween(Window.unboundedPreceding, Window.currentRow)
     states = moments.select(*keys, "cdc$at", *merged_columns(shape, moments, running))
     # All events of one time have the same resulting state.
@@ -50,6 +51,7 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
     )
     versions = row_values(states, shape, F.floor(F.col("cdc$at") / 1_000_000))
     values = [F.col(quoted(c.name)) for c in shape.values]
+    # A struct: a live row without values is a version as well, and must not be null.
     said = F.when(F.col("cdc$live"), F.struct(F.lit(0).alias("cdc$live"), *identities(shape.values)))
     versions = versions.withColumn("cdc$said", said)
     versions = versions.withColumn("cdc$before", F.lag("cdc$said").over(in_time))

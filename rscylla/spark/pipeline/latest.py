@@ -121,6 +121,7 @@ def range_deleted(ranges: Column, shape: Shape) -> Column:
     """Return the newest write time of the *ranges* that contain the row."""
     orders = [clustering_order(F.col(quoted(c.name)), c) for c in shape.clustering]
     unknown = [c for c, order in zip(shape.clustering, orders, strict=True) if order is None]
+    # An error only where there is a range: a table whose key Spark cannot compare is fine until one is deleted.
     if unknown:
         said = F.raise_error(
             f"ranges of the clustering column {unknown[0].name!r} were deleted, and Spark cannot compare its type "

@@ -188,10 +188,12 @@ class MergeTable:
         source = merge_source(table, cells, shape, second_of(None), whole=whole).alias(_SOURCE)
         target = self._name.rpartition(".")[2]
         names = table_schema(shape).names
+        # Columns that the table of Scylla has lost become null.
         assigned = {quoted(n): F.lit(None) for n in table.columns}
         assigned |= {quoted(n): F.col(f"{_SOURCE}.{quoted(n)}") for n in names}
         merge = (
             source.mergeInto(self._name, same_key(shape, _SOURCE, target))
+            # The first clause that fits counts, so the delete comes before the update.
             .whenMatched(~F.col(f"{_SOURCE}.{_KEEP}"))
             .delete()
             .whenMatched()

@@ -23,8 +23,10 @@ __all__ = ["byte_order", "clustering_order", "identity", "timeuuid_order"]
 
 def timeuuid_order(text: Column) -> Column:
     """Return text that sorts as the database sorts the timeuuids *text*: by time, then by signed bytes."""
+    # From the 16th character: the 15th is the version, which has no part in the order.
     time = F.concat(F.substring(text, 16, 3), F.substring(text, 10, 4), F.substring(text, 1, 8))
     low = F.regexp_replace(F.substring(text, 20, 17), "-", "")
+    # The first hex digit of each byte has its sign: the digits below 8 and those from 8 on change places.
     flipped = [
         part
         for at in range(1, 17, 2)

@@ -79,12 +79,14 @@ def write_changes(changes: DataFrame, options: Mapping[str, str]) -> int:
     columns = [*shape.key_names, *(n for n in _NEEDED if n in changes.columns)]
     wanted = changes.select(*(F.col(quoted(n)) for n in columns), F.unix_micros("cdc_timestamp").alias("cdc_timestamp"))
     counts = wanted.mapInArrow(writer, "written bigint")
+    # The sum of nothing is null.
     return int(counts.agg(F.coalesce(F.sum("written"), F.lit(0)).alias("n")).collect()[0]["n"])
 
 
 def _target(options: Mapping[str, str]) -> Options:
     if any(name.lower() in ("lag", "mode") for name in options):
         raise ConfigError("a sink does not accept the options lag and mode; omit them")
+    # The options are those of the source, which must have a lag.
     return Options.of({**options, "lag": "0s"})
 
 
@@ -112,6 +114,7 @@ class _Writer:
         with ThreadPoolExecutor(IN_FLIGHT) as pool:
             try:
                 for batch in batches:
+                    # Each result is taken, so that the first error is raised.
                     for _ in pool.map(repeat, in_numbers(batch).to_pylist()):
                         pass
                     yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows], pa.int64())], ["written"])

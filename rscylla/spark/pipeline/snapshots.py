@@ -114,6 +114,7 @@ def snapshot(
     types = {f.name: f.dataType for f in fields[: len(columns_)]}
     count = ranges or 4 * _cores(spark)
     reader = _Reader(options.connection, scan, source.table.full_name, count, options.page_size)
+    # One row a task: its number is that of the task's range of tokens.
     raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
     shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
     rows = raw.select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))

@@ -158,7 +158,9 @@ class ParquetTable:
     def _write(self, cells: DataFrame, shape: Shape, cursor: str, version: int, left_out: Collection[str] = ()) -> None:
         second = second_of(None)
         alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
+        # Overwritten: a run that crashed may have left a part of this version.
         alive.write.mode("overwrite").parquet(self._cells_path(version))
+        # Read back: otherwise the merge would be worked out a second time for the rows.
         written = self._spark.read.schema(alive.schema).parquet(self._cells_path(version))
         live_rows(written, shape, second).write.mode("overwrite").parquet(self._directory.sub(f"{_name(version)}/rows"))
         self._directory.write_json(
@@ -172,6 +174,7 @@ class ParquetTable:
             },
         )
         for name in self._directory.names():
+            # Names have a fixed width, so they sort as their numbers do.
             if name.startswith("v") and name < _name(version - self._keep + 1):
                 self._directory.remove(name)
 
