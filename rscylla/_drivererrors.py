@@ -64,7 +64,7 @@ def translate(
     text = one_line(error)
     answers = error.errors if isinstance(error, cluster.NoHostAvailable) else None
     causes = list(answers.values()) if isinstance(answers, Mapping) else []
-    if any(isinstance(e, _REFUSED_USER) or "Bad credentials" in str(e) for e in (error, *causes)):
+    if any(isinstance(e, _REFUSED_USER) for e in (error, *causes)):
         return AuthenticationFailed(f"{doing}: the cluster refused the user name or password; check both")
     if isinstance(error, _UNREACHABLE):
         said = "; ".join(sorted({one_line(e) for e in causes})) or text

@@ -80,3 +80,15 @@ def test_a_query_that_was_refused_did_not_take_too_long() -> None:
 def test_the_words_of_a_refusal_may_be_left_out() -> None:
     error = translate(cassandra.InvalidRequest("secret value"), "saving", quote=False)
     assert str(error) == "saving: the cluster refused the statement (InvalidRequest); the cause says why"
+
+
+def test_a_value_that_reads_like_a_refused_password_is_none() -> None:
+    error = cassandra.InvalidRequest("Invalid value 'Bad credentials' for column v")
+    assert type(translate(error, "saving")) is rscylla.QueryFailed
+
+
+def test_nodes_that_the_driver_only_names_are_no_errors_of_theirs() -> None:
+    error = cluster.NoHostAvailable("Unable to connect to any servers", ["127.0.0.1"])
+    ours = translate(error, "connecting")
+    assert type(ours) is rscylla.ConnectionFailed
+    assert "no node answered (('Unable to connect to any servers', ['127.0.0.1']))" in str(ours)

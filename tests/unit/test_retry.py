@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -130,3 +131,17 @@ def test_pauses_may_depend_on_the_error() -> None:
         sleep=slept.append,
     )
     assert slept == [10, 2]
+
+
+def test_between_attempts_without_pauses_nothing_waits() -> None:
+    calls = Calls(DOWN, DOWN)
+    assert calls.tried(backoff=None) == 3
+    assert calls.clock.waits == []
+
+
+def test_who_is_told_of_a_pause_finds_no_line_of_it_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rscylla")
+    Calls(DOWN).tried(waiting=lambda *told: None)
+    assert caplog.messages == []
+    Calls(DOWN).tried(attempts=5)
+    assert caplog.messages == ["no node answers; start one (attempt 1 of 5)"]
