@@ -134,12 +134,11 @@ def _whole(streams: list[bytes], generation: Generation) -> list[bytes]:
     Raises:
         NoStreams: those of some vnodes are missing.
     """
-    vnodes = {vnode_of(stream) for stream in streams}
-    known = {v for v in vnodes if v is not None}
-    if known == vnodes and known and len(known) <= max(known):
+    vnodes = {vnode for stream in streams if (vnode := vnode_of(stream)) is not None}
+    if vnodes and len(vnodes) <= max(vnodes):
         raise NoStreams(
-            f"the CDC generation of {generation} lacks the streams of {max(known) + 1 - len(known)} of its "
-            f"{max(known) + 1} vnodes; try again, and if that does not help, repair the keyspace system_distributed"
+            f"the CDC generation of {generation} lacks the streams of {max(vnodes) + 1 - len(vnodes)} of its "
+            f"{max(vnodes) + 1} vnodes; try again, and if that does not help, repair the keyspace system_distributed"
         )
     return streams
 

@@ -24,6 +24,10 @@ from rscylla.errors import MetadataError, NoStreams, QueryFailed
 OLD, NEW, V2 = "cdc_streams_descriptions", "cdc_generation_timestamps", "cdc_streams_descriptions_v2"
 
 
+CLOSED = stream_id(77)
+"""A stream that the set before had, and the next one has no more: the table lists it, too."""
+
+
 @attrs.define
 class Cluster:
     """Stands where ``LogSession`` stands. ``old`` and ``new``: streams by generation, None where there is no table."""
@@ -50,7 +54,8 @@ class Cluster:
         if "system.cdc_timestamps" in cql:
             return [(t,) for t in self.tablets.get(given, {})]
         if "system.cdc_streams" in cql:
-            return [(s,) for s in self.tablets.get(given[:2], {}).get(given[2], ())]
+            closed = [] if "stream_state = 0" in cql else [(CLOSED,)]
+            return closed + [(s,) for s in self.tablets.get(given[:2], {}).get(given[2], ())]
         of = self.new if NEW in cql or V2 in cql else self.old
         if of is None:
             raise driver.translate(InvalidRequest("unconfigured table"), doing)
@@ -119,6 +124,17 @@ def test_until_all_is_rewritten_both_tables_count_and_then_only_the_new() -> Non
     cluster.asked.clear()
     assert list(of(topology)) == [10, 20, 30]
     assert not any(OLD + " " in cql or "system_schema" in cql for cql in cluster.asked), "it is not looked at again"
+
+
+def test_while_there_are_no_new_tables_the_old_one_counts_whatever_is_said_of_rewriting() -> None:
+    topology = LegacyTopology(Cluster(old={10: A}, rewritten=True))  # type: ignore[arg-type]
+    assert of(topology) == {10: tuple(A)}
+
+
+def test_a_generation_of_the_old_table_that_lacks_vnodes_is_an_error() -> None:
+    topology = LegacyTopology(Cluster(old={10: [A[0], A[2]]}))  # type: ignore[arg-type]
+    with pytest.raises(NoStreams, match="lacks the streams of 1 of its 3 vnodes"):
+        topology.streams(Generation(10))
 
 
 def test_where_rewriting_is_switched_off_new_generations_are_found_all_the_same() -> None:

@@ -69,9 +69,9 @@ class Described:
 
     entries: Sequence[StreamRange]
 
-    def rows(self, cql: str, values: object = (), **_: object) -> list[tuple[set[bytes], int]]:
+    def rows(self, cql: str, values: object = (), **_: object) -> list[tuple[set[bytes] | None, int]]:
         assert "streams, range_end" in cql
-        return [(set(entry.streams), entry.range_end) for entry in reversed(self.entries)]
+        return [(set(entry.streams) or None, entry.range_end) for entry in reversed(self.entries)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -91,6 +91,21 @@ def test_a_generation_of_one_vnode_and_one_that_ends_at_the_last_token_are_whole
     for tokens in ([5], [2**63 - 1], [-7, 2**63 - 1], [-7, 2**63 - 2], [-7, 2**63 - 3]):
         entries = make_generation(7, [(t, Owner(shards=2)) for t in tokens], lambda: 1).entries
         assert VnodeTopology(Described(entries)).streams(Generation(7))  # type: ignore[arg-type]
+
+
+def test_tokens_that_were_chosen_in_another_way_tell_nothing_of_what_is_missing() -> None:
+    tokens = [-3_000, -2_000, 1_000, 2_000]
+    whole = make_generation(7, [(t, Owner(shards=2)) for t in tokens], lambda: 1).entries
+    moved = [attrs.evolve(e, streams=[stream_id(e.range_end - 5, n)]) for n, e in enumerate(whole)]
+    for entries in ([*moved[:2], whole[2], *moved[3:]], moved):
+        assert VnodeTopology(Described(entries)).streams(Generation(7))  # type: ignore[arg-type]
+
+
+def test_a_vnode_without_streams_is_missing() -> None:
+    entries = make_generation(7, [(t, Owner(shards=1)) for t in (0, 100, 200)], lambda: 1).entries
+    empty = [entries[0], attrs.evolve(entries[1], streams=()), entries[2]]
+    with pytest.raises(NoStreams, match="lacks the streams of 1 of its 3 vnodes"):
+        VnodeTopology(Described(empty)).streams(Generation(7))  # type: ignore[arg-type]
 
 
 def test_streams_that_name_no_vnode_are_taken_as_they_are(log: FakeLog) -> None:
