@@ -1,4 +1,11 @@
-"""CQL types: what they are, and their values as bytes, in Python, in JSON and in Arrow.
+"""CQL types: what they are, and their values as bytes, in Python, in JSON, in Arrow and in CQL text.
+
+    tree        ``Type``, a CQL type as a tree; text: the same from the text of the schema
+    registry    a row a type, and the functions that use the rows: the place to add a type, or a use of values
+    natives     values of types without parts; containers: of those with parts; cells: how these are cut
+    json        values as JSON
+    arrow       columns of values as Arrow; imports pyarrow, so nothing else here imports it
+    names       names in CQL text
 
 How a value is represented, everywhere in rscylla:
 
