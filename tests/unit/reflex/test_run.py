@@ -715,3 +715,27 @@ def test_a_run_of_no_spec_saves_nothing_and_stops_nothing() -> None:
         its.fail(ConnectionFailed("gone"))
     assert alone.failure is not None, "what one thread reports is the failure of the run"
     assert alone.stop.is_set()
+
+
+def test_an_error_of_the_stream_names_no_event_that_came_before() -> None:
+    diary = Diary(event(1), end=ConnectionFailed("gone"))
+    with pytest.raises(RunError) as caught:
+        run(spec(diary, diary, diary))
+    assert (caught.value.stage, caught.value.event_id) == ("recv", "")
+
+
+@pytest.mark.parametrize("error", [ConnectionFailed("gone"), HeadReached()])
+def test_a_consumer_that_cannot_finish_at_the_head_fails_at_consuming(error: Exception) -> None:
+    """Its own ``HeadReached`` is of some other stream, and must not pass for a good end of this one."""
+
+    class Unfinished(RecordingConsumer):
+        def begin(self, run: Any) -> None: ...
+
+        def progress(self, cursor: str) -> None: ...
+
+        def drain(self) -> None:
+            raise error
+
+    with pytest.raises(RunError) as caught:
+        run(spec(FakeStream(events(1)), None, Unfinished()))
+    assert (caught.value.stage, caught.value.__cause__) == ("consume", error)
