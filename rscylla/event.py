@@ -138,8 +138,8 @@ class EventID:
             mark = LogMark.parse(fields)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
             raise InvalidCursor(
-                "the text is not a cursor of rscylla; expected JSON with cursor_gen, cursor_time, stream_id, "
-                "stream_time, stream_seq, as an event id has it"
+                "the text is not a cursor of rscylla; pass an event id: JSON with cursor_gen, cursor_time, "
+                "stream_id, stream_time, and stream_seq"
             ) from e
         # In Python, true equals 1.
         if version not in (1, 2) or isinstance(version, bool):

@@ -67,15 +67,15 @@ class StreamLag:
         milliseconds: float | None = None,
     ) -> None:
         if lag is not None and not isinstance(lag, timedelta):
-            raise ConfigError("StreamLag takes a timedelta, or seconds=..., minutes=..., milliseconds=...")
+            raise ConfigError("StreamLag requires a timedelta, or seconds=, minutes=, or milliseconds=")
         if lag is None and minutes is None and seconds is None and milliseconds is None:
-            raise ConfigError("StreamLag needs a length, such as StreamLag(seconds=30)")
+            raise ConfigError("StreamLag requires a duration, such as StreamLag(seconds=30)")
         try:
             total = (lag or timedelta()) + timedelta(
                 minutes=minutes or 0, seconds=seconds or 0, milliseconds=milliseconds or 0
             )
         except (TypeError, ValueError, OverflowError) as e:
-            raise ConfigError(f"StreamLag: {e}; its parts are numbers, and at most some years together") from e
+            raise ConfigError(f"StreamLag: {e}; its parts must be numbers, and their sum at most some years") from e
         if total < timedelta():
             raise ConfigError("StreamLag must not be negative")
         self.__attrs_init__(total)
@@ -108,7 +108,7 @@ class StreamUntil:
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.time, datetime):
-            raise ConfigError(f"StreamUntil takes an aware datetime, not {type(self.time).__name__}")
+            raise ConfigError(f"StreamUntil requires an aware datetime, not {type(self.time).__name__}")
         try:
             us_of(self.time)
         except ValueError as e:
@@ -124,7 +124,7 @@ def resolve(options: Iterable[StreamOption]) -> StreamOptions:
     for option in options:
         if not callable(getattr(option, "apply", None)):
             raise ConfigError(
-                f"{option!r} is not a stream option; use StreamLag, StreamFromHead, StreamToHead, StreamUntil"
+                f"{option!r} is not a stream option; use StreamLag, StreamFromHead, StreamToHead, or StreamUntil"
             )
         folded = option.apply(folded)
     return folded

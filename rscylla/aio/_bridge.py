@@ -214,9 +214,7 @@ class Bridge:
     def check_loop(self) -> None:
         """Raise ``RuntimeError`` if the running loop is not the one that this belongs to, and that it would wake."""
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(
-                "the events belong to another event loop, where they were begun; open others in this one"
-            )
+            raise RuntimeError("the events belong to the event loop where they were opened; open new ones in this loop")
 
     @property
     def run(self) -> Run:

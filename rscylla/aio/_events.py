@@ -61,7 +61,7 @@ class Events:
             RunError: any other error, as ``rscylla.run`` raises it; open another one to continue from the saved cursor.
         """
         if self._asking:
-            raise RuntimeError("events are already being waited for by another task")
+            raise RuntimeError("another task is already waiting for the events")
         self._start()
         if self._started:
             self._bridge.check_loop()

@@ -114,7 +114,7 @@ def _cancelled_within(name: str, error: asyncio.CancelledError) -> RscyllaError:
 
     If the cancellation were raised, the task would seem to have been cancelled, and a ``TaskGroup`` would ignore it.
     """
-    failure = RscyllaError(f'consumer "{name}": something that it awaited had been cancelled, though its task was not')
+    failure = RscyllaError(f'consumer "{name}": something that it awaited was cancelled, but its task was not')
     failure.resumable = True
     failure.__cause__ = error
     return failure

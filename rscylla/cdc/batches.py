@@ -102,7 +102,7 @@ def _built(name: str, build: Build, cells: Sequence[bytes | None]) -> Any:
     try:
         return build(cells)
     except (ValueError, pa.ArrowException) as e:
-        raise ValueError(f"column {name!r} holds what is no value of its type ({type(e).__name__})") from e
+        raise ValueError(f"column {name!r} contains bytes that are not a value of its type ({type(e).__name__})") from e
 
 
 # ---------------------------------------------------------------- changes

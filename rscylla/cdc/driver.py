@@ -126,7 +126,7 @@ def connect(
         ConfigError: an argument is invalid.
     """
     if (username is None) != (password is None):
-        raise ConfigError("username and password go together; give both or neither")
+        raise ConfigError("username and password require each other; give both or neither")
     if not hosts:
         raise ConfigError("no host to connect to; give at least one, such as 127.0.0.1:9042")
     points = [_endpoint(host, port) for host in hosts]
@@ -170,7 +170,7 @@ def _endpoint(host: str, port: int) -> tuple[str, int]:
         if not digits:
             address = ""
     if not address or (digits and not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536)):
-        raise ConfigError(f"{host!r} is not a host; write name, name:port or [ipv6]:port")
+        raise ConfigError(f"{host!r} is not a host; write name, name:port, or [ipv6]:port")
     return address, int(digits) if digits else port
 
 
@@ -180,7 +180,9 @@ def _tls_context(
     if ca is None and cert is None and key is None:
         return None
     if ca is None or (cert is None) != (key is None):
-        raise ConfigError("tls_cert and tls_key go together, and all of TLS with tls_ca, which turns it on")
+        raise ConfigError(
+            "tls_cert and tls_key require each other, and all TLS options require tls_ca, which turns TLS on"
+        )
     try:
         context = ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as e:

@@ -62,8 +62,8 @@ class BaseRows:
             key = of.raw_key()
             if key is None:
                 raise IncompleteKey(
-                    f"the event ({of.operation.name}) is not of a single row of {self._name}; look up rows by events "
-                    "with a whole primary key"
+                    f"the event ({of.operation.name}) does not identify a single row of {self._name}; look up rows "
+                    "by events with a whole primary key"
                 )
             return self._read(self._prepared(), list(key.values()))  # in order: a column may have been renamed since
         text = of if isinstance(of, str) else of.foreign_id
@@ -82,9 +82,9 @@ class BaseRows:
         try:
             fields = json.loads(foreign_id)
         except (ValueError, RecursionError) as e:
-            raise ConfigError("the text is not a foreign id; expected JSON as Event.foreign_id has it") from e
+            raise ConfigError("the text is not a foreign id; pass the JSON of Event.foreign_id") from e
         if not isinstance(fields, dict):
-            raise ConfigError("the text is not a foreign id; expected a JSON object of the primary key")
+            raise ConfigError("the text is not a foreign id; pass a JSON object of the primary key")
         if unknown := fields.keys() - set(prepared.names):
             raise ConfigError(f"the foreign id has {min(unknown)!r}, which is not in the primary key of {self._name}")
         if missing := [n for n in prepared.names if n not in fields]:

@@ -112,8 +112,8 @@ class Layout:
         missing = [n for n in (*FIXED_COLUMNS, *key_names) if n not in index]
         if missing:
             raise MetadataError(
-                f"the log of {table.full_name} has no column {missing[0]!r}; was a key column "
-                "renamed? open the stream again"
+                f"the log of {table.full_name} has no column {missing[0]!r}; probably because a key column was "
+                "renamed; open the stream again"
             )
 
         def column(name: str) -> ValueColumn:

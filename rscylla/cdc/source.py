@@ -144,7 +144,7 @@ class Source:
         found = self.topology.generations()
         if not found:
             self.reread_table()  # the streams of tablets go with the table: then that is what is to be told
-            raise NoStreams("the cluster has no CDC generation yet; is it still starting?")
+            raise NoStreams("the cluster has no CDC generation yet; try again when it has started")
         return found
 
     def refresh_metadata(self) -> None:
@@ -163,7 +163,7 @@ class Source:
         except SourceError as e:
             if not e.resumable:
                 raise
-            log.info("%s; what was known of the table before is used for now", e)
+            log.info("%s; using the previous description of the table for now", e)
 
     def reread_table(self, *, patiently: bool = False) -> LoggedTable:
         """Read the table's columns and options again; *patiently*: also where a first try fails.
@@ -434,7 +434,7 @@ class Source:
     def skip_gap(self, text: str) -> None:
         """Tell that changes may be lost, and count it: the policy is to go on all the same."""
         self.gaps += 1
-        log.error("%s; continuing at the oldest row, as on_expired='oldest' asks", text)
+        log.error("%s; continuing at the oldest row because of on_expired='oldest'", text)
 
     def _changed(self, cursor: EventID, on_expired: OnExpired) -> EventID:
         text = (

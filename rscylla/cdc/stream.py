@@ -99,7 +99,9 @@ class Stream(StreamSettings):
         try:
             source = self._source(inner)
             if not source.table.enabled:
-                log.warning("%s: CDC is switched off; only what was logged before is read", source.table.full_name)
+                log.warning(
+                    "%s: CDC is switched off; only changes that were logged before are read", source.table.full_name
+                )
             lag_us = chosen.lag // timedelta(microseconds=1)
             if chosen.from_head:
                 start = source.at(source.watermark_us(lag_us))
@@ -169,7 +171,7 @@ class Stream(StreamSettings):
         if lag < SAFE_LAG and not self._warned:
             self._warned = True
             log.warning(
-                "the stream of %s has a lag of %g s; below %d s rows may arrive behind the reader and be missed",
+                "the stream of %s has a lag of %g s; below %d s, rows may arrive behind the reader and be missed",
                 self,
                 lag.total_seconds(),
                 SAFE_LAG.total_seconds(),

@@ -400,5 +400,7 @@ def _cdc_options(packed: bytes | None) -> dict[str, str] | None:
             texts.append(text.decode())
             at += 4 + size
     except (struct.error, UnicodeDecodeError) as e:
-        raise MetadataError("the table's CDC options cannot be read; is this Scylla newer than rscylla knows?") from e
+        raise MetadataError(
+            "the table's CDC options cannot be read; this version of Scylla may be newer than rscylla supports"
+        ) from e
     return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -399,7 +399,8 @@ def topology_for(session: LogSession, keyspace: str, table: str) -> Topology:
     if _NEW in described:
         return VnodeTopology(session)
     raise MetadataError(
-        f"the cluster has neither system_distributed.{_NEW} nor {_OLD}; is it ScyllaDB, 4.3 or later, with CDC?"
+        f"the cluster has neither system_distributed.{_NEW} nor {_OLD}; check that it is ScyllaDB 4.3 or "
+        "later, with CDC"
     )
 
 

@@ -66,8 +66,9 @@ class Spec:
             raise ConfigError("Spec: flush_timeout must be more than zero")
         if clock is not None and not isinstance(clock, Clock):
             raise ConfigError(
-                f"Spec: clock= is a {type(clock).__module__}.{type(clock).__qualname__}, which cannot drive a run; it "
-                "needs now_us, monotonic and wait, as rscylla.SystemClock and rscylla.testing.ManualClock have"
+                f"Spec: clock= is a {type(clock).__module__}.{type(clock).__qualname__}, which cannot drive a run; "
+                "use a clock with now_us, monotonic, and wait, such as rscylla.SystemClock or "
+                "rscylla.testing.ManualClock"
             )
         self.__attrs_init__(
             stream,

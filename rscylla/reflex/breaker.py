@@ -79,7 +79,7 @@ class CircuitBreaker:
         registry: CollectorRegistry | None = None,
     ) -> None:
         if not name or not isinstance(name, str):
-            raise ConfigError(f"the circuit breaker's name is {name!r}; it must be a text that is not empty")
+            raise ConfigError(f"the circuit breaker's name is {name!r}; it must be a non-empty str")
         if failures < 1 or successes < 1 or reset_after <= timedelta():
             raise ConfigError(f'circuit breaker "{name}": failures, successes and reset_after must be more than zero')
         self.name = name
@@ -231,7 +231,7 @@ def _predicate(outage: Outage) -> Callable[[Exception], bool]:
         named = cast("tuple[type[Exception], ...]", classes)
         return lambda error: isinstance(error, named)
     if isinstance(outage, tuple | type) or not callable(outage):
-        raise ConfigError("CircuitBreaker: outage names classes of exceptions, or is a function that takes an error")
+        raise ConfigError("CircuitBreaker: outage must be one or more exception classes, or a function of an error")
     return outage
 
 
@@ -244,7 +244,7 @@ def _machine(name: str, failures: int, successes: int, changed: Callable[[Breake
     try:
         import pybreaker
     except ImportError as e:
-        raise ConfigError('a CircuitBreaker needs pybreaker; pip install "rscylla[service]"') from e
+        raise ConfigError('a CircuitBreaker requires pybreaker; pip install "rscylla[service]"') from e
 
     class Listener(pybreaker.CircuitBreakerListener):
         def state_change(self, cb: Any, old_state: Any, new_state: Any) -> None:

@@ -112,7 +112,8 @@ class Fate:
             self.struck += 1
         where = f" at {point}" if point else ""
         raise FateError(
-            f"fate struck{where} (seed {self.seed}, draw {draw}), injected on purpose; {ENVIRONMENT}=0 switches it off"
+            f"fate struck{where} (seed {self.seed}, draw {draw}), injected on purpose; set {ENVIRONMENT}=0 to "
+            "disable it"
         )
 
     def _chance(self, point: str, module: str) -> float:

@@ -75,7 +75,7 @@ def metadata_event_filter(deserialize: Callable[[bytes], T], wanted: Callable[[T
         except Exception as error:
             raise DeserializationError(
                 f"the metadata of event {event.id if event is not None else None} could not be decoded "
-                f"({type(error).__name__}); check that the filter's deserializer fits the stream"
+                f"({type(error).__name__}); check that the deserializer of the filter matches the stream"
             ) from error
         return wanted(data)
 

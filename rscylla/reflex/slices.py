@@ -67,13 +67,15 @@ def slice_specs(
     """
     chosen = [Slice.of((index, count)) for index in (range(count) if only is None else only)]
     if not chosen:
-        raise ConfigError(f'consumer "{consumer}": no slice to read; count is at least 1, and only= names some')
+        raise ConfigError(
+            f'consumer "{consumer}": no slice to read; count must be at least 1, and only= must not be empty'
+        )
     specs = []
     for key_slice in chosen:
         name = key_slice.name(consumer)
         made = make(name)
         # With another name, two slices could share a cursor, and each would skip the other's changes.
         if made.name != name:
-            raise ConfigError(f'the consumer made for "{name}" is called "{made.name}"; pass on the name that is given')
+            raise ConfigError(f'the consumer for "{name}" has the name "{made.name}"; create it with the given name')
         specs.append(Spec(stream.sliced(key_slice.index, count), store, made, *options, **more))
     return tuple(specs)

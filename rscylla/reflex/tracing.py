@@ -51,7 +51,7 @@ class _Traced(Wrapper):
             from opentelemetry import trace
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as e:
-            raise ConfigError('tracing needs opentelemetry-api; pip install "rscylla[otel]"') from e
+            raise ConfigError('tracing requires opentelemetry-api; pip install "rscylla[otel]"') from e
         self._tracer = trace.get_tracer("rscylla", tracer_provider=provider)
         self._kind = trace.SpanKind.CONSUMER
         self._failed = trace.Status(trace.StatusCode.ERROR)

@@ -54,7 +54,7 @@ def test_server_that_is_not_there(run: Run, closed_port: int) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1:http", "127.0.0.1:", "[::1]9042", "[::1]:", "[::1", ":9042", ""])
 def test_text_that_is_no_host(run: Run, host: str) -> None:
     ran = run("topology", "shop.orders", "--host", host)
-    assert (ran.code, ran.error) == (2, f"error: {host!r} is not a host; write name, name:port or [ipv6]:port")
+    assert (ran.code, ran.error) == (2, f"error: {host!r} is not a host; write name, name:port, or [ipv6]:port")
 
 
 def test_missing_lag(run: Run) -> None:

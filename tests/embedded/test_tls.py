@@ -154,9 +154,9 @@ def test_files_that_cannot_be_used_are_named(ours: Files, tmp_path: Path, wrong:
 def test_client_files_that_cannot_be_used_are_named(ours: Files, tmp_path: Path) -> None:
     with pytest.raises(rscylla.ConfigError, match=r"missing\.pem"):
         rscylla.connect(tls_ca=ours.ca, tls_cert=ours.cert, tls_key=tmp_path / "missing.pem")
-    with pytest.raises(rscylla.ConfigError, match="go together"):
+    with pytest.raises(rscylla.ConfigError, match="require each other"):
         rscylla.connect(tls_ca=ours.ca, tls_cert=ours.cert)
-    with pytest.raises(rscylla.ConfigError, match="go together"):
+    with pytest.raises(rscylla.ConfigError, match="require each other"):
         rscylla.connect(tls_cert=ours.cert, tls_key=ours.key)
 
 

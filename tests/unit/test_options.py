@@ -45,14 +45,14 @@ def test_lags_add_up(lag: StreamLag, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("arguments", "keywords", "words"),
     [
-        ((), {}, "needs a length"),
-        ((30,), {}, "takes a timedelta"),
-        (("30s",), {}, "takes a timedelta"),
+        ((), {}, "requires a duration"),
+        ((30,), {}, "requires a timedelta"),
+        (("30s",), {}, "requires a timedelta"),
         ((), {"seconds": -1}, "must not be negative"),
         ((timedelta(seconds=-1),), {}, "must not be negative"),
-        ((), {"seconds": "30"}, "its parts are numbers"),
-        ((), {"seconds": float("nan")}, "its parts are numbers"),
-        ((), {"minutes": float("inf")}, "its parts are numbers"),
+        ((), {"seconds": "30"}, "its parts must be numbers"),
+        ((), {"seconds": float("nan")}, "its parts must be numbers"),
+        ((), {"minutes": float("inf")}, "its parts must be numbers"),
         ((), {"seconds": 10**20}, "at most some years"),
     ],
 )
@@ -64,7 +64,7 @@ def test_lags_that_make_no_sense_are_refused(arguments: tuple[Any, ...], keyword
 def test_until_needs_a_time_zone() -> None:
     with pytest.raises(ConfigError, match="StreamUntil: a datetime without time zone"):
         StreamUntil(datetime(2026, 11, 21))
-    with pytest.raises(ConfigError, match="takes an aware datetime, not str"):
+    with pytest.raises(ConfigError, match="requires an aware datetime, not str"):
         StreamUntil("2026-11-21T10:00:00Z")  # type: ignore[arg-type]
 
 

@@ -233,7 +233,7 @@ def batch(
         ConfigError: an argument is invalid.
     """
     if "recover" in options:
-        raise ConfigError(f'consumer "{name}": recover= is for single events; a batch that fails has fallback=')
+        raise ConfigError(f'consumer "{name}": recover= is for single events; use fallback= for failed batches')
     if period is not None and period <= timedelta():
         raise ConfigError(f'consumer "{name}": period must be more than zero; None waits until a batch is full')
     limits = _Limits(

@@ -120,7 +120,7 @@ class LeaseKeeper:
         try:
             self._lease.release()
         except RscyllaError as error:
-            log.warning('lease "%s" was not released and expires by itself: %s', self._lease.name, error)
+            log.warning('lease "%s" was not released and will expire: %s', self._lease.name, error)
 
     def _keep(self, signal: LeasedStop) -> None:
         """Renew until the lease is lost, also while the lanes of a service that stops save their cursors.
@@ -150,7 +150,7 @@ class LeaseKeeper:
                     raise
                 self._not_renewed(error, 1, 0.0)
             if not self._goes_on(signal):
-                log.warning('lease "%s" is over, or was for a moment; the lanes stop', lease.name)
+                log.warning('lease "%s" ended, at least for a moment; the lanes stop', lease.name)
                 return
             # Its time counts from the beginning, so a slow renewal is followed by the next one sooner.
             pause_s = max(0.0, lease.renew_every - (clock.monotonic() - began))

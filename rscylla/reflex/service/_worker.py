@@ -126,7 +126,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - kept as the cause, and raised by the service
             if self._stop.is_set() and isinstance(error, Exception):
                 # The stop was asked for, so this is no failure; unsaved events are delivered again.
-                log.warning('lane "%s": %s; it had been stopped', self.name, error)
+                log.warning('lane "%s": %s; the lane was being stopped', self.name, error)
                 self.spec.series.finished()
                 return "stopped"
             self.failure = ServiceFailed(f'lane "{self.name}" cannot continue: {error}', consumer=self.name)
@@ -149,7 +149,8 @@ class Worker:
         if not self._budget.spend(self.spec.clock.monotonic()):
             within = self._policy.within.total_seconds()
             raise ServiceFailed(
-                f'lane "{self.name}" failed more than {self._policy.most} times in {within:g} s, at last with: {error}',
+                f'lane "{self.name}" failed more than {self._policy.most} times in {within:g} s, most recently with: '
+                f"{error}",
                 consumer=self.name,
             ) from error
         self.restarts += 1

@@ -207,7 +207,7 @@ class Service:
         """Listen here and not in the thread, so that the caller gets the error of a port in use."""
         with self._begin_lock:
             if self._begun:
-                raise ConfigError("this Service has run; make another one")
+                raise ConfigError("this Service has already run; create another one")
             self._begun = True
         if self._where is not None:
             pages = {"/metrics": metrics_page(self._registry), "/healthz": self._healthz, "/readyz": self._readyz}

@@ -234,7 +234,7 @@ def test_old_epochs_that_cannot_be_deleted_hinder_nobody(
     scylla.fail("DELETE", cassandra.WriteTimeout("t", write_type=0))
     store.reset_cursor("c", "2", reason="again")
     assert store.get_cursor("c") == "2"
-    assert "stay until later" in caplog.text
+    assert "are not deleted yet" in caplog.text
 
 
 def test_saving_works_after_a_reset_to_the_far_past_although_the_reset_was_written_later(scylla: FakeScylla) -> None:

@@ -147,7 +147,7 @@ def test_a_consumer_may_stop_the_service_it_runs_in(bench: Bench) -> None:
 def test_it_runs_once(bench: Bench) -> None:
     service = bench.service(bench.spec("billing", StreamToHead()))
     service.run()
-    with pytest.raises(ConfigError, match="make another one"):
+    with pytest.raises(ConfigError, match="create another one"):
         service.run()
 
 
@@ -384,7 +384,7 @@ def test_an_error_while_it_stops_is_told_and_is_no_failure(bench: Bench, caplog:
         until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
         bench.store.fail("flush", QueryFailed("the cursor table is gone"))
     assert service.exit_code == 0
-    assert "it had been stopped" in caplog.text
+    assert "the lane was being stopped" in caplog.text
 
 
 def test_what_is_logged_between_two_runs_names_the_lane_too(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

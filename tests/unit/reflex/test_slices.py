@@ -62,7 +62,7 @@ def test_what_makes_no_sense_is_refused(count: int, only: list[int] | None, word
 
 
 def test_two_slices_never_share_a_cursor() -> None:
-    with pytest.raises(ConfigError, match="pass on the name"):
+    with pytest.raises(ConfigError, match="create it with the given name"):
         slice_specs("b", 2, Sliced(2), FakeCursorStore(), lambda _: Consumer("b", _nothing))
 
 
