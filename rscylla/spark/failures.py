@@ -48,6 +48,7 @@ def _translated(error: Exception) -> RscyllaError:
         return ConfigError(NOT_FOUND)
     ours = _OURS.findall(text)
     if ours:
+        # Spark's text holds tracebacks; the last line that names an error of rscylla is the one that was raised.
         name, message = ours[-1]
         return _made(getattr(errors, name, RscyllaError), message.strip())
     kinds = [type(error).__name__]

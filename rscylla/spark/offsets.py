@@ -57,6 +57,7 @@ class Offset:
             ConfigError: *given* is not an offset, or has an unknown version.
         """
         version = given.get("v") if isinstance(given, Mapping) else None
+        # In Python, true equals 1.
         if version != VERSION or isinstance(version, bool):
             raise ConfigError(
                 f"the checkpoint has an offset of version {version!r}, but this rscylla reads version {VERSION}; use "
@@ -69,6 +70,7 @@ class Offset:
             begin = cls.of({"v": VERSION, "log": log, **given["begin"]}) if "begin" in given else None
         except (ValueError, TypeError) as e:
             raise ConfigError(_NOT_ONE) from e
+        # Not isinstance: a bool is an int, too.
         if not isinstance(log, str) or type(time_us) is not int or type(since_us) is not int:
             raise ConfigError(_NOT_ONE)
         if not isinstance(chosen, str) or not (ttl_s is None or (type(ttl_s) is int and ttl_s >= 0)):

@@ -139,6 +139,7 @@ class Options:
 
 
 def _cpus() -> int:
+    # The process that plans has no session of Spark to ask for the executors' cores.
     return min(16, max(2, os.cpu_count() or 2))
 
 
@@ -254,6 +255,7 @@ def _from_file(path: str) -> tuple[str, str]:
         if text.lstrip().startswith("{"):
             found = json.loads(text)
         else:
+            # Without interpolation, which would take a % in a password for its own.
             ini = configparser.ConfigParser(interpolation=None)
             ini.read_string(text)
             sections = ("authentication", "PlainTextAuthProvider")

@@ -132,6 +132,7 @@ class Plan:
         for window in windows_between(generations, start_us, end_us):
             streams = source.streams(Generation(window.generation))
             spans += spans_between(window, streams, options, most_us)
+            # Within the loop: a mistyped span must not fill the memory before it is refused.
             if len(spans) > MAX_PARTITIONS:
                 raise ConfigError(
                     f"the read would have more than {MAX_PARTITIONS:,} partitions; increase the options windowSpan or "
@@ -148,6 +149,7 @@ class Plan:
         """Return *start_us*, or where the rows go on if those at *start_us* have expired and nobody minds."""
         if promised:
             for gap_from_us, gap_to_us in self._gaps(start_us, end_us):
+                # What had expired by then was never promised, so it is not missed.
                 gone = next(self.source.lifetimes.holes(gap_from_us, since_us), None)
                 if gone is not None and gone.start_us <= gap_from_us:
                     gap_from_us = gone.end_us
@@ -155,6 +157,7 @@ class Plan:
                     self._tell_lost(gap_from_us, gap_to_us)
                     break
         for gap_from_us, gap_to_us in self._gaps(start_us, end_us, surely=True):
+            # Only a gap at the start moves it: before a later one there are rows to read.
             if gap_from_us <= start_us:
                 start_us = gap_to_us
         return start_us

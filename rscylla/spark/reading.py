@@ -50,6 +50,7 @@ class Scan:
         try:
             for pages in reader.windows():
                 for layout, rows in self._rows(pages, span, reader):
+                    # The layout is kept with its entry: an id is only unique as long as its object lives.
                     known = shapes.get(id(layout))
                     if known is None:
                         shape = shape_for(self.mode, layout, keep_dollar=self.keep_dollar)

@@ -25,6 +25,7 @@ def session_for(connection: Connection) -> LogSession:
         ConfigError, ConnectionFailed, AuthenticationFailed: the session cannot be opened.
     """
     with _lock:
+        # The lock is held while it connects: tasks of one process that start together share a session.
         found = _sessions.get(connection)
         if found is None:
             consistency = consistency_named(connection.consistency)

@@ -180,6 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def getDefaultReadLimit(self) -> ReadLimit:
         windows = self._options.windows_per_trigger
+        # Spark's limits count files or rows; here, windows take the place of files.
         return ReadAllAvailable() if windows is None else ReadMaxFiles(windows)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -195,9 +196,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         head_us = self._head_us()
         ends = [us for us in (self._available_us, self._until_us) if us is not None]
         end_us = head_us - head_us % self._window_us
+        # An end need not lie on the grid: what lies before it is complete, and no later batch would read the rest.
         if ends and head_us >= min(ends):
             end_us = min(ends)
         if isinstance(limit, ReadMaxFiles):
+            # Windows are counted from the one in which the query stands.
             first_us = at.time_us - at.time_us % self._window_us
             end_us = min(end_us, first_us + limit.max_files * self._window_us)
         begin = at if at.chosen else None
@@ -208,6 +211,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end_us, after = at.time_us, at.after
         plan = self._opened()
         source, lifetimes = plan.source, plan.source.lifetimes
+        # After "earliest", what expires before it is read was never promised. Each end says so while such rows follow
+        # it.
         since_us = at.since_us if at.promised else source.latest_us() + source.edge_us
         if next(lifetimes.holes(end_us, since_us), None) is None:
             since_us = 0

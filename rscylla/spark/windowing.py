@@ -116,6 +116,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             source,
             self._place,
             options,
+            # Below the limit: a window that holds more was counted for nothing.
             Width(us=most, target=max(1, (caps.max_rows or 1) * 4 // 5), most_us=most),
             on_expired,
             promised=promised,
@@ -138,6 +139,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             if self._max_rows is not None:
                 with spark_errors():
                     rows = frame.count()
+                # Counted before it is given out: a window that was seen cannot be narrowed any more.
                 if rows > self._max_rows and step.window.can_narrow:
                     self._follower.walk = self._follower.walk.too_much(step)
                     continue
