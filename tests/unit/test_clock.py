@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from freezegun import freeze_time
 
 from rscylla import clock
-from rscylla.clock import Clock, Stop, SystemClock
+from rscylla.clock import Clock, InnerStop, Stop, SystemClock
 from rscylla.errors import Stopped
 
 
@@ -169,3 +171,58 @@ def test_the_system_clock_waits_for_the_stop() -> None:
     assert not clock.wait(stop, -5), "a time that has passed is no wait"
     stop.set()
     assert clock.wait(stop, 3600)
+
+
+def test_a_wait_that_is_over_leaves_nothing_with_the_stop() -> None:
+    stop = Stop()
+    for seconds in (0, 0.001, -5):
+        assert not stop.wait(seconds)
+    assert not stop._callbacks, "a service waits for months"
+
+
+class Asked(Stop):
+    """A signal that is set by what it is asked, as a lease's is: it calls nobody back."""
+
+    over = False
+
+    def is_set(self) -> bool:
+        return self.over
+
+    def check(self) -> None:
+        if self.over:
+            raise Stopped
+
+
+def test_an_inner_stop_asks_the_outer_one() -> None:
+    outer = Asked()
+    inner = InnerStop(outer)
+    inner.check()
+    assert not inner.wait(0)
+    outer.over = True
+    assert inner.is_set()
+    assert inner.wait(0)
+    with pytest.raises(Stopped):
+        inner.check()
+
+
+def test_an_inner_stop_is_set_with_the_outer_one_and_leaves_it_alone() -> None:
+    outer = Stop()
+    first, second, called = InnerStop(outer), InnerStop(outer), []
+    first.set()
+    assert not outer.is_set()
+    assert not second.is_set()
+    second.on_set(lambda: called.append("second"))
+    outer.set()
+    assert called == ["second"]
+    assert InnerStop(outer).is_set()
+    assert not InnerStop(None).is_set()
+
+
+def test_an_inner_stop_that_is_done_is_not_kept_by_the_outer_one() -> None:
+    outer = Stop()
+    inner = InnerStop(outer)
+    inner.forget()
+    gone = weakref.ref(inner)
+    del inner
+    gc.collect()
+    assert gone() is None
