@@ -135,7 +135,7 @@ class EmbeddedScylla:
         self._server = Server(self._engine, self._options, board)
         self._faults = FaultControl(self._cluster, self._server, board, lambda: self._port)
         self._sessions = Sessions(clock)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # over _loop and _thread: start and stop may come from several threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -212,6 +212,7 @@ class EmbeddedScylla:
             try:
                 await self._listen_all()
             except OSError as error:
+                # The nodes that got this port let go of it before another one is tried.
                 self._server.close()
                 if error.errno != errno.EADDRINUSE or not left:
                     raise EmbeddedScyllaError(

@@ -129,7 +129,7 @@ class EmbeddedScyllaProcess:
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._read_answers, args=(self._child, self._answers), daemon=True).start()
         try:
-            self._number = 0
+            self._number = 0  # of the line that says that the child listens
             self._ready = self._next_answer()
         except BaseException:
             self.kill()
@@ -245,6 +245,7 @@ class EmbeddedScyllaProcess:
     def _command(self, name: str, delay: timedelta | None = None, **arguments: Any) -> dict[str, Any]:
         if delay is not None:
             arguments["delay_ms"] = _milliseconds(delay)
+        # One command at a time: the answer is the next line with its number.
         with self._talking:
             stdin = self._running().stdin
             assert stdin is not None

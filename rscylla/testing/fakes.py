@@ -186,6 +186,7 @@ class FakeStreamClient:
         early_us = due_us - self._stream.clock.now_us()
         if early_us <= 0:
             return
+        # What is younger than the lag lies beyond the head.
         if self._options.to_head:
             raise HeadReached
         if self._stream.clock.wait(self._stop, early_us / 1e6):

@@ -272,6 +272,7 @@ class PackedPartition:
     def clustering_key(self, at: int) -> Key:
         """Return the encoded clustering key of row ``at``."""
         cells = cut_row(self.wires[at])
+        # A wire row begins with its keys, in the order of SELECT *.
         first = len(self.layout.partition_key)
         return tuple(cell or b"" for cell in cells[first : first + len(self.layout.clustering_key)])
 
