@@ -145,3 +145,11 @@ def test_who_is_told_of_a_pause_finds_no_line_of_it_in_the_log(caplog: pytest.Lo
     assert caplog.messages == []
     Calls(DOWN).tried(attempts=5)
     assert caplog.messages == ["no node answers; start one (attempt 1 of 5)"]
+
+
+def test_an_interrupt_is_never_tried_again() -> None:
+    for before in ([], [DOWN]):
+        calls = Calls(*before, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            calls.tried(again=lambda error: True)
+        assert calls.made == len(before) + 1

@@ -229,16 +229,40 @@ def test_a_failure_to_save_while_stopping_is_told_and_does_not_keep_it_from_retu
     bench.store.fail("flush", DOWN)
     heard: list[Exception] = []
 
-    class Stopping(RecordingConsumer):
-        def consume(self, event: Any, fate: Any) -> None:
-            super().consume(event, fate)
-            bench.stop.set()
-
-    bench.consumer = Stopping()
+    bench.consumer = StoppingConsumer(bench.stop)
     bench.run(on_error=heard.append)
     assert len(heard) == 1
     assert "flush failed: no node answers; start one; it was stopped" in caplog.text
     assert bench.store.durable == {}
+
+
+class StoppingConsumer(RecordingConsumer):
+    """Stops the run at its first event."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def consume(self, event: Any, fate: Any) -> None:
+        super().consume(event, fate)
+        self._stop.set()
+
+
+def test_an_error_that_nothing_mends_is_raised_although_the_run_was_being_stopped() -> None:
+    bench = Bench()
+    bench.consumer = StoppingConsumer(bench.stop)
+    bench.store.fail("flush", QueryFailed("no such table; create it"))
+    with pytest.raises(RunError, match="no such table"):
+        bench.run()
+
+
+def test_a_clean_stop_is_reported_as_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.consumer = StoppingConsumer(bench.stop)
+    heard: list[Exception] = []
+    bench.run(on_error=heard.append)
+    assert (heard, caplog.text) == ([], "")
+    assert bench.store.durable == {"recording": "e1"}
 
 
 def test_a_failure_to_save_at_the_head_is_retried_until_it_is_saved() -> None:
