@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -269,6 +270,40 @@ def test_the_log_line_has_no_row_values(caplog: pytest.LogCaptureFixture) -> Non
         bench.run(bench.dead(failing("e2"), retries=0))
     assert not any("4711" in record.getMessage() for record in caplog.records)
     assert any("event e2 is a dead letter after 1 attempts" in record.getMessage() for record in caplog.records)
+
+
+GROWING = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=60), factor=2, jitter=0)
+
+
+@BOTH
+def test_the_event_that_is_tried_again_is_shown_with_its_failures_so_far(kind: str) -> None:
+    bench = Bench()
+    shown: list[float | None] = []
+    bench.clock.on_wait = lambda seconds: shown.append(bench.sample("rscylla_failing_event_attempts"))
+    bench.run(both(bench, failing("e2", times=2), kind, retries=3))
+    assert shown == [1, 2]
+    assert bench.sample("rscylla_failing_event_attempts") == 0
+
+
+def test_attempts_of_earlier_processes_count_for_the_pauses() -> None:
+    bench = Bench()
+    bench.letters.set_tries("recording", EVENTS[1], 2)
+    bench.run(bench.dead(failing("e2"), retries=4, backoff=GROWING))
+    assert bench.clock.waits == [4, 8], "those after the third and the fourth attempt"
+
+
+def test_an_event_that_failed_more_often_than_it_may_by_now_is_tried_once_and_keeps_its_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The consumer of the last release had more retries."""
+    module = sys.modules[dead_letter.__module__]
+    monkeypatch.setattr(module, "FIRST_EVENTS", 0)
+    monkeypatch.setattr(module, "FIRST_S", 0.0)
+    bench, inner = Bench(), failing("e2")
+    bench.letters.set_tries("recording", EVENTS[1], 5)
+    bench.run(bench.dead(inner, retries=3, backoff=GROWING))
+    [letter] = bench.letters.list_letters()
+    assert (inner.seen.count("e2"), letter.attempts, bench.clock.waits) == (1, 6, [])
 
 
 def test_attempts_are_kept_over_restarts() -> None:
