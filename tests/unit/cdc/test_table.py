@@ -205,7 +205,11 @@ class Typed(Schema):
             return super().rows(cql, values, doing=doing)
         self.asked += 1
         assert values == ("ks",)
-        return [("outer", ["i", "n"], ["frozen<inner>", "int"]), ("inner", ["Z"], ["text"]), ("other", None, None)]
+        return [
+            ("outer", ["i", "n"], ["frozen<inner>", "int"]),
+            ("inner", ["Z"], ["list<text>"]),
+            ("other", None, None),
+        ]
 
 
 def test_types_of_columns_have_their_fields_and_are_read_if_there_are_any() -> None:
@@ -213,7 +217,7 @@ def test_types_of_columns_have_their_fields_and_are_read_if_there_are_any() -> N
     session = Typed(key, ("l", "regular", -1, "list<frozen<outer>>", "none"), ("o", "regular", -1, "outer", "none"))
     table = read_base_table(session, "ks", "t")  # type: ignore[arg-type]
     assert table is not None
-    inner = Type("udt", (Type("text"),), ("Z",), "inner", frozen=True)
+    inner = Type("udt", (Type("list", (Type("text"),), frozen=True),), ("Z",), "inner", frozen=True)
     outer = Type("udt", (inner, Type("int")), ("i", "n"), "outer")
     frozen = attrs.evolve(outer, frozen=True)
     assert {c.name: c.type for c in table.columns} == {"k": inner, "l": Type("list", (frozen,)), "o": outer}
