@@ -153,3 +153,17 @@ def test_the_driver_says_the_same_of_containers(data: st.DataObject) -> None:
 
 def test_a_driver_class_is_the_type_that_its_text_is() -> None:
     assert type_of("varchar") == parse_type("text")
+
+
+@pytest.mark.parametrize("raw", [b"\x02a", b"\x01a\x05b", b"\x01a\x01"])
+def test_a_vector_that_is_cut_is_an_error_and_not_a_shorter_one(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="longer than the cell"):
+        decoder_for(Type("vector", (Type("text"),), size=2))(raw)
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind, row in NATIVES.items() if row.in_vector and row.packed))
+@given(st.data())
+def test_numbers_of_a_vector_are_those_that_they_are_alone(kind: str, data: st.DataObject) -> None:
+    parts = data.draw(st.lists(NATIVE[kind], min_size=1, max_size=5))
+    vector = Type("vector", (Type(kind),), size=len(parts))
+    assert decoder_for(vector)(b"".join(parts)) == [decoder_for(Type(kind))(part) for part in parts]
