@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
@@ -16,6 +17,7 @@ from fakelog import body_of, type_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rscylla._retry import Backoff
 from rscylla.cdc.driver import LogStatement
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.query import ScanTask
@@ -322,7 +324,50 @@ def test_stop_ends_a_wait_for_answers() -> None:
     cluster.close()
 
 
-@pytest.mark.parametrize("name", ["in_flight", "page_size", "window_rows", "window_bytes", "attempts"])
+@pytest.mark.parametrize(
+    "name",
+    ["in_flight", "page_size", "window_rows", "window_bytes", "attempts", "head_queries_per_s", "rows_per_s"],
+)
 def test_limits_of_nothing_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Limits(**{name: 0})
+
+
+@pytest.mark.timeout(30)
+def test_each_page_is_asked_again_when_it_is_due_itself() -> None:
+    held: list[Callable[[], None]] = []
+    asked: list[bytes] = []
+
+    class Session:
+        def fetch(
+            self, statement: LogStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
+        ) -> None:
+            stream = values[0][0]
+            asked.append(stream)
+            if asked.count(stream) > (3 if stream == b"1" else 1):
+                on_page(Page(COLUMNS, body_of([(stream,)]), 0, None))
+            elif stream == b"0":
+                held.append(lambda: on_error(OperationTimedOut("late")))
+            else:
+                on_error(ReadFailure("bad"))
+                if asked.count(stream) == 3:
+                    held[0]()
+
+    clock = ManualClock()
+    even = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=10), jitter=0)
+    scanner = Scanner(Session(), clock=clock, limits=Limits(backoff=even))  # type: ignore[arg-type]
+    scanner.read(STATEMENT, tasks(2), Stop(), lambda page: None)
+    assert clock.waits == pytest.approx([1, 2, 1, 3])
+    assert asked == [b"0", b"1", b"1", b"1", b"0", b"1"]
+
+
+def test_the_next_page_is_asked_for_before_a_page_is_worked_on_and_nothing_stays_with_the_stop() -> None:
+    cluster, stop = Cluster(3), Stop()
+    scanner = Scanner(cluster, clock=ManualClock(), limits=Limits())  # type: ignore[arg-type]
+    asked: list[int] = []
+    try:
+        scanner.read(STATEMENT, tasks(1), stop, lambda page: asked.append(cluster.asked))
+    finally:
+        cluster.close()
+    assert asked == [2, 3, 3]
+    assert not stop._callbacks, "a stream reads for months"

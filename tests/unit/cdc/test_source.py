@@ -6,16 +6,18 @@ import uuid
 from typing import Any
 
 import pytest
-from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, log_time, stream_id
+from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream_id
 
+from rscylla.cdc.lifetimes import Hole
 from rscylla.cdc.source import SETTLING_US, Source
 from rscylla.cdc.stream import Stream
 from rscylla.clock import Stop
-from rscylla.errors import NoStreams, TableChanged, TableNotFound
-from rscylla.event import EventID
+from rscylla.errors import CursorExpired, NoStreams, TableChanged, TableNotFound
+from rscylla.event import EventID, cursor_key
 from rscylla.options import StreamLag
 
 HOUR = 3600 * SECOND
+DAY = 24 * HOUR
 
 
 def id_of(us: int) -> uuid.UUID:
@@ -113,5 +115,51 @@ def test_a_row_that_the_log_lacks_is_of_a_former_log_if_its_stamp_may_be_from_be
     if told:
         with pytest.raises(TableChanged):
             stream(str(row), StreamLag(seconds=30))
+        start = str(source_of(old).resume(str(row), "oldest"))
+        assert cursor_key(start) > cursor_key(str(row)), "a store refuses a lower cursor"
     else:
         stream(str(row), StreamLag(seconds=30)).close()
+
+
+def test_a_row_that_a_fast_node_takes_for_expired_tells_nothing_of_a_former_log(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created_us = NOW_US - DAY + 300 * SECOND
+    log.generation(NOW_US - 2 * DAY, [stream_id(1)])
+    log.log_id = id_of(created_us)
+    log.nodes = [Host("a", 0), Host("b", 600 * SECOND)]
+    answer = log.rows
+
+    def rows(cql: str, *given: Any, **named: Any) -> Any:
+        assert "SELECT TTL(" not in cql, "what has expired need not be looked for"
+        return answer(cql, *given, **named)
+
+    monkeypatch.setattr(log, "rows", rows)
+    row = EventID.row((NOW_US - 2 * DAY) // 1000, stream_id(1), log_time(created_us + 30 * SECOND), 0)
+    stream = Stream(log, "ks", "t", clock=log.clock, prefetch=0)  # type: ignore[arg-type]
+    with pytest.raises(CursorExpired):
+        stream(str(row), StreamLag(seconds=30))
+
+
+def test_what_no_generation_held_and_what_expired_after_it_are_one_gap(log: FakeLog) -> None:
+    log.generation(NOW_US - 3 * DAY, [stream_id(1)])
+    source = source_of(log)
+    expired_us = source.now_us() - DAY
+    assert source.holes(NOW_US - 5 * DAY) == (Hole(NOW_US - 5 * DAY, expired_us, DAY // SECOND),)
+    assert source.holes(NOW_US - 2 * DAY) == (Hole(NOW_US - 2 * DAY, expired_us, DAY // SECOND),)
+    assert source.holes(NOW_US - HOUR) == ()
+
+
+def test_a_young_log_is_read_from_its_very_beginning(log: FakeLog) -> None:
+    log.generation(NOW_US - HOUR, [stream_id(1)])
+    source = source_of(log)
+    assert source.holes(NOW_US - DAY) == (Hole(NOW_US - DAY, NOW_US - HOUR),)
+    assert source.lasting_us() == NOW_US - HOUR
+
+
+def test_a_node_that_is_days_ahead_moves_no_start_into_the_future(log: FakeLog) -> None:
+    log.generation(NOW_US - 3 * DAY, [stream_id(1)])
+    log.nodes = [Host("a", 0), Host("b", 40 * DAY)]
+    source = source_of(log)
+    assert source.lasting_us() == source.now_us()
+    assert source.at_time(None).time <= NOW_US
