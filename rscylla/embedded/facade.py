@@ -1,4 +1,4 @@
-"""`EmbeddedScylla`: an embedded cluster in a thread, for its owner to start, use, change and stop."""
+"""`EmbeddedScylla`: an embedded cluster in a thread, which its owner starts, uses, changes, and stops."""
 
 from __future__ import annotations
 
@@ -43,35 +43,35 @@ _STOP_TIMEOUT_S: Final = 10.0
 
 class EmbeddedScylla:
     """
-    A ScyllaDB look-alike on loopback, for development and tests: native protocol, CQL, CDC logs and generations.
+    A server on loopback that behaves like ScyllaDB, for development and tests: native protocol, CQL, CDC logs,
+    generations.
 
-    Each node listens on an address of its own, 127.0.0.1, 127.0.0.2 and so on, on one common port. All data is in
-    memory, and gone with the process unless it has a ``data_dir``. Every method is thread-safe. What it does not
-    support, it refuses by name.
+    Each node listens on its own address, 127.0.0.1, 127.0.0.2, and so on, all on the same port. All data is in memory
+    and lost when the process ends, unless it has a ``data_dir``. Every method is thread-safe. An unsupported feature
+    raises an error that names it.
 
     Args:
-        nodes: How many nodes the cluster starts with.
-        port: Port of every node; 0 lets the system choose.
-        shards: Shards of a node, and so CDC streams of a vnode.
-        vnodes: Tokens of a node.
-        clock: What the nodes tell the time from, and sessions from `connect` stamp their writes by; None is the
-            machine's clock.
-        users: Names with passwords; None lets everyone in.
-        tls: Certificate and key of the nodes, which then speak TLS only; with an authority for clients, mutual TLS.
-        seed: Makes host ids, tokens and stream ids repeatable.
-        ring_delay: A new generation starts twice this and five seconds after it was made.
-        tablets: Whether new keyspaces use tablets where they do not say by ``tablets = {'enabled': ...}``.
-        version: "4.3" for a Scylla that describes generations in one old table, until `upgrade`; "4.4" for one without
-            tablets; None for the present one. Nothing else of old versions is imitated.
-        data_dir: A directory of its own, where data, schema, nodes and stream ids outlive the process, a killed one
-            too. What is there wins over ``nodes``, ``shards``, ``vnodes`` and ``seed``; give the rest as before.
-        fsync: Answer a write only once the disk has it. Without it a write is safe as soon as it is answered when
-            the process is killed, but the last seconds are lost when the machine goes down.
-        compact_bytes: How long the log in ``data_dir`` may get before a snapshot takes its place.
-        shard_aware: Tell clients about shards, as Scylla does; they then open one connection for each.
-        compression: Compress answers for clients that ask for it. Needs ``lz4``; on loopback it only costs time.
+        nodes: Number of nodes at the start.
+        port: Port of every node; with 0, the system chooses it.
+        shards: Number of shards of a node, which is also the number of CDC streams of a vnode.
+        vnodes: Number of tokens of a node.
+        clock: Clock of the nodes, and of the write timestamps of sessions from `connect`; default: the machine's clock.
+        users: Passwords by user name; None disables logins.
+        tls: Certificate and key of the nodes, which then accept only TLS; with an authority for clients, mutual TLS.
+        seed: Makes host ids, tokens, and stream ids repeatable.
+        ring_delay: A new generation starts twice this time plus five seconds after it is created.
+        tablets: Whether new keyspaces use tablets if their definition has no ``tablets = {'enabled': ...}``.
+        version: "4.3" for a cluster that describes generations in one old table, until `upgrade`; "4.4" for a cluster
+            without tablets; None for the current version. No other behavior of old versions is imitated.
+        data_dir: A directory for data, schema, nodes, and stream ids, which then survive the process, even if it is
+            killed. Existing data overrides ``nodes``, ``shards``, ``vnodes``, and ``seed``; pass the others as before.
+        fsync: Answer a write only when it is on disk. Without it, an answered write survives the death of the process,
+            but the last seconds may be lost if the machine crashes.
+        compact_bytes: Size of the log in ``data_dir`` after which a snapshot replaces it.
+        shard_aware: Report shards to clients, as Scylla does; clients then open one connection per shard.
+        compression: Compress answers for clients that request it. Requires ``lz4``; on loopback, it only costs time.
         max_frame: The largest request accepted, in bytes.
-        max_connections: Clients beyond this are turned away.
+        max_connections: Maximum number of clients.
 
     >>> with EmbeddedScylla() as scylla:
     ...     scylla.execute("SELECT cluster_name FROM system.local WHERE key = 'local'")
@@ -101,7 +101,7 @@ class EmbeddedScylla:
         max_connections: int = 8192,
     ) -> None:
         if users is not None and not users:
-            raise ValueError("users is empty, so nobody could log in; leave it out to let everyone in")
+            raise ValueError("users is empty, so no client could log in; omit it to disable logins")
         self.clock: Clock = clock or SystemClock()
         self._users = dict(users) if users is not None else None
         self._tls = tls
@@ -144,15 +144,16 @@ class EmbeddedScylla:
     def start(self) -> Self:
         """Listen, and return when clients can connect.
 
-        A server that was stopped starts again with its data, on the port it had if that was given.
+        A stopped server starts again with its data, and on the same port if *port* was given.
 
         Raises:
-            EmbeddedScyllaError: It is running already, an address or port cannot be had, or the data directory is in
-                use, damaged, or cannot be written.
+            EmbeddedScyllaError: The server is already running, an address or port is not available, or the data
+                directory
+                is in use, damaged, or not writable.
         """
         with self._lock:
             if self._loop is not None:
-                raise EmbeddedScyllaError("the embedded server is running already")
+                raise EmbeddedScyllaError("the embedded server is already running; call stop() first")
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
                 target=_run_loop, args=(self._loop,), name="rscylla-embedded-scylla", daemon=True
@@ -172,7 +173,7 @@ class EmbeddedScylla:
         return self
 
     def stop(self) -> None:
-        """Close the sessions opened by `connect`, cut all clients and end the thread. Harmless when not running."""
+        """Close the sessions opened by `connect`, disconnect all clients, and end the thread. May be repeated."""
         # First the sessions: drivers whose connections are cut would try to connect again.
         self._sessions.close()
         with self._lock:
@@ -188,7 +189,7 @@ class EmbeddedScylla:
             self._durable.close()
 
     def __enter__(self) -> Self:
-        """Start, unless it is running."""
+        """Start the server if it is not running."""
         return self if self._loop is not None else self.start()
 
     def __exit__(
@@ -218,7 +219,7 @@ class EmbeddedScylla:
                     raise EmbeddedScyllaError(
                         f"the embedded server cannot listen on {self._cluster.nodes[0].address} port "
                         f"{self._wanted_port} with {len(self._cluster.nodes)} node(s): {error.strerror}; "
-                        "choose another port, or port=0 for any"
+                        "choose another port, or port=0 for any free one"
                     ) from error
             else:
                 return
@@ -233,7 +234,7 @@ class EmbeddedScylla:
 
     @property
     def contact_points(self) -> list[str]:
-        """Addresses of the present nodes."""
+        """Addresses of the current nodes."""
         return [node.address for node in tuple(self._cluster.nodes)]
 
     @property
@@ -274,7 +275,7 @@ class EmbeddedScylla:
     def _execute(self, cql: str, values: Sequence[Any], keyspace: str | None) -> list[dict[str, Any]]:
         prepared = self._engine.prepare(cql, keyspace)
         if len(values) != len(prepared.variables):
-            raise ValueError(f"the statement has {len(prepared.variables)} bind markers, but {len(values)} values came")
+            raise ValueError(f"the statement has {len(prepared.variables)} bind markers, but got {len(values)} values")
         bound = [_encode(spec, value) for spec, value in zip(prepared.variables, values, strict=True)]
         params = QueryParams(keyspace=keyspace, node=self._cluster.nodes[0].index)
         result = self._engine.execute(prepared, bound, params)
@@ -283,7 +284,7 @@ class EmbeddedScylla:
     def expire_rows(self) -> int:
         """Delete the rows that have expired by their table's TTL column (``CREATE TABLE ... (at timestamp TTL)``).
 
-        What Scylla's expiration service does now and then; returns how many rows there were. CDC logs show these
+        Scylla's expiration service does this periodically. Returns the number of deleted rows. CDC logs show these
         deletes as operations -3 and -4.
         """
         return self._run(self._engine.expire_rows)
@@ -291,13 +292,14 @@ class EmbeddedScylla:
     # ------------------------------------------------------------ topology
 
     def add_node(self, delay: timedelta | None = None) -> str:
-        """Let a node join: it listens, clients are told, and a new CDC generation is made. Return its address.
+        """Add a node: it listens, clients get events, and a new CDC generation is created. Return its address.
 
         Args:
-            delay: When the generation starts, from now; None is Scylla's rule, twice the ring delay and five seconds.
+            delay: Time until the generation starts; default: Scylla's rule, twice the ring delay plus five seconds.
 
         Raises:
-            EmbeddedScyllaError: Its address or port cannot be had, or the generation would not come last.
+            EmbeddedScyllaError: Its address or port is not available, or the generation would not start after all
+                others.
         """
         return self._wait(self._add_node(None if delay is None else _milliseconds(delay)))
 
@@ -319,9 +321,9 @@ class EmbeddedScylla:
         return node.address
 
     def remove_node(self, address: str) -> None:
-        """Let a node leave: its connections are cut, and the clients of the other nodes are told.
+        """Remove a node: its connections are closed, and clients of the other nodes get events.
 
-        Raises EmbeddedScyllaError for an address that is no node's, and for the last node.
+        Raises EmbeddedScyllaError if no node has the address, and for the last node.
         """
         self._run(lambda: self._remove_node(address))
 
@@ -342,23 +344,25 @@ class EmbeddedScylla:
         raise EmbeddedScyllaError(f"no node has the address {address}; contact_points lists them")
 
     def new_generation(self, delay: timedelta | None = None) -> None:
-        """Make a new CDC generation for the present nodes, as ``nodetool checkAndRepairCdcStreams`` does.
+        """Create a CDC generation for the current nodes, as ``nodetool checkAndRepairCdcStreams`` does.
 
-        Raises EmbeddedScyllaError when it would not start after all others.
+        Raises EmbeddedScyllaError if it would not start after all others.
         """
         delay_ms = None if delay is None else _milliseconds(delay)
         self._told(lambda: self._cluster.new_generation(delay_ms))
 
     def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
-        """Split each tablet of a base table in two, which gives it a whole new set of streams.
+        """Split each tablet of a base table in two, which gives the table a new set of streams.
 
         Args:
             keyspace, table: Names as stored, without quotes.
-            delay: When the set starts, from now; None is Scylla's rule, twice the ring delay and five seconds. In any
-                case it starts after the set before it.
+            delay: Time until the set starts; default: Scylla's rule, twice the ring delay plus five seconds. The set
+                always
+                starts after the previous one.
 
         Raises:
-            EmbeddedScyllaError: The table has no CDC log, or its keyspace no tablets, or too many tablets come of it.
+            EmbeddedScyllaError: The table has no CDC log, its keyspace has no tablets, or there would be too many
+                tablets.
         """
         self._resize_tablets(keyspace, table, 2, delay)
 
@@ -372,19 +376,19 @@ class EmbeddedScylla:
         self._told(lambda: tablets.resize(keyspace, table, factor, self.clock.now_us(), delay_ms))
 
     def upgrade(self, rewriting: Rewriting = "done") -> None:
-        """Turn a cluster of version 4.3 into one of 4.4: the new description tables appear beside the old one.
+        """Upgrade a cluster of version 4.3 to 4.4: the new description tables appear beside the old one.
 
         Args:
             rewriting: ``"done"``: all generations are in the new tables, and ``system.cdc_local`` says ``rewritten``.
-                ``"held"``: so far only the newest; `finish_rewriting` does the rest. ``"disabled"``: only the newest,
-                for ever. New generations go to the new tables only.
+                ``"held"``: only the newest is, until `finish_rewriting`. ``"disabled"``: only the newest ever is. New
+                generations are described only in the new tables.
 
-        Raises EmbeddedScyllaError for a cluster that is not of version 4.3.
+        Raises EmbeddedScyllaError if the cluster is not of version 4.3.
         """
         self._told(lambda: self._engine.upgrade(rewriting))
 
     def finish_rewriting(self) -> None:
-        """Copy the generations that ``upgrade("held")`` left out. Raises EmbeddedScyllaError when there are none."""
+        """Copy the generations that ``upgrade("held")`` omitted. Raises EmbeddedScyllaError if there are none."""
         self._told(self._cluster.finish_rewriting)
 
     def _told(self, work: Callable[[], object]) -> None:
@@ -414,7 +418,9 @@ class EmbeddedScylla:
         try:
             loop = self._running()
             if threading.current_thread() is self._thread:
-                raise EmbeddedScyllaError("an embedded server cannot wait for itself; call it from another thread")
+                raise EmbeddedScyllaError(
+                    "this method cannot be called in the server's own thread; call it from another thread"
+                )
         except EmbeddedScyllaError:
             # A coroutine that is never awaited would warn.
             work.close()
@@ -423,7 +429,7 @@ class EmbeddedScylla:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise EmbeddedScyllaError("the embedded server was stopped meanwhile") from None
+            raise EmbeddedScyllaError("the embedded server was stopped during the call") from None
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

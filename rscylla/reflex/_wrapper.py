@@ -26,8 +26,8 @@ class Wrapper:
         # Its ``consume`` returns before the event is handled, so a wrapper would see no error, and retry nothing.
         if isinstance(inner, Committing):
             raise ConfigError(
-                f'consumer "{inner.name}": a {type(inner).__name__} finishes events later, so it must be the '
-                "outermost; wrap the consumer inside of it instead"
+                f'consumer "{inner.name}": a {type(inner).__name__} finishes events later, so it must be '
+                "outermost; wrap the consumer inside it instead"
             )
         self._inner = inner
 

@@ -74,8 +74,8 @@ class Consumer:
                 raise ConfigError(f'consumer "{name}": {role} is not callable; pass a function')
         if inspect.iscoroutinefunction(fn):
             raise ConfigError(
-                f'consumer "{name}": fn is a coroutine function, which nobody would await; make it a '
-                "rscylla.aio.Consumer and run it with rscylla.aio.run"
+                f'consumer "{name}": fn is a coroutine function, which a thread cannot await; use '
+                "rscylla.aio.Consumer and rscylla.aio.run"
             )
         ttl = activity_ttl() if callable(activity_ttl) else activity_ttl
         for role, span in (("lag_alert", lag_alert), ("activity_ttl", ttl)):

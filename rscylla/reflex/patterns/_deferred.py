@@ -48,16 +48,16 @@ class Deferred(Wrapper, Generic[W]):
         """
         if self._work is None:
             raise ConfigError(
-                f'consumer "{self.name}" finishes events later, so it must be the consumer of the Spec itself; what '
-                "wraps it belongs inside of it"
+                f'consumer "{self.name}" finishes events later, so it must be the consumer of the Spec; put its '
+                "wrappers inside it"
             )
         return self._work
 
     def begin(self, run: Run) -> None:
         if self._work is not None:
             raise ConfigError(
-                f'consumer "{self.name}": it is in a run already, and what it has under way there would get mixed up '
-                "with this one's; make one for each run"
+                f'consumer "{self.name}": it is already in a run, and the unfinished events of the two runs would '
+                "be mixed; create a consumer for each run"
             )
         self._work = self.open(run)
 

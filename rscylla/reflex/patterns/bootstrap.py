@@ -77,7 +77,7 @@ def bootstrap(spec: Spec) -> Spec:
         raise ConfigError(f'consumer "{spec.name}": the stream has no head_cursor(lag), so it cannot start at its head')
     if spec.stream_options.from_head:
         raise ConfigError(
-            f'consumer "{spec.name}": StreamFromHead skips what happened between two runs; leave it out, bootstrap '
-            "starts a new consumer at the head by itself"
+            f'consumer "{spec.name}": StreamFromHead skips the changes between two runs; omit it: bootstrap '
+            "starts a new consumer at the head"
         )
     return attrs.evolve(spec, stream=_FromHead(spec.stream, spec.store, spec.name))

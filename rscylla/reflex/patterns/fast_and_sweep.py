@@ -157,26 +157,26 @@ def _check(
 ) -> None:
     if not getattr(stream, "supports_lag", False):
         raise ConfigError(
-            "fast_and_sweep: the stream does not apply the lag itself, so that a sweep would read it as early as the "
-            "fast lane; give it a stream whose supports_lag is true, such as that of NewStream"
+            "fast_and_sweep: the stream does not apply the lag, so a sweep would read it as early as the "
+            "fast lane; use a stream with supports_lag, such as that of NewStream"
         )
     check_threads_can_drive(consumer)
     if isinstance(consumer, Committing):
         raise ConfigError(
-            f'fast_and_sweep: consumer "{consumer.name}" moves the cursor of its run itself and cannot serve two; give '
-            "it a consumer that is done with an event when it returns"
+            f'fast_and_sweep: consumer "{consumer.name}" moves the cursor of its run and cannot serve two lanes; '
+            "use a consumer that is done with an event when it returns"
         )
     if options.lag is not None or options.from_head:
         raise ConfigError(
-            "fast_and_sweep: the lags go to fast= and sweep=; to start at the head, first save stream.head_cursor(...) "
-            "as the consumer's cursor"
+            "fast_and_sweep: set the lags with fast= and sweep=; to start at the head, first save "
+            "stream.head_cursor(...) as the consumer's cursor"
         )
     if sweep <= fast:
         raise ConfigError("fast_and_sweep: sweep= must be a longer lag than fast=")
     if not force and (sweep < SAFE_LAG or sweep - fast < LEAST_APART):
         raise ConfigError(
             f"fast_and_sweep: a sweep of {sweep.total_seconds():g} s behind a fast lane of {fast.total_seconds():g} s "
-            f"misses rows that come late; make it {LEAST_APART.total_seconds():g} s longer, or pass force=True"
+            f"misses late rows; make it {LEAST_APART.total_seconds():g} s longer, or pass force=True"
         )
     if remember < 1:
         raise ConfigError("fast_and_sweep: remember must be 1 or more")

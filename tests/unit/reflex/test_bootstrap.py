@@ -112,7 +112,7 @@ def test_the_stream_inside_is_seen_through() -> None:
 
 
 def test_an_option_that_skips_to_the_head_at_each_restart_is_refused() -> None:
-    with pytest.raises(ConfigError, match="leave it out"):
+    with pytest.raises(ConfigError, match="omit it"):
         bootstrap(spec(HeadedStream(event(1)), FakeCursorStore(), StreamFromHead()))
 
 

@@ -904,7 +904,7 @@ ALL = pytest.mark.parametrize("kind", ["ack", "batch", "concurrent"])
 @ALL
 def test_driven_without_its_run_it_says_what_is_wrong(kind: str) -> None:
     consumer = later(kind, Bench())
-    with pytest.raises(ConfigError, match="must be the consumer of the Spec itself"):
+    with pytest.raises(ConfigError, match="must be the consumer of the Spec; put"):
         consumer.consume(events(1)[0], NO_FATE)
 
 
@@ -916,7 +916,7 @@ def test_two_runs_at_once_are_refused_and_nothing_unfinished_is_passed(kind: str
     soon(lambda: first.stream.opened != [])
     error = second.run(consumer)
     assert isinstance(failure(error)[2], ConfigError)
-    assert "make one for each run" in str(error)
+    assert "create a consumer for each run" in str(error)
     assert second.cursor == ""
     first.stop.set()
     first.end()

@@ -671,8 +671,8 @@ def refused(make: Callable[[], Lanes], words: str) -> None:
 def test_what_cannot_work_is_refused() -> None:
     log, store, consumer = LateLog(ManualClock()), FakeCursorStore(), RecordingConsumer()
     lag = StreamLag
-    refused(lambda: fast_and_sweep(FakeStream(), store, consumer), "does not apply the lag itself")
-    refused(lambda: fast_and_sweep(log, store, OwnCursor()), "moves the cursor of its run itself")
+    refused(lambda: fast_and_sweep(FakeStream(), store, consumer), "does not apply the lag, so")
+    refused(lambda: fast_and_sweep(log, store, OwnCursor()), "moves the cursor of its run and cannot")
     refused(lambda: fast_and_sweep(log, store, consumer, lag(seconds=3)), "fast= and sweep=")
     refused(lambda: fast_and_sweep(log, store, consumer, StreamFromHead()), "head_cursor")
     refused(lambda: fast_and_sweep(log, store, consumer, fast=lag(seconds=5), sweep=lag(seconds=5)), "longer lag")
