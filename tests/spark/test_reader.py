@@ -713,8 +713,9 @@ PLACES = {
 }
 
 
-def test_a_type_that_gets_a_field_while_it_is_read_keeps_the_schema_of_the_query(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", ["ALTER TYPE ks.addr ADD zip int", "ALTER TABLE ks.t ADD aaa int"])
+def test_what_is_altered_while_it_is_read_keeps_the_schema_of_the_query(
+    world: World, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     world.session.execute("CREATE TYPE ks.addr (street text)")
     columns = ", ".join(f"{name} {type_}" for name, (type_, _, _) in PLACES.items())
@@ -722,11 +723,12 @@ def test_a_type_that_gets_a_field_while_it_is_read_keeps_the_schema_of_the_query
     texts = ", ".join(text for _, text, _ in PLACES.values())
     for ck in range(4):
         world.session.execute(f"INSERT INTO ks.t (pk, ck, {', '.join(PLACES)}) VALUES (1, {ck}, {texts})")
+    world.session.execute("INSERT INTO ks.t (pk, ck, v) VALUES (1, 4, 7)")
     world.clock.advance(60)
     source = world.source(pageSize=2)
     reader = source.reader(schema=source.schema())
     fetch = LogSession.fetch
-    due = ["ALTER TYPE ks.addr ADD zip int"]
+    due = [change]
 
     def fetch_after(self: LogSession, statement: Any, values: Any, state: bytes | None, **answers: Any) -> None:
         if state is not None and due:
@@ -736,9 +738,9 @@ def test_a_type_that_gets_a_field_while_it_is_read_keeps_the_schema_of_the_query
     monkeypatch.setattr(LogSession, "fetch", fetch_after)
     rows = rows_of(reader, reader.partitions())
     assert not due
-    assert [row["ck"] for row in rows] == [0, 1, 2, 3]
+    assert [row["ck"] for row in rows] == [0, 1, 2, 3, 4]
     expected = {name: value for name, (_, _, value) in PLACES.items()} | {"v": None}
-    assert [row["cdc_values"] for row in rows] == [expected] * 4
+    assert [row["cdc_values"] for row in rows] == [expected] * 4 + [dict.fromkeys(PLACES) | {"v": 7}]
 
 
 @pytest.mark.parametrize("mode", ["changes", "events"])
