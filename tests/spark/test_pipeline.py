@@ -268,7 +268,7 @@ def test_a_snapshot_with_a_list_says_what_it_cannot_be(spark: SparkSession, sess
     h.create(session, vnodes)
     stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")
     snapshot = rs.snapshot(spark, stream, NO_LAG)
-    with pytest.raises(rscylla.ConfigError, match="the list 'l'"):
+    with pytest.raises(rscylla.ConfigError, match="the non-frozen list 'l'"):
         _ = snapshot.cells
     assert rs.snapshot(spark, stream, NO_LAG, columns=["a", "s"]).rows.columns == ["pk", "c1", "c2", "a", "s"]
     with pytest.raises(rscylla.ConfigError, match="no column 'x'"):
@@ -322,7 +322,7 @@ def test_a_table_that_cannot_merge_is_told(
     try:
         with pytest.raises(rscylla.ConfigError, match=r"does not exist; set the format"):
             rs.MergeTable(spark, f"{vnodes}.a").apply(changes, window)
-        with pytest.raises(rscylla.ConfigError, match=r"no format 'delta'.*start the session with its package"):
+        with pytest.raises(rscylla.ConfigError, match=r"not have the format 'delta'.*start the session"):
             rs.MergeTable(spark, f"{vnodes}.a", using="delta").apply(changes, window)
         with pytest.raises(rscylla.ConfigError, match=r"does not support MERGE.*ParquetTable"):
             rs.apply_changes(changes, rs.MergeTable(spark, f"{vnodes}.b", using="parquet"), window=window)
