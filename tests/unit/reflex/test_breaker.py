@@ -75,6 +75,14 @@ def test_an_outage_pauses_the_run_and_every_event_is_consumed_once_it_is_over() 
     assert bench.value("rscylla_run_errors_total", consumer_name="billing", stage="consume") is None
 
 
+def test_while_it_is_closed_the_pauses_of_one_call_grow() -> None:
+    growing = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=60), jitter=0)
+    bench = Bench(failures=9, backoff=growing)
+    warehouse = Warehouse(bench.clock, down_s=5)
+    assert isinstance(bench.run(warehouse.call), HeadReached)
+    assert bench.clock.waits == [1, 2, 4]
+
+
 def test_a_success_in_between_starts_the_count_anew() -> None:
     bench = Bench()
     failing = iter([True, True, False, True, True, False, True, True, False])

@@ -364,7 +364,11 @@ def test_what_the_source_reports_is_shown_while_its_stream_is_open() -> None:
     assert seen[0]["rscylla_cursor_expired_total", "billing"] == 2
     assert bench.scrape()["rscylla_cursor_expired_total", "billing"] == 2
     assert ("rscylla_poll_age_seconds", "billing") not in bench.scrape(), "nothing is asked between two runs"
+    assert ("rscylla_clock_skew_seconds", "billing") not in bench.scrape()
     assert bench.scrape()["rscylla_log_ttl_seconds", "billing"] == 86_400, "to compare the lag with"
+    with pytest.raises(HeadReached):
+        run(Spec(lambda *_, **__: Client(), FakeCursorStore(), bench.consumer, StreamToHead(), clock=bench.clock))
+    assert [one["rscylla_cursor_expired_total", "billing"] for one in seen] == [2, 4], "of all streams so far"
 
 
 def test_a_consumer_that_hangs_shows_for_how_long() -> None:
@@ -437,3 +441,27 @@ def test_an_expired_cursor_is_counted() -> None:
     stream.fail("open", CursorExpired("the cursor is older than the log", gap_from=gap, gap_to=gap))
     bench.run(stream=stream)
     assert bench.scrape()["rscylla_cursor_expired_total", "billing"] == 1
+
+
+def test_a_consumer_that_failed_does_not_seem_to_hang_while_it_is_stopped() -> None:
+    bench = Bench()
+    seen: list[float] = []
+
+    class Slow(RecordingConsumer):
+        def stop(self) -> None:
+            bench.clock.advance(42)
+            seen.append(bench.scrape()["rscylla_busy_seconds", "billing"])
+
+    consumer = Slow("billing", fail={"e1": ValueError("no")})
+    with pytest.raises(RunError):
+        run(
+            Spec(
+                FakeStream([event(1, START_US)]),
+                FakeCursorStore(),
+                consumer,
+                StreamToHead(),
+                clock=bench.clock,
+                registry=bench.registry,
+            )
+        )
+    assert seen == [0]
