@@ -3,18 +3,18 @@
     RscyllaError
     ├── ConfigError (ValueError)      a wrong argument or option
     │   ├── MissingLag                a stream was opened without StreamLag
-    │   └── IncompleteKey (LookupError)  a row was looked up by a key that does not name one row
-    ├── MetadataError                 the table or its streams are not as they must be
+    │   └── IncompleteKey (LookupError)  the key of a lookup does not identify a single row
+    ├── MetadataError                 the table or its streams cannot be used as they are
     │   ├── TableNotFound
     │   ├── CDCDisabled
-    │   ├── TableChanged              dropped and created again, or a key column renamed, under the reader or since
-    │   ├── CannotReplicate           a change cannot be made again in another table
-    │   └── NoStreams                 a generation without streams, or none at all (resumable)
+    │   ├── TableChanged              the table was dropped and created again, or a key column was renamed
+    │   ├── CannotReplicate           a change cannot be applied to another table
+    │   └── NoStreams                 no generation, or one without streams (resumable)
     ├── CursorError
     │   ├── InvalidCursor
     │   ├── CursorExpired
     │   ├── CursorRegression
-    │   ├── CursorConflict            the cursor was reset under a running consumer
+    │   ├── CursorConflict            the cursor was reset while a consumer was running (resumable)
     │   └── LeaseLost                 the lease that guards the cursor is not held (resumable)
     ├── SourceError                   reading from the cluster failed
     │   ├── ConnectionFailed (resumable)
@@ -22,17 +22,17 @@
     │   ├── QueryFailed
     │   └── QueryTimeout (resumable)
     ├── Stopped                       the stop signal was set; expected
-    ├── HeadReached                   everything up to the head, or the asked end, was delivered
+    ├── HeadReached                   everything up to the head, or the requested end, was delivered
     ├── FateError (resumable)         injected on purpose
     ├── EventTypeError (resumable)    a stream's event_type= function failed
     ├── FilterError (resumable)       a consumer's filter failed
     │   └── DeserializationError      it could not decode the event's metadata
-    ├── ProcessDied                   why an event is a dead letter that nobody saw fail
-    ├── RunError                      what ended a run, and at which stage
-    └── ServiceFailed                 a lane that a service gave up, and why
+    ├── ProcessDied                   the error of a dead letter whose attempts ended the process
+    ├── RunError                      the error that ended a run, and its stage
+    └── ServiceFailed                 a service gave up on a lane
 
-``resumable`` answers one question: is it worth trying again from the saved cursor? All of them can be pickled, and none
-carries row values in its message.
+``resumable`` says whether a retry from the saved cursor may help. All errors can be pickled, and no message contains
+row values.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class ServiceFailed(RscyllaError):
 
 
 def is_expected(error: BaseException) -> bool:
-    """Return whether *error* only says that the stop signal was set, itself or as the cause of a ``RunError``.
+    """Return whether *error* is ``Stopped``, or a ``RunError`` caused by it.
 
     A time-out is never expected, and neither is a reached head.
     """
@@ -292,7 +292,7 @@ def is_expected(error: BaseException) -> bool:
 
 
 def is_resumable(error: BaseException) -> bool:
-    """Return whether trying again from the saved cursor may help; for errors that are not ours (a consumer's), yes."""
+    """Return whether a retry from the saved cursor may help; True for errors of other code, such as a consumer's."""
     if isinstance(error, RscyllaError):
         return error.resumable
     return isinstance(error, Exception)
