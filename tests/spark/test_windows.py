@@ -144,6 +144,18 @@ def test_a_break_leaves_the_window_undone_unless_it_is_saved(box: Box) -> None:
     assert list(batches) == [], "closed"
 
 
+def test_a_start_holds_where_a_generation_begins_before_it(box: Box) -> None:
+    """The start names the generation of when it was made; the next one begins before it."""
+    start_us = box.clock.now_us() + 300_000_000
+    box.store.set_cursor(NAME, box.stream.cursor_at(datetime_of(start_us)))
+    box.scylla.new_generation(timedelta(seconds=60))
+    box.pass_(600)
+    found = list(box.windows(TO_HEAD))
+    second_us = box.stream.describe().generations[1].start_us
+    assert second_us < start_us
+    assert (found[0][0].generation * 1000, found[0][0].start_us) == (second_us, start_us)
+
+
 def test_no_window_crosses_a_generation(box: Box) -> None:
     box.pass_(100)
     box.scylla.new_generation(timedelta(seconds=0))

@@ -162,7 +162,21 @@ def test_what_has_expired_is_skipped_and_no_window_runs_into_it() -> None:
 
 def test_a_skip_over_the_time_before_the_first_generation_ends_at_its_start() -> None:
     step = Skip(Hole(0, 30 * SECOND))
-    assert START.skipped(step, (NEW,)) == attrs.evolve(START, generation=NEW, at_us=NEW.start_us)
+    listed = (NEW, Generation(90_000))
+    assert START.skipped(step, listed) == attrs.evolve(START, generation=NEW, at_us=NEW.start_us)
+
+
+def test_a_start_in_the_future_waits_for_the_generations_before_it() -> None:
+    walk = attrs.evolve(START, at_us=90 * SECOND, floor_us=90 * SECOND)
+    assert walk.next((OLD, NEW), 60 * SECOND - 1) == Wait(90 * SECOND + 1)
+    assert walk.next((OLD, NEW), 60 * SECOND) == Switch(NEW)
+
+
+def test_how_the_last_step_went_says_nothing_behind_a_skip_or_a_switch() -> None:
+    walk = attrs.evolve(START, at_head=True, was_empty=True)
+    for after in (walk.skipped(Skip(Hole(0, SECOND)), (OLD,)), walk.switched(Switch(NEW))):
+        assert (after.at_head, after.was_empty) == (False, False)
+    assert not walk.waited().was_empty
 
 
 def empty_steps(walk: Walk, reach_us: int, times: int) -> Walk:
@@ -180,6 +194,7 @@ def test_empty_time_is_probed_if_much_lies_ahead() -> None:
     assert isinstance(probe, Probe)
     assert walk.horizon_us(1000 * SECOND) == 1000 * SECOND
     assert START.horizon_us(1000 * SECOND) == SECOND
+    assert walk.next((OLD, NEW), 1000 * SECOND) == Probe(Window(0, SECOND, 60 * SECOND), at_head=False)
     found = walk.probed(probe, 500 * SECOND)
     assert (found.at_us, found.at_head) == (500 * SECOND, False)
     assert isinstance(found.next((OLD,), 1000 * SECOND), Read)
@@ -211,6 +226,8 @@ def test_an_end_at_the_head_is_that_of_the_last_step() -> None:
     assert walk.next((OLD,), 100 * SECOND) == End()
     assert attrs.evolve(START, to_head=True).next((OLD,), 0) == End()
     assert not walk.too_much(step).is_done, "of a window that was too much, the rest is to come"
+    assert START.too_much(step).width.slow_us is None
+    assert START.too_much(step, slow=True).width.slow_us == step.window.span_us
 
 
 def test_a_walk_that_follows_waits_at_the_head() -> None:
@@ -241,6 +258,15 @@ def test_a_window_waits_to_be_worth_reading_unless_waiting_makes_it_no_longer(
 ) -> None:
     walk = Walk(OLD, 0, Width(us=20 * SECOND), least_us=10 * SECOND)
     assert attrs.evolve(walk, **change).next((OLD, NEW), reach_us) == expected
+
+
+def test_a_width_aims_at_a_fifth_of_what_a_window_may_hold() -> None:
+    assert Width.within(100, 1000, us=7) == Width(us=7, target=20, target_bytes=200)
+    assert Width.within(1, 1) == Width(target=1, target_bytes=1)
+
+
+def test_only_a_window_of_one_microsecond_cannot_be_narrower() -> None:
+    assert [Window(0, 0, us).can_narrow for us in (1, 2)] == [False, True]
 
 
 def test_rows_that_nobody_counted_leave_the_width() -> None:
