@@ -72,6 +72,17 @@ class DeadLettersContract:
         letter = self.letter(consumer, KeptEvent("4711", 0, "", _AT))
         letters.put(letter)
         assert self.admin().find_letter(consumer, "4711") == letter
+        self.admin().resolve_letter(letter, DISCARDED, reason="known")
+        found = self.admin().find_letter(consumer, "4711")
+        assert found is not None
+        assert found.status == DISCARDED
+
+    def test_a_letter_that_was_never_put_cannot_be_resolved_into_one(self, letters: DeadLetters, consumer: str) -> None:
+        admin = self.admin()
+        admin.resolve_letter(self.letter(consumer), DISCARDED, reason="by mistake")
+        assert list(admin.list_letters(consumer, status=None)) == []
+        assert admin.find_letter(consumer, _event().id) is None
+        assert dict(admin.count_letters(consumer)) == {}
 
     def test_broken_text_in_an_error_and_types_of_any_size_are_kept(self, letters: DeadLetters, consumer: str) -> None:
         event = attrs.evolve(_event(), type=2**40)
@@ -154,6 +165,9 @@ class DeadLettersContract:
         found = self.admin().find_letter(consumer, _event().id)
         assert found is not None
         assert (found.status, [what for _, what in found.audit]) == (DISCARDED, ["replayed: one", "discarded: two"])
+        letters.put(found)
+        [found] = self.admin().list_letters(consumer)
+        assert [what for _, what in found.audit] == ["replayed: one", "discarded: two"]
 
     def test_dead_letters_are_counted_by_consumer(self, letters: DeadLetters, consumer: str) -> None:
         for n in range(3):
@@ -163,6 +177,8 @@ class DeadLettersContract:
         counts = self.admin().count_letters()
         assert (counts[consumer], counts[f"{consumer}-2"]) == (2, 1)
         assert dict(self.admin().count_letters(consumer)) == {consumer: 2}
+        letters.put(self.letter(consumer, _event(_AT + timedelta(days=2))))
+        assert dict(self.admin().count_letters(consumer)) == {consumer: 3}, "over all days"
 
     def test_letters_of_slices_are_letters_of_their_consumer(self, letters: DeadLetters, consumer: str) -> None:
         names = [consumer, f"{consumer}[0/2]", f"{consumer}[1/2]"]

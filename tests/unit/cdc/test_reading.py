@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
 
+import attrs
 import pytest
 from cassandra import InvalidRequest, OperationTimedOut
 from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_id
@@ -617,6 +618,19 @@ def test_a_reader_that_falls_behind_the_fastest_node_stops(log: FakeLog) -> None
         drain(client)
 
 
+def test_a_reader_that_fell_behind_and_goes_on_tells_it_once(log: FakeLog) -> None:
+    cut(log, NOW_US - 30 * DAY)
+    log.nodes = [Host("a", 0), Host("b", 600 * SECOND)]
+    for seconds in range(700, 1500, 100):
+        log.write(NOW_US - DAY + seconds * SECOND)
+    start = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - DAY + 650 * SECOND))
+    client = stream_of(log, limits=Limits(window_rows=1), on_expired="oldest")(start, LAG, StreamToHead())
+    assert isinstance(client.recv(), Event)
+    log.clock.advance(300.0)
+    drain(client)
+    assert client.status().expired_gaps == 1
+
+
 @pytest.mark.parametrize("ahead_s", [600, 40 * 86_400])
 def test_only_what_all_nodes_take_for_expired_is_left_out(log: FakeLog, ahead_s: int, monkeypatch: Any) -> None:
     """A clock that is far ahead hides rows from nobody who asks the other nodes."""
@@ -735,10 +749,13 @@ def test_a_generation_may_be_announced_at_its_very_start(one: FakeLog, lag_s: in
     assert [e.timestamp_us for e in seen] == [begins_us + 1000]
 
 
-def test_a_start_in_the_future_stays_one_though_a_generation_begins_before_it(one: FakeLog) -> None:
+@pytest.mark.parametrize("of_go", [False, True])
+def test_a_start_in_the_future_stays_one_though_a_generation_begins_before_it(one: FakeLog, of_go: bool) -> None:
     one.log_id = min_timeuuid(NOW_US - HOUR)
     start_us = NOW_US + 100 * SECOND
     cursor = stream_of(one).cursor_at(datetime_of(start_us))
+    if of_go:  # it names no log, and does not say that it is a start
+        cursor = str(attrs.evolve(EventID.parse(cursor), mark=None))
     cut(one, NOW_US + 50 * SECOND)
     one.write(NOW_US + 60 * SECOND)
     wanted = one.write(NOW_US + 101 * SECOND)
