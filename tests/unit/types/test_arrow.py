@@ -19,7 +19,7 @@ from fakelog import log_time, type_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.types import Type, decoder_for, log_list
+from rscylla.types import Type, decoder_for, encoder_for, log_list
 from rscylla.types.arrow import arrow_type, builder_for, times_of
 
 MARSHAL = "org.apache.cassandra.db.marshal."
@@ -207,3 +207,22 @@ def test_a_timestamp_beyond_those_of_arrow_is_what_was_asked_for(ms: int) -> Non
     inner = Type("list", (type_,))
     with pytest.raises(OverflowError):
         builder_for(inner, beyond="raise")([b"\0\0\0\1\0\0\0\x08" + cells[0]])
+
+
+natives = st.sampled_from(sorted(NATIVE)).map(Type)
+
+
+@given((natives | types.filter(plain_keys)).flatmap(lambda t: st.tuples(st.just(t), st.lists(nested(t), max_size=4))))
+def test_what_arrow_has_becomes_bytes_again(column: tuple[Type, list[bytes]]) -> None:
+    type_, cells = column
+    array = builder_for(type_)(cells)
+    encode = encoder_for(type_, arrow=True)
+    again = [None if v is None else encode(v) for v in numbers_for_moments(array).to_pylist()]
+    assert builder_for(type_)(again).equals(array)
+
+
+@pytest.mark.parametrize("end", [2**63 - 1, -(2**63)])
+def test_the_ends_of_arrows_time_stand_for_what_lies_beyond(end: int) -> None:
+    raw = encoder_for(Type("timestamp"), arrow=True)(end)
+    assert abs(int.from_bytes(raw, "big", signed=True)) > MOST_MS
+    assert builder_for(Type("timestamp"), beyond="bound")([raw]).cast(pa.int64()).to_pylist() == [end]
