@@ -410,3 +410,11 @@ def test_lease_says_what_it_is(table: FaultyTable) -> None:
     lease.acquire()
     assert repr(lease) == "<MemoryLease 'orders' of a: held, epoch 1>"
     assert "/" in MemoryLease("orders").owner
+
+
+def test_owner_that_is_stopped_already_acquires_nothing() -> None:
+    lease, stop = MemoryLease("orders"), Stop()
+    stop.set()
+    with pytest.raises(Stopped):
+        lease.acquire(stop)
+    assert not lease.held()

@@ -739,3 +739,13 @@ def test_a_consumer_that_cannot_finish_at_the_head_fails_at_consuming(error: Exc
     with pytest.raises(RunError) as caught:
         run(spec(FakeStream(events(1)), None, Unfinished()))
     assert (caught.value.stage, caught.value.__cause__) == ("consume", error)
+
+
+def test_a_consumer_that_hangs_after_a_pause_is_noticed() -> None:
+    clock = ManualClock()
+    handled = Run(NAME, clock=clock)
+    with handled.handling(event(1)) as its:
+        its.pause(60)
+        clock.advance(42)
+        assert handled.series.activity.longest() == (42, event(1))
+    assert handled.series.activity.longest() == (0, None)
