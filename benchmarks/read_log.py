@@ -12,7 +12,7 @@ from pathlib import Path
 
 import rscylla
 from cursorstore import MemoryCursorStore
-from rscylla.cdc.driver import LogSession, consistency_named
+from rscylla.cdc.driver import ReadSession, consistency_named
 from rscylla.embedded import EmbeddedScyllaProcess
 
 KEYSPACE, TABLE = "bench", "orders"
@@ -93,7 +93,7 @@ def raw_pages(session: rscylla.Session) -> int:
     """Pages as they come, nothing decoded: what the transport costs."""
     import threading
 
-    log = LogSession(session, consistency=consistency_named("ONE"))
+    log = ReadSession(session, consistency=consistency_named("ONE"))
     source = rscylla.NewStream(session, KEYSPACE, TABLE).describe()
     statement = log.prepare(
         f'SELECT * FROM {KEYSPACE}.{TABLE}_scylla_cdc_log WHERE "cdc$stream_id" = ?', page_size=5000, doing="benchmark"

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._drivererrors import translate
 from .._retry import Backoff, retry
-from ..cdc.driver import LogSession, LogStatement
+from ..cdc.driver import ReadSession, ReadStatement
 from ..cdc.pages import Page
 from ..clock import Clock, Stop
 
@@ -20,7 +20,7 @@ BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds
 
 
 def pages(
-    session: LogSession, statement: LogStatement, values: Sequence[Any], *, doing: str, clock: Clock, stop: Stop
+    session: ReadSession, statement: ReadStatement, values: Sequence[Any], *, doing: str, clock: Clock, stop: Stop
 ) -> Iterator[Page]:
     """Yield the pages of a query; a page that does not come is asked for again, from where the last one ended. Blocks.
 
@@ -42,7 +42,7 @@ def pages(
 
 
 def _asked(
-    session: LogSession, statement: LogStatement, values: Sequence[Any], state: bytes | None, doing: str
+    session: ReadSession, statement: ReadStatement, values: Sequence[Any], state: bytes | None, doing: str
 ) -> Callable[[], Page]:
     """Ask for a page; return what waits for it, and asks again when it is called again."""
     answers: SimpleQueue[Page | BaseException] = SimpleQueue()

@@ -11,7 +11,7 @@ from ..errors import CDCDisabled, ConfigError, MetadataError, QueryTimeout, Sour
 from ..types import quote_name
 from .clocks import NodeClocks
 from .doctor import Facts, Finding, Node, findings
-from .driver import LogSession, Session, consistency_named, driver_version
+from .driver import ReadSession, Session, consistency_named, driver_version
 from .query import LOG_SUFFIX, group_streams, stream_row_cql
 from .table import read_table
 from .topology import Generation, Topology, generation_at, topology_for
@@ -59,7 +59,7 @@ def diagnose(
     for level, levels, name in ((consistency, READ_LEVELS, "consistency"), (writes, WRITE_LEVELS, "writes")):
         if level.upper() not in levels:
             raise ConfigError(f"{name} is {level!r}; it is one of {', '.join(levels)}")
-    log = LogSession(session, consistency=consistency_named(consistency))
+    log = ReadSession(session, consistency=consistency_named(consistency))
     examination = _Examination(log, keyspace, table, clock or SystemClock(), dict(failed or {}))
     return examination.findings(
         lag_us=None if lag is None else lag // timedelta(microseconds=1),
@@ -73,7 +73,7 @@ def diagnose(
 class _Examination:
     """One look at a table. ``failed`` fills up with what could not be had."""
 
-    def __init__(self, session: LogSession, keyspace: str, table: str, clock: Clock, failed: dict[str, str]) -> None:
+    def __init__(self, session: ReadSession, keyspace: str, table: str, clock: Clock, failed: dict[str, str]) -> None:
         self._session = session
         self._keyspace = keyspace
         self._table = table

@@ -6,7 +6,7 @@ import logging
 
 from ..clock import Clock
 from ..errors import SourceError
-from .driver import LogSession
+from .driver import ReadSession
 
 __all__ = ["NodeClocks"]
 
@@ -26,7 +26,7 @@ class NodeClocks:
     and a step forward must not close windows that are still being written.
     """
 
-    def __init__(self, session: LogSession, clock: Clock, *, bound_us: int = 1_000_000) -> None:
+    def __init__(self, session: ReadSession, clock: Clock, *, bound_us: int = 1_000_000) -> None:
         self._session = session
         self._clock = clock
         self._bound_us = bound_us

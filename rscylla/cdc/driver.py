@@ -49,8 +49,8 @@ from ..errors import (
 from .pages import Column, Page, raw_handler, type_of
 
 __all__ = [
-    "LogSession",
-    "LogStatement",
+    "ReadSession",
+    "ReadStatement",
     "Session",
     "connect",
     "consistency_named",
@@ -265,8 +265,8 @@ def _ended(connected: socket.socket) -> bool:
 # ---------------------------------------------------------------- sessions
 
 
-class _LogRead(BoundStatement):  # type: ignore[misc]
-    """A bound log read; the request-init hook knows it by its class."""
+class _BoundRead(BoundStatement):  # type: ignore[misc]
+    """A bound read of raw pages; the request-init hook knows it by its class."""
 
     handler: type
 
@@ -278,7 +278,7 @@ class _MetadataRead(SimpleStatement):  # type: ignore[misc]
 def _on_request(future: Any) -> None:
     """Choose how the answer of one of our own requests is decoded; others pass untouched."""
     query = future.query
-    if isinstance(query, _LogRead):
+    if isinstance(query, _BoundRead):
         future._protocol_handler = query.handler  # noqa: SLF001 - what the hook exists for
         future.row_factory = _as_it_is
         future.message.skip_meta = False  # each page must say what its own columns are
@@ -328,8 +328,8 @@ def _on_some_node(ask: Callable[[], T], doing: str, *, attempts: int, stop: Stop
 
 
 @attrs.frozen(eq=False)
-class LogStatement:
-    """A prepared log read with the handler that keeps its pages raw."""
+class ReadStatement:
+    """A prepared read with the handler that keeps its pages raw."""
 
     prepared: Any
     handler: type
@@ -342,12 +342,12 @@ class LogStatement:
         return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.result_metadata)
 
 
-class LogSession:
-    """What the source needs of a driver session. Thread-safe; the session stays the caller's.
+class ReadSession:
+    """What reads of logs and tables need of a driver session. Thread-safe; the session stays the caller's.
 
     Args:
         session: a connected session.
-        consistency: the driver's number of the level for log reads.
+        consistency: the driver's number of the level for reads of raw pages.
     """
 
     def __init__(self, session: Session, *, consistency: int) -> None:
@@ -359,7 +359,7 @@ class LogSession:
                 session.add_request_init_listener(_on_request)
                 _hooked.add(session)
 
-    def until(self, stop: Stop) -> LogSession:
+    def until(self, stop: Stop) -> ReadSession:
         """Return the same session, whose small queries end with ``Stopped`` when *stop* is set, answered or not."""
         same = copy.copy(self)
         same._stop = stop  # noqa: SLF001 - a new one of ours
@@ -426,14 +426,14 @@ class LogSession:
         hosts = self.session.cluster.metadata.all_hosts()
         return sorted((str(h.endpoint), h.datacenter or "", h.is_up is not False) for h in hosts)
 
-    def prepare(self, cql: str, *, page_size: int, doing: str) -> LogStatement:
+    def prepare(self, cql: str, *, page_size: int, doing: str) -> ReadStatement:
         """Prepare a log read. Blocks. As with `rows`, several nodes are asked."""
         prepared = _on_some_node(lambda: self.session.prepare(cql), doing, attempts=METADATA_ATTEMPTS, stop=self._stop)
-        return LogStatement(prepared, raw_handler(), self.consistency, page_size)
+        return ReadStatement(prepared, raw_handler(), self.consistency, page_size)
 
     def fetch(
         self,
-        statement: LogStatement,
+        statement: ReadStatement,
         values: Sequence[Any],
         state: bytes | None,
         *,
@@ -447,11 +447,11 @@ class LogSession:
             on_page: must not block.
             on_error: gets the driver's error as it is; see ``translate``.
         """
-        self._send(statement, _LogRead(statement.prepared, **_NO_RETRY).bind(values), state, on_page, on_error)
+        self._send(statement, _BoundRead(statement.prepared, **_NO_RETRY).bind(values), state, on_page, on_error)
 
-    def read(self, statement: LogStatement, raw: Sequence[bytes], *, doing: str, state: bytes | None = None) -> Page:
+    def read(self, statement: ReadStatement, raw: Sequence[bytes], *, doing: str, state: bytes | None = None) -> Page:
         """Return a page for values that are given as bytes, the first or that of *state*. Blocks. Errors are ours."""
-        bound = _LogRead(statement.prepared, **_NO_RETRY)
+        bound = _BoundRead(statement.prepared, **_NO_RETRY)
         bound.values = list(raw)
         answers: SimpleQueue[Page | BaseException] = SimpleQueue()
         self._send(statement, bound, state, answers.put, answers.put)
@@ -462,8 +462,8 @@ class LogSession:
 
     def _send(
         self,
-        statement: LogStatement,
-        bound: _LogRead,
+        statement: ReadStatement,
+        bound: _BoundRead,
         state: bytes | None,
         on_page: Callable[[Page], None],
         on_error: Callable[[BaseException], None],

@@ -16,7 +16,7 @@ from ..clock import Clock, Stop
 from ..errors import ConfigError, IncompleteKey, QueryFailed
 from ..event import Event
 from ..types import Decoder, Encoder, Type, decoder_for, encoder_for, native, quote_name
-from .driver import LogSession, LogStatement
+from .driver import ReadSession, ReadStatement
 from .pages import Page
 from .records import ChangeEvent
 from .table import BaseColumn, LoggedTable, read_table
@@ -34,7 +34,7 @@ _BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(second
 class _Prepared:
     """How to read one row: by the names of the columns of its key, in the order that they are bound in."""
 
-    statement: LogStatement
+    statement: ReadStatement
     names: tuple[str, ...]
     encoders: tuple[Encoder, ...]
 
@@ -42,7 +42,7 @@ class _Prepared:
 class BaseRows:
     """Reads rows of a base table by key. Thread-safe; the statements are prepared when they are first needed, once."""
 
-    def __init__(self, session: LogSession, keyspace: str, table: str, clock: Clock) -> None:
+    def __init__(self, session: ReadSession, keyspace: str, table: str, clock: Clock) -> None:
         self._session = session
         self._keyspace = keyspace
         self._table = table

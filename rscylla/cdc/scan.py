@@ -15,7 +15,7 @@ from .._retry import Backoff
 from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock, Stop
 from ..errors import ConfigError, QueryTimeout
-from .driver import LogSession, LogStatement
+from .driver import ReadSession, ReadStatement
 from .pages import Page
 from .query import ScanTask, first_row_cql, scan_cql, scan_values, tasks_for
 from .walk import Window
@@ -78,7 +78,7 @@ class _Fetch:
 class Scanner:
     """Reads all pages of some tasks. One thread at a time; the answers come on the driver's thread."""
 
-    def __init__(self, session: LogSession, *, clock: Clock, limits: Limits) -> None:
+    def __init__(self, session: ReadSession, *, clock: Clock, limits: Limits) -> None:
         self._session = session
         self._clock = clock
         self._limits = limits
@@ -92,7 +92,7 @@ class Scanner:
 
     def read(
         self,
-        statement: LogStatement,
+        statement: ReadStatement,
         tasks: Sequence[ScanTask],
         stop: Stop,
         on_page: Callable[[Page], None],
@@ -167,7 +167,7 @@ class Scanner:
         except Empty:
             return None
 
-    def _send(self, statement: LogStatement, fetch: _Fetch) -> None:
+    def _send(self, statement: ReadStatement, fetch: _Fetch) -> None:
         self._in_flight += 1
         self._session.fetch(
             statement,
@@ -213,7 +213,7 @@ class LogScan:
     """
 
     def __init__(
-        self, session: LogSession, keyspace: str, table: str, *, clock: Clock, limits: Limits, stop: Stop
+        self, session: ReadSession, keyspace: str, table: str, *, clock: Clock, limits: Limits, stop: Stop
     ) -> None:
         self._table = (keyspace, table)
         self._stop = stop
@@ -251,7 +251,7 @@ class LogScan:
 
     def _ask(
         self,
-        statement: LogStatement,
+        statement: ReadStatement,
         window: Window,
         groups: Sequence[tuple[bytes, ...]],
         on_page: Callable[[Page], None],

@@ -29,7 +29,7 @@ from ..errors import (
 )
 from ..event import EventID, LogMark
 from .clocks import NodeClocks
-from .driver import LogSession
+from .driver import ReadSession
 from .lifetimes import NEVER_US, Lifetimes
 from .query import row_ttl_cql
 from .table import LoggedTable, read_log_id, read_table
@@ -79,7 +79,7 @@ class Source:
         TableNotFound, CDCDisabled, NoStreams: see there.
     """
 
-    def __init__(self, session: LogSession, keyspace: str, table: str, clock: Clock, stop: Stop) -> None:
+    def __init__(self, session: ReadSession, keyspace: str, table: str, clock: Clock, stop: Stop) -> None:
         self.session = session = session.until(stop)
         self.clock = clock
         self._stop = stop

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import attrs
 
 from ..clock import Clock, Stop
-from .driver import LogSession
+from .driver import ReadSession
 from .pages import Page
 from .query import group_streams
 from .rows import Layout, Layouts
@@ -45,7 +45,7 @@ class SpanReader:
         limits: the rows and bytes of a window are what is held in memory at once.
     """
 
-    def __init__(self, session: LogSession, span: Span, *, clock: Clock, limits: Limits, stop: Stop) -> None:
+    def __init__(self, session: ReadSession, span: Span, *, clock: Clock, limits: Limits, stop: Stop) -> None:
         self._session = session
         self._span = span
         self._stop = stop

@@ -14,7 +14,7 @@ from ..event import Event
 from ..options import SAFE_LAG, StreamOption, resolve
 from ..types import quote_name
 from .client import Client
-from .driver import LogSession, Session, consistency_named
+from .driver import ReadSession, Session, consistency_named
 from .lookup import BaseRows
 from .reader import Batch, Reader
 from .settings import StreamSettings
@@ -58,13 +58,13 @@ class Stream(StreamSettings):
     session: Session
     keyspace: str
     table: str
-    _log: LogSession = attrs.field(init=False)
+    _log: ReadSession = attrs.field(init=False)
     _base_rows: BaseRows = attrs.field(init=False)
     _warned: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        self._log = LogSession(self.session, consistency=consistency_named(self.consistency))
+        self._log = ReadSession(self.session, consistency=consistency_named(self.consistency))
         self._base_rows = BaseRows(self._log, self.keyspace, self.table, self.clock)
 
     @property

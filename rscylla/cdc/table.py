@@ -11,7 +11,7 @@ import attrs
 from .._timeuuid import datetime_of, ticks_of, ticks_to_us
 from ..errors import CDCDisabled, MetadataError, TableNotFound
 from ..types import Fields, Type, parse_type, quote_name
-from .driver import LogSession
+from .driver import ReadSession
 from .query import LOG_SUFFIX
 
 __all__ = [
@@ -218,7 +218,7 @@ def log_columns(table: Table) -> dict[str, Type]:
 # ---------------------------------------------------------------- reading
 
 
-def read_table(session: LogSession, keyspace: str, table: str) -> LoggedTable:
+def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
     """Read what the source needs to know of a base table. Blocks.
 
     Raises:
@@ -270,7 +270,7 @@ def read_table(session: LogSession, keyspace: str, table: str) -> LoggedTable:
     )
 
 
-def read_base_table(session: LogSession, keyspace: str, table: str) -> Table | None:
+def read_base_table(session: ReadSession, keyspace: str, table: str) -> Table | None:
     """Return the table, with or without CDC; None if there is none. Blocks.
 
     Raises:
@@ -280,7 +280,7 @@ def read_base_table(session: LogSession, keyspace: str, table: str) -> Table | N
     return Table(keyspace, table, columns) if columns else None
 
 
-def _read_columns(session: LogSession, keyspace: str, table: str, doing: str) -> list[BaseColumn]:
+def _read_columns(session: ReadSession, keyspace: str, table: str, doing: str) -> list[BaseColumn]:
     found = session.rows(
         "SELECT column_name, kind, position, type, clustering_order FROM system_schema.columns "
         "WHERE keyspace_name = %s AND table_name = %s",
@@ -298,7 +298,7 @@ def _read_columns(session: LogSession, keyspace: str, table: str, doing: str) ->
     return [attrs.evolve(c, type=type_named(c.type_text, udts)) if c.type.has_udt else c for c in columns]
 
 
-def read_types(session: LogSession, keyspace: str, *, doing: str) -> Mapping[str, Fields]:
+def read_types(session: ReadSession, keyspace: str, *, doing: str) -> Mapping[str, Fields]:
     """Return the user-defined types of a keyspace by name. Blocks."""
     rows = session.rows(
         "SELECT type_name, field_names, field_types FROM system_schema.types WHERE keyspace_name = %s",
@@ -308,7 +308,7 @@ def read_types(session: LogSession, keyspace: str, *, doing: str) -> Mapping[str
     return {name: list(zip(fields or (), types or (), strict=True)) for name, fields, types in rows}
 
 
-def dropped_columns(session: LogSession, keyspace: str, table: str) -> dict[str, int]:
+def dropped_columns(session: ReadSession, keyspace: str, table: str) -> dict[str, int]:
     """Return the columns that a table once lost, which it may have again, and when they were dropped last. Blocks.
 
     What was written to them with timestamps up to that, in microseconds, is gone.
@@ -325,7 +325,7 @@ def dropped_columns(session: LogSession, keyspace: str, table: str) -> dict[str,
     return {name: dropped_us(told) for name, told in found}
 
 
-def read_log_id(session: LogSession, keyspace: str, table: str) -> uuid.UUID | None:
+def read_log_id(session: ReadSession, keyspace: str, table: str) -> uuid.UUID | None:
     """Return the id of the log of a base table, None if there is no such log. Blocks on one query."""
     found = session.rows(
         "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
@@ -366,7 +366,7 @@ TOGETHER_US = 1_000_000
 """Columns dropped by one statement have about the same time."""
 
 
-def _not_found(session: LogSession, keyspace: str, table: str, doing: str) -> str:
+def _not_found(session: ReadSession, keyspace: str, table: str, doing: str) -> str:
     cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
     tables = {row[0] for row in session.rows(cql, (keyspace,), doing=doing)}
     if tables:

@@ -14,7 +14,7 @@ import attrs
 from .._streamid import token_of, vnode_of
 from .._timeuuid import format_time
 from ..errors import MetadataError, NoStreams, QueryFailed
-from .driver import LogSession
+from .driver import ReadSession
 
 __all__ = [
     "Generation",
@@ -222,7 +222,7 @@ class VnodeTopology(_ClusterTopology):
     Source: Scylla ``docs/dev/cdc.md``; tables of ``system_distributed``.
     """
 
-    def __init__(self, session: LogSession) -> None:
+    def __init__(self, session: ReadSession) -> None:
         self._session = session
         self._kept = _Kept()
 
@@ -261,7 +261,7 @@ class LegacyTopology(_ClusterTopology):
     generations made meanwhile are in the new tables only, and with the copying switched off that stays so.
     """
 
-    def __init__(self, session: LogSession) -> None:
+    def __init__(self, session: ReadSession) -> None:
         self._session = session
         self._kept = _Kept()
         self._new = VnodeTopology(session)
@@ -336,7 +336,7 @@ class TabletTopology:
     owner: Literal["cluster", "table"] = "table"
     forgets = True
 
-    def __init__(self, session: LogSession, keyspace: str, table: str) -> None:
+    def __init__(self, session: ReadSession, keyspace: str, table: str) -> None:
         self._session = session
         self._table = (keyspace, table)
         self._kept = _Kept()
@@ -375,7 +375,7 @@ class TabletTopology:
             yield [stream], token_of(streams[at - 1]), token_of(stream)
 
 
-def topology_for(session: LogSession, keyspace: str, table: str) -> Topology:
+def topology_for(session: ReadSession, keyspace: str, table: str) -> Topology:
     """Return the topology of a table's streams, by looking at the schema. Blocks.
 
     Raises:
@@ -404,7 +404,7 @@ def topology_for(session: LogSession, keyspace: str, table: str) -> Topology:
     )
 
 
-def _description_tables(session: LogSession) -> set[str]:
+def _description_tables(session: ReadSession) -> set[str]:
     rows = session.rows(
         "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_distributed'",
         doing="looking for the CDC description tables",

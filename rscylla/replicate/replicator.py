@@ -9,7 +9,7 @@ from typing import Literal
 from ..abc import Run
 from ..base.statements import Replay, remaining_ttl
 from ..base.writing import Target
-from ..cdc.driver import LogSession, Session, consistency_named
+from ..cdc.driver import ReadSession, Session, consistency_named
 from ..cdc.records import ChangeEvent
 from ..cdc.rows import Layout
 from ..cdc.table import Table, read_base_table
@@ -68,8 +68,8 @@ class Replicator:
         self._create = create
         self._clock = clock or SystemClock()
         level = consistency_named(consistency)
-        self._source = LogSession(source, consistency=level)
-        self._target_schema = LogSession(target, consistency=level)
+        self._source = ReadSession(source, consistency=level)
+        self._target_schema = ReadSession(target, consistency=level)
         self._target = Target(target, consistency=consistency, clock=self._clock)
         # Two sessions of one cluster need not come from one object of the driver, but they see the same nodes.
         self._same_cluster = source.cluster is target.cluster or bool(_nodes(source) & _nodes(target))

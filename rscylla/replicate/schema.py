@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..cdc.driver import LogSession
+from ..cdc.driver import ReadSession
 from ..cdc.table import BaseColumn, Table, read_types
 from ..errors import CannotReplicate, TableNotFound
 from ..types import Fields, Type, quote_name
@@ -59,7 +59,7 @@ def _in_words(column: BaseColumn) -> str:
 
 
 def create_target(
-    source_session: LogSession, source: Table, target_session: LogSession, keyspace: str, name: str
+    source_session: ReadSession, source: Table, target_session: ReadSession, keyspace: str, name: str
 ) -> None:
     """Create a table like *source*, without CDC and with default options, and the types that it needs. Blocks.
 
@@ -89,7 +89,7 @@ def _create_cql(source: Table, keyspace: str, name: str) -> str:
     return cql
 
 
-def _types_of(session: LogSession, source: Table) -> list[tuple[str, Fields]]:
+def _types_of(session: ReadSession, source: Table) -> list[tuple[str, Fields]]:
     """Return the names and fields of the user-defined types that *source* needs, dependencies first."""
     ordered: dict[str, None] = {}
 

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from .._retry import retry
 from ..base.reading import ATTEMPTS, BACKOFF, pages
-from ..cdc.driver import LogSession, LogStatement
+from ..cdc.driver import ReadSession, ReadStatement
 from ..cdc.rows import Cells
 from ..cdc.table import BaseColumn, Table
 from ..clock import Clock, Stop
@@ -34,7 +34,7 @@ class Side:
     """One of the two tables. Rows are the cells of its key, then those that are compared."""
 
     def __init__(
-        self, session: LogSession, table: Table, full_name: str, page_size: int, clock: Clock, stop: Stop
+        self, session: ReadSession, table: Table, full_name: str, page_size: int, clock: Clock, stop: Stop
     ) -> None:
         self._session = session
         self.table = table
@@ -56,7 +56,7 @@ class Side:
         # Of a partition without rows, the static columns: a row of it has them and null for its key.
         self._partition = self._prepare(f"SELECT {what} FROM {full_name} WHERE {_where(partition)}", 1)
 
-    def _prepare(self, cql: str, page_size: int) -> LogStatement:
+    def _prepare(self, cql: str, page_size: int) -> ReadStatement:
         return self._session.prepare(cql, page_size=page_size, doing=self._doing)
 
     def groups(self, low: int, high: int) -> Iterator[Group]:

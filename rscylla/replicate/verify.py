@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from ..cdc.driver import LogSession, Session, consistency_named
+from ..cdc.driver import ReadSession, Session, consistency_named
 from ..cdc.rows import Cells
 from ..cdc.table import read_base_table
 from ..clock import Clock, Stop, SystemClock
@@ -106,7 +106,7 @@ def verify(
     if min(limit, looks, ranges, workers, page_size) < 1:
         raise ConfigError("limit, looks, ranges, workers and page_size must be 1 or more")
     level = consistency_named(consistency)
-    ours, theirs = LogSession(source, consistency=level), LogSession(target, consistency=level)
+    ours, theirs = ReadSession(source, consistency=level), ReadSession(target, consistency=level)
     table_here = read_base_table(ours, keyspace, table)
     if table_here is None:
         raise TableNotFound(f"there is no table {quote_name(keyspace)}.{quote_name(table)}; check the name")

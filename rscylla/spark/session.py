@@ -9,16 +9,16 @@ from __future__ import annotations
 import atexit
 import threading
 
-from ..cdc.driver import LogSession, connect, consistency_named
+from ..cdc.driver import ReadSession, connect, consistency_named
 from .options import Connection
 
 __all__ = ["close_sessions", "session_for"]
 
 _lock = threading.Lock()
-_sessions: dict[Connection, LogSession] = {}
+_sessions: dict[Connection, ReadSession] = {}
 
 
-def session_for(connection: Connection) -> LogSession:
+def session_for(connection: Connection) -> ReadSession:
     """Return this process's session for *connection*, opened at the first call. Thread-safe; blocks then.
 
     Raises:
@@ -41,7 +41,7 @@ def session_for(connection: Connection) -> LogSession:
                 tls_check_hostname=connection.tls_check_hostname,
                 local_dc=connection.local_dc,
             )
-            found = _sessions[connection] = LogSession(session, consistency=consistency)
+            found = _sessions[connection] = ReadSession(session, consistency=consistency)
         return found
 
 

@@ -16,7 +16,7 @@ import pytest
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import ColumnState
-from rscylla.cdc.driver import LogSession
+from rscylla.cdc.driver import ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 
@@ -101,7 +101,7 @@ class Shop:
 def shop(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Shop]:
     """A keyspace of one stream, or as many as the parameter says."""
     clock = ManualClock()
-    fetch = LogSession.fetch
+    fetch = ReadSession.fetch
     with EmbeddedScylla(clock=clock, seed=7, tablets=True) as scylla:
         session = scylla.connect()
         session.execute(
@@ -110,10 +110,10 @@ def shop(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
         )
         shop = Shop(scylla, session, clock)
 
-        def fetch_between(self: LogSession, statement: Any, values: Any, state: bytes | None, **answers: Any) -> None:
+        def fetch_between(self: ReadSession, statement: Any, values: Any, state: bytes | None, **answers: Any) -> None:
             shop.fetch(partial(fetch, self, statement, values, state), statement, state, **answers)
 
-        monkeypatch.setattr(LogSession, "fetch", fetch_between)
+        monkeypatch.setattr(ReadSession, "fetch", fetch_between)
         yield shop
 
 

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 import rscylla
-from rscylla.cdc.driver import LogSession, LogStatement
+from rscylla.cdc.driver import ReadSession, ReadStatement
 from rscylla.cdc.pages import Page
 from rscylla.cdc.query import MAX_STREAMS_PER_QUERY, group_streams
 from rscylla.cdc.scan import Scanner
@@ -42,7 +42,7 @@ class Box:
         return span
 
     def reader(self, span: Span, stop: Stop | None = None, **limits: int) -> SpanReader:
-        log = LogSession(self.session, consistency=1)
+        log = ReadSession(self.session, consistency=1)
         return SpanReader(log, span, clock=self.clock, limits=rscylla.Limits(**limits), stop=stop or Stop())
 
 
@@ -96,13 +96,13 @@ def test_a_year_of_emptiness_is_jumped_over(box: Box, monkeypatch: pytest.Monkey
     box.write(1, 2)
     box.clock.advance(timedelta(days=365))
     asked: list[object] = []
-    fetch = LogSession.fetch
+    fetch = ReadSession.fetch
 
-    def counted(self: LogSession, *args: object, **kwargs: object) -> None:
+    def counted(self: ReadSession, *args: object, **kwargs: object) -> None:
         asked.append(args)
         fetch(self, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(LogSession, "fetch", counted)
+    monkeypatch.setattr(ReadSession, "fetch", counted)
     reader = box.reader(box.span())
     assert [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)] == [1, 2]
     assert len(asked) < 40
@@ -156,7 +156,7 @@ def test_a_lonely_row_is_found_wherever_it_lies_in_the_span(
     if not probe_answers:
         read = Scanner.read
 
-        def times_out(self: Scanner, statement: LogStatement, *args: Any, **more: Any) -> None:
+        def times_out(self: Scanner, statement: ReadStatement, *args: Any, **more: Any) -> None:
             if statement is reader._scan._first_row:
                 raise QueryTimeout("the probe took too long")
             read(self, statement, *args, **more)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rscylla
-from rscylla.cdc.driver import LogSession, consistency_named
+from rscylla.cdc.driver import ReadSession, consistency_named
 from rscylla.types import Type, decoder_for, literal_for, parse_type
 from rscylla.types.json import dumps
 
@@ -39,7 +39,7 @@ def columns(session: rscylla.Session) -> dict[str, str]:
 
 
 def read_back(session: rscylla.Session, column: str) -> tuple[Type, Any]:
-    log_session = LogSession(session, consistency=consistency_named("ONE"))
+    log_session = ReadSession(session, consistency=consistency_named("ONE"))
     statement = log_session.prepare(f"SELECT {column} FROM literals.t WHERE k = 1", page_size=1, doing="reading back")
     page = log_session.read(statement, [], doing="reading back")
     ((raw,),) = page.cells()

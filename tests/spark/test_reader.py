@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, us_of
-from rscylla.cdc.driver import LogSession
+from rscylla.cdc.driver import ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorExpired, TableChanged
 from rscylla.event import EventID
@@ -321,8 +321,8 @@ def test_nothing_new_is_the_same_offset_and_asks_the_cluster_nothing(
     world.clock.advance(60)
     at = reader.latestOffset(reader.initialOffset(), ALL)
     asked: list[str] = []
-    rows = LogSession.rows
-    monkeypatch.setattr(LogSession, "rows", lambda self, cql, *a, **k: asked.append(cql) or rows(self, cql, *a, **k))
+    rows = ReadSession.rows
+    monkeypatch.setattr(ReadSession, "rows", lambda self, cql, *a, **k: asked.append(cql) or rows(self, cql, *a, **k))
     for _ in range(100):
         assert reader.latestOffset(at, ALL) is at
     world.clock.advance(4.9)
@@ -727,15 +727,15 @@ def test_what_is_altered_while_it_is_read_keeps_the_schema_of_the_query(
     world.clock.advance(60)
     source = world.source(pageSize=2)
     reader = source.reader(schema=source.schema())
-    fetch = LogSession.fetch
+    fetch = ReadSession.fetch
     due = [change]
 
-    def fetch_after(self: LogSession, statement: Any, values: Any, state: bytes | None, **answers: Any) -> None:
+    def fetch_after(self: ReadSession, statement: Any, values: Any, state: bytes | None, **answers: Any) -> None:
         if state is not None and due:
             world.scylla.execute(due.pop())
         fetch(self, statement, values, state, **answers)
 
-    monkeypatch.setattr(LogSession, "fetch", fetch_after)
+    monkeypatch.setattr(ReadSession, "fetch", fetch_after)
     rows = rows_of(reader, reader.partitions())
     assert not due
     assert [row["ck"] for row in rows] == [0, 1, 2, 3, 4]

@@ -18,7 +18,7 @@ from spark_oracle import events_of
 import rscylla
 from rscylla.base.statements import Replay
 from rscylla.cdc.batches import ChangeShape, in_batches
-from rscylla.cdc.driver import LogSession
+from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.table import Table, read_base_table
 from rscylla.embedded import EmbeddedScylla
 from rscylla.spark.pipeline.replay import Replaying, in_numbers
@@ -47,7 +47,7 @@ def session(scylla: EmbeddedScylla, request: pytest.FixtureRequest) -> Any:
 
 
 def target_of(session: Any, table: str) -> Table:
-    found = read_base_table(LogSession(session, consistency=1), "copy", table)
+    found = read_base_table(ReadSession(session, consistency=1), "copy", table)
     assert found is not None
     return found
 

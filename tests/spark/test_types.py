@@ -14,7 +14,7 @@ from spark_oracle import plain, sorted_parts
 
 import rscylla
 from rscylla import spark as rs
-from rscylla.cdc.driver import LogSession
+from rscylla.cdc.driver import ReadSession
 from rscylla.replicate import verify
 from rscylla.spark.pipeline.cells import cells_of, without
 from rscylla.spark.pipeline.latest import second_of
@@ -54,7 +54,7 @@ class Compared:
     def __init__(self, session: Any, keyspace: str, table: str) -> None:
         self.session = session
         self.name = f"{keyspace}.{table}"
-        statement = LogSession(session, consistency=1).prepare(
+        statement = ReadSession(session, consistency=1).prepare(
             f"SELECT * FROM {self.name}", page_size=10, doing="a test"
         )
         self.types = {c.name: c.type for c in statement.columns}

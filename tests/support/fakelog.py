@@ -1,4 +1,4 @@
-"""A CDC log in memory that stands where ``LogSession`` stands: scripted generations, rows, node clocks, pages, faults.
+"""A CDC log in memory that stands where ``ReadSession`` stands: scripted generations, rows, node clocks, pages, faults.
 
 It answers the very queries that the source sends, as the cluster would, and refuses any other. Pages are real bytes.
 """
@@ -19,7 +19,7 @@ from cassandra import cqltypes
 
 from rscylla._streamid import token_of
 from rscylla.cdc import driver, pages
-from rscylla.cdc.driver import LogStatement
+from rscylla.cdc.driver import ReadStatement
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.query import LOG_SUFFIX
 from rscylla.clock import Stop
@@ -199,7 +199,7 @@ class FakeLog:
         """Return the names of rows in the order of delivery."""
         return [w.name for w in sorted(self.written if rows is None else rows, key=lambda w: w.order)]
 
-    # ------------------------------------------------------------ what LogSession offers
+    # ------------------------------------------------------------ what ReadSession offers
 
     def hosts(self) -> list[Host]:
         return list(self.nodes)
@@ -207,8 +207,8 @@ class FakeLog:
     def until(self, stop: Stop) -> FakeLog:
         return self
 
-    def prepare(self, cql: str, *, page_size: int, doing: str) -> LogStatement:
-        return LogStatement(cql, type, 1, self.page_size or page_size)
+    def prepare(self, cql: str, *, page_size: int, doing: str) -> ReadStatement:
+        return ReadStatement(cql, type, 1, self.page_size or page_size)
 
     def rows(
         self,
@@ -268,7 +268,7 @@ class FakeLog:
 
     def fetch(
         self,
-        statement: LogStatement,
+        statement: ReadStatement,
         values: Sequence[Any],
         state: bytes | None,
         *,
@@ -294,7 +294,7 @@ class FakeLog:
             return
         on_page(self._page(statement, asked, order_of(start.bytes), order_of(end.bytes)))
 
-    def _page(self, statement: LogStatement, asked: Asked, start: Any, end: Any) -> Page:
+    def _page(self, statement: ReadStatement, asked: Asked, start: Any, end: Any) -> Page:
         now = self.clock.now_us()
         fastest = now + max((host.skew_us or 0 for host in self.nodes), default=0)  # any node may be the one that reads
         found: list[Written] = []

@@ -9,14 +9,14 @@ from typing import Any
 from uuid import UUID
 
 import rscylla
-from rscylla.cdc.driver import LogSession
+from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.query import scan_cql
 from rscylla.types import Type
 
 
 def log_types(session: rscylla.Session, keyspace: str, table: str) -> dict[str, Type]:
     """Return the types of a log's columns by name."""
-    statement = LogSession(session, consistency=1).prepare(scan_cql(keyspace, table), page_size=10, doing="a test")
+    statement = ReadSession(session, consistency=1).prepare(scan_cql(keyspace, table), page_size=10, doing="a test")
     return {c.name: c.type for c in statement.columns}
 
 

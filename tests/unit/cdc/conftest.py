@@ -13,7 +13,7 @@ from rscylla.testing import ManualClock
 @pytest.fixture(autouse=True, scope="module")
 def _fake_sessions() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rscylla.cdc.stream.LogSession", lambda session, consistency: session)
+        patch.setattr("rscylla.cdc.stream.ReadSession", lambda session, consistency: session)
         yield
 
 

@@ -328,7 +328,7 @@ class Cluster(FakeLog):
 
 
 class _Session:
-    """The cluster as ``LogSession`` shows it, whose nodes are a method."""
+    """The cluster as ``ReadSession`` shows it, whose nodes are a method."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -342,7 +342,7 @@ class _Session:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("rscylla.cdc.checkup.LogSession", lambda session, consistency: _Session(session))
+    monkeypatch.setattr("rscylla.cdc.checkup.ReadSession", lambda session, consistency: _Session(session))
     return Cluster()
 
 

@@ -30,7 +30,7 @@ CLOSED = stream_id(77)
 
 @attrs.define
 class Cluster:
-    """Stands where ``LogSession`` stands. ``old`` and ``new``: streams by generation, None where there is no table."""
+    """Stands where ``ReadSession`` stands. ``old`` and ``new``: streams by generation, None where there is no table."""
 
     old: dict[int, list[bytes]] | None = None
     new: dict[int, list[bytes]] | None = None

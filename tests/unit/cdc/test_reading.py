@@ -22,7 +22,7 @@ from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_i
 from rscylla import Consumer, Spec, run
 from rscylla._timeuuid import datetime_of, min_timeuuid
 from rscylla.cdc.client import Client
-from rscylla.cdc.driver import LogSession
+from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.lifetimes import Lifetimes
 from rscylla.cdc.query import first_row_cql
 from rscylla.cdc.scan import Limits
@@ -362,7 +362,7 @@ def test_a_row_that_a_replica_lacks_has_not_expired(
     monkeypatch.setattr(one, "consistency", level, raising=False)
     monkeypatch.setattr(one, "firm_consistency", firm, raising=False)
     assert to_head(one, cursor) == []
-    assert LogSession(Mock(), consistency=level).firm_consistency == firm
+    assert ReadSession(Mock(), consistency=level).firm_consistency == firm
 
 
 def test_the_head_of_very_many_streams_is_looked_at_less_often(log: FakeLog) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rscylla._retry import Backoff
-from rscylla.cdc.driver import LogStatement
+from rscylla.cdc.driver import ReadStatement
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.query import ScanTask
 from rscylla.cdc.scan import Limits, Scanner, TooMuch
@@ -27,7 +27,7 @@ from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTime
 from rscylla.testing import ManualClock
 
 COLUMNS = (Column("v", type_of("blob")),)
-STATEMENT = LogStatement("cql", type, 1, 10)
+STATEMENT = ReadStatement("cql", type, 1, 10)
 
 
 class Cluster:
@@ -47,7 +47,7 @@ class Cluster:
 
     def fetch(
         self,
-        statement: LogStatement,
+        statement: ReadStatement,
         values: Sequence[Any],
         state: bytes | None,
         *,
@@ -146,7 +146,7 @@ def test_a_page_is_asked_again_when_it_is_due_though_another_query_hangs() -> No
 
     class Session:
         def fetch(
-            self, statement: LogStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
+            self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
         ) -> None:
             stream = values[0][0]
             asked.append(stream)
@@ -177,7 +177,7 @@ def test_an_answer_ends_the_wait_for_a_page_that_is_due_later() -> None:
             self.held: Callable[[], None] = lambda: None
 
         def fetch(
-            self, statement: LogStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
+            self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
         ) -> None:
             stream = values[0][0]
             if stream == b"0" and not arrived:
@@ -216,7 +216,7 @@ def test_slots_of_an_abandoned_read_come_back_with_its_answers() -> None:
 
     class Session:
         def fetch(
-            self, statement: LogStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
+            self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
         ) -> None:
             stream = values[0][0]
             held.append(lambda: on_page(Page(COLUMNS, body_of([(stream,)]), 0, None)))
@@ -340,7 +340,7 @@ def test_each_page_is_asked_again_when_it_is_due_itself() -> None:
 
     class Session:
         def fetch(
-            self, statement: LogStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
+            self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
         ) -> None:
             stream = values[0][0]
             asked.append(stream)
