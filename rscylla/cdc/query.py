@@ -11,7 +11,7 @@ from .._streamid import vnode_of
 from .._timeuuid import min_timeuuid
 from ..errors import ConfigError
 from ..types import quote_name
-from .walk import Window
+from .walk import LogWindow
 
 __all__ = [
     "LOG_SUFFIX",
@@ -72,7 +72,7 @@ def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUER
 
 
 def tasks_for(
-    window: Window, groups: Sequence[tuple[bytes, ...]], *, keyspace: str, table: str
+    window: LogWindow, groups: Sequence[tuple[bytes, ...]], *, keyspace: str, table: str
 ) -> tuple[ScanTask, ...]:
     """Return one task a group of streams."""
     return tuple(ScanTask(keyspace, table, window.generation, g, window.start_us, window.end_us) for g in groups)

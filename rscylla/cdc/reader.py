@@ -25,7 +25,7 @@ from .slices import part_of
 from .source import Source
 from .table import LOG_DROP_AHEAD_US
 from .topology import Generation
-from .walk import End, Probe, Read, Switch, Wait, Walk, Width, Window
+from .walk import End, LogWindow, Probe, Read, Switch, Wait, Walk, Width
 
 __all__ = ["Batch", "Reader"]
 
@@ -219,7 +219,7 @@ class Reader:
         self._source.confirm(walk.at_us)
         return self._advance(walk, rows)
 
-    def _ask(self, query: Callable[..., T], window: Window, *args: Any) -> T:
+    def _ask(self, query: Callable[..., T], window: LogWindow, *args: Any) -> T:
         """Return what *query* gives for *window* and the streams of its generation."""
         if window.generation != self._context.generation:
             self._enter(window.generation)
@@ -229,7 +229,7 @@ class Reader:
             self._source.reread_table()  # if the table has gone, or is another by now, that is what is to be told
             raise
 
-    def _leave_out_lost_keys(self, rows: LogRows, window: Window) -> None:
+    def _leave_out_lost_keys(self, rows: LogRows, window: LogWindow) -> None:
         """Drop rows whose key went with a renamed column if nobody was promised them, or minds; raise otherwise."""
         table = self._source.table
         if table.renamed_us is None or not table.may_lack_keys(window.start_us):

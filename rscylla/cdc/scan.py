@@ -18,7 +18,7 @@ from ..errors import ConfigError, QueryTimeout
 from .driver import ReadSession, ReadStatement
 from .pages import Page
 from .query import ScanTask, first_row_cql, scan_cql, scan_values, tasks_for
-from .walk import Window
+from .walk import LogWindow
 
 __all__ = ["Limits", "LogScan", "Scanner", "TooMuch", "TooSlow"]
 
@@ -224,7 +224,7 @@ class LogScan:
             for cql in (scan_cql, first_row_cql)
         )
 
-    def read(self, window: Window, groups: Sequence[tuple[bytes, ...]], on_page: Callable[[Page], None]) -> None:
+    def read(self, window: LogWindow, groups: Sequence[tuple[bytes, ...]], on_page: Callable[[Page], None]) -> None:
         """Call *on_page* with each page of *window*, in no order.
 
         Raises:
@@ -232,7 +232,7 @@ class LogScan:
         """
         self._ask(self._scan, window, groups, on_page, may_give_up=window.can_narrow)
 
-    def first_us(self, window: Window, groups: Sequence[tuple[bytes, ...]]) -> int | None:
+    def first_us(self, window: LogWindow, groups: Sequence[tuple[bytes, ...]]) -> int | None:
         """Return the time of the first row in *window*, None if there is none.
 
         Where finding it takes too long, it is taken to be at the start: to read the window finds it, too.
@@ -252,7 +252,7 @@ class LogScan:
     def _ask(
         self,
         statement: ReadStatement,
-        window: Window,
+        window: LogWindow,
         groups: Sequence[tuple[bytes, ...]],
         on_page: Callable[[Page], None],
         *,

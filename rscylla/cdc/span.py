@@ -18,7 +18,7 @@ from .rows import Layout, Layouts
 from .scan import Limits, LogScan, TooMuch, TooSlow
 from .table import LoggedTable, read_table
 from .topology import Generation
-from .walk import Probe, Read, Walk, Width, Window
+from .walk import LogWindow, Probe, Read, Walk, Width
 
 __all__ = ["Span", "SpanReader"]
 
@@ -33,7 +33,7 @@ class Span:
     """
 
     table: LoggedTable = attrs.field(repr=lambda table: table.full_name)
-    window: Window
+    window: LogWindow
     streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
     after: bytes = b""
 

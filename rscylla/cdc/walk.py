@@ -24,6 +24,7 @@ from .topology import Generation, generation_at
 __all__ = [
     "End",
     "Hole",
+    "LogWindow",
     "Probe",
     "Read",
     "Skip",
@@ -32,7 +33,6 @@ __all__ = [
     "Wait",
     "Walk",
     "Width",
-    "Window",
     "windows_between",
 ]
 
@@ -41,7 +41,7 @@ PROBE_FROM_US = 10_000_000
 
 
 @attrs.frozen
-class Window:
+class LogWindow:
     """A half-open span of time, ``[start_us, end_us)``, inside one generation (its time in ms)."""
 
     generation: int
@@ -88,7 +88,7 @@ class Width:
         """Return the width for windows that must not hold more than *rows* rows or *size* bytes; *us* at first."""
         return cls(us=us, target=max(1, rows // 5), target_bytes=max(1, size // 5))
 
-    def after(self, window: Window, rows: int, size: int = 0) -> Width:
+    def after(self, window: LogWindow, rows: int, size: int = 0) -> Width:
         """Return the width to use after *window* was read whole and held *rows* rows of *size* bytes in all."""
         fitting = window.span_us * self.target // rows if rows else self.most_us
         if size:
@@ -102,7 +102,7 @@ class Width:
         known = attrs.evolve(self, slow_us=slow_us if slow_us // 2 < self.most_us else None)
         return known._bounded(min(fitting, slow_us // 2))  # noqa: SLF001 - one of ours
 
-    def narrower(self, window: Window, *, slow: bool = False) -> Width:
+    def narrower(self, window: LogWindow, *, slow: bool = False) -> Width:
         """Return the width to use after *window* turned out too much to read at once; *slow*: it took too long."""
         known = attrs.evolve(self, slow_us=window.span_us) if slow else self
         return known._bounded(window.span_us // 4)  # noqa: SLF001 - one of ours
@@ -115,7 +115,7 @@ class Width:
 class Read:
     """Read the rows of a window. ``at_head``: it ends where the complete rows end."""
 
-    window: Window
+    window: LogWindow
     at_head: bool
 
 
@@ -123,7 +123,7 @@ class Read:
 class Probe:
     """Find the time of the first row in a window. ``at_head``: as for ``Read``."""
 
-    window: Window
+    window: LogWindow
     at_head: bool
 
 
@@ -209,7 +209,7 @@ class Walk:
         head_us = reach_us if end_us is None else min(reach_us, end_us)
         limit_us = min([head_us, *(each.start_us for each in (following, hole) if each is not None)])
         if self._is_to_probe(limit_us):
-            return Probe(Window(self.generation.time, at_us, limit_us), limit_us == head_us)
+            return Probe(LogWindow(self.generation.time, at_us, limit_us), limit_us == head_us)
         to_us = min(at_us + self.width.us, limit_us)
         worth_us = max(1, min(self.least_us, self.width.us))
         may_grow = to_us == head_us != end_us and not self.to_head
@@ -217,7 +217,7 @@ class Walk:
             if self.to_head:
                 return End()
             return Wait(at_us + worth_us if end_us is None else min(at_us + worth_us, end_us))
-        return Read(Window(self.generation.time, at_us, to_us), to_us == head_us)
+        return Read(LogWindow(self.generation.time, at_us, to_us), to_us == head_us)
 
     def read(self, step: Read, rows: int | None, size: int = 0) -> Walk:
         """Return the walk after *step* was taken and its window held *rows* rows of *size* bytes.
@@ -265,7 +265,7 @@ class Walk:
         return limit_us - self.at_us >= max(self.probe_from_us, 2 * self.width.us)
 
 
-def windows_between(generations: Sequence[Generation], start_us: int, end_us: int) -> tuple[Window, ...]:
+def windows_between(generations: Sequence[Generation], start_us: int, end_us: int) -> tuple[LogWindow, ...]:
     """Return the time from *start_us* to *end_us* cut where generations begin; none before the first.
 
     >>> [w.end_us for w in windows_between((Generation(1), Generation(2)), 0, 2_500)]

@@ -13,7 +13,7 @@ from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
 from ..cdc.span import Span
 from ..cdc.topology import Generation
-from ..cdc.walk import Window, windows_between
+from ..cdc.walk import LogWindow, windows_between
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, CursorExpired
 from ..event import EventID
@@ -191,7 +191,7 @@ class Plan:
 
 
 def spans_between(
-    window: Window, streams: tuple[bytes, ...], options: Options, most_us: int | None = None
+    window: LogWindow, streams: tuple[bytes, ...], options: Options, most_us: int | None = None
 ) -> list[Span]:
     """Return *window* cut by streams, and by time where there are too few of them to keep all executors busy.
 
@@ -209,11 +209,11 @@ def spans_between(
     ]
 
 
-def _cut(window: Window, pieces: int, most_us: int | None) -> Iterator[Window]:
+def _cut(window: LogWindow, pieces: int, most_us: int | None) -> Iterator[LogWindow]:
     """Yield *window* in equal parts, at least *pieces*, of at most *most_us* each, none of them empty."""
     if most_us is not None:
         pieces = max(pieces, -(-window.span_us // most_us))
     pieces = min(pieces, window.span_us, MAX_PARTITIONS + 1)
     edges = [window.start_us + window.span_us * i // pieces for i in range(pieces + 1)]
     for start_us, end_us in pairwise(edges):
-        yield Window(window.generation, start_us, end_us)
+        yield LogWindow(window.generation, start_us, end_us)

@@ -16,7 +16,7 @@ from rscylla.cdc.pages import Page
 from rscylla.cdc.query import MAX_STREAMS_PER_QUERY, group_streams
 from rscylla.cdc.scan import Scanner
 from rscylla.cdc.span import FIRST_WIDTH_US, Span, SpanReader
-from rscylla.cdc.walk import Window, windows_between
+from rscylla.cdc.walk import LogWindow, windows_between
 from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import QueryTimeout, Stopped
@@ -151,7 +151,7 @@ def test_a_lonely_row_is_found_wherever_it_lies_in_the_span(
     start_us = box.clock.now_us()
     box.clock.advance(7200)
     box.session.execute(f"INSERT INTO ks.t (pk, ck) VALUES (1, 7) USING TIMESTAMP {start_us + at_us}")
-    span = attrs.evolve(whole, window=Window(whole.window.generation, start_us, start_us + 3_600_000_000))
+    span = attrs.evolve(whole, window=LogWindow(whole.window.generation, start_us, start_us + 3_600_000_000))
     reader = box.reader(span)
     if not probe_answers:
         read = Scanner.read

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rscylla._streamid import vnode_of
 from rscylla.cdc.query import ScanTask, first_row_cql, group_streams, scan_cql, scan_values, tasks_for
 from rscylla.cdc.settings import StreamSettings
-from rscylla.cdc.walk import Window
+from rscylla.cdc.walk import LogWindow
 from rscylla.errors import ConfigError
 from rscylla.types import quote_name
 
@@ -100,6 +100,6 @@ def test_a_group_larger_than_the_server_allows_is_refused(limit: int) -> None:
 
 
 def test_tasks_can_be_sent_to_other_processes_and_show_no_ids() -> None:
-    (task,) = tasks_for(Window(1, 2, 3), [(stream_id(1), stream_id(2))], keyspace="k", table="t")
+    (task,) = tasks_for(LogWindow(1, 2, 3), [(stream_id(1), stream_id(2))], keyspace="k", table="t")
     assert pickle.loads(pickle.dumps(task)) == task
     assert "streams=<2>" in repr(task)

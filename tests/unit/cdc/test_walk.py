@@ -14,6 +14,7 @@ from rscylla.cdc.walk import (
     PROBE_FROM_US,
     End,
     Hole,
+    LogWindow,
     Probe,
     Read,
     Skip,
@@ -22,7 +23,6 @@ from rscylla.cdc.walk import (
     Wait,
     Walk,
     Width,
-    Window,
     windows_between,
 )
 
@@ -41,10 +41,10 @@ class Log:
     holes: tuple[Hole, ...]
     reach_us: int
 
-    def in_window(self, window: Window) -> list[int]:
+    def in_window(self, window: LogWindow) -> list[int]:
         return [us for us in self.rows if window.start_us <= us < window.end_us]
 
-    def check(self, window: Window, at_us: int) -> None:
+    def check(self, window: LogWindow, at_us: int) -> None:
         """Check that *window* begins at the walk's position and crosses nothing."""
         starts = [g.start_us for g in self.generations]
         assert window.start_us == at_us < window.end_us <= self.reach_us
@@ -133,7 +133,7 @@ def test_a_window_ends_at_the_reach_the_next_generation_or_its_width(width: int,
     walk = Walk(OLD, 0, Width(us=width))
     step = walk.next((OLD, Generation(boundary_ms)), reach)
     end = min(width, reach, boundary_ms * 1000)
-    assert step == (Read(Window(0, 0, end), at_head=end == reach) if end else Wait(1))
+    assert step == (Read(LogWindow(0, 0, end), at_head=end == reach) if end else Wait(1))
 
 
 def test_a_generation_that_is_found_late_is_read_from_its_start() -> None:
@@ -153,7 +153,7 @@ def test_a_generation_that_is_listed_no_more_is_followed_by_the_first_that_is() 
 
 def test_what_has_expired_is_skipped_and_no_window_runs_into_it() -> None:
     holes = [Hole(0, 2 * SECOND, 60), Hole(2 * SECOND + 5, 70 * SECOND, 10)]
-    walk, expected = START, [Skip(holes[0]), Read(Window(0, 2 * SECOND, 2 * SECOND + 5), False), Skip(holes[1])]
+    walk, expected = START, [Skip(holes[0]), Read(LogWindow(0, 2 * SECOND, 2 * SECOND + 5), False), Skip(holes[1])]
     for step in expected:
         assert walk.next((OLD, NEW), 100 * SECOND, holes) == step
         walk = walk.skipped(step, (OLD, NEW)) if isinstance(step, Skip) else walk.read(step, 1)
@@ -190,11 +190,11 @@ def empty_steps(walk: Walk, reach_us: int, times: int) -> Walk:
 def test_empty_time_is_probed_if_much_lies_ahead() -> None:
     walk = empty_steps(START, 1000 * SECOND, 1)
     probe = walk.next((OLD,), 1000 * SECOND)
-    assert probe == Probe(Window(0, SECOND, 1000 * SECOND), at_head=True)
+    assert probe == Probe(LogWindow(0, SECOND, 1000 * SECOND), at_head=True)
     assert isinstance(probe, Probe)
     assert walk.horizon_us(1000 * SECOND) == 1000 * SECOND
     assert START.horizon_us(1000 * SECOND) == SECOND
-    assert walk.next((OLD, NEW), 1000 * SECOND) == Probe(Window(0, SECOND, 60 * SECOND), at_head=False)
+    assert walk.next((OLD, NEW), 1000 * SECOND) == Probe(LogWindow(0, SECOND, 60 * SECOND), at_head=False)
     found = walk.probed(probe, 500 * SECOND)
     assert (found.at_us, found.at_head) == (500 * SECOND, False)
     assert isinstance(found.next((OLD,), 1000 * SECOND), Read)
@@ -208,7 +208,7 @@ def test_empty_time_is_probed_if_much_lies_ahead() -> None:
 def test_a_short_time_is_walked_rather_than_probed(ahead_us: int) -> None:
     walk = empty_steps(START, SECOND + ahead_us, 1)
     assert isinstance(walk.next((OLD,), SECOND + ahead_us), Probe if ahead_us == PROBE_FROM_US else Read)
-    after_rows = walk.read(Read(Window(0, SECOND, 2 * SECOND), at_head=False), 1)
+    after_rows = walk.read(Read(LogWindow(0, SECOND, 2 * SECOND), at_head=False), 1)
     assert isinstance(after_rows.next((OLD,), 1000 * SECOND), Read)
     assert isinstance(attrs.evolve(walk, probe_from_us=None).next((OLD,), 1000 * SECOND), Read)
     wide = attrs.evolve(walk, width=Width(us=60 * SECOND))
@@ -219,7 +219,7 @@ def test_a_short_time_is_walked_rather_than_probed(ahead_us: int) -> None:
 def test_an_end_at_the_head_is_that_of_the_last_step() -> None:
     walk = attrs.evolve(START, to_head=True)
     step = walk.next((OLD,), SECOND // 2)
-    assert step == Read(Window(0, 0, SECOND // 2), at_head=True)
+    assert step == Read(LogWindow(0, 0, SECOND // 2), at_head=True)
     assert isinstance(step, Read)
     walk = walk.read(step, 3)
     assert walk.is_done
@@ -244,12 +244,12 @@ def test_a_walk_that_follows_waits_at_the_head() -> None:
     ("change", "reach_us", "expected"),
     [
         ({}, 5 * SECOND, Wait(10 * SECOND)),
-        ({}, 10 * SECOND, Read(Window(0, 0, 10 * SECOND), at_head=True)),
+        ({}, 10 * SECOND, Read(LogWindow(0, 0, 10 * SECOND), at_head=True)),
         ({"end_us": 8 * SECOND}, 5 * SECOND, Wait(8 * SECOND)),
-        ({"end_us": 5 * SECOND}, 5 * SECOND, Read(Window(0, 0, 5 * SECOND), at_head=True)),
-        ({"to_head": True}, 5 * SECOND, Read(Window(0, 0, 5 * SECOND), at_head=True)),
-        ({"at_us": 55 * SECOND}, 70 * SECOND, Read(Window(0, 55 * SECOND, 60 * SECOND), at_head=False)),
-        ({"width": Width(us=3 * SECOND)}, 5 * SECOND, Read(Window(0, 0, 3 * SECOND), at_head=False)),
+        ({"end_us": 5 * SECOND}, 5 * SECOND, Read(LogWindow(0, 0, 5 * SECOND), at_head=True)),
+        ({"to_head": True}, 5 * SECOND, Read(LogWindow(0, 0, 5 * SECOND), at_head=True)),
+        ({"at_us": 55 * SECOND}, 70 * SECOND, Read(LogWindow(0, 55 * SECOND, 60 * SECOND), at_head=False)),
+        ({"width": Width(us=3 * SECOND)}, 5 * SECOND, Read(LogWindow(0, 0, 3 * SECOND), at_head=False)),
         ({"width": Width(us=3 * SECOND)}, 2 * SECOND, Wait(3 * SECOND)),
     ],
 )
@@ -266,7 +266,7 @@ def test_a_width_aims_at_a_fifth_of_what_a_window_may_hold() -> None:
 
 
 def test_only_a_window_of_one_microsecond_cannot_be_narrower() -> None:
-    assert [Window(0, 0, us).can_narrow for us in (1, 2)] == [False, True]
+    assert [LogWindow(0, 0, us).can_narrow for us in (1, 2)] == [False, True]
 
 
 def test_rows_that_nobody_counted_leave_the_width() -> None:
@@ -281,12 +281,12 @@ def test_rows_that_nobody_counted_leave_the_width() -> None:
 def test_windows_are_cut_where_generations_begin() -> None:
     generations = (Generation(10), Generation(20), Generation(30))
     assert windows_between(generations, 0, 5_000) == ()
-    assert windows_between(generations, 0, 15_000) == (Window(10, 10_000, 15_000),)
+    assert windows_between(generations, 0, 15_000) == (LogWindow(10, 10_000, 15_000),)
     assert windows_between(generations, 20_000, 20_000) == ()
     assert windows_between(generations, 15_000, 31_000) == (
-        Window(10, 15_000, 20_000),
-        Window(20, 20_000, 30_000),
-        Window(30, 30_000, 31_000),
+        LogWindow(10, 15_000, 20_000),
+        LogWindow(20, 20_000, 30_000),
+        LogWindow(30, 30_000, 31_000),
     )
     assert windows_between((), 0, 5_000) == ()
 
@@ -295,7 +295,7 @@ def test_windows_are_cut_where_generations_begin() -> None:
 def test_a_width_stays_in_its_bounds_and_grows_at_most_fourfold(us: int, rows: int, cut: bool) -> None:
     width = Width(us=us)
     cut = cut and us > 1
-    window = Window(0, 0, us // 2 if cut else us)
+    window = LogWindow(0, 0, us // 2 if cut else us)
     after = width.after(window, rows)
     assert 1 <= after.us <= width.most_us
     assert after.us <= 4 * us
@@ -308,36 +308,36 @@ def test_a_width_stays_in_its_bounds_and_grows_at_most_fourfold(us: int, rows: i
 def test_a_width_grows_over_empty_time_and_shrinks_to_what_fits() -> None:
     width = Width(us=1_000_000, target=100)
     for _ in range(20):
-        width = width.after(Window(0, 0, width.us), 0)
+        width = width.after(LogWindow(0, 0, width.us), 0)
     assert width.us == width.most_us
-    full = width.after(Window(0, 0, width.us), 1000)
+    full = width.after(LogWindow(0, 0, width.us), 1000)
     assert full.us == width.us // 10
 
 
 def test_a_width_that_took_too_long_is_tried_again_later_and_forgotten_in_the_end() -> None:
-    width = Width(us=8_000_000).narrower(Window(0, 0, 8_000_000), slow=True)
+    width = Width(us=8_000_000).narrower(LogWindow(0, 0, 8_000_000), slow=True)
     assert width.us == 2_000_000
     before = 0
     while width.us < 8_000_000:
-        width = width.after(Window(0, 0, width.us), 1)
+        width = width.after(LogWindow(0, 0, width.us), 1)
         before += 1
     assert 10 < before < 15
     for _ in range(200):
-        width = width.after(Window(0, 0, width.us), 0)
+        width = width.after(LogWindow(0, 0, width.us), 0)
     assert width == Width(us=width.most_us)
-    tiny = Width(us=1).narrower(Window(0, 0, 1), slow=True)
+    tiny = Width(us=1).narrower(LogWindow(0, 0, 1), slow=True)
     for _ in range(500):
-        tiny = tiny.after(Window(0, 0, tiny.us), 0)
+        tiny = tiny.after(LogWindow(0, 0, tiny.us), 0)
     assert tiny.us == tiny.most_us, "nothing stays narrow for ever"
 
 
 def test_a_window_is_narrowed_until_a_microsecond() -> None:
-    width, window = Width(), Window(0, 0, 86_400_000_000)
+    width, window = Width(), LogWindow(0, 0, 86_400_000_000)
     steps = 0
     while window.can_narrow:
         width = width.narrower(window)
         assert width.us < window.span_us
-        window = Window(0, 0, width.us)
+        window = LogWindow(0, 0, width.us)
         steps += 1
     assert window.span_us == 1
     assert steps < 25
