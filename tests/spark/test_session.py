@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trustme
@@ -14,7 +15,7 @@ from rscylla import AuthenticationFailed, ConfigError, ConnectionFailed
 from rscylla.embedded import EmbeddedScylla, Tls
 from rscylla.spark.options import Options
 from rscylla.spark.session import close_sessions, session_for
-from rscylla.spark.windowing import read_options
+from rscylla.spark.windowing import _address, read_options
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +102,7 @@ def test_executors_connect_as_the_session_of_the_stream_does(tmp_path: Path, che
             read(**user)
         with pytest.raises(ConfigError, match=r"logs in, .* pass read={'username'"):
             read(tlsCa="ca")
+        assert read(tlsCa="ca", credentialsFile="f")["credentialsFile"] == "f"
         for own in ("mode", "LAG", "Keyspace", "table", "startingPosition", "endingPosition"):
             with pytest.raises(ConfigError, match=f"must not contain '{own}'"):
                 read(**user, tlsCa="ca", **{own: "x"})
@@ -113,3 +115,9 @@ def test_executors_connect_as_the_session_of_the_stream_does(tmp_path: Path, che
         assert given.connection.tls_check_hostname is not checked
         assert given.connection.contact_points == ("a:1", "b:2")
         session.cluster.shutdown()
+
+
+def test_nodes_are_named_as_contact_points() -> None:
+    for address, written in (("10.0.0.1", "10.0.0.1:9042"), ("fd00::1", "[fd00::1]:9042")):
+        host = SimpleNamespace(endpoint=SimpleNamespace(address=address, port=9042))
+        assert _address(host) == written

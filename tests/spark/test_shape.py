@@ -150,3 +150,9 @@ def test_what_is_no_frame_of_changes_is_told() -> None:
     with pytest.raises(ConfigError, match="the schema of column 'id' lacks its CQL type"):
         Shape.of(Frame(plain))
     assert CQL in whole["id"].metadata
+
+
+def test_the_order_of_the_key_is_that_of_the_table_and_not_that_of_names() -> None:
+    keys = [("z", "partition_key", 0), ("a", "partition_key", 1), ("y", "clustering", 0), ("b", "clustering", 1)]
+    shape = Shape.of(frame([(column(n, kind, position=at), INT) for n, kind, at in sorted(keys)], []))  # type: ignore[arg-type]
+    assert shape.key_names == ["z", "a", "y", "b"]

@@ -106,6 +106,9 @@ def test_windows_follow_each_other_without_gap_up_to_the_head(box: Box) -> None:
     assert found[-1][0].end_us == box.clock.now_us() - 30_000_000
     assert max(w.end_us - w.start_us for w, _ in found) == 180_000_000
     assert box.store.get_cursor(NAME) == found[-1][0].end
+    mark = rscylla.EventID.parse(found[-1][0].end).mark
+    assert mark is not None
+    assert (mark.is_start, mark.ttl_s) == (False, 3600), "all before it was read"
     for window, frame in found:
         assert frame.given["startingPosition"] == window.start
         assert datetime.fromisoformat(frame.given["endingPosition"]) == window.end_time
