@@ -106,7 +106,18 @@ def test_types_are_read_and_written(text: str, type_: Type, again: str, multicel
     "text",
     [
         *("", " ", "list<>", "list<int", "list<int>>", "list<int, int>", "map<int>", "int>", "<int>", "int<int>"),
-        *("vector<int>", "vector<int, 0>", "vector<int, x>", "udt<int>", "frozen<>", 'a"', "a b", "list<int>,", "'"),
+        *(
+            "vector<int>",
+            "vector<int, 0>",
+            "vector<int, 2, 3>",
+            "vector<int, x>",
+            "udt<int>",
+            "frozen<>",
+            'a"',
+            "a b",
+            "list<int>,",
+            "'",
+        ),
     ],
 )
 def test_what_is_no_type_is_refused(text: str) -> None:
@@ -133,6 +144,16 @@ def test_a_sample_is_a_value(type_: Type) -> None:
     value = decoder_for(type_)(raw)
     assert value is not None
     assert type_.kind != "vector" or len(value) == type_.size
+
+
+def test_samples_are_such_as_the_server_takes() -> None:
+    assert decoder_for(Type("timeuuid"))(sample_of(Type("timeuuid"))).version == 1
+    assert len(decoder_for(Type("vector", (Type("text"),), size=3))(sample_of(parse_type("vector<text, 3>")))) == 3
+
+
+@pytest.mark.parametrize("kind", sorted(NATIVES.keys() - {"counter"}))
+def test_elements_of_vectors_have_the_width_that_the_driver_takes_for_them(kind: str) -> None:
+    assert NATIVES[kind].in_vector == cqltypes._cqltypes[kind].serial_size()
 
 
 def test_a_type_that_is_not_known_stays_bytes() -> None:
