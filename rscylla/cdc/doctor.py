@@ -1,4 +1,4 @@
-"""What is wrong, or will be, with reading a table's CDC log: facts in, findings out. Pure."""
+"""Judges whether a table's CDC log can be read, now and later: facts in, findings out. Pure."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ DRIVER_FROM, DRIVER_BEFORE = (3, 29, 2), (3, 30)
 """Versions of scylla-driver that rscylla is tested with; ``setup.cfg`` asks for the same."""
 
 SKEW_BOUND_US = 1 * SECOND
-"""Node clocks further off than this are told: windows end at the slowest one, so it holds all events back."""
+"""Larger differences of node clocks are reported: windows end by the slowest clock, so it delays all events."""
 
 LEEWAY_US = 5 * SECOND
 """Writes stamped further ahead than this are refused by a node. Source: Scylla ``cdc/metadata.cc``."""
 
 MANY_QUERIES = 200
-"""Queries for one look at the head above which looks come less often than once a second; see ``Limits``."""
+"""With more queries for one poll, a poll takes longer than a second; see ``Limits``."""
 
 CDC_PARTITIONER = "com.scylladb.dht.CDCPartitioner"
 
@@ -50,7 +50,7 @@ class Finding:
 
 @attrs.frozen
 class Node:
-    """A node as the driver sees it. ``skew_us``: its clock minus this machine's, None if it did not tell."""
+    """A node as the driver sees it. ``skew_us``: its clock minus this machine's, None if it did not answer."""
 
     address: str
     dc: str
@@ -60,11 +60,11 @@ class Node:
 
 @attrs.frozen
 class Facts:
-    """What was asked of the cluster. What could not be had is in ``failed``: by check, why.
+    """The facts that the checks judge. ``failed`` has the reason of each check whose facts could not be read.
 
     ``log_columns``: types by name. ``generations``: times in ms, ascending; ``forgets``: those that have expired are
-    left out. ``streams``: how many the one in use has, None if not read; ``queries``: for a look at all of them.
-    ``cursors``: by consumer, None for one that has none. ``can_save``: whether cursors were found to be.
+    left out. ``streams``: how many the one in use has, None if not read; ``queries``: how many one poll needs.
+    ``cursors``: by consumer, None for one without a cursor. ``can_save``: whether the caller found that cursors can be read and saved.
     """
 
     table: LoggedTable
@@ -98,13 +98,13 @@ class Facts:
 
 
 def findings(facts: Facts) -> tuple[Finding, ...]:
-    """Return what there is to say of *facts*, at least one finding a check."""
+    """Return the findings about *facts*, at least one for each check."""
     found = [finding for check in _CHECKS for finding in check(facts)]
     told = {finding.check for finding in found}
     return (*found, *(f for check in facts.failed if check not in told for f in _failed(facts, check)))
 
 
-_DO_FAILED = "check that the nodes are up and that this user has SELECT on the base table and on what is named here"
+_DO_FAILED = "check that the nodes are up, and that this user has SELECT on the base table and the tables named here"
 
 
 def _failed(facts: Facts, check: str) -> Iterator[Finding]:
@@ -126,7 +126,7 @@ def _cdc(facts: Facts) -> Iterator[Finding]:
             "cdc",
             "warn",
             f"CDC of {table.full_name} is switched off: the log is detached and gets no new rows",
-            f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true}}, with all other options that are wanted",
+            f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true}}, and repeat all other CDC options",
         )
     if table.delta == "keys":
         yield Finding(
@@ -156,7 +156,7 @@ def _log_table(facts: Facts) -> Iterator[Finding]:
         do = (
             "drop the log while CDC is off, then enable it; or undo the change"
             if facts.table.enabled
-            else ("enable CDC, which makes the log's columns anew from the table's")
+            else "enable CDC, which recreates the log's columns from the table"
         )
         severity: Severity = "error" if facts.table.enabled else "warn"
         yield Finding("log table", severity, f"the log does not fit its table: {'; '.join(problems[:3])}", do)
@@ -192,12 +192,14 @@ def _is_type(text: str, type_: Type) -> bool:
 def _ttl(facts: Facts) -> Iterator[Finding]:
     ttl, lag = facts.ttl_us, facts.assumed_lag_us
     if not ttl:
-        yield Finding("ttl", "warn", "log rows never expire, so the log grows for ever", "set the CDC option 'ttl'")
+        yield Finding(
+            "ttl", "warn", "log rows never expire, so the log grows without limit", "set the CDC option 'ttl'"
+        )
     elif ttl <= 2 * lag:
         yield Finding(
             "ttl",
             "error",
-            f"log rows live {_span(ttl)}, hardly longer than the lag of {_span(lag)}: they expire before they are read",
+            f"log rows live {_span(ttl)}, less than twice the lag of {_span(lag)}: they expire before they are read",
             "make the CDC option 'ttl' much longer than the lag",
         )
     elif ttl < 3600 * SECOND:
@@ -244,7 +246,7 @@ def _generations(facts: Facts) -> Iterator[Finding]:
             "generations",
             "error",
             f"no CDC generation is in use: {what}; writes to the table fail",
-            "wait for it, or see why the cluster made none (nodetool checkAndRepairCdcStreams)",
+            "wait for it, or create one with nodetool checkAndRepairCdcStreams",
         )
         return
     what = (
@@ -260,10 +262,12 @@ def _streams(facts: Facts) -> Iterator[Finding]:
         yield from _failed(facts, "streams")
     elif facts.streams is not None:
         queries = "1 query" if facts.queries == 1 else f"{facts.queries} queries"
-        what = f"{facts.streams} streams ({facts.model}), {queries} for a look at all of them"
+        what = f"{facts.streams} streams ({facts.model}), {queries} per poll"
         if facts.queries > MANY_QUERIES:
             do = "share the table between processes with key_slice=, or allow more with Limits(head_queries_per_s=)"
-            yield Finding("streams", "warn", f"{what}: events come later than lag and poll say", do)
+            yield Finding(
+                "streams", "warn", f"{what}: events are delivered later than the lag and poll interval suggest", do
+            )
         else:
             yield Finding("streams", "ok", what)
 
@@ -276,7 +280,7 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
     mute = sorted(node.address for node in facts.nodes if node.is_up and node.skew_us is None)
     for names, what in ((down, "down"), (mute, "up, but did not answer")):
         if names:
-            do = "bring them back; while they are away, reads and writes have fewer replicas to agree"
+            do = "restart them; until then, fewer replicas answer"
             yield Finding("nodes", "warn", f"{len(names)} of {len(facts.nodes)} nodes {what}: {', '.join(names)}", do)
     if not down and not mute:
         yield Finding("nodes", "ok", f"{len(facts.nodes)} of {len(facts.nodes)} nodes up")
@@ -290,12 +294,12 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
             continue
         severity: Severity = "error" if abs(skew) >= bound else "warn"
         effect = (
-            "all events are held back as long, and from 5 s on it refuses what other clocks stamped"
+            "all events are delivered that much later, and from 5 s on it refuses writes stamped by other clocks"
             if skew < 0
-            else "what it stamps is delivered as much later"
+            else "the changes that it stamps are delivered that much later"
         )
-        what = f"the clock of node {address} is {skew / SECOND:+.1f} s off this machine's: {effect}"
-        yield Finding("clock", severity, what, "check time synchronisation, there and here")
+        what = f"the clock of node {address} is {skew / SECOND:+.1f} s different from this machine's: {effect}"
+        yield Finding("clock", severity, what, "check NTP on both machines")
     if all(abs(skew) <= SKEW_BOUND_US for _, skew in known):
         worst = max((abs(skew) for _, skew in known), default=0)
         yield Finding("clock", "ok", f"{len(known)} node clocks are within {worst / 1000:.0f} ms of this machine's")
@@ -310,7 +314,7 @@ def _driver(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "driver",
             "warn",
-            f"scylla-driver {facts.driver} is outside of what rscylla is tested with",
+            f"scylla-driver {facts.driver} is outside the versions that rscylla is tested with",
             f"install one from {tested}",
         )
 
@@ -352,7 +356,7 @@ def _overlap(facts: Facts, replicas: Mapping[str, int]) -> Finding:
     return Finding(
         "consistency",
         "error",
-        f"reads can miss writes for good: R + W is not more than the number of replicas ({levels})",
+        f"reads can miss writes permanently: R + W is not more than the number of replicas ({levels})",
         "read the log at QUORUM (consistency=) and write at QUORUM, or LOCAL_QUORUM for both in one data centre",
     )
 
@@ -367,13 +371,13 @@ def _enough_nodes(facts: Facts, replicas: Mapping[str, int]) -> Iterator[Finding
                 "consistency",
                 "error",
                 f"{facts.reads}{f' in {dc}' if dc else ''} needs {total} replicas, and too few nodes are up",
-                "bring nodes back, or lower the keyspace's replication factor to what there are nodes for",
+                "bring nodes back, or lower the keyspace's replication factor to the number of available nodes",
             )
             return
 
 
 def _replicas(facts: Facts) -> dict[str, int]:
-    """Return the replicas by data centre; "" where the strategy knows none. Empty when it cannot be told."""
+    """Return the replicas by data centre; "" where the strategy knows none. Empty if it cannot be determined."""
     kind = facts.replication.get("class", "").rpartition(".")[2]
     if kind == "LocalStrategy":
         return {"": 1}
@@ -397,7 +401,7 @@ def _factor(text: str) -> int | None:
 
 
 def _least(level: str, replicas: Mapping[str, int], local: str) -> tuple[dict[str, int], int]:
-    """Return how many replicas take part at least: by data centre, and in all."""
+    """Return the minimum number of replicas that take part: by data centre, and in all."""
     total = sum(replicas.values())
     if level in ("LOCAL_ONE", "LOCAL_QUORUM"):
         n = 1 if level == "LOCAL_ONE" else replicas[local] // 2 + 1
@@ -414,7 +418,7 @@ def _must_meet(
     """Whether replicas of a write and a read cannot all be different ones."""
     if any(write[0].get(dc, 0) + read[0].get(dc, 0) > n for dc, n in replicas.items()):
         return True
-    # No more replicas take part than there are: TWO of one replica is refused, and reads all there is otherwise.
+    # At most all replicas take part: a node refuses TWO with a single replica, or reads that replica.
     total = sum(replicas.values())
     return min(write[1], total) + min(read[1], total) > total
 
@@ -427,7 +431,7 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
     if "permissions" in facts.failed:
         return
     if facts.streams is None or "consistency" in facts.failed:
-        yield Finding("permissions", "warn", "not known: the log could not be tried", "mend the rest first")
+        yield Finding("permissions", "warn", "not checked: the log could not be read", "fix the other errors first")
     else:
         yield Finding("permissions", "ok", "the log and the description of its streams can be read")
 
@@ -472,14 +476,14 @@ def _cursor(facts: Facts, consumer: str, text: str | None) -> Finding:
             "cursor",
             "error",
             f"{consumer!r} names a CDC generation that the table does not have",
-            "is it a cursor of another cluster or table? Reset it",
+            "check the cluster and table, then reset the cursor",
         )
     if facts.ttl_us and age > facts.ttl_us // 2:
         return Finding(
             "cursor",
             "warn",
             f"{consumer!r} is {_span(age)} old: more than half of what log rows live ({_span(facts.ttl_us)})",
-            "see that the consumer runs and keeps up, or make the CDC option 'ttl' longer",
+            "check that the consumer runs and keeps up, or make the CDC option 'ttl' longer",
         )
     return Finding("cursor", "ok", f"{consumer!r} is {_span(max(0, age))} old")
 

@@ -89,8 +89,8 @@ class BaseRows:
             raise ConfigError(f"the foreign id has {min(unknown)!r}, which is not in the primary key of {self._name}")
         if missing := [n for n in prepared.names if n not in fields]:
             raise IncompleteKey(
-                f"the foreign id lacks {missing[0]!r}, so it names no single row of {self._name}; is it of a delete of "
-                "a range or partition, or of the static row?"
+                f"the foreign id lacks {missing[0]!r}, so it names no single row of {self._name}; ids of range "
+                "deletes, partition deletes, and static rows cannot be looked up"
             )
         key = {}
         for name, encode in zip(prepared.names, prepared.encoders, strict=True):

@@ -167,8 +167,8 @@ class Reader:
         elif not self._told_ahead:
             self._told_ahead = True
             log.warning(
-                "the cursor of %s is %.1f s ahead of the slowest clock of this machine and the nodes; nothing is read "
-                "until that has passed it. If the cursor is no start in the future, a clock was set back: check it",
+                "the cursor of %s is %.1f s ahead of the slowest clock of this machine and the nodes; reading pauses "
+                "until that clock reaches the cursor. Unless you chose a start in the future, check the clocks",
                 self._source.table.full_name,
                 ahead_us / 1e6,
             )

@@ -109,15 +109,13 @@ class Source:
             backoff=self._backoff,
             clock=self.clock,
             stop=self._stop,
-            exhausted=lambda error: log.warning(
-                "%s: %s, this machine's clock is believed", self.table.full_name, error
-            ),
+            exhausted=lambda error: log.warning("%s: %s; using this machine's clock", self.table.full_name, error),
         )
 
     def _sample_clocks(self) -> None:
         self.node_clocks.sample()
         if not self.node_clocks.skew_us:
-            raise ConnectionFailed("no node tells its time")
+            raise ConnectionFailed("no node returned its time")
 
     def refresh_generations(self) -> None:
         """Read the list of generations; ``known_at_us`` is when that began, by the slowest clock.
@@ -144,7 +142,7 @@ class Source:
         found = self.topology.generations()
         if not found:
             self.reread_table()  # the streams of tablets go with the table: then that is what is to be told
-            raise NoStreams("the cluster has no CDC generation yet; try again when it has started")
+            raise NoStreams("the cluster has no CDC generation yet; wait until the cluster has started")
         return found
 
     def refresh_metadata(self) -> None:
@@ -338,7 +336,7 @@ class Source:
             owner = self.topology.owner
             raise InvalidCursor(
                 f"the cursor names the CDC generation of {Generation(cursor.generation)}, which this {owner} does not "
-                f"have; is it a cursor of another {owner}?"
+                f"have; check that the cursor is not from another {owner}"
             )
         return cursor if cursor.exact_us >= at_us else self.at(at_us)
 
@@ -348,8 +346,8 @@ class Source:
             own, theirs = self.table.log_id, uuid.UUID(bytes=cursor.mark.log)
             if theirs != own and own.version == theirs.version == 1 and theirs.time > own.time:
                 raise QueryTimeout(
-                    f"the cursor is of a later CDC log of {self.table.full_name} than the node knows; if it is no "
-                    "cursor of another table, the node's schema is behind: try again"
+                    f"the cursor is of a later CDC log of {self.table.full_name} than the node knows; "
+                    "unless it is a cursor of another table, the node's schema is outdated: try again"
                 )
             return theirs != own
         created_us = self.table.log_created_us
@@ -367,8 +365,8 @@ class Source:
             return cursor.exact_us < created_us + SETTLING_US and not self._left_s(cursor)
         if cursor.exact_us < created_us:
             log.warning(
-                "the cursor is older than the CDC log of %s, which was created at %s: if it is no start in the past, "
-                "the table was dropped and created again, and changes of the former log are gone",
+                "the cursor is older than the CDC log of %s, which was created at %s: unless it was created with "
+                "cursor_at, the table was dropped and created again, and changes of the former log are gone",
                 self.table.full_name,
                 f"{datetime_of(created_us):%Y-%m-%d %H:%M:%S} UTC",
             )
@@ -424,8 +422,8 @@ class Source:
             return
         kept = "" if hole.ttl_s is None else f" ({hole.ttl_s} s)"
         text = (
-            f"the reader of {self.table.full_name} fell behind what the log keeps{kept}; changes may be lost, make the "
-            "consumer faster or the TTL longer"
+            f"the reader of {self.table.full_name} fell behind what the log keeps{kept}; changes may be lost; speed up "
+            "the consumer or raise the TTL"
         )
         if on_expired == "raise":
             raise CursorExpired(text, gap_from=datetime_of(hole.start_us), gap_to=datetime_of(hole.end_us))
@@ -434,7 +432,7 @@ class Source:
     def skip_gap(self, text: str) -> None:
         """Tell that changes may be lost, and count it: the policy is to go on all the same."""
         self.gaps += 1
-        log.error("%s; continuing at the oldest row because of on_expired='oldest'", text)
+        log.error("%s; continuing at the oldest row because on_expired='oldest'", text)
 
     def _changed(self, cursor: EventID, on_expired: OnExpired) -> EventID:
         text = (
@@ -460,7 +458,7 @@ class Source:
             began = f"{datetime_of(first_us):%Y-%m-%d %H:%M:%S} UTC"
             text = (
                 f"the cursor of {self.table.full_name} is from {since} UTC, before the first CDC generation of this "
-                f"cluster, which began at {began}; is it a cursor of another cluster?"
+                f"cluster, which began at {began}; check that it is not from another cluster"
             )
         else:
             kept = "keeps" if ttl_s is None else f"keeps ({ttl_s} s)"

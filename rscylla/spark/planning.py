@@ -99,8 +99,7 @@ class Plan:
         if end_us > complete_us:
             raise ConfigError(
                 f"option endingPosition is {(end_us - complete_us) / 1e6:.3f} s after the complete part of the log, "
-                "by the "
-                "option lag and the nodes' clocks; ask for latest, or later"
+                "by the option lag and the nodes' clocks; ask for latest, or later"
             )
         return end_us
 

@@ -37,8 +37,7 @@ def register(spark: Any) -> None:
     """Register ``format("scylla-cdc")`` with *spark*.
 
     Spark finds the source automatically where rscylla is installed. Use this function for sessions where that fails:
-    for
-    an editable install, or if another ``pyspark_*`` module on the path cannot be imported.
+    for an editable install, or if another ``pyspark_*`` module on the path cannot be imported.
     """
     spark.dataSource.register(ScyllaCdcDataSource)
 

@@ -248,9 +248,9 @@ def windows(
     A window never spans two generations of streams. Its rows are those whose write times are in the window.
 
     A window that begins at a row cursor of a service contains the rows after that row. The saved cursor is then a
-    point,
-    from which a service can continue. With ``StreamToHead``, the loop ends at the head as of the time when the last
-    window was planned; with ``StreamUntil``, it ends at that time; otherwise, it waits at the head for more changes.
+    point, from which a service can continue. With ``StreamToHead``, the loop ends at the head as of the time when the
+    last window was planned; with ``StreamUntil``, it ends at that time; otherwise, it waits at the head for more
+    changes.
 
     Args:
         stream: of ``NewStream``; its session is used to plan, and to find contact points for the executors.

@@ -282,7 +282,8 @@ def test_a_cursor_at_the_end_of_a_set_that_is_gone_goes_on_with_the_next() -> No
         _, found, _ = to_head(w, str(rscylla.EventID(first.time, second.start_us)))
         assert found == [7]
         with pytest.raises(
-            rscylla.InvalidCursor, match="which this table does not have; is it a cursor of another table"
+            rscylla.InvalidCursor,
+            match="which this table does not have; check that the cursor is not from another table",
         ):
             to_head(w, str(rscylla.EventID(second.time + 1, second.start_us + SECOND)))
 

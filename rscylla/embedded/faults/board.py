@@ -306,13 +306,13 @@ _ERRORS: Final[dict[str, Callable[[Asked], CqlError]]] = {
     "write_timeout": lambda asked: WriteTimeout(asked.params.consistency, asked.write_type),
     "read_failure": lambda asked: ReadFailure(asked.params.consistency),
     "write_failure": lambda asked: WriteFailure(asked.params.consistency, asked.write_type),
-    "overloaded": lambda _: Overloaded("Too many in flight requests (told to be overloaded)"),
-    "bootstrapping": lambda _: IsBootstrapping("Node is bootstrapping (told to be)"),
+    "overloaded": lambda _: Overloaded("Too many in flight requests (injected fault: overloaded)"),
+    "bootstrapping": lambda _: IsBootstrapping("Node is bootstrapping (injected fault: bootstrapping)"),
     "unprepared": lambda asked: Unprepared(asked.statement_id or b""),
     "rate_limit": _rate_limit,
-    "server_error": lambda _: ServerError("the embedded server was told to fail"),
-    "invalid": lambda _: InvalidRequest("the embedded server was told to refuse this"),
-    "unauthorized": lambda _: Unauthorized("the embedded server was told that the user may not do this"),
+    "server_error": lambda _: ServerError("injected fault: server_error"),
+    "invalid": lambda _: InvalidRequest("injected fault: invalid"),
+    "unauthorized": lambda _: Unauthorized("injected fault: unauthorized"),
 }
 
 

@@ -43,9 +43,8 @@ class Snapshot:
     """A base table, read some time after ``cursor``.
 
     ``rows`` has the columns of the table. ``cells`` also has the write times, as far as they can be read: it is the
-    base
-    for ``latest``, or the start of a table for ``apply_changes``. Each action reads both again. ``left_out`` names the
-    omitted columns of the table, which are also absent from everything derived from the cells.
+    base for ``latest``, or the start of a table for ``apply_changes``. Each action reads both again. ``left_out`` names
+    the omitted columns of the table, which are also absent from everything derived from the cells.
     """
 
     cursor: str
@@ -91,9 +90,8 @@ def snapshot(
         store.set_cursor("lake", start.cursor)
 
     A SELECT does not return everything, so the snapshot assumes that every row was inserted, that a row whose values
-    all
-    expire ends with the last of them, and that elements of non-frozen collections have no TTL and are older than any
-    change.
+    all expire ends with the last of them, and that elements of non-frozen collections have no TTL and are older than
+    any change.
 
     Args:
         lag: the lag of the stream that continues from the cursor.
