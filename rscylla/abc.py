@@ -89,23 +89,54 @@ class StreamFunc(Protocol):
 
 
 class CursorStore(Protocol):
-    """Keeps one cursor per consumer. All methods may be called from several threads."""
+    """Keeps one cursor per consumer. All methods may be called from several threads.
+
+    An error of ``get_cursor`` or ``set_cursor`` ends the run; events after the saved cursor are delivered again. All
+    methods also raise the errors of the database.
+    """
 
     def get_cursor(self, consumer: str) -> str:
-        """Return the consumer's cursor, including buffered writes; "" if there is none."""
+        """Return the consumer's cursor, including buffered writes; "" if there is none.
+
+        Called once at the start of each run, before the stream is opened. From then on, ``set_cursor`` saves to the
+        epoch of this cursor; after a ``CursorConflict`` or ``LeaseLost``, the next run calls it again.
+
+        Raises:
+            ConfigError: *consumer* is empty.
+            LeaseLost: the store works under a lease that is not held.
+        """
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
         """Save *cursor*. Called after each consumed event; may buffer until ``flush``. Saving the same one is a no-op.
 
+        A store that buffers may raise the errors of an earlier cursor here.
+
         Raises:
             CursorRegression: *cursor* is lower than the saved one, which stays.
+            CursorConflict: the cursor was reset since ``get_cursor`` returned it; nothing is saved until it is read
+                again.
+            LeaseLost: the store works under a lease that is not held, or was lost since ``get_cursor``.
+            InvalidCursor: *cursor* is not a cursor; the saved one stays.
+            ConfigError: *consumer* is empty, or the store is closed.
         """
 
     def flush(self) -> None:
-        """Make all cursors durable. Those that fail stay buffered, and the cursors of other consumers are written."""
+        """Make all cursors durable. Those that fail stay buffered, and the cursors of other consumers are written.
+
+        Called at the end of each run, also after an error, from a thread of its own, for at most ``flush_timeout`` of
+        the ``Spec``. Safe to repeat. If it raises, the run does not count as complete: it ends with a ``RunError``
+        instead of ``HeadReached`` or ``Stopped``, or, if it failed before, the error is a note of the first one.
+
+        Raises:
+            CursorError: as for ``set_cursor``; the refused cursor is dropped.
+        """
 
     def close(self) -> None:
-        """Flush and stop background work. The session belongs to the caller and stays open. Safe to repeat."""
+        """Flush and stop background work. The session belongs to the caller and stays open. Safe to repeat.
+
+        Called by the owner of the store after its last run; ``run`` does not call it. Background work also stops if the
+        flush raises, and cursors that were not saved are then lost with the store.
+        """
 
 
 @attrs.frozen
@@ -132,7 +163,11 @@ class CursorAdmin(Protocol):
     """
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
-        """Return the record of *consumer*; None if it never had a cursor. A cursor reset to "" has a record."""
+        """Return the record of *consumer*; None if it never had a cursor. A cursor reset to "" has a record.
+
+        Raises:
+            ConfigError: *consumer* is empty.
+        """
 
     def list_cursors(self) -> Iterable[CursorRecord]:
         """Return the records of all consumers, as ``find_cursor`` returns them, sorted by consumer."""
@@ -141,6 +176,9 @@ class CursorAdmin(Protocol):
         """Return the last cursor of each epoch of *consumer*, the newest first: the audit trail of resets.
 
         Empty for a consumer without a cursor. A store may delete old epochs, and may leave out buffered cursors.
+
+        Raises:
+            ConfigError: *consumer* is empty.
         """
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
@@ -150,7 +188,7 @@ class CursorAdmin(Protocol):
         reads the cursor again; in this process, at once. Cursors that it still saves have no effect.
 
         Raises:
-            ConfigError: *reason* is blank.
+            ConfigError: *consumer* is empty, or *reason* is blank.
             InvalidCursor: *cursor* is not a cursor.
         """
 
@@ -326,7 +364,7 @@ class Committing(Protocol):
         """Finish everything that was consumed, and commit it. Called when the head is reached, before ``stop``.
 
         Raises:
-            Stopped: the run's stop was set meanwhile.
+            Stopped: the run's stop was set during the call.
         """
 
 
@@ -361,19 +399,35 @@ class DeadLetters(Protocol):
 
 
 class DeadLetterAdmin(Protocol):
-    """Operations on dead letters for operators, not for consumers. A consumer's letters include those of its slices."""
+    """Operations on dead letters for operators, not for consumers. A consumer's letters include those of its slices.
+
+    All methods may be called from several threads, also while consumers store letters. Each raises the errors of the
+    database; calling it again is safe.
+    """
 
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterable[DeadLetter]:
-        """Yield the letters of *consumer*, of all if None, by consumer and time of the event; *status* None: all."""
+        """Yield the letters of *consumer*, of all if None, by consumer and time of the event; *status* None: all.
+
+        The iterator may query while it is consumed, and then raises the errors of the database.
+        """
 
     def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
-        """Return the letter of an event, of *consumer* itself or else of a slice, None if there is none."""
+        """Return the letter of an event, of *consumer* itself or else of a slice, None if there is none.
+
+        Raises:
+            ConfigError: *consumer* is empty.
+        """
 
     def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
-        """Set the status of *letter* to replayed or discarded, and keep *reason* as an audit trail."""
+        """Set the status of *letter* to replayed or discarded, and keep *reason* as an audit trail.
+
+        Raises:
+            ConfigError: *status* is neither, or *reason* is blank; the letter does not change.
+        """
 
     def count_letters(self, consumer: str | None = None) -> Mapping[str, int]:
         """Return how many letters are dead, by consumer and slice; those without any are left out.
 
-        Called every half minute by ``Service``, so it must be cheap however many letters were resolved.
+        ``Service`` calls it every half minute in a thread of its own, so it must be cheap however many letters were
+        resolved.
         """

@@ -99,7 +99,8 @@ class NodeClocks:
         elif address not in self._told:
             self._told.add(address)
             log.warning(
-                "the clock of node %s is %+.3f s different from this machine's clock; check NTP, because rows may arrive late",
+                "the clock of node %s is %+.3f s different from this machine's clock; check NTP, because rows may "
+                "arrive late",
                 address,
                 skew_us / 1e6,
             )

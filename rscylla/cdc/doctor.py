@@ -64,7 +64,8 @@ class Facts:
 
     ``log_columns``: types by name. ``generations``: times in ms, ascending; ``forgets``: those that have expired are
     left out. ``streams``: how many the one in use has, None if not read; ``queries``: how many one poll needs.
-    ``cursors``: by consumer, None for one without a cursor. ``can_save``: whether the caller found that cursors can be read and saved.
+    ``cursors``: by consumer, None for one without a cursor. ``can_save``: whether the caller found that cursors can
+    be read and saved.
     """
 
     table: LoggedTable

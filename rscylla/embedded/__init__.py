@@ -4,6 +4,7 @@ It imports nothing else of rscylla, so that it cannot share the client's mistake
 rooms below it::
 
     facade, process, __main__   what owners start, use, change and stop
+    sessions                    sessions of the driver, opened for owners and closed with the server
     durability                  what outlives the process: a log of all changes, snapshots, the data directory
     wire                        the native protocol: frames, connections, sockets
     engine                      statements compiled and carried out

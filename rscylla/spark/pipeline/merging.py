@@ -4,8 +4,7 @@ The table has the columns of the base table, ``cdc_live`` (whether ``SELECT *`` 
 their write times. A window affects the partitions that it writes to, or all partitions if a column was dropped before
 it. These partitions are read, merged as in files, and written back by one MERGE. The cursor of the table is one of its
 properties and moves after the MERGE. Merging the same window again changes nothing, so applying the window again
-repairs
-a crash between the two steps.
+repairs a crash between the two steps.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ),
     ({"failed": {"generations": "no; grant it"}}, "generations", "error", "^no$"),
     ({"failed": {"streams": "has no streams"}}, "streams", "error", "has no streams"),
-    ({"streams": 73_728, "queries": 1_024}, "streams", "warn", "events come later"),
+    ({"streams": 73_728, "queries": 1_024}, "streams", "warn", "events are delivered later"),
     (
         {"nodes": nodes(("dc1", True, 0), ("dc1", True, 0), ("dc1", False, None))},
         "nodes",
