@@ -49,9 +49,12 @@ class Native:
     ``decode``: bytes to Python. ``encode``: JSON to bytes. ``encode_arrow``: the same from Arrow, where that has
     something else. ``literal``: Python to CQL text. ``arrow``: how values become Arrow, a key of
     ``rscylla.types.arrow.FORMS``. ``packed``: for ``struct`` and ``numpy``, if all values have one width.
-    ``in_vector``: bytes of an element of a vector; None if each is led by its size. ``sample``: the bytes of some valid
-    value. ``has_empty``: no bytes are a value, and not null. ``sorting``: what clustering keys are sorted by; None if
-    Python, JSON and Arrow have nothing that sorts alike.
+    ``in_vector``: size of an element of a vector; None if its size precedes each element, as for tinyint, smallint,
+    date, time, and counter: Cassandra treats them as variable-size, and Scylla follows. ``sample``: the bytes of some
+    valid value. ``has_empty``: no bytes are a value, and not null. ``sorting``: what clustering keys are sorted by;
+    None if Python, JSON, and Arrow have nothing that sorts alike.
+
+    Source of ``in_vector``: Scylla ``types/types.cc``, ``value_length_if_fixed``; the driver's ``serial_size``.
     """
 
     name: str
@@ -163,7 +166,7 @@ def _vector_decoder(type_: Type, parts: Sequence[Decoder]) -> Decoder:
     element = native(type_.args[0])
     if element.packed and element.in_vector:
         return c.packed_vector_decoder(element.packed)
-    return c.vector_decoder(element.in_vector, parts)
+    return c.vector_decoder(width_in_vector(type_.args[0]), parts)
 
 
 def _vector_encoder(type_: Type, parts: Sequence[Encoder]) -> Encoder:
@@ -253,5 +256,8 @@ def sample_of(type_: Type) -> bytes:
 
 
 def width_in_vector(type_: Type) -> int | None:
-    """Return how many bytes an element of a vector takes; None if each is led by its size."""
+    """Return the size in bytes of each element *type_* of a vector; None if its size precedes each element."""
+    if type_.kind == "vector":
+        width = width_in_vector(type_.args[0])
+        return None if width is None else width * type_.size
     return native(type_).in_vector

@@ -10,8 +10,9 @@ from cassandra.util import Duration
 from fakelog import type_of
 from hypothesis import strategies as st
 
-from rscylla.types import Type, decoder_for, native
+from rscylla.types import Type, decoder_for
 from rscylla.types.cells import vector_of
+from rscylla.types.registry import width_in_vector
 
 
 def signed(size: int) -> st.SearchStrategy[bytes]:
@@ -87,7 +88,7 @@ def nested(type_: Type) -> st.SearchStrategy[bytes]:
             return st.tuples(*(st.none() | p for p in parts)).map(lambda es: b"".join(map(cell, es)))
         case "vector":
             elements = st.lists(parts[0], min_size=type_.size, max_size=type_.size)
-            return elements.map(lambda es: vector_of(es, native(type_.args[0]).in_vector))
+            return elements.map(lambda es: vector_of(es, width_in_vector(type_.args[0])))
     return NATIVE[type_.kind]
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.types import Type, decoder_for, encoder_for, literal_for, parse_type, sample_of
+from rscylla.types.json import plain
 from rscylla.types.registry import CONTAINERS, NATIVES
 
 OF_OTHERS = {"LineStringType", "PointType", "PolygonType", "daterange"}
@@ -171,6 +172,19 @@ def test_the_driver_says_the_same_of_containers(data: st.DataObject) -> None:
         raw = data.draw(nested(type_))
         theirs = driver.apply_parameters([cqltypes._cqltypes[kind], *([2] if container == "vector" else [])], None)
         assert decoder_for(type_)(raw) == list(theirs.from_binary(raw, 4) or [])
+
+
+@pytest.mark.parametrize("kind", ["float", "smallint", "uuid", "text"])
+def test_the_driver_says_the_same_of_vectors_of_vectors(kind: str) -> None:
+    """Vectors of elements with a fixed size have a fixed size themselves."""
+    element = cqltypes._cqltypes[kind]
+    theirs = cqltypes.VectorType.apply_parameters([cqltypes.VectorType.apply_parameters([element, 2], None), 2], None)
+    type_ = Type("vector", (Type("vector", (Type(kind),), size=2),), size=2)
+    values = [[element.deserialize(sample_of(Type(kind)), 4)] * 2] * 2
+    raw = theirs.serialize(values, 4)
+    assert decoder_for(type_)(raw) == values
+    assert sample_of(type_) == raw
+    assert encoder_for(type_)(plain(values)) == raw
 
 
 def test_a_driver_class_is_the_type_that_its_text_is() -> None:
