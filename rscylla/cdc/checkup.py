@@ -1,4 +1,4 @@
-"""Asks a cluster all that the doctor wants to know of a table; what cannot be had is a fact, too."""
+"""Reads the facts for the doctor from a cluster; a query that fails is a fact, too."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def diagnose(
         cursors: saved cursors by consumer, to be checked, too; None for a consumer without a cursor.
         can_save: the caller found that cursors can be read and saved.
         failed: checks of the caller that failed: the reason, by check.
-        clock: where time comes from.
+        clock: the clock of the checks; default: the system's.
 
     Raises:
         TableNotFound: the table does not exist.
@@ -71,7 +71,7 @@ def diagnose(
 
 
 class _Examination:
-    """One look at a table. ``failed`` fills up with what could not be had."""
+    """One examination of a table. ``failed`` collects the checks whose facts could not be read."""
 
     def __init__(self, session: ReadSession, keyspace: str, table: str, clock: Clock, failed: dict[str, str]) -> None:
         self._session = session
@@ -163,6 +163,8 @@ class _Examination:
                 consistency=self._session.consistency,
             )
         except QueryTimeout as e:
+            # A node answered the queries before this one. This one waits for as many replicas as the level demands, so
+            # Unavailable and time-outs, which both arrive here, mean that too few of them answer.
             self._failed.setdefault("consistency", str(e))
         except SourceError as e:
             self._failed.setdefault("permissions", str(e))

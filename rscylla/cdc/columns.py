@@ -92,12 +92,14 @@ class ColumnChange:
     def _edited(self, old: Any) -> Any:
         added, removed = self.added, self.removed or ()
         if self.kind == "set":
+            # Elements that cannot be hashed, such as maps, arrive in a list; see ``rscylla.types``.
             if isinstance(added, list) or isinstance(old, list):
                 kept = [e for e in old or () if e not in removed and e not in (added or ())]
                 return kept + list(added or ())
             return (set(old or ()) | set(added or ())) - set(removed)
         found = {**(old or {}), **(added or {})}
         if self.kind == "udt":
+            # As in a SELECT: all fields are there, and a non-frozen UDT without any value is null.
             found = {**dict.fromkeys(self._fields), **found, **dict.fromkeys(removed)}
             return found if any(v is not None for v in found.values()) else None
         found = {k: v for k, v in found.items() if k not in removed}

@@ -197,6 +197,7 @@ class Scanner:
         failures = fetch.failures + 1
         if not ours.resumable or failures >= self._limits.attempts:
             raise ours from error
+        # One or two time-outs may be the node's. After the third, narrower windows are tried while attempts are left.
         if may_give_up and took_too_long(error) and failures >= 3:
             raise TooSlow from error
         self.retries += 1

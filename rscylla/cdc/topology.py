@@ -355,6 +355,7 @@ class TabletTopology:
         return self._kept.get(generation, lambda: self._read(generation))
 
     def _read(self, generation: Generation) -> list[bytes]:
+        # State 0 lists all streams of the set. States 1 and 2 list those closed and opened, against the set before.
         rows = self._session.rows(
             "SELECT stream_id FROM system.cdc_streams "
             "WHERE keyspace_name = %s AND table_name = %s AND timestamp = %s AND stream_state = 0",

@@ -86,6 +86,7 @@ class Width:
     @classmethod
     def within(cls, rows: int, size: int, *, us: int = 1_000_000) -> Width:
         """Return the width for windows that must not hold more than *rows* rows or *size* bytes; *us* at first."""
+        # A window that exceeds the limits is read in vain. At a fifth of them, writes may become five times denser.
         return cls(us=us, target=max(1, rows // 5), target_bytes=max(1, size // 5))
 
     def after(self, window: LogWindow, rows: int, size: int = 0) -> Width:

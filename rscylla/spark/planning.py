@@ -69,7 +69,7 @@ class Plan:
         return self.source.watermark_us(self.options.lag_us)
 
     def start(self, position: Position) -> tuple[EventID, bool]:
-        """Return where a read from *position* starts, and whether the rows after that were promised to somebody.
+        """Return where a read from *position* starts, and whether the loss of rows after it is an error.
 
         Raises:
             InvalidCursor, CursorExpired: the cursor cannot be continued.
@@ -84,7 +84,7 @@ class Plan:
             return source.resume(position.cursor, policy), True
         assert position.time_us is not None
         start = source.at_time(datetime_of(position.time_us))
-        return start, start.exact_us == position.time_us  # what has expired by now is nobody's
+        return start, start.exact_us == position.time_us  # rows that have expired by now were not promised
 
     def batch_end_us(self) -> int:
         """Return where a batch ends.
@@ -145,7 +145,9 @@ class Plan:
             self.source.lifetimes = self.source.lifetimes.knowing(ttl_s)
 
     def _within_ttl(self, start_us: int, end_us: int, *, promised: bool, since_us: int) -> int:
-        """Return *start_us*, or where the rows go on if those at *start_us* have expired and nobody minds."""
+        """Return *start_us*, or where the rows continue if those at *start_us* have expired and may be skipped."""
+        # Two passes: rows that may have expired on some node are reported, but only rows that have expired on all nodes
+        # are skipped, because a node with a slower clock still returns the others.
         if promised:
             for gap_from_us, gap_to_us in self._gaps(start_us, end_us):
                 # What had expired by then was never promised, so it is not missed.

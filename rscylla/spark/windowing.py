@@ -116,7 +116,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             source,
             self._place,
             options,
-            # Below the limit: a window that holds more was counted for nothing.
+            # A window with more rows than the limit is counted in vain. Four fifths leave room for a quarter more.
             Width(us=most, target=max(1, (caps.max_rows or 1) * 4 // 5), most_us=most),
             on_expired,
             promised=promised,
@@ -198,6 +198,8 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
                     walk = follower.walk.switched(step)
                     self._move(follower.point(walk), walk)
                 case Wait() as step:
+                    # At least 50 ms, so that a remainder of microseconds does not spin. At most 10 s, so that a stepped
+                    # clock or a dropped table is noticed soon, however long the window is.
                     left_s = (step.until_us - follower.watermark_us) / 1e6
                     source.clock.wait(self._stop, min(10.0, max(0.05, left_s)))
                 case _:

@@ -1,4 +1,9 @@
-"""What a service says of its health: facts, and the checks over them that ``/healthz`` and ``/readyz`` show. Pure."""
+"""The health of a service: facts, and the checks over them that ``/healthz`` and ``/readyz`` show. Pure.
+
+``/healthz`` fails only if a restart of the process is the remedy: nothing supervises the lanes, or a consumer hangs in
+an event, and a thread cannot be stopped from outside. A cluster that does not answer, a lane that waits for its
+restart, and an open circuit breaker fail ``/readyz`` alone: a new process would meet the same.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ __all__ = ["Check", "Facts", "LaneFacts", "Limits", "alive", "ready", "report"]
 
 @attrs.frozen
 class Limits:
-    """From when on something is wrong, in seconds."""
+    """Durations from which a check fails, in seconds."""
 
     stuck_after_s: float
     poll_timeout_s: float
@@ -20,7 +25,7 @@ class Limits:
 
 @attrs.frozen
 class LaneFacts:
-    """A lane at this moment. What is not known is None.
+    """A lane at this moment. Unknown values are None.
 
     ``busy_s``: how long its consumer has been working on ``event_id``. ``pause``: why it waits on purpose. ``failing``:
     how often in a row its event has failed. ``why``: why it was given up, or runs again.
@@ -56,7 +61,7 @@ class Facts:
 
 @attrs.frozen
 class Check:
-    """One thing that was looked at; ``why`` it is not as it should be, "" if it is."""
+    """The result of one check; ``why`` it failed, "" if it did not."""
 
     check: str
     why: str = ""
@@ -67,7 +72,7 @@ class Check:
 
 
 def alive(facts: Facts, limits: Limits) -> tuple[Check, ...]:
-    """Return the checks that fail when the process should be killed, because only that helps."""
+    """Return the checks that fail if the process should be restarted, because nothing else helps."""
     return tuple(_alive(facts, limits))
 
 
