@@ -1,4 +1,4 @@
-"""A service that bills paid orders, and goes on where it stopped.
+"""A service that bills paid orders and resumes where it stopped.
 
 python examples/billing_service.py --embedded          # brings its own server and some orders
 python examples/billing_service.py --host 10.0.0.1     # a real cluster with a CDC table shop.orders

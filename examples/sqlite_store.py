@@ -1,4 +1,4 @@
-"""A cursor store of one's own: cursors in a SQLite file, for services on one machine. It uses public names only.
+"""A custom cursor store: cursors in a SQLite file, for services on one machine. It uses public names only.
 
 Implements ``rscylla.abc.CursorStore`` and ``CursorAdmin``, and passes ``rscylla.testing.contracts``. As a program it
 runs a consumer twice, which continues where it was. On the command line, with this folder as the working directory:

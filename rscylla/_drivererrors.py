@@ -34,7 +34,7 @@ _REFUSED = (
     protocol.RequestValidationException,
     protocol.NotSupportedError,
 )
-# What a node says while it is slow, overloaded, starting, or in trouble: another try may find it better.
+# Errors of a node that is slow, overloaded, or starting: another attempt may succeed.
 _LATE = (
     cassandra.OperationTimedOut,
     cassandra.RateLimitReached,  # to the driver, this is a statement that is not valid
@@ -81,7 +81,7 @@ def translate(
 
 
 def took_too_long(error: BaseException) -> bool:
-    """Return whether a query failed in a way that one of less time, and so of fewer rows, may not."""
+    """Return whether the query timed out, so that one over less time, and so fewer rows, may succeed."""
     return isinstance(error, cassandra.OperationTimedOut | cassandra.ReadTimeout)
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: events that a consumer could not handle, kept until somebody decides what becomes of them."""
+"""Dead letters: events that a consumer could not handle, kept until an operator replays or discards them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 DEAD, REPLAYED, DISCARDED = "dead", "replayed", "discarded"
 STATUSES = (DEAD, REPLAYED, DISCARDED)
-"""What may have become of a letter: nothing yet, it was handled after all, somebody decided against it."""
+"""The states of a letter: not resolved yet, handled later, or dropped by decision of an operator."""
 
 MAX_TRACEBACK = 16_000
 """Characters of a traceback that are kept: its end, where the cause is."""
@@ -76,7 +76,7 @@ class KeptEvent(Event):
     @classmethod
     def of(cls, event: Event) -> KeptEvent:
         """Return *event* in its stored form; its metadata and key are computed now, and left empty if that fails."""
-        # What cannot be made may be why the consumer failed, and must not keep the letter from being written.
+        # The part that cannot be computed may be why the consumer failed; it must not prevent the letter.
         return cls(
             event.id,
             _made(lambda: int(event.type), 0),

@@ -63,7 +63,7 @@ class Backoff:
 
 
 def may_help(error: Exception) -> bool:
-    """Return whether *error* is one of ours that another attempt may mend."""
+    """Return whether *error* is an error of rscylla that another attempt may resolve."""
     return isinstance(error, RscyllaError) and error.resumable and not isinstance(error, Stopped)
 
 
@@ -80,7 +80,7 @@ def retry(
     exhausted: Callable[[Exception], T] | None = None,
     failed: Exception | None = None,
 ) -> T:
-    """Return what *work* returns, and call it again while it raises what another attempt may mend.
+    """Return the result of *work*; call it again while it raises errors that another attempt may resolve.
 
     Args:
         attempts: How often *work* is called at most; None: until it returns, or *stop* is set.
@@ -103,7 +103,7 @@ def retry(
     began = clock.monotonic()
     if failed is None:
         try:
-            return work()  # most calls succeed at once, and nothing else is made for those
+            return work()  # most calls succeed at once, and need nothing else
         except Exception as error:  # noqa: BLE001 - judged below
             failed = error
     calls = _Calls(work, backoff, clock, stop or Stop(), attempts, waiting, sleep, exhausted, failed, began)
@@ -112,7 +112,7 @@ def retry(
 
 @attrs.define
 class _Calls(Generic[T]):
-    """The attempts at one call, and what tenacity asks between two of them."""
+    """The attempts at one call, and the callbacks of tenacity between them."""
 
     work: Callable[[], T]
     backoff: Backoff | Callable[[Exception, int], float] | None
@@ -161,7 +161,7 @@ class _Calls(Generic[T]):
             log.info("%s (attempt %d of %s)", _error(state), state.attempt_number, self.attempts or "any number")
 
     def _pause(self, seconds: float) -> None:
-        # With no time to wait, a stop is looked at all the same.
+        # The stop is checked even if there is no time to wait.
         if self.stop.is_set() or (seconds and self.clock.wait(self.stop, seconds)):
             raise Stopped
 

@@ -1,7 +1,7 @@
 """Slices of a table's keys, for processes that read one table together.
 
-A slice is a span of the token ring: the key of a change alone says which slice it is of, so a key has one slice for
-ever, whatever happens to nodes, generations and tablets.
+A slice is a span of the token ring: the key of a change alone says which slice it is of, so a key always
+has the same slice, whatever happens to nodes, generations, and tablets.
 """
 
 from __future__ import annotations

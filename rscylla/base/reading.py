@@ -1,4 +1,4 @@
-"""The one reader of base tables: the pages of a query, each asked for while the one before is worked on."""
+"""The one reader of base tables: the pages of a query, each requested while the one before is processed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds
 def pages(
     session: ReadSession, statement: ReadStatement, values: Sequence[Any], *, doing: str, clock: Clock, stop: Stop
 ) -> Iterator[Page]:
-    """Yield the pages of a query; a page that does not come is asked for again, from where the last one ended. Blocks.
+    """Yield the pages of a query; a failed page is requested again, from the end of the one before. Blocks.
 
     Raises:
         ConnectionFailed, QueryTimeout: a page did not come after several attempts.
@@ -44,7 +44,7 @@ def pages(
 def _asked(
     session: ReadSession, statement: ReadStatement, values: Sequence[Any], state: bytes | None, doing: str
 ) -> Callable[[], Page]:
-    """Ask for a page; return what waits for it, and asks again when it is called again."""
+    """Request a page; return a function that waits for it, and requests it again if it is called again."""
     answers: SimpleQueue[Page | BaseException] = SimpleQueue()
 
     def send() -> bool:

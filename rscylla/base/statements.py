@@ -86,7 +86,7 @@ class Replay:
     Args:
         layout: what the columns of the log mean.
         keyspace, table: where the statements write; names as stored.
-        columns: those that are there. What the log says of others is left out: they were dropped since.
+        columns: the columns of the target. Others in the log are left out, because they were dropped since.
     """
 
     def __init__(self, layout: Layout, keyspace: str, table: str, columns: Container[str]) -> None:

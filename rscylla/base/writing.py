@@ -49,7 +49,7 @@ class Target:
         self._prepared: dict[str, Any] = {}
 
     def apply(self, writes: Sequence[Write], *, doing: str, stop: Stop) -> None:
-        """Carry out *writes*, all of one partition. Blocks, and tries again for a while where that may help.
+        """Carry out *writes*, all of one partition. Blocks; temporary errors are retried for a while.
 
         They go together in one unlogged batch, which the database applies as a whole, unless they are too many for one.
 
@@ -93,7 +93,7 @@ class Target:
 
 
 def _bound(prepared: Any, write: Write, *, consistency: int) -> Any:
-    """Return *write* bound to its prepared statement. It may be sent twice, so the driver may, too; we try again."""
+    """Return *write* bound to its prepared statement. Marked idempotent for the driver; ``apply`` retries it."""
     statement = BoundStatement(prepared, retry_policy=FallthroughRetryPolicy())
     statement.values = [UNSET_VALUE if value is UNSET else value for value in write.values]
     statement.consistency_level = consistency

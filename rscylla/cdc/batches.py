@@ -1,7 +1,7 @@
 """A CDC log as Arrow record batches, in one of three shapes: the log's own rows, changes, or events.
 
 The shapes share nothing with the objects of ``rscylla.cdc.changes`` but what a record is: they take the same undecoded
-cells and make columns of them. What each column of a shape holds is told to users in docs/spark.md.
+cells and make columns of them. docs/spark.md describes the columns of each shape.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The open stream: hands out what a reader finds, read ahead by a thread of its own."""
+"""The open stream: returns the events that a reader finds; a separate thread reads ahead."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .source import Source
 __all__ = ["Client"]
 
 CLOSE_TIMEOUT_S = 5.0
-"""A small query in progress cannot be taken back; the thread ends by itself when it is answered or times out."""
+"""A small query in progress cannot be cancelled; the thread ends when it is answered or times out."""
 
 
 class Client:
     """An open stream of a CDC log; see ``rscylla.abc.StreamClient``. ``recv`` is for one thread, ``close`` for any.
 
     Args:
-        source: what *reader* reads, for what is reported of it.
+        source: what *reader* reads, for ``status``.
         stop: ends reading; set by ``close`` and when the client is dropped without it.
-        first: told before anything is read.
+        first: returned by ``recv`` before anything is read.
     """
 
     def __init__(self, reader: Reader, source: Source, settings: StreamSettings, stop: Stop, first: Batch) -> None:
@@ -41,7 +41,7 @@ class Client:
         self._progress_every_s = settings.progress_every.total_seconds()
         self._batch = first
         self._finished = first.done
-        self._handed: ChangeEvent | None = None  # the last event of this batch, until its end is told
+        self._handed: ChangeEvent | None = None  # the last event of this batch, until its end is returned
         self._told = None if first.must_save else first.done
         self._told_at = clock.monotonic()
         self._error: BaseException | None = None
@@ -61,12 +61,12 @@ class Client:
                 daemon=True,
             )
             self._thread.start()
-            # So that recv is told at once: the reader may be in a query that a node does not answer.
+            # So that recv ends at once: the reader may be in a query that a node does not answer.
             ready = self._ready
             stop.on_set(lambda: ready.put(Stopped()))
 
     def status(self) -> StreamStatus:
-        """Return how far the stream is, and what is known of the log and the cluster. Any thread."""
+        """Return the stream's position, and what is known about the log and the cluster. Any thread."""
         # The finished batch counts, and how far the events of the next one are out. Read in the opposite order of
         # being set, so that the watermark does not seem to step back.
         handed, asked_at = self._handed, self._asking.since
@@ -99,7 +99,7 @@ class Client:
         """Return the end of the finished batch as a cursor, if it is time to save one."""
         done, now = self._batch.done, self._clock.monotonic()
         if self._handed is not None:
-            # Saving the last event moved the cursor nearly as far: start counting anew.
+            # Saving the last event moved the cursor nearly as far: the interval starts again.
             self._handed, self._told, self._told_at = None, None, now
         if done == self._told:
             return None
@@ -110,7 +110,7 @@ class Client:
         return Progress(str(done), done.exact_us)
 
     def _advance(self) -> None:
-        """Take the next batch, or raise what ended the reading; the head is first saved, then told."""
+        """Take the next batch, or raise the error that ended the reading. The head is saved before it is raised."""
         if self._error is not None:
             raise self._error
         self._stop.check()
@@ -132,7 +132,7 @@ class Client:
         return got
 
     def close(self) -> None:
-        """Stop reading and wait for the thread, though not for a node that hangs; safe to repeat."""
+        """Stop reading and wait for the thread, but not for a node that hangs; safe to repeat."""
         self._stop.set()
         if self._error is None:
             self._error = Stopped("the stream was closed")
@@ -141,7 +141,7 @@ class Client:
 
 
 class _Broken:
-    """Events that could not be made: raises the same error for ever."""
+    """Events that could not be created: raises the same error each time."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -154,7 +154,7 @@ class _Broken:
 
 
 class _Asking:
-    """A reader of which one sees since when it has been busy, by the clock's ``monotonic``; None while it is not."""
+    """A reader that shows since when it has been busy, by the clock's ``monotonic``; None while it is not."""
 
     def __init__(self, reader: Reader, clock: Clock) -> None:
         self._reader = reader

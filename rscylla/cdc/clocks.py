@@ -1,4 +1,4 @@
-"""What time the nodes think it is."""
+"""The clocks of the nodes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["NodeClocks"]
 log = logging.getLogger("rscylla")
 
 SAMPLE_TIMEOUT_S = 2.0
-"""A node that takes longer to tell its time is left out: reading must not wait for one that hangs."""
+"""A node that takes longer to return its time is left out, because reading must not wait for a node that hangs."""
 
 
 class NodeClocks:
-    """What time it is on the nodes, sampled with ``now()`` on each. Thread-safe.
+    """The time on the nodes, sampled with ``now()`` on each. Thread-safe.
 
     A write without a client timestamp is stamped by its coordinator, so a node whose clock is behind writes rows that
     look old when they arrive. The slowest clock therefore decides how far windows may go.
 
-    Between samples the nodes' time is told by the client's monotonic clock: its wall clock may be set at any moment,
+    Between samples, the client's monotonic clock measures the nodes' time: its wall clock may be set at any moment,
     and a step forward must not close windows that are still being written.
     """
 
@@ -39,7 +39,7 @@ class NodeClocks:
     def sample(self) -> None:
         """Ask each node for its time. A node that does not answer keeps its last value. Blocks.
 
-        So do all, if the driver believes all to be down: their last clocks are nearer to the truth than the client's.
+        If the driver considers all nodes down, all keep theirs, which are more accurate than the client's clock.
         """
         ahead: dict[str, int] = {}
         skew: dict[str, int] = {}
@@ -81,12 +81,12 @@ class NodeClocks:
         return min(self._clock.now_us(), self.nodes_us())
 
     def nodes_us(self) -> int:
-        """Return the lowest of the nodes' clocks; the client's while no node has told its own."""
+        """Return the lowest of the nodes' clocks; the client's while no node has answered."""
         ahead_us = self._ahead_us
         return self._monotonic_us() + min(ahead_us.values()) if ahead_us else self._clock.now_us()
 
     def fastest_us(self) -> int:
-        """Return the highest of the nodes' clocks; the client's while no node has told its own."""
+        """Return the highest of the nodes' clocks; the client's while no node has answered."""
         ahead_us = self._ahead_us
         return self._monotonic_us() + max(ahead_us.values()) if ahead_us else self._clock.now_us()
 

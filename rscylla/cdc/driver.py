@@ -414,7 +414,7 @@ class ReadSession:
 
     @property
     def firm_consistency(self) -> int:
-        """The level of log reads, but QUORUM at least: what one replica lacks, another one may have told."""
+        """The level of log reads, but QUORUM at least: what one replica lacks, another one may have returned."""
         return cast("int", ConsistencyLevel.QUORUM) if self.consistency in _OF_FEW else self.consistency
 
     def hosts(self) -> list[Any]:

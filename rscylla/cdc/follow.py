@@ -1,4 +1,4 @@
-"""Follows a log that is still written: asks the walk for its next step with what is known of the log just now."""
+"""Follows a log that is still written: asks the walk for its next step, given the present state of the log."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Follower"]
 
 
 class Follower:
-    """A walk along a log, with what it needs to know of the log kept fresh, and what has expired passed over.
+    """A walk along a log that keeps its knowledge of the log up to date and skips what has expired.
 
-    Used by one thread at a time. Its owner takes the steps, and replaces ``walk`` by what the walk returns for them.
+    Used by one thread at a time. The owner takes the steps, and replaces ``walk`` with the walk after each step.
 
     Args:
         start: where to begin.
         options: ``lag`` is set.
-        promised: *start* is somebody's cursor, so it is an error if rows after it expire unread.
+        promised: *start* is the cursor of a consumer, so it is an error if rows after it expire unread.
         least_us, probe_from_us: as for ``Walk``.
     """
 
@@ -43,7 +43,7 @@ class Follower:
         self._on_expired: OnExpired = on_expired
         assert options.lag is not None
         self.lag_us = options.lag // timedelta(microseconds=1)
-        # Time before a start is nobody's, also where a generation begins in it that was not known yet.
+        # Nothing before a start is delivered, even if a generation that was not known yet begins before it.
         is_start = start.mark is not None and start.mark.is_start
         is_ahead = start.mark is None and not start.is_row and start.exact_us > source.now_us()
         self.walk = Walk(
@@ -58,7 +58,7 @@ class Follower:
         )
         self.promised_us = start.exact_us if promised else source.now_us()
         """Rows from here on must not be missed. For a start at whatever is oldest, these are all rows from now on."""
-        if source.gaps:  # what was passed over to begin here was told, and grows for as long as rows expire
+        if source.gaps:  # the skipped gap was reported, and grows while rows expire
             self.promised_us = max(self.promised_us, source.lasting_us())
         self.watermark_us = 0
         """All rows before it had arrived when the last step was planned."""
@@ -68,8 +68,8 @@ class Follower:
 
         Raises:
             CursorExpired: rows that were promised have expired unread, and the policy is to raise.
-            TableChanged, TableNotFound, CDCDisabled: the log is not there any more.
-            SourceError, MetadataError: the cluster did not tell what has to be known.
+            TableChanged, TableNotFound, CDCDisabled: the log no longer exists.
+            SourceError, MetadataError: the metadata cannot be read.
         """
         if self.walk.is_done:
             return End()
@@ -98,7 +98,7 @@ class Follower:
         return since_us >= self.promised_us and any(h.start_us < until_us for h in self._source.holes(since_us)[:1])
 
     def _pass_over(self, hole: Hole, generations: Sequence[Generation]) -> None:
-        """Tell of a hole if it was promised, and go to the first rows behind it that any node may still return."""
+        """Report *hole* if it was promised, and continue at the first rows after it that a node may still return."""
         at_us = self.walk.at_us
         promised = at_us >= self.promised_us
         gone = next(iter(self._source.holes(at_us, surely=True)), None)
@@ -106,6 +106,6 @@ class Follower:
         if promised or is_gone:
             self._source.pass_over(hole, self._on_expired, promised=promised)
         if promised:
-            self.promised_us = self._source.now_us()  # told once until that is reached
+            self.promised_us = self._source.now_us()  # reported once until this time is reached
         if gone is not None and is_gone:
             self.walk = self.walk.skipped(Skip(gone), generations)

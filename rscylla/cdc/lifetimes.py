@@ -1,4 +1,4 @@
-"""How long rows of a log live, by when they were written, and so what has expired. Pure."""
+"""The TTLs of the rows of a log, by their write time, and therefore which rows have expired. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Lifetimes:
 
     @classmethod
     def of(cls, table: LoggedTable) -> Lifetimes:
-        """Return what the schema tells: the option as it is, and since when at the latest."""
+        """Return what the schema says: the present option, and the latest time since which it applies."""
         altered_us, created_us = table.altered_us, table.log_created_us
         if altered_us is None or (created_us is not None and altered_us <= created_us + SAME_CHANGE_US):
             return cls(((0, table.ttl_s),))
@@ -63,7 +63,7 @@ class Lifetimes:
                     yield Hole(start_us, end_us, ttl_s)
 
     def oldest_us(self, now_us: int) -> int:
-        """Return the time from which there may be rows. Where the TTL is not known, it is taken for a day or more."""
+        """Return the time from which rows may exist. An unknown TTL counts as a day or more."""
         known_s = self.spans[-1][1] or 0
         for start_us, end_us, ttl_s in self._bounded():
             lasting_s = max(DEFAULT_TTL_S, known_s) if ttl_s is None else ttl_s

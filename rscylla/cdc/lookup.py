@@ -78,7 +78,7 @@ class BaseRows:
     # ------------------------------------------------------------ keys
 
     def _key_of(self, prepared: _Prepared, foreign_id: str) -> dict[str, bytes]:
-        """Return the bytes of a key from its JSON. What is wrong is told by name; values are not shown."""
+        """Return the bytes of a key from its JSON. Errors name the column and never show values."""
         try:
             fields = json.loads(foreign_id)
         except (ValueError, RecursionError) as e:
@@ -134,7 +134,7 @@ class BaseRows:
         try:
             page = self._patiently(lambda: self._session.read(prepared.statement, values, doing=doing))
         except QueryFailed:
-            with self._lock:  # the table may have been made again with another key: look at it anew next time
+            with self._lock:  # the table may have been created again with another key: the next call reads it
                 self._by_key = self._static = None
             raise
         rows = page.cells()

@@ -1,4 +1,4 @@
-"""Pages as they came over the wire: the protocol handler that leaves them raw, and how they are cut into cells.
+"""Undecoded pages: the protocol handler that leaves them raw, and the functions that cut them into cells.
 
 The result metadata is parsed once and then recognised by comparing bytes; no row is decoded here.
 """
@@ -38,7 +38,7 @@ def type_of(cql_type: Any, *, frozen: bool = False) -> Type:
         return Type("udt", args, tuple(cql_type.fieldnames), name=cql_type.typename, frozen=frozen)
     if issubclass(cql_type, VectorType):
         return Type("vector", (type_of(cql_type.subtype, frozen=True),), size=cql_type.vector_size)
-    if cql_type.typename == "frozen":  # told of elements of vectors only
+    if cql_type.typename == "frozen":  # the driver gives it for elements of vectors only
         return args[0]
     kind = "text" if cql_type.typename == "varchar" else cql_type.typename.strip("'")
     return Type(kind, args, frozen=frozen and kind in ("list", "set", "map"))

@@ -34,12 +34,12 @@ log = logging.getLogger("rscylla")
 T = TypeVar("T")
 
 CLOCK_BACK_US = 1_000_000
-"""A clock further than this behind what was read already is worth a warning."""
+"""A clock that is further behind the time already read causes a warning."""
 
 
 @attrs.frozen
 class Batch:
-    """The events of one window in order, made as they are taken, and the point before which everything is then done.
+    """The events of one window in order, created on demand, and the point before which everything is then done.
 
     ``must_save``: the point is worth saving even if the last one was saved just now. ``rows``: how many log rows the
     events come from.
@@ -52,12 +52,12 @@ class Batch:
 
 
 class Reader:
-    """Reads the next window each time it is asked. Used by one thread at a time.
+    """Reads one window for each ``step``. Used by one thread at a time.
 
     Args:
         start: where to begin; rows up to and including a row cursor are left out.
         options: ``lag`` is set.
-        promised: *start* is somebody's cursor, so it is an error if rows after it expire unread.
+        promised: *start* is the cursor of a consumer, so it is an error if rows after it expire unread.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class Reader:
         """The point before which everything was read."""
         walk = self._walk
         if walk.at_us == self._start.exact_us and walk.generation.time == self._start.generation:
-            return self._start  # nothing was read: a point of this time would lie before the row that was resumed at
+            return self._start  # nothing was read: a point of this time would be before the row of the cursor
         if (self._done.generation, self._done.time) != (walk.generation.time, walk.at_us):
-            # Made once for each point: what is known of the log's TTL may change, and a cursor that was told may not.
+            # Created once for each point: the known TTL of the log may change, but a cursor that was returned may not.
             self._done = self._follower.point(walk)
         return self._done
 
@@ -160,7 +160,7 @@ class Reader:
             self._not_before = max(self._not_before, self._source.clock.monotonic()) + rows / rate
 
     def _tell_if_ahead(self) -> None:
-        """Warn, once, if a clock that stepped back, or is behind, keeps the stream waiting."""
+        """Warn once if the stream waits because a clock stepped back or is behind."""
         ahead_us = self._walk.at_us - self._follower.watermark_us - self._follower.lag_us
         if ahead_us < CLOCK_BACK_US:
             self._told_ahead = self._told_ahead and ahead_us > 0
@@ -176,7 +176,7 @@ class Reader:
     # ------------------------------------------------------------ steps
 
     def _read(self, step: Read) -> Batch:
-        """Read the rows of a window, in order. One that holds too much is left for narrower ones."""
+        """Read the rows of a window, in order. A window that holds too much is read as narrower ones."""
         rows = LogRows()
         size = 0
 
@@ -197,11 +197,11 @@ class Reader:
         return self._move(walk, rows)
 
     def _probe(self, step: Probe) -> Batch:
-        """Go on at the first row of a span of time that is likely to be empty."""
+        """Continue at the first row of a span of time that is probably empty."""
         return self._move(self._walk.probed(step, self._ask(self._scan.first_us, step.window)), LogRows())
 
     def _switch(self, step: Switch) -> Batch:
-        """Go on with the streams of the next generation."""
+        """Continue with the streams of the next generation."""
         log.info("%s: CDC generation of %s", self._source.table.full_name, step.generation)
         self._enter(step.generation.time)
         self._skip = b""
@@ -213,24 +213,24 @@ class Reader:
         return Batch(self._events(rows) if rows else iter(()), self.done, rows=len(rows or ()))
 
     def _move(self, walk: Walk, rows: LogRows) -> Batch:
-        """Go to *walk*, unless promised rows have expired by now: retries may take long. The next step tells it."""
+        """Go to *walk*, unless promised rows have expired by now: retries may take long. The next step reports them."""
         if self._follower.has_lost(self._walk.at_us, walk.at_us):
             return self._advance(self._walk)
         self._source.confirm(walk.at_us)
         return self._advance(walk, rows)
 
     def _ask(self, query: Callable[..., T], window: LogWindow, *args: Any) -> T:
-        """Return what *query* gives for *window* and the streams of its generation."""
+        """Return the result of *query* for *window* and the streams of its generation."""
         if window.generation != self._context.generation:
             self._enter(window.generation)
         try:
             return query(window, self._groups, *args)
         except QueryFailed:
-            self._source.reread_table()  # if the table has gone, or is another by now, that is what is to be told
+            self._source.reread_table()  # raises the better error if the table is gone or was created again
             raise
 
     def _leave_out_lost_keys(self, rows: LogRows, window: LogWindow) -> None:
-        """Drop rows whose key went with a renamed column if nobody was promised them, or minds; raise otherwise."""
+        """Drop rows whose key was lost with a renamed column; raise if they were promised and may not be skipped."""
         table = self._source.table
         if table.renamed_us is None or not table.may_lack_keys(window.start_us):
             return
@@ -245,7 +245,7 @@ class Reader:
                     "open the stream with on_expired='oldest'"
                 )
             self._source.skip_gap(table.lost_keys)
-            told_us = table.renamed_us + LOG_DROP_AHEAD_US  # once until that is reached
+            told_us = table.renamed_us + LOG_DROP_AHEAD_US  # reported once until this time is reached
             self._follower.promised_us = max(self._follower.promised_us, told_us)
         rows.take([i for i in range(len(rows)) if i not in lost])
 

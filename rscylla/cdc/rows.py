@@ -95,7 +95,7 @@ class Layout:
     def of(cls, columns: tuple[Column, ...], table: LoggedTable, former: Iterable[LoggedTable] = ()) -> Layout:
         """Return the layout of a ``SELECT *`` from the log of *table*.
 
-        A log does not tell everything: a list is kept like a map, and the key and static columns are not marked. That
+        A log does not say everything: a list is kept like a map, and the key and static columns are not marked. That
         comes from the base table, and for columns that it does not have, or has with another type, from *former*.
 
         Args:
@@ -212,7 +212,7 @@ def _base_column(name: str, type_: Type, tables: Sequence[LoggedTable], *, multi
     for column in known:
         if _is_logged_as(column, type_, multicell=multicell):
             return column
-    # It was dropped before anybody looked. The log alone cannot tell a list from a map by timeuuid, which is rare.
+    # It was dropped before it was first read. The log cannot distinguish a list from a map by timeuuid, which is rare.
     is_list = multicell and _outline(type_)[:2] == ("map", "timeuuid")
     guess = Type("list", type_.args[1:]) if is_list else type_
     guess = attrs.evolve(guess, frozen=guess.is_multicell and not multicell)

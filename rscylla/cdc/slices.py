@@ -47,7 +47,7 @@ class Part:
             owner = owners.get(key)
             if owner is None:
                 owner = owners[key] = slice_at(token(routing_key(key)), self.key_slice.count)
-            # A key that a stream should not hold is still somebody's: rather out of order than lost.
+            # A key that a stream should not hold is kept: better out of order than lost.
             return (owner if owner in readers else readers[0]) == self.key_slice.index
 
         kept = [i for i, cells in enumerate(rows.cells) if is_own(rows.layout_at(i), cells)]

@@ -45,7 +45,7 @@ T = TypeVar("T")
 OnExpired = Literal["raise", "oldest"]
 
 METADATA_EVERY_S = 15.0
-"""How often the table and the nodes' clocks are looked at again."""
+"""The interval at which the table and the nodes' clocks are read again."""
 
 LIST_MARGIN_US = 15_000_000
 """The list of generations may be this much older than the end of what is read, or half the lag if that is less."""
@@ -63,7 +63,7 @@ is behind."""
 
 
 class _Doubtful(MetadataError):
-    """A table that is a minute old at most is not as it was: perhaps only by a node whose schema is behind."""
+    """A table that is at most a minute old seems to have changed; the schema of the node may be outdated."""
 
     resumable = True
 
@@ -92,7 +92,7 @@ class Source:
         self.generations: tuple[Generation, ...] = ()
         self.known_at_us = 0
         self.gaps = 0
-        """How often changes were passed over that may be lost."""
+        """How often changes that may be lost were skipped."""
         self._metadata_at = clock.monotonic()
         self._learn_clocks()
         self.same_until_us = self.node_clocks.slowest_us() - round((clock.monotonic() - began) * 1e6)
@@ -102,7 +102,7 @@ class Source:
     # ------------------------------------------------------------ freshness
 
     def _learn_clocks(self) -> None:
-        """Ask the nodes for their time until one tells it: the client's own clock may be wrong."""
+        """Ask the nodes for their time until one answers, because the client's own clock may be wrong."""
         retry(
             self._sample_clocks,
             attempts=CLOCKS_ATTEMPTS,
@@ -141,12 +141,12 @@ class Source:
     def _read_generations(self) -> tuple[Generation, ...]:
         found = self.topology.generations()
         if not found:
-            self.reread_table()  # the streams of tablets go with the table: then that is what is to be told
+            self.reread_table()  # the streams of tablets go with the table: then this raises the better error
             raise NoStreams("the cluster has no CDC generation yet; wait until the cluster has started")
         return found
 
     def refresh_metadata(self) -> None:
-        """Look at the table and the clocks again if that was long ago.
+        """Read the table and the clocks again if the last time was long ago.
 
         Raises:
             TableChanged: the log was dropped and created again, so cursors and streams no longer fit.
@@ -164,7 +164,7 @@ class Source:
             log.info("%s; using the previous description of the table for now", e)
 
     def reread_table(self, *, patiently: bool = False) -> LoggedTable:
-        """Read the table's columns and options again; *patiently*: also where a first try fails.
+        """Read the table's columns and options again; *patiently*: with retries.
 
         Raises:
             TableChanged: the log was dropped and created again.
@@ -184,7 +184,7 @@ class Source:
         return fresh
 
     def _read_table(self, *, is_new: bool) -> LoggedTable:
-        """Read the table. Right after it was created a node may know no table yet, or the former one: ask again."""
+        """Read the table. Right after its creation, a node may not know it yet, or may know the former one: retry."""
         known = self.table
         try:
             fresh = read_table(self.session, known.keyspace, known.name)
@@ -212,7 +212,7 @@ class Source:
         """
         if until_us <= self.same_until_us:
             return
-        # With a short lag this is asked at each look at the head: one small query instead of those for the table.
+        # With a short lag, each poll at the head asks this: one small query instead of those for the table.
         at_us = self.node_clocks.slowest_us()
         table = self.table
         if self._patiently(lambda: read_log_id(self.session, table.keyspace, table.name)) == table.log_id:
@@ -221,17 +221,17 @@ class Source:
             self.reread_table(patiently=True)
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
-        """Return the streams of *generation*; an empty set is asked for again and then an error, never "no events"."""
+        """Return the streams of *generation*. An empty set is read again, then raises: it never means "no events"."""
         return self._patiently(lambda: self.topology.streams(generation))
 
     def _patiently(self, read: Callable[[], T]) -> T:
-        """Return what *read* gives, with some patience for nodes that fail and for what has not reached them yet."""
+        """Return the result of *read*, with retries while nodes fail or have not received the data yet."""
         return retry(read, attempts=STREAMS_ATTEMPTS, backoff=self._backoff, clock=self.clock, stop=self._stop)
 
     # ------------------------------------------------------------ places
 
     def watermark_us(self, lag_us: int) -> int:
-        """Return the time before which all rows have arrived, as far as clocks and lag tell."""
+        """Return the time before which all rows have arrived, according to the clocks and the lag."""
         return self.node_clocks.slowest_us() - lag_us
 
     def oldest_us(self) -> int:
@@ -262,7 +262,7 @@ class Source:
 
     @property
     def edge_us(self) -> int:
-        """How soon rows expire that nobody is promised who begins to read now."""
+        """Rows that expire within this time are not promised to a reader that starts now, in microseconds."""
         return min(EDGE_US, self.table.ttl_s * 1_000_000 // 10)
 
     def lasting_us(self) -> int:
@@ -284,11 +284,11 @@ class Source:
         return self.start(at, max(time_us, at.start_us))
 
     def start(self, generation: Generation, time_us: int) -> EventID:
-        """Return the point *time_us* of *generation* as the cursor of one who has read nothing."""
+        """Return the point *time_us* of *generation* as the cursor of a consumer that has read nothing."""
         return EventID(generation.time, time_us, mark=LogMark(self.table.log_id.bytes, is_start=True))
 
     def read_until(self, generation: Generation, time_us: int) -> EventID:
-        """Return the point *time_us* of *generation* as the cursor of one who has read all before it."""
+        """Return the point *time_us* of *generation* as the cursor of a consumer that has read everything before it."""
         mark = LogMark(self.table.log_id.bytes, ttl_s=self.lifetimes.ttl_at(time_us))
         return EventID(generation.time, time_us, mark=mark)
 
@@ -312,7 +312,7 @@ class Source:
             CursorExpired: rows after it may be gone, and the policy is to raise.
             TableChanged: it is of a log that was dropped since, and the policy is to raise.
         """
-        if after == "":  # None, or 0, is somebody's mistake and no wish to read all again
+        if after == "":  # not None or 0: these are mistakes, not requests to read everything again
             return self.oldest()
         cursor = EventID.parse(after)
         at_us = max(cursor.exact_us, cursor.generation * 1000)  # no row is older than its generation
@@ -322,7 +322,7 @@ class Source:
             return self._changed(cursor, on_expired)
         if at_us >= first.start_us and not self._learn_lifetime(cursor):
             self._tell_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
-            return cursor  # nobody knows where the rows that are left begin, so all is looked through
+            return cursor  # where the remaining rows begin is not known, so everything is searched
         hole = next(iter(self.holes(at_us)), None)
         if hole is not None and hole.start_us <= at_us:
             self._tell_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
@@ -331,7 +331,7 @@ class Source:
                 return self.at(gone.end_us)
         is_start = cursor.mark is not None and cursor.mark.is_start
         if self.topology.forgets and cursor.generation < first.time and (is_start or cursor.exact_us == first.start_us):
-            return self.at(cursor.exact_us)  # nothing that was to be read is in the set that is no longer listed
+            return self.at(cursor.exact_us)  # the set that is no longer listed holds no rows after the cursor
         if not is_listed:
             owner = self.topology.owner
             raise InvalidCursor(
@@ -341,7 +341,7 @@ class Source:
         return cursor if cursor.exact_us >= at_us else self.at(at_us)
 
     def _is_of_former_log(self, cursor: EventID, *, is_listed: bool) -> bool:
-        """Return whether *cursor* was saved while another log had this name. Where it cannot be known, warn."""
+        """Return whether *cursor* was saved while another log had this name. If this is ambiguous, log a warning."""
         if cursor.mark is not None:
             own, theirs = self.table.log_id, uuid.UUID(bytes=cursor.mark.log)
             if theirs != own and own.version == theirs.version == 1 and theirs.time > own.time:
@@ -357,8 +357,8 @@ class Source:
         oldest_us = self.topology.oldest_of(created_us)
         if oldest_us is not None:
             return not is_listed and cursor.generation * 1000 < oldest_us
-        # Generations tell nothing. All cursors of a log that was dropped are from before this one; its own are not,
-        # but for starts in the past, and for rows with timestamps of the past, which can be looked up.
+        # Generations do not help here. All cursors of a former log are older than this log. Its own cursors are not,
+        # except starts in the past, and rows with timestamps in the past, which can be looked up.
         if not is_listed:
             return False
         if cursor.is_row:
@@ -373,9 +373,9 @@ class Source:
         return False
 
     def _learn_lifetime(self, cursor: EventID) -> bool:
-        """Find out what rows at *cursor* were written with, if the table was altered since; whether they may be there.
+        """Learn the TTL of rows at *cursor* if the table was altered since; return whether the rows may still exist.
 
-        A point tells it, and a row has what is left of its TTL. For other cursors it is not known.
+        A point contains the TTL, and a row has its remaining TTL. For other cursors, the TTL is not known.
         """
         unknown_until_us = self.lifetimes.unknown_until_us()
         if cursor.exact_us >= unknown_until_us:
@@ -390,15 +390,15 @@ class Source:
             self.lifetimes = self.lifetimes.knowing(cursor.mark.ttl_s)
         elif cursor.mark is None or not cursor.mark.is_start:
             log.warning(
-                "%s was altered at %s, after its cursor, which does not tell the TTL that rows had before: if that was "
-                "shorter than the cursor is old, changes may be lost",
+                "%s was altered at %s, after the cursor, which does not contain the former TTL; if that was shorter "
+                "than the age of the cursor, changes may be lost",
                 self.table.full_name,
                 f"{datetime_of(unknown_until_us):%Y-%m-%d %H:%M:%S} UTC",
             )
         return True
 
     def _left_s(self, cursor: EventID) -> list[int | None]:
-        """Return the seconds that the cursor's row has left, None for ever; empty if it is not there."""
+        """Return the remaining TTL of the cursor's row in seconds, None without a TTL; empty if the row is gone."""
         values = cursor.stream_id, uuid.UUID(bytes=cursor.stream_time)
         doing = f"looking for the cursor's row in the log of {self.table.full_name}"
         cql = row_ttl_cql(self.table.keyspace, self.table.name)
@@ -410,11 +410,11 @@ class Source:
         return [row[0] for row in rows]
 
     def pass_over(self, hole: Hole, on_expired: OnExpired, *, promised: bool) -> None:
-        """Tell that the rows of *hole* expired before they were read, if they were promised.
+        """Report that the rows of *hole* expired before they were read, if they were promised.
 
         Raises:
-            CursorExpired: they were, and the policy is to raise.
-            TableChanged, TableNotFound, CDCDisabled: it is the log that has gone.
+            CursorExpired: they were promised, and the policy is to raise.
+            TableChanged, TableNotFound, CDCDisabled: the log itself is gone.
         """
         # The stream sets of tablets go with their table: a gap may be that of a log that was dropped.
         self.reread_table(patiently=True)
@@ -430,7 +430,7 @@ class Source:
         self.skip_gap(text)
 
     def skip_gap(self, text: str) -> None:
-        """Tell that changes may be lost, and count it: the policy is to go on all the same."""
+        """Log and count that changes may be lost; the policy is to continue."""
         self.gaps += 1
         log.error("%s; continuing at the oldest row because on_expired='oldest'", text)
 
@@ -450,7 +450,7 @@ class Source:
         return start
 
     def _tell_expired(self, cursor: EventID, until_us: int, on_expired: OnExpired, *, ttl_s: int | None = None) -> None:
-        """Tell that rows from *cursor* until then may be lost: an error, or by the policy a line in the log."""
+        """Report that rows from *cursor* until *until_us* may be lost: raise, or log it, depending on the policy."""
         since = f"{datetime_of(cursor.exact_us):%Y-%m-%d %H:%M:%S}"
         until = f"{datetime_of(until_us):%Y-%m-%d %H:%M:%S} UTC"
         first_us = self.generations[0].start_us

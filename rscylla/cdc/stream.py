@@ -45,7 +45,7 @@ class Stream(StreamSettings):
         poll: pause between polls at the head; a tenth of the lag if that is shorter.
         progress_every: how often an idle stream returns a ``Progress``.
         prefetch: windows read ahead; 0 reads in the thread that calls ``recv``.
-        clock: where time comes from.
+        clock: the clock of waits and timeouts; default: the system's.
         key_slice: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``slice_specs``. A key is
             always in the same slice, so n processes together read a table once, each in the order of its keys.
 
@@ -167,7 +167,7 @@ class Stream(StreamSettings):
         return Source(self._log, self.keyspace, self.table, self.clock, stop)
 
     def _warn_of_lag(self, lag: timedelta) -> None:
-        """Warn once of a lag below the safe one. Called when the table is known to be there."""
+        """Warn once about a lag below the safe one. Called after the table was found."""
         if lag < SAFE_LAG and not self._warned:
             self._warned = True
             log.warning(

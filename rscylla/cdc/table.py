@@ -1,4 +1,4 @@
-"""What tables look like: the one description of a base table, and of the log that Scylla makes for it."""
+"""The one description of a base table, and of the log that Scylla creates for it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class LoggedTable(Table):
     rows written now, 0 for none. ``enabled``: whether new writes are logged. ``dropped``: name and CQL type of columns
     that the base table had. ``renamed_us``: when a key column was renamed last, None if never: the log cannot tell the
     keys of rows from before that. ``altered_us``: when the table was created or altered last, so that all options are
-    as they have been since; None if the cluster does not tell.
+    as they have been since; None if the cluster does not say.
     """
 
     log_id: uuid.UUID
@@ -147,7 +147,7 @@ class LoggedTable(Table):
 
     @property
     def log_created_us(self) -> int | None:
-        """When the log was created, by the clock of the node that did it; None if its id does not tell.
+        """When the log was created, by the clock of the node that did it; None if its id does not contain it.
 
         Source: Scylla's ``schema_builder`` makes the id of each new table from the time, and altering a table keeps it.
         """
@@ -159,7 +159,7 @@ class LoggedTable(Table):
 
     @property
     def lost_keys(self) -> str:
-        """What to say of rows that lack their key."""
+        """The message about rows that lack their key."""
         assert self.renamed_us is not None
         renamed = f"{datetime_of(self.renamed_us):%Y-%m-%d %H:%M:%S} UTC"
         return (
@@ -185,7 +185,7 @@ _DELETED_ELEMENTS = "cdc$deleted_elements_"
 
 
 def deleted_of(name: str) -> str:
-    """Return the column of the log that tells whether the base column *name* was, or was made, null."""
+    """Return the column of the log that says whether the base column *name* was, or was made, null."""
     return _DELETED + name
 
 

@@ -1,4 +1,4 @@
-"""Which generations of streams a table's log has, and which streams each of them."""
+"""The generations of a table's log, and the streams of each generation."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Topology(Protocol):
         """Return the earliest start of a generation of a log that was created then; None if it may be any time."""
 
     def vnodes(self, streams: Sequence[bytes]) -> int | None:
-        """Return how many vnodes the streams of a generation are of; None if their ids do not tell."""
+        """Return the number of vnodes of a generation's streams; None if the stream ids do not contain it."""
 
     def ranges(self, streams: Sequence[bytes]) -> Iterable[Range]:
         """Return the streams of a generation, in ascending order of token, by the tokens that their keys may have."""
@@ -144,11 +144,11 @@ def _whole(streams: list[bytes], generation: Generation) -> list[bytes]:
 
 
 def _closes(vnodes: list[tuple[int, set[int]]]) -> bool:
-    """Return whether no vnodes are missing behind the last one, as far as that can be told.
+    """Return whether no vnodes are missing behind the last one, as far as that can be determined.
 
     The first vnode begins where the last one ends, and Scylla gives one of a vnode's streams the first token behind the
     vnode before. If that holds for all other vnodes, it has to hold for the first one, too; if it does not, the tokens
-    were chosen in another way and tell nothing. Source: Scylla ``cdc/generation.cc``, ``dht/i_partitioner.cc``.
+    were chosen in another way and prove nothing. Source: Scylla ``cdc/generation.cc``, ``dht/i_partitioner.cc``.
 
     Args:
         vnodes: the last token of each, and the tokens of its streams.
@@ -166,7 +166,7 @@ class _ClusterTopology:
     """What generations of vnode keyspaces have in common, wherever they are described. They are the cluster's own.
 
     With vnodes the token of a stream is the first one that one of a node's shards has somewhere in the vnode, so all
-    streams of a vnode are taken to serve all of it; and the ids do not tell where a vnode begins, so up to the last
+    streams of a vnode are taken to serve all of it; and the ids do not say where a vnode begins, so up to the last
     stream token of the vnode before, the keys may be its own. Source: Scylla ``cdc/generation.cc``.
     """
 
@@ -187,7 +187,7 @@ class _ClusterTopology:
             vnodes.setdefault(vnode_of(stream), []).append(stream)
         spans = _in_turn(vnodes)
         if spans is None:
-            yield streams, 0, 0  # an early form of ids, which does not tell the vnode: any key may be in any
+            yield streams, 0, 0  # an early form of ids, which does not name the vnode: any key may be in any stream
             return
         for at, (members, _, _) in enumerate(spans):
             _, _, last_before = spans[at - 1]
@@ -258,7 +258,7 @@ class LegacyTopology(_ClusterTopology):
 
     The upgrade makes the new tables and copies the old generations there; ``system.cdc_local`` says ``rewritten`` when
     all are copied, and then the new tables are all that is read. Until then both are, and what either lists counts:
-    generations made meanwhile are in the new tables only, and with the copying switched off that stays so.
+    generations created in between are in the new tables only, and stay there if the copying is switched off.
     """
 
     def __init__(self, session: ReadSession) -> None:
@@ -292,7 +292,7 @@ class LegacyTopology(_ClusterTopology):
         except QueryFailed:
             if _OLD in _description_tables(self._session):
                 raise
-            return None  # it was removed just now, as may be done after an upgrade
+            return None  # it was just removed, as operators may do after an upgrade
         newer = self._new.generations() if has_new else ()
         self._in_new = frozenset(newer)
         return _sorted([*found, *((g.time,) for g in newer)])

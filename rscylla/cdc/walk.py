@@ -1,8 +1,8 @@
 """Where to read next in a log, and how far, as values. Pure: no clock is read and nothing is sent.
 
-A driver asks ``Walk.next`` for a step, takes it, and tells the walk how it went, which returns the walk to ask next:
+A caller asks ``Walk.next`` for a step, takes it, and reports the result to the walk, which returns the next walk:
 
-    step      what it asks for                                      told by
+    step      what it asks for                                      reported by
     Read      the rows of a window                                  ``read``, or ``too_much``
     Probe     the first row of a span that may well be empty        ``probed``
     Skip      nothing: the rows up to there have expired            ``skipped``
@@ -159,7 +159,7 @@ Step = Read | Probe | Skip | Switch | Wait | End
 
 @attrs.frozen
 class Walk:
-    """A position in a log, and what was learnt on the way there. Each step that is told returns a new value.
+    """A position in a log, and what was learned on the way there. Each report of a step returns a new value.
 
     ``generation`` and ``at_us``: all rows before were read. ``floor_us``: nothing before it is ever read. ``end_us``
     and ``to_head``: where the walk ends. ``least_us``: a window at the head is worth reading from this width on.
@@ -224,7 +224,7 @@ class Walk:
         """Return the walk after *step* was taken and its window held *rows* rows of *size* bytes.
 
         Args:
-            rows: None if nobody counted them.
+            rows: None if they were not counted.
         """
         width = self.width if rows is None else self.width.after(step.window, rows, size)
         return attrs.evolve(self, at_us=step.window.end_us, width=width, at_head=step.at_head, was_empty=rows == 0)

@@ -1,6 +1,6 @@
-"""Cells of a log page as Arrow arrays, column by column; hardly any value becomes a Python object on the way.
+"""Cells of a log page as Arrow arrays, column by column; few values become Python objects on the way.
 
-How CQL types come:
+The Arrow types of CQL types:
 
     boolean, tinyint, smallint, int, bigint, float, double, blob    bool, int8 ... int64, float32, float64, binary
     ascii, text, inet, uuid, timeuuid, varint, decimal              string; the last two have no bound that Arrow has
@@ -13,8 +13,8 @@ How CQL types come:
     user-defined type                                               struct by field
     anything else                                                   binary, as it came
 
-What is null, and what a value without bytes is, is told in ``rscylla.types``. Fields are all nullable, as nobody
-promises more of a log. The layouts are those that Spark takes from Python: no dictionaries, views or large types.
+``rscylla.types`` defines which values are null, and what a value without bytes is. All fields are nullable, because a
+log makes no guarantees. The layouts are those that Spark accepts from Python: no dictionaries, views, or large types.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ AnyLiteral = Callable[[Type, Sequence[Literal]], Literal]
 
 @attrs.frozen
 class Native:
-    """What there is to know of a native type.
+    """A native type, with a field for each use of its values.
 
     ``decode``: bytes to Python. ``encode``: JSON to bytes. ``encode_arrow``: the same from Arrow, where that has
     something else. ``literal``: Python to CQL text. ``arrow``: how values become Arrow, a key of
@@ -72,7 +72,7 @@ class Native:
 
 @attrs.frozen
 class Container:
-    """What there is to know of a type that has others as parameters: as ``Native``, given the same for these.
+    """A type with types as parameters: the fields of ``Native``, as functions of the same for the parameters.
 
     ``parameters``: how many there are; None for any number, 0 for a type that is not written with parameters.
     """

@@ -76,33 +76,33 @@ class _Compiled:
 
 
 class Journal(Protocol):
-    """Who writes down what changes, so that it outlives the process. Each raises ServerError when it cannot."""
+    """Records changes durably. Each method raises ServerError if it cannot."""
 
     def wrote(self, mutations: Iterable[PartitionMutation], rows: Sequence[LoggedRow]) -> None:
-        """Write down one request's edits, before they are applied."""
+        """Record the edits of one request, before they are applied."""
         ...
 
     def truncated(self, table: Table) -> None:
-        """Write down that a table is about to lose all rows."""
+        """Record that a table is about to lose all rows."""
         ...
 
     def schema_changing(self) -> None:
-        """Hear that a schema statement begins."""
+        """Called when a schema statement begins."""
         ...
 
     def schema_changed(self, changes: Sequence[SchemaChange]) -> None:
-        """Write down what the schema now holds in the places that have changed: none after a failure."""
+        """Record the changed parts of the schema after a statement; empty after a failure."""
         ...
 
 
 class WriteFaults(Protocol):
-    """What may go wrong with a write on purpose; see ``faults/rules.py``."""
+    """Injected faults of writes; see ``faults/rules.py``."""
 
     def copies(self, table: Table) -> int:
         """Return how many times the log rows of a write to *table* are made: 1, or more for a repeated Paxos learn."""
 
     def hold(self, mutations: Iterable[PartitionMutation], apply: Callable[[], None]) -> bool:
-        """Return whether the write is kept back; *apply* then carries it out at a later time."""
+        """Return whether the write is kept back; *apply* then carries it out later."""
 
 
 class Engine:
