@@ -16,6 +16,8 @@ from ..clock import Clock, Stop
 __all__ = ["ATTEMPTS", "BACKOFF", "pages"]
 
 ATTEMPTS = 8
+"""As for a page of a log, see ``Limits.attempts``: if a page fails, the caller reads all pages again."""
+
 BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5))
 
 

@@ -20,6 +20,7 @@ from .statements import UNSET, Write
 __all__ = ["Target"]
 
 ATTEMPTS = 6
+"""About a minute if each one takes ``WRITE_TIMEOUT_S``; then the run ends, and the changes are delivered again."""
 
 WRITE_TIMEOUT_S = 10.0
 """The database itself gives up after two seconds; a stop waits for what was sent."""
