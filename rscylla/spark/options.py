@@ -113,7 +113,7 @@ class Options:
         _check_together(options)
         if "lag" not in options:
             raise MissingLag("format('scylla-cdc')", name="option lag", example=".option('lag', '30s')")
-        read = _Reader(options)
+        read = _OptionValues(options)
         parsed = cls(
             connection=_connection(read),
             keyspace=read.text("keyspace"),
@@ -223,7 +223,7 @@ def _check_together(options: Mapping[str, str]) -> None:
         raise ConfigError("options tlsCert and tlsKey go together; give both or neither")
 
 
-def _connection(read: _Reader) -> Connection:
+def _connection(read: _OptionValues) -> Connection:
     points = read.names("contactPoints")
     if not points:
         raise ConfigError("option contactPoints is missing; give nodes of the cluster, such as 10.0.0.1,10.0.0.2")
@@ -274,7 +274,7 @@ def _from_file(path: str) -> tuple[str, str]:
 
 
 @attrs.frozen
-class _Reader:
+class _OptionValues:
     """Reads the values of known options; names are as users write them."""
 
     options: Mapping[str, str] = attrs.field(repr=False)

@@ -74,7 +74,7 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
         return struct if of_catalog is None else _with_options(struct, of_catalog)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return Reader(self._options(schema), schema)
+        return BatchReader(self._options(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(self._options(schema), schema)
@@ -125,7 +125,7 @@ def _scan(options: Options, schema: StructType) -> Scan:
 # ---------------------------------------------------------------- batch
 
 
-class Reader(DataSourceReader):  # type: ignore[misc]
+class BatchReader(DataSourceReader):  # type: ignore[misc]
     """A batch: everything between two points. Its end is fixed when it is planned, so each action reads the same.
 
     It accepts no filters: Spark keeps one plan for each DataFrame, so the filters of one query would also apply to

@@ -27,17 +27,19 @@ from rscylla.embedded.result import (
 )
 from rscylla.embedded.types import INT, TEXT
 from rscylla.embedded.wire import answer
-from rscylla.embedded.wire.frame import HEADER, Reader, read_batch, read_execute, read_query
+from rscylla.embedded.wire.frame import HEADER, BodyReader, read_batch, read_execute, read_query
 
 COLUMNS = (ColumnSpec("ks", "t", "pk", INT), ColumnSpec("ks", "t", "v", TEXT))
 ROW = b"\0\0\0\4\0\0\0\7" + b"\0\0\0\2ab"
 FEATURES = ProtocolFeatures(use_metadata_id=True)
 
 
-def body_of(message: QueryMessage | ExecuteMessage | BatchMessage, features: ProtocolFeatures | None = None) -> Reader:
+def body_of(
+    message: QueryMessage | ExecuteMessage | BatchMessage, features: ProtocolFeatures | None = None
+) -> BodyReader:
     buffer = io.BytesIO()
     message.send_body(buffer, 4, *([features] if not isinstance(message, BatchMessage) else []))
-    return Reader(buffer.getvalue())
+    return BodyReader(buffer.getvalue())
 
 
 def decoded(pieces: bytes | tuple[bytes, bytes], known: object = None) -> object:
@@ -98,14 +100,14 @@ def test_a_batch_of_the_driver_is_read_in_order() -> None:
 
 def test_values_can_be_named() -> None:
     body = b"\0\0\0\1x" + b"\0\1" + b"\x41" + b"\0\1" + b"\0\1a" + b"\0\0\0\1z"
-    assert read_query(Reader(body), None, 0).values == {"a": b"z"}
+    assert read_query(BodyReader(body), None, 0).values == {"a": b"z"}
 
 
 def test_a_value_can_be_unset_from_v4_on_and_reads_as_null_before() -> None:
-    assert Reader(b"\xff\xff\xff\xfe", 4).value() is UNSET
-    assert Reader(b"\xff\xff\xff\xfe", 3).value() is None
+    assert BodyReader(b"\xff\xff\xff\xfe", 4).value() is UNSET
+    assert BodyReader(b"\xff\xff\xff\xfe", 3).value() is None
     with pytest.raises(ProtocolError, match="invalid value length: -3"):
-        Reader(b"\xff\xff\xff\xfd", 4).value()
+        BodyReader(b"\xff\xff\xff\xfd", 4).value()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_a_value_can_be_unset_from_v4_on_and_reads_as_null_before() -> None:
 )
 def test_a_malformed_query_is_a_protocol_error(body: bytes, text: str) -> None:
     with pytest.raises(ProtocolError, match=text):
-        read_query(Reader(body), None, 0)
+        read_query(BodyReader(body), None, 0)
 
 
 @pytest.mark.parametrize(
@@ -137,17 +139,17 @@ def test_a_malformed_query_is_a_protocol_error(body: bytes, text: str) -> None:
 )
 def test_a_malformed_batch_is_a_protocol_error(body: bytes, text: str) -> None:
     with pytest.raises(ProtocolError, match=text):
-        read_batch(Reader(body), None, 0)
+        read_batch(BodyReader(body), None, 0)
 
 
 @given(st.binary(max_size=60), st.sampled_from([3, 4]), st.booleans())
 def test_no_request_body_raises_anything_but_a_protocol_error(body: bytes, version: int, with_id: bool) -> None:
     for read in (
-        lambda: read_query(Reader(body, version), None, 0),
-        lambda: read_batch(Reader(body, version), None, 0),
-        lambda: read_execute(Reader(body, version), None, 0, with_metadata_id=with_id),
-        lambda: Reader(body, version).string_map(),
-        lambda: Reader(body, version).skip_bytes_map(),
+        lambda: read_query(BodyReader(body, version), None, 0),
+        lambda: read_batch(BodyReader(body, version), None, 0),
+        lambda: read_execute(BodyReader(body, version), None, 0, with_metadata_id=with_id),
+        lambda: BodyReader(body, version).string_map(),
+        lambda: BodyReader(body, version).skip_bytes_map(),
     ):
         with contextlib.suppress(ProtocolError):
             read()

@@ -14,11 +14,11 @@ from ..storage.tokens import key_bytes
 from .rows import RowView
 from .where import Range
 
-__all__ = ["Reader"]
+__all__ = ["StoreReader"]
 
 
 @attrs.define
-class Reader:
+class StoreReader:
     """One read of a table: partitions by key or token range, clustering ranges, direction, and where to resume.
 
     ``keys`` None reads ``tokens`` (inclusive) instead. ``resume`` is the (key, clustering key) of the last row given

@@ -30,10 +30,10 @@ class RowView:
         self.now_s = now_s
 
 
-Reader = Callable[[RowView], bytes | None]
+ColumnGetter = Callable[[RowView], bytes | None]
 
 
-def column_value(column: Column) -> Reader:
+def column_value(column: Column) -> ColumnGetter:
     """Return the function that gives the column's encoded value in a row, None for null."""
     name, at, kind = column.name, column.position, column.type
     if column.kind == "partition_key":

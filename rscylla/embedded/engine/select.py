@@ -25,7 +25,7 @@ from .binding import Getter, Request, Scope
 from .filtering import Check
 from .paging import PageMark
 from .projection import Evaluate, Projection, compile_projection
-from .reading import Reader
+from .reading import StoreReader
 from .rows import RowView, column_value
 from .where import Restrictions
 
@@ -106,7 +106,7 @@ class SelectPlan:
     def _is_grouped(self) -> bool:
         return self.projection.is_aggregate or bool(self.group)
 
-    def _reader(self, request: Request, store: TableStore) -> tuple[Reader | None, PageMark | None]:
+    def _reader(self, request: Request, store: TableStore) -> tuple[StoreReader | None, PageMark | None]:
         """Return what to read, None when nothing can match."""
         restrictions = self.restrictions
         mark = None
@@ -122,7 +122,7 @@ class SelectPlan:
         if (keys is None and tokens is None) or not ranges:
             return None, mark
         return (
-            Reader(
+            StoreReader(
                 store,
                 request.now_s,
                 ranges,
@@ -135,7 +135,7 @@ class SelectPlan:
             mark,
         )
 
-    def _views(self, request: Request, reader: Reader, mark: PageMark | None) -> Iterator[RowView]:
+    def _views(self, request: Request, reader: StoreReader, mark: PageMark | None) -> Iterator[RowView]:
         """Yield the rows that match, with PER PARTITION LIMIT applied."""
         most = _limit(self.partition_limit, request, "PER PARTITION LIMIT")
         checks = [make(request) for make in self.filters]
@@ -154,7 +154,7 @@ class SelectPlan:
         return [expression.for_request(request) for expression in self.projection.expressions]
 
     def _page(
-        self, request: Request, reader: Reader, page_size: int | None, limit: int, mark: PageMark | None
+        self, request: Request, reader: StoreReader, page_size: int | None, limit: int, mark: PageMark | None
     ) -> RowsResult:
         """Return a page of evaluated rows."""
         evaluate = self._evaluators(request)
@@ -183,7 +183,7 @@ class SelectPlan:
         left = None if limit >= _NO_LIMIT else limit - len(rows)
         return RowsResult(self.columns, rows, PageMark(self.table.id, last.key, ck, left, in_partition).pack())
 
-    def _plain_page(self, request: Request, reader: Reader, page_size: int | None, limit: int) -> RowsResult:
+    def _plain_page(self, request: Request, reader: StoreReader, page_size: int | None, limit: int) -> RowsResult:
         """Return a page of bare columns: log rows by slices, others cell by cell."""
         page = _PlainPage(min(limit, page_size or _NO_LIMIT), _NO_LIMIT if page_size is None else _PAGE_BYTES)
         more = False
@@ -259,7 +259,7 @@ class _PlainPage:
         return len(self.rows) >= self._most or self._byte_room <= 0
 
     def take_packed(
-        self, reader: Reader, partition: PackedPartition, narrow: Callable[[list[bytes]], list[bytes]] | None
+        self, reader: StoreReader, partition: PackedPartition, narrow: Callable[[list[bytes]], list[bytes]] | None
     ) -> bool:
         """Add finished rows of a log partition; return whether it has more than the page takes."""
         found, last = reader.wires(partition, self._most - len(self.rows))
@@ -278,7 +278,7 @@ class _PlainPage:
         self.stop = (partition.key, None if last is None else partition.clustering_key(last))
         return last is not None
 
-    def take(self, reader: Reader, partition: Partition, readers: list[Evaluate]) -> bool:
+    def take(self, reader: StoreReader, partition: Partition, readers: list[Evaluate]) -> bool:
         """Add rows of a general partition; return whether it has more than the page takes."""
         for view in reader.views(partition):
             if self.is_full:

@@ -28,13 +28,13 @@ def parse_type(text: str, lookup_udt: Callable[[str], UdtType]) -> CqlType:
     Raises:
         InvalidRequest: Unknown or badly nested type.
     """
-    reader = _Reader(text, lookup_udt)
-    result = reader.read(0, frozen=False)
-    reader.expect_end()
+    tokens = _TypeTokens(text, lookup_udt)
+    result = tokens.read(0, frozen=False)
+    tokens.expect_end()
     return result
 
 
-class _Reader:
+class _TypeTokens:
     """A cursor over the tokens of one type text."""
 
     def __init__(self, text: str, lookup_udt: Callable[[str], UdtType]) -> None:

@@ -26,9 +26,9 @@ from .frame import (
     HEADER,
     HEADER_SIZE,
     SUPPORTED_VERSIONS,
+    BodyReader,
     Flag,
     Opcode,
-    Reader,
     read_batch,
     read_execute,
     read_query,
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._deferred: deque[tuple[asyncio.TimerHandle, int, int, int, bytes]] = deque()
         self._waiting = 0
         self._knows_rate_limit = False
-        self._handlers: dict[int, Callable[[int, Reader], None]] = {
+        self._handlers: dict[int, Callable[[int, BodyReader], None]] = {
             Opcode.STARTUP: self._startup,
             Opcode.OPTIONS: self._options,
             Opcode.AUTH_RESPONSE: self._auth_response,
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
         self._check_state(opcode)
         if flags & Flag.COMPRESSED:
             body = self._decompress(body)
-        reader = Reader(body, self.version)
+        reader = BodyReader(body, self.version)
         if flags & Flag.CUSTOM_PAYLOAD:
             reader.skip_bytes_map()
         handler(stream, reader)
@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------ requests
 
-    def _options(self, stream: int, reader: Reader) -> None:
+    def _options(self, stream: int, reader: BodyReader) -> None:
         node, options = self._listener.node, self._server.options
         supported = {
             "CQL_VERSION": [CQL_VERSION],
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
         supported[RATE_LIMIT_EXTENSION] = [f"ERROR_CODE={RateLimit.code}"]
         self._send(answer.supported_frame(self.version, stream, supported))
 
-    def _startup(self, stream: int, reader: Reader) -> None:
+    def _startup(self, stream: int, reader: BodyReader) -> None:
         if self._state != "new":
             raise ProtocolError("Unexpected message STARTUP, the connection has been started")
         startup = reader.string_map()
@@ -384,7 +384,7 @@ class Connection(asyncio.Protocol):
         # From the next frame on: STARTUP and its answer travel uncompressed.
         self._compressor = self._server.compressor if compression else None
 
-    def _auth_response(self, stream: int, reader: Reader) -> None:
+    def _auth_response(self, stream: int, reader: BodyReader) -> None:
         if self._state != "authenticating":
             raise ProtocolError("Unexpected message AUTH_RESPONSE, no authentication is going on")
         name, password = _read_plain(reader.bytes_())
@@ -395,7 +395,7 @@ class Connection(asyncio.Protocol):
         # A null token: PLAIN has nothing to say after the password.
         self._send(answer.frame(self.version, stream, Opcode.AUTH_SUCCESS, b"\xff\xff\xff\xff"))
 
-    def _register(self, stream: int, reader: Reader) -> None:
+    def _register(self, stream: int, reader: BodyReader) -> None:
         kinds = reader.string_list()
         for kind in kinds:
             if kind not in _EVENT_KINDS:
@@ -403,7 +403,7 @@ class Connection(asyncio.Protocol):
         self.event_kinds.update(kinds)
         self._send(answer.frame(self.version, stream, Opcode.READY))
 
-    def _query(self, stream: int, reader: Reader) -> None:
+    def _query(self, stream: int, reader: BodyReader) -> None:
         request = read_query(reader, self._keyspace, self._node)
 
         def run(params: QueryParams) -> Result:
@@ -415,7 +415,7 @@ class Connection(asyncio.Protocol):
         else:
             self._answer(stream, run(request.params), skip_metadata=request.skip_metadata)
 
-    def _prepare(self, stream: int, reader: Reader) -> None:
+    def _prepare(self, stream: int, reader: BodyReader) -> None:
         text = reader.long_string()
         # Nothing is applied by PREPARE, so of the faults only those count that keep the answer from the client.
         if self._server.faults.rules:
@@ -431,7 +431,7 @@ class Connection(asyncio.Protocol):
         cache, with_id = self._server.metadata, self._with_metadata_id
         self._send(answer.prepared_frame(prepared, self.version, stream, cache, with_metadata_id=with_id))
 
-    def _execute(self, stream: int, reader: Reader) -> None:
+    def _execute(self, stream: int, reader: BodyReader) -> None:
         request = read_execute(reader, self._keyspace, self._node, with_metadata_id=self._with_metadata_id)
         prepared = self._engine.get(request.statement_id)
         skip, known_id = request.skip_metadata, request.metadata_id
@@ -446,7 +446,7 @@ class Connection(asyncio.Protocol):
         result = self._engine.execute(prepared, request.values, request.params)
         self._answer(stream, result, skip_metadata=skip, metadata_id=known_id)
 
-    def _batch(self, stream: int, reader: Reader) -> None:
+    def _batch(self, stream: int, reader: BodyReader) -> None:
         request = read_batch(reader, self._keyspace, self._node)
         items: list[tuple[Prepared | str, Sequence[BindValue]]] = [
             (item if isinstance(item, str) else self._engine.get(item), values) for item, values in request.items

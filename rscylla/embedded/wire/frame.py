@@ -19,11 +19,11 @@ __all__ = [
     "HEADER_SIZE",
     "SUPPORTED_VERSIONS",
     "BatchRequest",
+    "BodyReader",
     "ExecuteRequest",
     "Flag",
     "Opcode",
     "QueryRequest",
-    "Reader",
     "Values",
     "read_batch",
     "read_execute",
@@ -114,7 +114,7 @@ class BatchRequest:
     params: QueryParams
 
 
-class Reader:
+class BodyReader:
     """Reads one request body from front to back. Not thread-safe. Every method raises `ProtocolError` past the end."""
 
     __slots__ = ("_data", "_end", "_pos", "_version")
@@ -213,20 +213,20 @@ class Reader:
         return level
 
 
-def read_query(reader: Reader, keyspace: str | None, node: int) -> QueryRequest:
+def read_query(reader: BodyReader, keyspace: str | None, node: int) -> QueryRequest:
     """Return a QUERY. ``keyspace`` is the one in use on the connection, ``node`` the index of the coordinator."""
     text = reader.long_string()
     return QueryRequest(text, *_read_parameters(reader, keyspace, node))
 
 
-def read_execute(reader: Reader, keyspace: str | None, node: int, *, with_metadata_id: bool) -> ExecuteRequest:
+def read_execute(reader: BodyReader, keyspace: str | None, node: int, *, with_metadata_id: bool) -> ExecuteRequest:
     """Return an EXECUTE. ``with_metadata_id``: SCYLLA_USE_METADATA_ID was negotiated, which adds a field."""
     statement_id = reader.short_bytes()
     metadata_id = reader.short_bytes() if with_metadata_id else None
     return ExecuteRequest(statement_id, metadata_id, *_read_parameters(reader, keyspace, node))
 
 
-def _read_parameters(reader: Reader, keyspace: str | None, node: int) -> tuple[Values, QueryParams, bool]:
+def _read_parameters(reader: BodyReader, keyspace: str | None, node: int) -> tuple[Values, QueryParams, bool]:
     consistency = reader.consistency()
     flags = reader.byte()
     # v4 gives this bit no meaning; a field that came with it would be read as another one.
@@ -256,7 +256,7 @@ def _read_parameters(reader: Reader, keyspace: str | None, node: int) -> tuple[V
     return values, params, bool(flags & _SKIP_METADATA)
 
 
-def _read_tail(reader: Reader, flags: int) -> tuple[int | None, int | None]:
+def _read_tail(reader: BodyReader, flags: int) -> tuple[int | None, int | None]:
     """Return the serial consistency and the client's timestamp in microseconds, each None when not sent."""
     serial = reader.serial_consistency() if flags & _SERIAL_CONSISTENCY else None
     timestamp = reader.long() if flags & _TIMESTAMP else None
@@ -269,7 +269,7 @@ def _read_tail(reader: Reader, flags: int) -> tuple[int | None, int | None]:
 _BATCH_KINDS: Final = ("logged", "unlogged", "counter")
 
 
-def read_batch(reader: Reader, keyspace: str | None, node: int) -> BatchRequest:
+def read_batch(reader: BodyReader, keyspace: str | None, node: int) -> BatchRequest:
     """Return a BATCH. Named values are refused: the protocol says they cannot be read there."""
     code = reader.byte()
     if code >= len(_BATCH_KINDS):
@@ -290,7 +290,7 @@ def read_batch(reader: Reader, keyspace: str | None, node: int) -> BatchRequest:
     return BatchRequest(_BATCH_KINDS[code], items, params)
 
 
-def _read_batch_item(reader: Reader) -> tuple[str | bytes, list[BindValue]]:
+def _read_batch_item(reader: BodyReader) -> tuple[str | bytes, list[BindValue]]:
     kind = reader.byte()
     if kind == 0:
         return reader.long_string(), reader.values()

@@ -111,7 +111,7 @@ def snapshot(
     fields = from_arrow_schema(scan.schema, prefer_timestamp_ntz=False).fields
     types = {f.name: f.dataType for f in fields[: len(columns_)]}
     count = ranges or 4 * _cores(spark)
-    reader = _Reader(options.connection, scan, source.table.full_name, count, options.page_size)
+    reader = _RangeReader(options.connection, scan, source.table.full_name, count, options.page_size)
     # One row a task: its number is that of the task's range of tokens.
     raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
     shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
@@ -168,7 +168,7 @@ class _Scan:
 
 
 @attrs.frozen
-class _Reader:
+class _RangeReader:
     """Reads token ranges in an executor: converts their numbers to batches of rows. Can be pickled."""
 
     connection: Connection
