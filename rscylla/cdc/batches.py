@@ -1,7 +1,7 @@
-"""A CDC log as Arrow record batches, in one of three shapes: the log's own rows, changes, or events.
+"""A CDC log as Arrow record batches, in one of three views: the log's own rows, changes, or events.
 
-The shapes share nothing with the objects of ``rscylla.cdc.changes`` but what a record is: they take the same undecoded
-cells and make columns of them. docs/spark.md describes the columns of each shape.
+The views share nothing with the objects of ``rscylla.cdc.changes`` but what a record is: they take the same undecoded
+cells and make columns of them. docs/spark.md describes the columns of each view.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .changes import operation_of
 from .records import ChangeEvent
 from .rows import Cells, Layout, ValueColumn
 
-__all__ = ["ROWS_A_BATCH", "ChangeShape", "EventShape", "LogShape", "Mode", "Shape", "shape_for"]
+__all__ = ["ROWS_A_BATCH", "BatchView", "ChangeView", "EventView", "LogView", "Mode", "view_for"]
 
 Mode = Literal["log", "changes", "events"]
 
@@ -35,25 +35,25 @@ _IMAGES = frozenset((_PREIMAGE, _POSTIMAGE))
 _INCLUSIVE = frozenset((b"\x05", b"\x07"))
 
 
-class Shape(Protocol):
-    """How a log looks as columns. Made for one layout of pages; another layout needs another shape."""
+class BatchView(Protocol):
+    """How a log looks as columns. Made for one layout of pages; another layout needs another view."""
 
     schema: Any
     """The ``pyarrow.Schema`` of all columns."""
 
     def columns(self, rows: Any, names: Sequence[str]) -> list[Any]:
-        """Return the arrays of the columns *names*, of rows in terms of the shape."""
+        """Return the arrays of the columns *names*, of rows in terms of the view."""
 
 
-def shape_for(mode: Mode, layout: Layout, *, keep_dollar: bool = False) -> LogShape | ChangeShape | EventShape:
-    """Return the shape of *mode* for pages of *layout*.
+def view_for(mode: Mode, layout: Layout, *, keep_dollar: bool = False) -> LogView | ChangeView | EventView:
+    """Return the view of *mode* for pages of *layout*.
 
     Raises:
         ConfigError: two columns would have one name.
     """
     if mode == "log":
-        return LogShape(layout, keep_dollar=keep_dollar)
-    return ChangeShape(layout) if mode == "changes" else EventShape()
+        return LogView(layout, keep_dollar=keep_dollar)
+    return ChangeView(layout) if mode == "changes" else EventView()
 
 
 def _schema(fields: Iterable[tuple[str, Any]], what: str, instead: str) -> Any:
@@ -69,7 +69,7 @@ def _schema(fields: Iterable[tuple[str, Any]], what: str, instead: str) -> Any:
 # ---------------------------------------------------------------- log
 
 
-class LogShape:
+class LogView:
     """The rows of the log as they are, in no order; ``cdc$x`` is called ``cdc_x``. Takes rows of cells."""
 
     def __init__(self, layout: Layout, *, keep_dollar: bool = False) -> None:
@@ -129,7 +129,7 @@ class _Rows:
         return cls(events, [r[0] for r in rows], before, after, [r[3] for r in rows], ops)
 
 
-class ChangeShape:
+class ChangeView:
     """One row a change, with its images. Takes ``ChangeEvent``s, in their order.
 
     Columns that could never hold anything are left out: a table without clustering key has no ``cdc_range``.
@@ -353,7 +353,7 @@ def _field_names(column: ValueColumn, cell: bytes | None) -> list[str] | None:
 # ---------------------------------------------------------------- events
 
 
-class EventShape:
+class EventView:
     """Events as a consumer sees them: id, type, foreign id, time and metadata. Takes ``ChangeEvent``s, in order."""
 
     def __init__(self) -> None:
@@ -381,9 +381,9 @@ class EventShape:
 # ---------------------------------------------------------------- batches
 
 
-def in_batches(shape: Shape, rows: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Yield record batches of the columns *names* of *rows*, which are in terms of the shape."""
-    schema = pa.schema([shape.schema.field(n) for n in names])
+def in_batches(view: BatchView, rows: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
+    """Yield record batches of the columns *names* of *rows*, which are in terms of the view."""
+    schema = pa.schema([view.schema.field(n) for n in names])
     taken = iter(rows)
     while part := list(islice(taken, ROWS_A_BATCH)):
-        yield pa.RecordBatch.from_arrays(shape.columns(part, names), schema=schema)
+        yield pa.RecordBatch.from_arrays(view.columns(part, names), schema=schema)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from .._timeuuid import datetime_of
-from ..cdc.batches import ChangeShape, EventShape, LogShape, shape_for
+from ..cdc.batches import ChangeView, EventView, LogView, view_for
 from ..cdc.query import scan_cql
 from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
@@ -20,7 +20,7 @@ from ..event import EventID
 from .options import Options, Position
 from .session import session_for
 
-__all__ = ["MAX_PARTITIONS", "Plan", "open_source", "shape_of", "spans_between"]
+__all__ = ["MAX_PARTITIONS", "Plan", "open_source", "spans_between", "view_of"]
 
 log = logging.getLogger("rscylla")
 
@@ -32,8 +32,8 @@ def open_source(options: Options) -> Source:
     return Source(session_for(options.connection), options.keyspace, options.table, SystemClock(), Stop())
 
 
-def shape_of(source: Source, options: Options) -> tuple[Layout, LogShape | ChangeShape | EventShape]:
-    """Return the meaning of the log's columns, and their shape in the mode of *options*. Blocks on one statement.
+def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeView | EventView]:
+    """Return the meaning of the log's columns, and their view for the mode of *options*. Blocks on one statement.
 
     Raises:
         ConfigError: two columns would have the same name.
@@ -45,7 +45,7 @@ def shape_of(source: Source, options: Options) -> tuple[Layout, LogShape | Chang
         doing=f"preparing to read the log of {table.full_name}",
     )
     layout = Layout.of(statement.columns, table)
-    return layout, shape_for(options.mode, layout, keep_dollar=options.keep_dollar)
+    return layout, view_for(options.mode, layout, keep_dollar=options.keep_dollar)
 
 
 class Plan:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from .._timeuuid import order_key
-from ..cdc.batches import ChangeShape, EventShape, LogShape, Mode, in_batches, shape_for
+from ..cdc.batches import ChangeView, EventView, LogView, Mode, in_batches, view_for
 from ..cdc.pages import Page
 from ..cdc.records import Context, changes_of
 from ..cdc.rows import Cells, Layout, LogRows
@@ -46,21 +46,21 @@ class Scan:
         session = session_for(self.connection)
         limits = Limits(page_size=self.page_size)
         reader = SpanReader(session, span, clock=SystemClock(), limits=limits, stop=stop)
-        shapes: dict[int, tuple[Layout, _Fitted]] = {}
+        views: dict[int, tuple[Layout, _Fitted]] = {}
         try:
             for pages in reader.windows():
                 for layout, rows in self._rows(pages, span, reader):
                     # The layout is kept with its entry: an id is only unique as long as its object lives.
-                    known = shapes.get(id(layout))
+                    known = views.get(id(layout))
                     if known is None:
-                        shape = shape_for(self.mode, layout, keep_dollar=self.keep_dollar)
-                        known = shapes[id(layout)] = (layout, _Fitted(shape, target))
+                        view = view_for(self.mode, layout, keep_dollar=self.keep_dollar)
+                        known = views[id(layout)] = (layout, _Fitted(view, target))
                     yield from in_batches(known[1], rows, target.names)
         finally:
             stop.set()  # Spark may stop reading early
 
     def _rows(self, pages: list[Page], span: Span, reader: SpanReader) -> Iterator[tuple[Layout, Iterable[Any]]]:
-        """Yield the rows of a window in terms of the mode's shape, with the layout that they have."""
+        """Yield the rows of a window in terms of the mode's view, with the layout that they have."""
         if self.mode == "log":
             for layout, group in groupby(pages, key=reader.layout_of):
                 cells = chain.from_iterable(page.cells() for page in group)
@@ -98,15 +98,15 @@ def _after(rows: Iterable[Cells], layout: Layout, position: bytes) -> Iterator[C
 
 
 class _Fitted:
-    """A shape whose columns are converted to a schema: that of the table when the query began."""
+    """A view whose columns are converted to a schema: that of the table when the query began."""
 
-    def __init__(self, shape: LogShape | ChangeShape | EventShape, target: Any) -> None:
-        self._shape = shape
+    def __init__(self, view: LogView | ChangeView | EventView, target: Any) -> None:
+        self._view = view
         self.schema = target
 
     def columns(self, rows: Any, names: Any) -> list[Any]:
-        present = [n for n in names if n in self._shape.schema.names]
-        arrays = dict(zip(present, self._shape.columns(rows, present), strict=True))
+        present = [n for n in names if n in self._view.schema.names]
+        arrays = dict(zip(present, self._view.columns(rows, present), strict=True))
         return [
             _fit(arrays[n], self.schema.field(n).type, n)
             if n in arrays
@@ -139,16 +139,16 @@ def _fit(array: Any, target: Any, name: str) -> Any:
     )
 
 
-def check_schema(shape: LogShape | ChangeShape | EventShape, schema: Any, table: str) -> None:
-    """Check that *shape* has the columns of *schema*, a ``StructType``.
+def check_schema(view: LogView | ChangeView | EventView, schema: Any, table: str) -> None:
+    """Check that *view* has the columns of *schema*, a ``StructType``.
 
     Raises:
         ConfigError: a column is missing or has another type.
     """
     for field in to_arrow_schema(schema, timezone="UTC"):
-        if field.name not in shape.schema.names:
+        if field.name not in view.schema.names:
             raise ConfigError(
                 f"the schema has a column {field.name!r} that the log of {table} does not have in this mode; use "
-                f"columns of {', '.join(shape.schema.names)}"
+                f"columns of {', '.join(view.schema.names)}"
             )
-        _fit(shape.schema.empty_table().column(field.name).combine_chunks(), field.type, field.name)
+        _fit(view.schema.empty_table().column(field.name).combine_chunks(), field.type, field.name)

@@ -21,7 +21,7 @@ from ..cdc.table import dropped_columns
 from ..errors import ConfigError
 from .offsets import Offset
 from .options import SAFE_LAG_S, Options, nearest, of_table
-from .planning import Plan, open_source, shape_of
+from .planning import Plan, open_source, view_of
 from .reading import Scan, check_schema
 from .shape import metadata_of
 
@@ -61,14 +61,14 @@ class ScyllaCdcDataSource(DataSource):  # type: ignore[misc]
                 stacklevel=1,
             )
         source = open_source(options)
-        _, shape = shape_of(source, options)
-        names = options.columns or tuple(shape.schema.names)
+        _, view = view_of(source, options)
+        names = options.columns or tuple(view.schema.names)
         for name in names:
-            if name not in shape.schema.names:
+            if name not in view.schema.names:
                 raise ConfigError(
-                    f"option columns: mode {options.mode} has no column {name!r}; {nearest(name, shape.schema.names)}"
+                    f"option columns: mode {options.mode} has no column {name!r}; {nearest(name, view.schema.names)}"
                 )
-        struct = from_arrow_schema(pa.schema([shape.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
+        struct = from_arrow_schema(pa.schema([view.schema.field(n) for n in names]), prefer_timestamp_ntz=False)
         dropped = dropped_columns(source.session, source.table.keyspace, source.table.name)
         struct = _with_metadata(struct, {c.name: metadata_of(c, dropped.get(c.name)) for c in source.table.columns})
         return struct if of_catalog is None else _with_options(struct, of_catalog)
@@ -139,8 +139,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         options = self._options
         plan = Plan(options)
-        _, shape = shape_of(plan.source, options)
-        check_schema(shape, self._scan.schema, plan.source.table.full_name)
+        _, view = view_of(plan.source, options)
+        check_schema(view, self._scan.schema, plan.source.table.full_name)
         end_us = plan.batch_end_us()
         start, promised = plan.start(options.start)
         after = start.position if start.is_row else b""
@@ -253,8 +253,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _opened(self) -> Plan:
         if self._plan is None:
             plan = Plan(self._options)
-            _, shape = shape_of(plan.source, self._options)
-            check_schema(shape, self._scan.schema, plan.source.table.full_name)
+            _, view = view_of(plan.source, self._options)
+            check_schema(view, self._scan.schema, plan.source.table.full_name)
             self._plan = plan
         return self._plan
 

@@ -17,7 +17,7 @@ from spark_oracle import events_of
 
 import rscylla
 from rscylla.base.statements import Replay
-from rscylla.cdc.batches import ChangeShape, in_batches
+from rscylla.cdc.batches import ChangeView, in_batches
 from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.table import Table, read_base_table
 from rscylla.embedded import EmbeddedScylla
@@ -56,13 +56,13 @@ def changes_of(session: Any, table: str) -> tuple[list[rscylla.ChangeEvent], Sha
     """Return the changes of a table: as events, and as a batch of a DataFrame, with its shape."""
     events = events_of(rscylla.NewStream(session, "source", table, consistency="ONE"))
     layout = events[0].layout
-    shape = ChangeShape(layout)
-    fields = from_arrow_schema(shape.schema, prefer_timestamp_ntz=False)
+    view = ChangeView(layout)
+    fields = from_arrow_schema(view.schema, prefer_timestamp_ntz=False)
     columns = []
     for column in layout.table.columns:
         place = fields if column.kind in ("partition_key", "clustering") else fields["cdc_values"].dataType
         columns.append((column, place[column.name].dataType))
-    [batch] = in_batches(shape, events, shape.schema.names)
+    [batch] = in_batches(view, events, view.schema.names)
     return events, Shape.from_columns(columns), batch
 
 

@@ -1,6 +1,6 @@
 """Converts a row of a DataFrame of changes back to its log row, for the writer of statements.
 
-Pure. The inverse of ``rscylla.cdc.batches.ChangeShape``: Arrow values become the bytes of their CQL type, and marks of
+Pure. The inverse of ``rscylla.cdc.batches.ChangeView``: Arrow values become the bytes of their CQL type, and marks of
 deletes become the columns of the log.
 """
 
