@@ -16,7 +16,7 @@ from rscylla.errors import ConfigError, QueryFailed, RscyllaError, TableNotFound
 
 from .schema import TableKind, qualified
 
-__all__ = ["Table", "values_of"]
+__all__ = ["StoreTable", "values_of"]
 
 # The level of the Paxos rounds: it has to span the same data centers as plain reads and writes do.
 _SERIAL = {
@@ -28,7 +28,7 @@ _SERIAL = {
 _SERIAL_TRIES = 5
 
 
-class Table:
+class StoreTable:
     """Statements on one table. Thread-safe. Everything is prepared at first use, on the caller's session."""
 
     def __init__(

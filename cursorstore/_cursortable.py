@@ -6,10 +6,10 @@ from typing import Any
 
 import attrs
 
-from ._cql import Table, values_of
+from ._cql import StoreTable, values_of
 from .schema import CURSORS
 
-__all__ = ["CursorTable", "Row"]
+__all__ = ["CursorRow", "CursorTable"]
 
 _NOBODY = "\x00nobody"
 """A consumer that never has a cursor."""
@@ -18,7 +18,7 @@ _COLUMNS = "epoch, position, updated, start, stamp, opened, reason, lease, fence
 
 
 @attrs.frozen
-class Row:
+class CursorRow:
     """One epoch of one consumer. Texts are "" where the database has nothing, but for ``start``: "" is the oldest.
 
     ``lease`` and ``fence`` are the lease and its epoch that the consumer had when this was opened, or when it was last
@@ -42,13 +42,13 @@ class Row:
         return max(self.position, self.start or "") if self.position or self.start is not None else None
 
 
-class CursorTable(Table):
+class CursorTable(StoreTable):
     """A table of cursors."""
 
     def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:
         super().__init__(session, CURSORS, keyspace, table, create=create, consistency=consistency)
 
-    def read(self, consumer: str, *, serial: bool = False) -> Row | None:
+    def read(self, consumer: str, *, serial: bool = False) -> CursorRow | None:
         """Return the highest epoch of *consumer*. *serial* waits for resets that are under way."""
         text = f"SELECT consumer, {_COLUMNS} FROM {self.name} WHERE consumer = ? LIMIT 1"
         with self.errors(f"reading the cursor of consumer {consumer!r} from table {self.name}"):
@@ -56,13 +56,13 @@ class CursorTable(Table):
                 return _row(row)
         return None
 
-    def history(self, consumer: str) -> list[Row]:
+    def history(self, consumer: str) -> list[CursorRow]:
         """Return all epochs of *consumer*, the highest first."""
         text = f"SELECT consumer, {_COLUMNS} FROM {self.name} WHERE consumer = ?"
         with self.errors(f"reading the cursors of consumer {consumer!r} from table {self.name}"):
             return [_row(row) for row in self.run(text, (consumer,))]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[CursorRow]:
         """Return the highest epoch of every consumer, in the order of the partitions."""
         text = f"SELECT consumer, {_COLUMNS} FROM {self.name} PER PARTITION LIMIT 1"
         with self.errors(f"listing the cursors in table {self.name}"):
@@ -100,7 +100,7 @@ class CursorTable(Table):
         with self.errors(f"writing to table {self.name}"):
             self.run(text, ("", _NOBODY, 0), idempotent=False)
 
-    def open_epoch(self, row: Row) -> bool:
+    def open_epoch(self, row: CursorRow) -> bool:
         """Insert a row for a new epoch, without a position; return False if that epoch exists."""
         text = (
             f"INSERT INTO {self.name} (consumer, epoch, start, stamp, opened, reason, lease, fence) "
@@ -113,9 +113,9 @@ class CursorTable(Table):
             return self.applied(text, (*values, *guard))
 
 
-def _row(row: Any) -> Row:
+def _row(row: Any) -> CursorRow:
     consumer, epoch, position, updated, start, stamp, opened, reason, lease, fence = values_of(row)
-    return Row(
+    return CursorRow(
         consumer,
         epoch,
         position or "",

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from ._cql import Table, values_of
+from ._cql import StoreTable, values_of
 from .schema import LEASES
 
 __all__ = ["Claim", "LeaseRow", "LeaseTable"]
@@ -37,7 +37,7 @@ class Claim:
     ttl_s: int
 
 
-class LeaseTable(Table):
+class LeaseTable(StoreTable):
     """A table of leases."""
 
     def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:

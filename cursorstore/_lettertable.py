@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from ._cql import Table, values_of
+from ._cql import StoreTable, values_of
 from .schema import LETTERS
 
 __all__ = ["LetterKey", "LetterRow", "LetterTable"]
@@ -63,7 +63,7 @@ class LetterRow:
     audit: tuple[tuple[str, str], ...] = ()
 
 
-class LetterTable(Table):
+class LetterTable(StoreTable):
     """A table of dead letters."""
 
     def __init__(self, session: Any, keyspace: str, table: str, *, create: bool, consistency: int | str) -> None:

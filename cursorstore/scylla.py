@@ -41,7 +41,7 @@ from rscylla.errors import (
 )
 
 from ._checks import check_consumer, check_reason, conflict, moves, signature
-from ._cursortable import CursorTable, Row
+from ._cursortable import CursorRow, CursorTable
 from .codec import CursorCodec, EventCursorCodec, parse_us
 from .schema import DEFAULT_TABLE
 
@@ -230,7 +230,7 @@ class ScyllaCursorStore:
         self._adopt(known, row)
         known.fence = fence
 
-    def _adopt(self, known: _Known, row: Row | None) -> None:
+    def _adopt(self, known: _Known, row: CursorRow | None) -> None:
         known.absent = row is None
         known.epoch = row.epoch if row else 0
         known.stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
@@ -268,15 +268,15 @@ class ScyllaCursorStore:
             raise known.error
         known.checked = self._clock.monotonic()
 
-    def _is_of(self, row: Row, fence: int) -> bool:
+    def _is_of(self, row: CursorRow, fence: int) -> bool:
         """Return whether the epoch of *row* was opened while we have held the lease this time."""
         return self._lease is not None and (row.lease, row.fence) == (self._lease.name, fence)
 
-    def _is_later(self, row: Row, fence: int) -> bool:
+    def _is_later(self, row: CursorRow, fence: int) -> bool:
         """Return whether a later holder of our lease opened the epoch of *row*."""
         return self._lease is not None and row.lease == self._lease.name and row.fence > fence
 
-    def _take_over(self, consumer: str, lease: Lease, fence: int) -> Row:
+    def _take_over(self, consumer: str, lease: Lease, fence: int) -> CursorRow:
         """Return our epoch under the present lease; open it if necessary. It continues at the last cursor."""
         opened = _takeover_reason(lease.name, fence) + lease.owner
         failed: SourceError | None = None
@@ -300,7 +300,7 @@ class ScyllaCursorStore:
                 return caught_up
         raise self._busy(consumer) from failed
 
-    def _caught_up(self, row: Row) -> Row:
+    def _caught_up(self, row: CursorRow) -> CursorRow:
         """Return *row* with the cursor that the former holder saved before this epoch was opened."""
         if row.updated:
             return row
@@ -310,7 +310,7 @@ class ScyllaCursorStore:
         self._table.advance(row.consumer, row.epoch, row.stamp, position, signature(self._clock.now_us()))
         return attrs.evolve(row, position=position)
 
-    def _saved_before(self, row: Row) -> str:
+    def _saved_before(self, row: CursorRow) -> str:
         """Return the cursor saved in the epoch before *row*, or before that if its holder died before it caught up."""
         position = self._table.position(row.consumer, row.epoch - 1)
         if position:
@@ -322,7 +322,7 @@ class ScyllaCursorStore:
 
     def _reset(self, consumer: str, start: str, reason: str) -> None:
         now_us = self._clock.now_us()
-        tried: list[Row] = []
+        tried: list[CursorRow] = []
         failed: SourceError | None = None
         for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
@@ -343,7 +343,7 @@ class ScyllaCursorStore:
                 failed = e
         raise self._busy(consumer) from failed
 
-    def _prune(self, row: Row) -> None:
+    def _prune(self, row: CursorRow) -> None:
         """Delete the epochs that are too far behind the epoch of *row*."""
         below = row.epoch - KEPT_EPOCHS + 1
         if below <= 0 or row.epoch % _PRUNE_EVERY:
@@ -355,10 +355,10 @@ class ScyllaCursorStore:
             _log.warning("old epochs of the cursor of consumer %r are not deleted yet: %s", row.consumer, e)
 
     def _next(
-        self, consumer: str, last: Row | None, now_us: int, start: str | None, reason: str, lease: str, fence: int
-    ) -> Row:
+        self, consumer: str, last: CursorRow | None, now_us: int, start: str | None, reason: str, lease: str, fence: int
+    ) -> CursorRow:
         """Return the row of the epoch after *last*. Its stamp is higher than that of *last*, whatever the clock."""
-        return Row(
+        return CursorRow(
             consumer,
             epoch=last.epoch + 1 if last else 1,
             position="",
@@ -377,12 +377,12 @@ class ScyllaCursorStore:
             "processes open one at the same time, or the cluster is slow; try again"
         )
 
-    def _has_one_of(self, rows: list[Row]) -> bool:
+    def _has_one_of(self, rows: list[CursorRow]) -> bool:
         """Return whether one of *rows* is in the table, ignoring cursors saved in it since."""
         found = [attrs.evolve(row, position="", updated="") for row in self._table.history(rows[0].consumer)]
         return any(row in found for row in rows)
 
-    def _record(self, row: Row) -> CursorRecord:
+    def _record(self, row: CursorRow) -> CursorRecord:
         written = (row.updated or row.opened)[:_WIDTH]
         return CursorRecord(
             row.consumer,
@@ -399,7 +399,7 @@ def _takeover_reason(lease: str, fence: int) -> str:
     return f"lease {lease!r}, epoch {fence}, acquired by "
 
 
-def _took_over(row: Row) -> bool:
+def _took_over(row: CursorRow) -> bool:
     """Return whether a holder of a lease opened the epoch of *row*, and no reset."""
     return row.reason.startswith(_takeover_reason(row.lease, row.fence))
 
@@ -412,7 +412,7 @@ def _not_held(consumer: str, lease: Lease | None) -> LeaseLost:
     )
 
 
-def _passed_on(consumer: str, row: Row) -> LeaseLost:
+def _passed_on(consumer: str, row: CursorRow) -> LeaseLost:
     return LeaseLost(
         f"the cursor of consumer {consumer!r} belongs to a later holder of lease {row.lease!r}, epoch {row.fence}; "
         "acquire the lease again"

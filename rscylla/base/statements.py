@@ -30,7 +30,7 @@ from ..errors import CannotReplicate
 from ..event import Operation
 from ..types import collection_cells, quote_name, sample_of, sized_cells
 
-__all__ = ["UNSET", "Replay", "Unset", "Value", "Write", "remaining_ttl"]
+__all__ = ["UNSET", "ChangeWriter", "Unset", "Value", "Write", "remaining_ttl"]
 
 
 class Unset(enum.Enum):
@@ -80,7 +80,7 @@ class _Bound:
     inclusive: bool
 
 
-class Replay:
+class ChangeWriter:
     """Makes the statements for the changes of one layout of a log. Immutable; any thread may use it.
 
     Args:

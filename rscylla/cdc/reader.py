@@ -17,7 +17,7 @@ from .driver import token_of_key
 from .follow import Follower
 from .pages import Page
 from .query import group_streams
-from .records import ChangeEvent, Context, Counters, changes_of, rows_as_events
+from .records import ChangeEvent, Counters, EventContext, changes_of, rows_as_events
 from .rows import Layouts, LogRows
 from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings
@@ -93,7 +93,7 @@ class Reader:
         self._enter(start.generation)
 
     def _enter(self, generation: int) -> None:
-        self._context = Context(generation, self._settings.event_type, self.counters)
+        self._context = EventContext(generation, self._settings.event_type, self.counters)
         streams = self._source.streams(Generation(generation))
         self._part = part_of(streams, Slice.of(self._settings.key_slice), self._source.topology.ranges)
         self._groups = group_streams(self._part.streams, limit=self._settings.streams_per_query)

@@ -17,7 +17,7 @@ from ..types.json import dumps, dumps_key
 from .changes import NOT_ALONE, Change, ChangeBatch, operation_of, parts_of
 from .rows import Cells, Layout, LogRows
 
-__all__ = ["ChangeEvent", "Context", "Counters", "changes_of", "rows_as_events"]
+__all__ = ["ChangeEvent", "Counters", "EventContext", "changes_of", "rows_as_events"]
 
 _RECORD = 32
 """Length of the part of a position that the rows of one record share: ticks, low half, stream id."""
@@ -38,7 +38,7 @@ class Counters:
 
 
 @attrs.define(eq=False)
-class Context:
+class EventContext:
     """What the events of one generation share. ``event_type`` maps a change to a number of the user's own."""
 
     generation: int
@@ -79,7 +79,7 @@ class ChangeEvent(Event):
 
     def __init__(
         self,
-        context: Context,
+        context: EventContext,
         position: bytes,
         cells: Cells,
         layout: Layout,
@@ -208,12 +208,12 @@ class _LateChangeEvent(ChangeEvent):
     late = True
 
 
-def rows_as_events(rows: LogRows, context: Context) -> Iterator[ChangeEvent]:
+def rows_as_events(rows: LogRows, context: EventContext) -> Iterator[ChangeEvent]:
     """Yield one event a log row, whatever its operation; for *rows* see ``changes_of``."""
     return _events(rows, context, joined=False)
 
 
-def changes_of(rows: LogRows, context: Context) -> Iterator[ChangeEvent]:
+def changes_of(rows: LogRows, context: EventContext) -> Iterator[ChangeEvent]:
     """Yield the events of *rows*, one a change, in the order of their positions.
 
     Events are made while they are handed out, so that a window in memory is bytes and nothing else.
@@ -224,7 +224,7 @@ def changes_of(rows: LogRows, context: Context) -> Iterator[ChangeEvent]:
     return _events(rows, context, joined=True)
 
 
-def _events(rows: LogRows, context: Context, *, joined: bool) -> Iterator[ChangeEvent]:
+def _events(rows: LogRows, context: EventContext, *, joined: bool) -> Iterator[ChangeEvent]:
     positions, cells = rows.positions, rows.cells
     if not positions:
         return

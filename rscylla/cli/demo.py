@@ -17,7 +17,7 @@ import rscylla
 
 from .common import Exit, JsonOutput, number, quiet_logs, reports_errors, stopping
 from .demo_check import Verdict
-from .demo_run import Demo, Plan, Snapshot
+from .demo_run import Demo, DemoPlan, Snapshot
 from .output import json_line
 from .standard import say, write
 
@@ -33,7 +33,7 @@ _SHOWN = ("written", "delivered", "lost", "duplicates", "out_of_order", "generat
 def demo(
     events: Annotated[
         int, typer.Option(parser=number(int, least=20), metavar="N", help="Number of changes to write.")
-    ] = Plan().events,
+    ] = DemoPlan().events,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -60,7 +60,7 @@ def demo(
         raise typer.Exit(demo_spark(events, seed, as_json=as_json))
     from rscylla.embedded import EmbeddedScyllaProcess  # imports packages that other commands do not need
 
-    plan = Plan(events=events, seed=random.SystemRandom().getrandbits(31) if seed is None else seed)
+    plan = DemoPlan(events=events, seed=random.SystemRandom().getrandbits(31) if seed is None else seed)
     _quieten()
     with stopping() as stop, EmbeddedScyllaProcess(seed=plan.seed) as scylla:
         work = Demo(scylla, plan)
@@ -117,7 +117,7 @@ class _Display(AbstractContextManager["_Display"]):
         self.around.__exit__(None, None, None)
 
 
-def _display(plan: Plan, *, as_json: bool) -> _Display:
+def _display(plan: DemoPlan, *, as_json: bool) -> _Display:
     """Return a live display on a terminal; otherwise, one that prints a line per second, as JSON or text."""
     if as_json:
         return _Display(1.0, lambda now: write(json_line({"progress": _numbers(now)})))
@@ -133,7 +133,7 @@ def _display(plan: Plan, *, as_json: bool) -> _Display:
     return _Display(0.1, lambda now: live.update(_panel(now, plan), refresh=True), live)
 
 
-def _headline(plan: Plan) -> str:
+def _headline(plan: DemoPlan) -> str:
     return (
         f"{plan.events} changes to {plan.orders} orders, seed {plan.seed}; each step fails with a chance of "
         f"{plan.fate:.0%} or less, and the consumer crashes about every {plan.crash_every} steps. "
@@ -160,7 +160,7 @@ def _text(now: Snapshot) -> str:
     return "  ".join(f"{name} {'-' if value is None else value}" for name, value in _numbers(now).items())
 
 
-def _panel(now: Snapshot, plan: Plan) -> RenderableType:
+def _panel(now: Snapshot, plan: DemoPlan) -> RenderableType:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -181,7 +181,7 @@ def _panel(now: Snapshot, plan: Plan) -> RenderableType:
 # ---------------------------------------------------------------- the verdict
 
 
-def conclude(verdict: Verdict, plan: Plan, *, as_json: bool) -> int:
+def conclude(verdict: Verdict, plan: DemoPlan, *, as_json: bool) -> int:
     """Show the verdict; return the exit code."""
     if as_json:
         write(json_line({name: getattr(verdict, name) for name in _SHOWN}))
@@ -193,7 +193,7 @@ def conclude(verdict: Verdict, plan: Plan, *, as_json: bool) -> int:
     return Exit.FAILED
 
 
-def _show(verdict: Verdict, plan: Plan) -> None:
+def _show(verdict: Verdict, plan: DemoPlan) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -21,7 +21,7 @@ from .demo_check import Checker, Verdict
 if TYPE_CHECKING:
     from rscylla.embedded import EmbeddedScyllaProcess
 
-__all__ = ["Demo", "Plan", "Snapshot"]
+__all__ = ["Demo", "DemoPlan", "Snapshot"]
 
 KEYSPACE = "shop"
 TABLE = "orders"
@@ -41,7 +41,7 @@ _ROUND = 16
 
 
 @attrs.frozen
-class Plan:
+class DemoPlan:
     """How much is done, and how much goes wrong.
 
     ``lag`` may be far below 30 s because one server stamps all rows as it stores them, by the clock that the reader
@@ -127,7 +127,7 @@ class _MortalStore:
 class Demo:
     """One demo on a running embedded server. ``run`` blocks; ``snapshot`` may be called from any thread."""
 
-    def __init__(self, scylla: EmbeddedScyllaProcess, plan: Plan) -> None:
+    def __init__(self, scylla: EmbeddedScyllaProcess, plan: DemoPlan) -> None:
         self._scylla = scylla
         self._plan = plan
         self._checker = Checker()
@@ -294,7 +294,7 @@ class _Writer:
     def __init__(
         self,
         session: rscylla.Session,
-        plan: Plan,
+        plan: DemoPlan,
         checker: Checker,
         deletes: dict[tuple[int, int], int],
         clock: rscylla.Clock,

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Literal
 
 from ..abc import Run
-from ..base.statements import Replay, remaining_ttl
+from ..base.statements import ChangeWriter, remaining_ttl
 from ..base.writing import Target
 from ..cdc.driver import ReadSession, Session, consistency_named
 from ..cdc.records import ChangeEvent
@@ -75,7 +75,7 @@ class Replicator:
         self._same_cluster = source.cluster is target.cluster or bool(_nodes(source) & _nodes(target))
         self._lock = threading.Lock()
         self._applied = 0
-        self._replays: dict[Layout, Future[Replay]] = {}
+        self._writers: dict[Layout, Future[ChangeWriter]] = {}
 
     def __call__(self, event: Event, run: Run) -> None:
         """Apply one change. Blocks until the target confirms it.
@@ -90,7 +90,7 @@ class Replicator:
             raise ConfigError("a Replicator requires events of rscylla.NewStream(...) with granularity='change'")
         layout = event.layout
         cells, _, _, range_end = event.raw_rows()
-        writes = self._replay(layout).writes(
+        writes = self._writer(layout).writes(
             event.operation, event.timestamp_us, self._ttl_s(event, cells[layout.ttl]), cells, range_end
         )
         run.tempt("before_apply")
@@ -123,28 +123,28 @@ class Replicator:
             target = read_base_table(self._target_schema, self._keyspace, name)
         return check_target(source, target, names=(self._keyspace, name))
 
-    def _replay(self, layout: Layout) -> Replay:
-        """Return the replay of *layout*. One thread reads the schema, and the others wait for its result."""
+    def _writer(self, layout: Layout) -> ChangeWriter:
+        """Return the writer of changes of *layout*. One thread reads the schema, and the others wait for its result."""
         with self._lock:
-            found = self._replays.get(layout)
+            found = self._writers.get(layout)
             if ours := found is None:
                 found = Future()
-                if len(self._replays) >= _MOST_LAYOUTS:
-                    self._replays.clear()
-                self._replays[layout] = found
+                if len(self._writers) >= _MOST_LAYOUTS:
+                    self._writers.clear()
+                self._writers[layout] = found
         assert found is not None
         if ours:
             try:
                 found.set_result(self._made(layout))
             except BaseException as e:
                 with self._lock:  # whoever waits gets the error, whoever comes later tries again
-                    if self._replays.get(layout) is found:
-                        del self._replays[layout]
+                    if self._writers.get(layout) is found:
+                        del self._writers[layout]
                 found.set_exception(e)
                 raise
         return found.result()
 
-    def _made(self, layout: Layout) -> Replay:
+    def _made(self, layout: Layout) -> ChangeWriter:
         table = layout.table
         # Such a log has the keys of changes without their values.
         if table.delta != "full":
@@ -153,7 +153,7 @@ class Replicator:
                 f"ALTER TABLE {table.full_name} WITH cdc = {{'enabled': true, 'delta': 'full'}}"
             )
         target = self.prepare(table.keyspace, table.name)
-        return Replay(layout, target.keyspace, target.name, {c.name for c in target.columns})
+        return ChangeWriter(layout, target.keyspace, target.name, {c.name for c in target.columns})
 
     def _ttl_s(self, event: ChangeEvent, raw: bytes | None) -> int:
         ttl = 0 if raw is None else int.from_bytes(raw, "big", signed=True)

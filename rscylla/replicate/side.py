@@ -16,17 +16,17 @@ from ..cdc.table import BaseColumn, Table
 from ..clock import Clock, Stop
 from ..types import quote_name
 
-__all__ = ["Group", "Key", "Row", "Side"]
+__all__ = ["ComparedRow", "Group", "Key", "Side"]
 
 _TOKEN = struct.Struct(">q")
 
 Key = Cells
 """The cells of a primary key, null for what it lacks."""
 
-Row = tuple[Key, Cells]
+ComparedRow = tuple[Key, Cells]
 """The key of a row, and its cells that are compared."""
 
-Group = tuple[int, Iterator[Row]]
+Group = tuple[int, Iterator[ComparedRow]]
 """A token and its rows, which have to be taken before the next group is."""
 
 

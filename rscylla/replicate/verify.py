@@ -18,7 +18,7 @@ from ..clock import Clock, Stop, SystemClock
 from ..errors import ConfigError, TableNotFound
 from ..types import decoder_for, quote_name
 from .schema import check_target
-from .side import Group, Key, Row, Side
+from .side import ComparedRow, Group, Key, Side
 
 __all__ = ["Difference", "Verdict", "verify"]
 
@@ -194,7 +194,7 @@ class _Search:
         for token, rows in groups:
             yield token, self._counted_rows(rows)
 
-    def _counted_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def _counted_rows(self, rows: Iterable[ComparedRow]) -> Iterator[ComparedRow]:
         # One lock for a group of rows, not one for each row.
         count = 0
         try:
@@ -278,7 +278,7 @@ def _differing(ours: Iterable[Group], theirs: Iterable[Group]) -> Iterator[Key]:
         other = next(others, None)
 
 
-def _aligned(ours: Iterable[Row], theirs: Iterable[Row]) -> Iterator[Key]:
+def _aligned(ours: Iterable[ComparedRow], theirs: Iterable[ComparedRow]) -> Iterator[Key]:
     """Yield the keys of rows that are not the same on both sides, which have the same order.
 
     So what comes before two rows with one key, and has met none with its own, has none. Were the order another, keys

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from .._timeuuid import order_key
 from ..cdc.batches import ChangeView, EventView, LogView, Mode, in_batches, view_for
 from ..cdc.pages import Page
-from ..cdc.records import Context, changes_of
+from ..cdc.records import EventContext, changes_of
 from ..cdc.rows import Cells, Layout, LogRows
 from ..cdc.scan import Limits
 from ..cdc.span import Span, SpanReader
@@ -23,11 +23,11 @@ from ..errors import ConfigError, TableChanged
 from .options import Connection
 from .session import session_for
 
-__all__ = ["Scan", "check_schema"]
+__all__ = ["SpanRead", "check_schema"]
 
 
 @attrs.frozen
-class Scan:
+class SpanRead:
     """How to read spans. Can be pickled; contains a password only if the user set the option.
 
     ``schema``: the ``StructType`` of the batches.
@@ -71,7 +71,7 @@ class Scan:
             rows.add(page, reader.layout_of(page))
         rows.sort()
         _refuse_lost_keys(rows, span, reader.table)
-        events = iter(changes_of(rows, Context(span.window.generation)))
+        events = iter(changes_of(rows, EventContext(span.window.generation)))
         if span.after:
             events = (e for e in events if e.position > span.after)
         yield from groupby(events, key=lambda e: e.layout)

@@ -2,7 +2,7 @@
 
 ``schema``, offsets, and partitions run in processes beside the driver, and ``read`` runs in the executors. They share
 no
-state, so the ``Scan`` and the partition's ``Span`` contain everything that ``read`` needs.
+state, so the ``SpanRead`` and the partition's ``Span`` contain everything that ``read`` needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..errors import ConfigError
 from .offsets import Offset
 from .options import SAFE_LAG_S, Options, nearest, of_table
 from .planning import Plan, open_source, view_of
-from .reading import Scan, check_schema
+from .reading import SpanRead, check_schema
 from .shape import metadata_of
 
 __all__ = ["NAME", "ScyllaCdcDataSource", "register"]
@@ -118,8 +118,8 @@ def _with_metadata(struct: StructType, metadata: dict[str, dict[str, Any]]) -> S
     return StructType(fields)
 
 
-def _scan(options: Options, schema: StructType) -> Scan:
-    return Scan(options.connection, options.mode, schema, options.page_size, options.keep_dollar)
+def _span_read(options: Options, schema: StructType) -> SpanRead:
+    return SpanRead(options.connection, options.mode, schema, options.page_size, options.keep_dollar)
 
 
 # ---------------------------------------------------------------- batch
@@ -134,13 +134,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        self._scan = _scan(options, schema)
+        self._span_read = _span_read(options, schema)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
         plan = Plan(options)
         _, view = view_of(plan.source, options)
-        check_schema(view, self._scan.schema, plan.source.table.full_name)
+        check_schema(view, self._span_read.schema, plan.source.table.full_name)
         end_us = plan.batch_end_us()
         start, promised = plan.start(options.start)
         after = start.position if start.is_row else b""
@@ -149,7 +149,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:  # Spark replaces an empty list by one partition
-            yield from self._scan.batches(partition.value)
+            yield from self._span_read.batches(partition.value)
 
 
 # ---------------------------------------------------------------- stream
@@ -160,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        self._scan = _scan(options, schema)
+        self._span_read = _span_read(options, schema)
         self._until_us = options.end.time_us
         self._window_us = options.window_us or WINDOW_US
         self._available_us: int | None = None
@@ -242,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return [InputPartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from self._scan.batches(partition.value)
+        yield from self._span_read.batches(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint stores all state."""
@@ -254,7 +254,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self._plan is None:
             plan = Plan(self._options)
             _, view = view_of(plan.source, self._options)
-            check_schema(view, self._scan.schema, plan.source.table.full_name)
+            check_schema(view, self._span_read.schema, plan.source.table.full_name)
             self._plan = plan
         return self._plan
 

@@ -11,7 +11,7 @@ import pytest
 import rscylla
 from rscylla.cli.demo import conclude
 from rscylla.cli.demo_check import Checker, Verdict
-from rscylla.cli.demo_run import Demo, Plan
+from rscylla.cli.demo_run import Demo, DemoPlan
 from rscylla.embedded import EmbeddedScyllaProcess
 
 from .conftest import Process, Run
@@ -124,7 +124,7 @@ def test_bad_verdict_is_told_with_the_seed(
 ) -> None:
     verdict = deliver(checker, *numbers)
     for as_json in (True, False):
-        assert conclude(verdict, Plan(seed=5), as_json=as_json) == 1
+        assert conclude(verdict, DemoPlan(seed=5), as_json=as_json) == 1
         shown = capsys.readouterr()
         assert shown.err == told + "\n"
         assert "order held" not in shown.out
@@ -162,7 +162,7 @@ class Forgetful(Demo):
 
 def test_demo_fails_when_its_consumer_misses_a_change() -> None:
     with EmbeddedScyllaProcess() as scylla:
-        verdict = Forgetful(scylla, Plan(events=60, seed=1, fate=0, crash_every=10**9)).run()
+        verdict = Forgetful(scylla, DemoPlan(events=60, seed=1, fate=0, crash_every=10**9)).run()
     assert (verdict.written, verdict.delivered, verdict.lost, verdict.ok) == (60, 59, 1, False)
 
 
@@ -175,7 +175,7 @@ class Broken(Demo):
 
 def test_failures_that_were_not_made_are_not_hidden() -> None:
     with EmbeddedScyllaProcess() as scylla, pytest.raises(rscylla.RunError, match="consume failed"):
-        Broken(scylla, Plan(events=60, fate=0)).run()
+        Broken(scylla, DemoPlan(events=60, fate=0)).run()
 
 
 def test_interrupted_demo_ends_with_130(start: Callable[..., Process]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rscylla.embedded.cql import ast
 from rscylla.embedded.cql.parser import parse
-from rscylla.embedded.engine.functions import FUNCTIONS, Context, cast_function, find_function
+from rscylla.embedded.engine.functions import FUNCTIONS, CallContext, cast_function, find_function
 from rscylla.embedded.errors import InvalidRequest, ServerError
 from rscylla.embedded.types import (
     ASCII,
@@ -44,10 +44,10 @@ from rscylla.embedded.types import (
 
 NOW_US = 1_795_255_205_123_456  # 2026-11-21 10:00:05.123456 UTC
 UUID_AT_NOW = uuid.UUID(bytes=timeuuid.from_ticks(NOW_US * 10 + timeuuid.EPOCH_TICKS + 7, b"\xbf" * 8))
-CONTEXT = Context(NOW_US)
+CONTEXT = CallContext(NOW_US)
 
 
-def call(source: str, *arguments: bytes | None, context: Context = CONTEXT) -> object:
+def call(source: str, *arguments: bytes | None, context: CallContext = CONTEXT) -> object:
     """Return the decoded result of a call as written, with the values of its markers or columns in *arguments*."""
     statement = parse(f"INSERT INTO t (a) VALUES ({source})")
     assert isinstance(statement, ast.Insert)
@@ -86,7 +86,7 @@ def test_current_time_comes_from_the_server_clock():
     # Whole milliseconds, as in Scylla.
     assert call("currentTime()") == (10 * 3600 + 5) * 10**9 + 123_000_000
     for now in ("now()", "system.now()", "currentTimeUUID()"):
-        value = call(now, context=Context(NOW_US, timeuuid.TimeUuids()))
+        value = call(now, context=CallContext(NOW_US, timeuuid.TimeUuids()))
         assert isinstance(value, uuid.UUID)
         assert (value.time - timeuuid.EPOCH_TICKS) // 10 == NOW_US
 

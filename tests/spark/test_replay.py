@@ -16,12 +16,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_oracle import events_of
 
 import rscylla
-from rscylla.base.statements import Replay
+from rscylla.base.statements import ChangeWriter
 from rscylla.cdc.batches import ChangeView, in_batches
 from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.table import Table, read_base_table
 from rscylla.embedded import EmbeddedScylla
-from rscylla.spark.pipeline.replay import Replaying, in_numbers
+from rscylla.spark.pipeline.replay import ArrowChangeWriter, in_numbers
 from rscylla.spark.pipeline.sink import _target, _Writer
 from rscylla.spark.session import close_sessions
 from rscylla.spark.shape import Shape
@@ -71,8 +71,8 @@ def both_ways(session: Any, table: str, *, now_us: int | None = None) -> Iterato
     target = target_of(session, table)
     events, shape, batch = changes_of(session, table)
     layout = events[0].layout
-    spark = Replaying(shape, target)
-    replicator = Replay(layout, "copy", table, {c.name for c in target.columns})
+    spark = ArrowChangeWriter(shape, target)
+    replicator = ChangeWriter(layout, "copy", table, {c.name for c in target.columns})
     for event, change in zip(events, in_numbers(batch).to_pylist(), strict=True):
         cells, _, _, end = event.raw_rows()
         ttl = int.from_bytes(cells[layout.ttl] or b"", "big")
@@ -202,13 +202,13 @@ def test_a_change_that_cannot_be_written_ends_the_task(session: Any, writer_to: 
 
 def test_what_a_frame_cannot_say_is_refused() -> None:
     shape = Shape.from_columns([])
-    replay = Replaying(shape, Table("ks", "t", ()))
+    writer = ArrowChangeWriter(shape, Table("ks", "t", ()))
     change = {"cdc_timestamp": 0, "cdc_ttl": None, "cdc_touched": [], "cdc_deleted": []}
-    assert replay.writes({**change, "cdc_operation": "preimage"}, 0) == []
+    assert writer.writes({**change, "cdc_operation": "preimage"}, 0) == []
     with pytest.raises(rscylla.CannotReplicate, match="'delta': 'full'"):
-        replay.writes({**change, "cdc_operation": "update"}, 0)
+        writer.writes({**change, "cdc_operation": "update"}, 0)
     with pytest.raises(rscylla.CannotReplicate, match="the operation 'unknown_42'"):
-        replay.writes({**change, "cdc_operation": "unknown_42"}, 0)
+        writer.writes({**change, "cdc_operation": "unknown_42"}, 0)
 
 
 def test_times_beyond_those_of_python_are_numbers() -> None:

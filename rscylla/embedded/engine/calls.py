@@ -18,7 +18,7 @@ from ..types.jsontext import from_json, read_json, to_json
 from ..types.terms import is_compatible
 from ..types.timeuuid import TimeUuids
 from .binding import Getter, Request, Scope
-from .functions import Context, find_function
+from .functions import CallContext, find_function
 from .rows import RowView
 
 __all__ = ["Calls"]
@@ -31,8 +31,8 @@ class Calls:
         # Each node has its own: timeuuids of one source never go back, and node clocks may differ.
         self._timeuuids: defaultdict[int, TimeUuids] = defaultdict(TimeUuids)
 
-    def _context(self, request: Request) -> Context:
-        return Context(request.now_us, self._timeuuids[request.params.node])
+    def _context(self, request: Request) -> CallContext:
+        return CallContext(request.now_us, self._timeuuids[request.params.node])
 
     def getter(self, scope: Scope, call: ast.Call, cql_type: CqlType) -> Getter:
         """Return the function that gives the call's value, which must fit ``cql_type``."""

@@ -58,7 +58,7 @@ _PREPARED_CHARACTERS: Final = 32_000_000  # of all prepared texts together; beyo
 _BALLOTS_MOST: Final = 10_000  # partitions; a forgotten one starts from the clock again
 _WRITES_BETWEEN_SWEEPS: Final = 50_000  # partitions; expired log rows would otherwise stay in memory for ever
 
-Plan = SelectPlan | WritePlan
+StatementPlan = SelectPlan | WritePlan
 
 # A CDC log row on its way: where it goes, its partition and clustering key, its wire bytes, and how it is written.
 LoggedRow = tuple[TableStore, Key, Key, bytes, Stamp]
@@ -199,7 +199,7 @@ class Engine:
             return _Compiled(self.schema.version, None, (), ())
         table = self._table(statement.table, keyspace)
         scope = Scope(self.schema, table, self._calls)
-        plan: Plan
+        plan: StatementPlan
         if isinstance(statement, ast.Select):
             plan = compile_select(scope, statement)
         else:

@@ -20,21 +20,21 @@ from ..types.natives import BIGINT, BLOB, DATE, NANOS_PER_DAY, NATIVE_TYPES, TIM
 from ..types.terms import is_assignable, is_compatible
 from ..types.timeuuid import TimeUuids, max_timeuuid, millis, min_timeuuid
 
-__all__ = ["FUNCTIONS", "Context", "Function", "cast_function", "find_function"]
+__all__ = ["FUNCTIONS", "CallContext", "Function", "cast_function", "find_function"]
 
 _MS_PER_DAY: Final = 86_400_000
 _timeuuids: Final = TimeUuids()
 
 
 @attrs.frozen
-class Context:
+class CallContext:
     """What functions may know of the request: the coordinator's time, and where new timeuuids come from."""
 
     now_us: int
     timeuuids: TimeUuids = _timeuuids
 
 
-Body = Callable[[Context, Sequence[bytes]], bytes]
+Body = Callable[[CallContext, Sequence[bytes]], bytes]
 
 
 @attrs.frozen
@@ -48,7 +48,7 @@ class Function:
     body: Body
     empty_is_null: bool = False
 
-    def call(self, context: Context, arguments: Sequence[bytes | None]) -> bytes | None:
+    def call(self, context: CallContext, arguments: Sequence[bytes | None]) -> bytes | None:
         """Return the encoded result; null if an argument is null.
 
         *arguments* are encoded values of the types in ``arguments``, already validated.
@@ -147,33 +147,33 @@ def _time_function(name: str, source: CqlType, read: Callable[[bytes], int], res
 
 
 def _bound_function(name: str, bound: Callable[[int], bytes]) -> Function:
-    def body(_: Context, args: Sequence[bytes]) -> bytes:
+    def body(_: CallContext, args: Sequence[bytes]) -> bytes:
         return bound(_timestamp_of(args[0]))
 
     return Function(name, (TIMESTAMP,), TIMEUUID, True, body, empty_is_null=True)
 
 
-def _now(context: Context, _: Sequence[bytes]) -> bytes:
+def _now(context: CallContext, _: Sequence[bytes]) -> bytes:
     return context.timeuuids.next(context.now_us)
 
 
-def _random_uuid(_: Context, __: Sequence[bytes]) -> bytes:
+def _random_uuid(_: CallContext, __: Sequence[bytes]) -> bytes:
     return uuid.uuid4().bytes
 
 
-def _current_timestamp(context: Context, _: Sequence[bytes]) -> bytes:
+def _current_timestamp(context: CallContext, _: Sequence[bytes]) -> bytes:
     return _as_timestamp(context.now_us // 1_000)
 
 
-def _current_date(context: Context, _: Sequence[bytes]) -> bytes:
+def _current_date(context: CallContext, _: Sequence[bytes]) -> bytes:
     return _as_date(context.now_us // 1_000)
 
 
-def _current_time(context: Context, _: Sequence[bytes]) -> bytes:
+def _current_time(context: CallContext, _: Sequence[bytes]) -> bytes:
     return TIME.encode(context.now_us // 1_000 * 1_000_000 % NANOS_PER_DAY)
 
 
-def _from_blob(name: str, cql_type: CqlType, _: Context, arguments: Sequence[bytes]) -> bytes:
+def _from_blob(name: str, cql_type: CqlType, _: CallContext, arguments: Sequence[bytes]) -> bytes:
     try:
         cql_type.validate(arguments[0])
     except InvalidRequest:

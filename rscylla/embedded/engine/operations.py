@@ -18,7 +18,7 @@ from ..types import INT, TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 from ..types.timeuuid import EPOCH_TICKS
 from .binding import Getter, Request, Scope
 
-__all__ = ["ListKeys", "Operation", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
+__all__ = ["ColumnEdit", "ListKeys", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
 
 _MIRROR_US = 1262304000000000  # 2010-01-01; prepended list keys run backwards from here
 _PREPEND_START = 1 << 17  # 14 bits fit the clock sequence; the other 3 are ticks, of which a microsecond has ten
@@ -94,7 +94,7 @@ Apply = Callable[[WriteContext, RowMutation], None]
 
 
 @attrs.frozen
-class Operation:
+class ColumnEdit:
     """One edit of a column; ``needs_read`` when it looks at the row before the write."""
 
     column: Column
@@ -102,12 +102,12 @@ class Operation:
     needs_read: bool = False
 
 
-def setter(scope: Scope, column: Column, term: Any) -> Operation:
+def setter(scope: Scope, column: Column, term: Any) -> ColumnEdit:
     """Return ``column = term``, as INSERT and UPDATE SET write it."""
     return setter_of(column, scope.getter(term, column.type, column.name))
 
 
-def setter_of(column: Column, get: Getter) -> Operation:
+def setter_of(column: Column, get: Getter) -> ColumnEdit:
     """Return ``column = value`` for a value that a function gives: bytes, None for null, or UNSET."""
     name, cql_type = column.name, column.type
     if not cql_type.is_multicell:
@@ -117,7 +117,7 @@ def setter_of(column: Column, get: Getter) -> Operation:
             if value is not UNSET:
                 put_cell(row, name, ctx.cell(value))  # type: ignore[arg-type]  # UNSET is excluded above
 
-        return Operation(column, set_cell)
+        return ColumnEdit(column, set_cell)
 
     def overwrite(ctx: WriteContext, row: RowMutation) -> None:
         value = get(ctx.request)
@@ -129,7 +129,7 @@ def setter_of(column: Column, get: Getter) -> Operation:
             edit.cells = _elements(ctx, cql_type, value)
         put_collection(row, name, edit)
 
-    return Operation(column, overwrite)
+    return ColumnEdit(column, overwrite)
 
 
 def _elements(ctx: WriteContext, cql_type: CqlType, value: bytes) -> dict[bytes, Cell]:
@@ -147,7 +147,7 @@ def _elements(ctx: WriteContext, cql_type: CqlType, value: bytes) -> dict[bytes,
     raise TypeError(f"{cql_type.name} has no elements")
 
 
-def assignment(scope: Scope, column: Column, item: ast.Assignment) -> Operation:
+def assignment(scope: Scope, column: Column, item: ast.Assignment) -> ColumnEdit:
     """Return one SET item of an UPDATE. Raises InvalidRequest when the type has no such operation."""
     if item.kind == "set":
         return setter(scope, column, item.value)
@@ -175,7 +175,7 @@ def _is_composed(cql_type: CqlType) -> bool:
     return isinstance(cql_type, ListType | SetType | MapType | UdtType)
 
 
-def _arithmetic(scope: Scope, column: Column, item: ast.Assignment) -> Operation:
+def _arithmetic(scope: Scope, column: Column, item: ast.Assignment) -> ColumnEdit:
     name, cql_type = column.name, column.type
     if item.kind == "subtract":
         return _subtract(scope, column, item.value)
@@ -198,10 +198,10 @@ def _arithmetic(scope: Scope, column: Column, item: ast.Assignment) -> Operation
         if cells:
             put_collection(row, name, CollectionCells(cells=cells))
 
-    return Operation(column, add)
+    return ColumnEdit(column, add)
 
 
-def _subtract(scope: Scope, column: Column, term: Any) -> Operation:
+def _subtract(scope: Scope, column: Column, term: Any) -> ColumnEdit:
     name, cql_type = column.name, column.type
     if isinstance(cql_type, ListType):
         get_list = scope.getter(term, cql_type, name)
@@ -213,7 +213,7 @@ def _subtract(scope: Scope, column: Column, term: Any) -> Operation:
             if cells:
                 put_collection(row, name, CollectionCells(cells=cells))
 
-        return Operation(column, discard, needs_read=True)
+        return ColumnEdit(column, discard, needs_read=True)
     keys_type = SetType(cql_type.key if isinstance(cql_type, MapType) else cql_type.element, frozen=True)  # type: ignore[attr-defined]
     get = scope.getter(term, keys_type, name)
 
@@ -223,10 +223,10 @@ def _subtract(scope: Scope, column: Column, term: Any) -> Operation:
         if isinstance(value, bytes) and (keys := keys_type.split(value)):
             put_collection(row, name, CollectionCells(cells={key: ctx.cell(None) for key in keys}))
 
-    return Operation(column, remove)
+    return ColumnEdit(column, remove)
 
 
-def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) -> Operation:
+def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) -> ColumnEdit:
     """Return ``column[key] = term``; ``term`` None deletes the element."""
     name, cql_type = column.name, column.type
     if not cql_type.is_multicell:
@@ -251,10 +251,10 @@ def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) 
         if value is not UNSET:
             put_collection(row, name, CollectionCells(cells={key: ctx.cell(value)}))  # type: ignore[arg-type]
 
-    return Operation(column, put)
+    return ColumnEdit(column, put)
 
 
-def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any | None) -> Operation:
+def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any | None) -> ColumnEdit:
     name = column.name
     if isinstance(key_term, ast.Call) and key_term.name == "scylla_timeuuid_list_index":
         return _list_cell(scope, column, cql_type, key_term.args[0], term)
@@ -277,10 +277,10 @@ def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: An
             raise InvalidRequest(f"List index {at} out of bound, list has size {len(known)}")
         put_collection(row, name, CollectionCells(cells={known[at][0]: ctx.cell(value)}))  # type: ignore[arg-type]
 
-    return Operation(column, put, needs_read=True)
+    return ColumnEdit(column, put, needs_read=True)
 
 
-def _list_cell(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any) -> Operation:
+def _list_cell(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any) -> ColumnEdit:
     """Return ``l[SCYLLA_TIMEUUID_LIST_INDEX(uuid)] = term``: a list element by its own key, with which logs replay."""
     name = column.name
     get_key = scope.getter(key_term, TIMEUUID, f"timeuuid({name})")
@@ -293,10 +293,10 @@ def _list_cell(scope: Scope, column: Column, cql_type: ListType, key_term: Any, 
         if value is not UNSET:
             put_collection(row, name, CollectionCells(cells={key: ctx.cell(value)}))  # type: ignore[arg-type]
 
-    return Operation(column, put)
+    return ColumnEdit(column, put)
 
 
-def _set_field(scope: Scope, column: Column, field: str, term: Any | None) -> Operation:
+def _set_field(scope: Scope, column: Column, field: str, term: Any | None) -> ColumnEdit:
     name, cql_type = column.name, column.type
     if not isinstance(cql_type, UdtType):
         raise InvalidRequest(f"Invalid operation ({name}.{field} = ...) for non-UDT column {name}")
@@ -313,10 +313,10 @@ def _set_field(scope: Scope, column: Column, field: str, term: Any | None) -> Op
             cells = {at.to_bytes(2, "big"): ctx.cell(value)}  # type: ignore[arg-type]  # UNSET is excluded above
             put_collection(row, name, CollectionCells(cells=cells))
 
-    return Operation(column, put)
+    return ColumnEdit(column, put)
 
 
-def deletion(scope: Scope, column: Column, item: ast.Deletion) -> Operation:
+def deletion(scope: Scope, column: Column, item: ast.Deletion) -> ColumnEdit:
     """Return one thing that DELETE names: a column, an element or a field."""
     if item.key is not None:
         return _set_element(scope, column, item.key, None)
@@ -330,9 +330,9 @@ def deletion(scope: Scope, column: Column, item: ast.Deletion) -> Operation:
             # split.py.
             put_collection(row, name, CollectionCells(tombstone=ctx.timestamp))
 
-        return Operation(column, clear)
+        return ColumnEdit(column, clear)
 
     def kill(ctx: WriteContext, row: RowMutation) -> None:
         put_cell(row, name, ctx.cell(None))
 
-    return Operation(column, kill)
+    return ColumnEdit(column, kill)

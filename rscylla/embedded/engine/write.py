@@ -16,7 +16,7 @@ from ..types import BIGINT, INT, TEXT
 from ..types.jsontext import decode_document, from_json
 from .binding import Getter, Request, Scope
 from .filtering import Predicate, condition
-from .operations import ListKeys, Operation, WriteContext, assignment, deletion, setter, setter_of
+from .operations import ColumnEdit, ListKeys, WriteContext, assignment, deletion, setter, setter_of
 from .where import Range, Restrictions
 
 __all__ = ["Mutations", "WritePlan", "compile_write"]
@@ -58,7 +58,7 @@ class WritePlan:
     def __init__(self, scope: Scope, kind: Literal["INSERT", "UPDATE", "DELETE"], using: ast.Using) -> None:
         self.table = scope.table
         self.kind = kind
-        self.operations: list[Operation] = []
+        self.operations: list[ColumnEdit] = []
         self.existence: Literal["exists", "not exists"] | None = None
         self.conditions: list[Predicate] = []
         self.sets_timestamp = using.timestamp is not None
@@ -67,8 +67,8 @@ class WritePlan:
         self.restrictions: Restrictions  # set by the function that compiles the statement
         # INSERT with only static columns and no clustering key touches no row.
         self.static_only = False
-        self._static: list[Operation] = []
-        self._regular: list[Operation] = []
+        self._static: list[ColumnEdit] = []
+        self._regular: list[ColumnEdit] = []
         self._default_ttl = int(scope.table.options.get("default_time_to_live", 0))
 
     @property

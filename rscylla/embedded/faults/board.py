@@ -45,7 +45,7 @@ _WRITES: Final = ("insert", "update", "delete", "batch")
 
 
 @attrs.frozen
-class Operation:
+class AskedStatement:
     """One statement of a request: what it does, to which table, and its text."""
 
     kind: str
@@ -59,7 +59,7 @@ class Asked:
     """A request, as far as faults look at it. ``statement_id`` is that of an EXECUTE."""
 
     node: str
-    operations: Sequence[Operation]
+    operations: Sequence[AskedStatement]
     params: QueryParams
     statement_id: bytes | None = None
     knows_rate_limit: bool = False
@@ -76,7 +76,7 @@ class Asked:
         knows_rate_limit: bool = False,
     ) -> Asked:
         """Describe a request by its statements, texts or prepared. *kind* is that of the whole, if not each one's."""
-        found: list[Operation] = []
+        found: list[AskedStatement] = []
         for item in items:
             text, keyspace = (item, params.keyspace) if isinstance(item, str) else (item.text, item.keyspace)
             try:
@@ -101,7 +101,7 @@ class Asked:
         return "CAS" if any(" IF " in f" {o.text.upper()} " for o in self.operations) else "SIMPLE"
 
 
-def _operations(statement: Any, keyspace: str | None, text: str) -> list[Operation]:
+def _operations(statement: Any, keyspace: str | None, text: str) -> list[AskedStatement]:
     if isinstance(statement, ast.Batch):
         inner = [each for one in statement.statements for each in _operations(one, keyspace, text)]
         return [attrs.evolve(each, kind="batch") for each in inner] + inner
@@ -110,8 +110,8 @@ def _operations(statement: Any, keyspace: str | None, text: str) -> list[Operati
     kinds = {ast.Select: "select", ast.Insert: "insert", ast.Update: "update", ast.Delete: "delete"}
     name = getattr(statement, "table", None)
     if not isinstance(name, ast.TableName):
-        return [Operation("other", keyspace, None, text)]
-    return [Operation(kinds.get(type(statement), "other"), name.keyspace or keyspace, name.name, text)]
+        return [AskedStatement("other", keyspace, None, text)]
+    return [AskedStatement(kinds.get(type(statement), "other"), name.keyspace or keyspace, name.name, text)]
 
 
 @attrs.define(eq=False)
@@ -135,7 +135,7 @@ class _Rule:
             return False
         return any(self._fits(operation) for operation in asked.operations)
 
-    def _fits(self, operation: Operation) -> bool:
+    def _fits(self, operation: AskedStatement) -> bool:
         on = self.on
         if operation.kind != on.kind and (on.kind is not None or operation.kind == "prepare"):
             return False

@@ -29,7 +29,7 @@ _VERSION: Final = "2026.3.0"
 WRITTEN: Final = "(write time)"
 """Where a row says when it was written, in microseconds; no column has this name."""
 
-Row = dict[str, Any]
+SystemRow = dict[str, Any]
 
 
 class SystemTables:
@@ -43,7 +43,7 @@ class SystemTables:
         self._cluster = cluster
         self._kept: dict[tuple[str, str, int], tuple[Any, TableStore]] = {}
         self.protected = frozenset(KEYSPACES)
-        self._rows: dict[tuple[str, str], Callable[[Node], Iterable[Row]]] = {
+        self._rows: dict[tuple[str, str], Callable[[Node], Iterable[SystemRow]]] = {
             ("system", "local"): self._local,
             ("system", "peers"): self._peers,
             ("system", "versions"): self._versions,
@@ -139,7 +139,7 @@ class SystemTables:
 
     # ------------------------------------------------------------ system
 
-    def _node(self, node: Node) -> Row:
+    def _node(self, node: Node) -> SystemRow:
         return {
             "data_center": node.dc,
             "host_id": node.host_id,
@@ -151,7 +151,7 @@ class SystemTables:
             "tokens": {str(token) for token in node.tokens},
         }
 
-    def _local(self, node: Node) -> Iterator[Row]:
+    def _local(self, node: Node) -> Iterator[SystemRow]:
         yield self._node(node) | {
             "key": "local",
             "bootstrapped": "COMPLETED",
@@ -164,16 +164,16 @@ class SystemTables:
             "partitioner": MURMUR3_PARTITIONER,
         }
 
-    def _peers(self, node: Node) -> Iterator[Row]:
+    def _peers(self, node: Node) -> Iterator[SystemRow]:
         for other in self._cluster.nodes:
             if other.index != node.index:
                 yield self._node(other) | {"peer": other.address, "preferred_ip": other.address}
 
-    def _versions(self, node: Node) -> Iterator[Row]:
+    def _versions(self, node: Node) -> Iterator[SystemRow]:
         # cqlsh shows this when it connects.
         yield {"key": "local", "version": self._version, "build_mode": "embedded", "build_id": ""}
 
-    def _scylla_local(self, node: Node) -> Iterator[Row]:
+    def _scylla_local(self, node: Node) -> Iterator[SystemRow]:
         # Tools look for a system table with "scylla" in its name to tell Scylla from Cassandra.
         yield {"key": "scylla_cpu_sharding_algorithm", "value": "biased-token-round-robin"}
 
@@ -188,11 +188,11 @@ class SystemTables:
         for keyspace in self._schema.keyspaces.values():
             yield from keyspace.tables.values()
 
-    def _keyspaces(self, node: Node) -> Iterator[Row]:
+    def _keyspaces(self, node: Node) -> Iterator[SystemRow]:
         for keyspace in self._schema.keyspaces.values():
             yield {"keyspace_name": keyspace.name, **keyspace.options}
 
-    def _tables(self, node: Node) -> Iterator[Row]:
+    def _tables(self, node: Node) -> Iterator[SystemRow]:
         for table in self._all_tables():
             # Here, not in scylla_tables.cdc, which is always null: CDC libraries look for the options under this key.
             extensions = {} if table.cdc is None else {"cdc": extension_bytes(table.cdc)}
@@ -209,7 +209,7 @@ class SystemTables:
                 WRITTEN: table.written_us,
             }
 
-    def _columns(self, node: Node) -> Iterator[Row]:
+    def _columns(self, node: Node) -> Iterator[SystemRow]:
         for table in self._all_tables():
             for column in table.columns:
                 order = "none" if column.kind != "clustering" else "desc" if column.descending else "asc"
@@ -224,7 +224,7 @@ class SystemTables:
                     "type": column.type.name,
                 }
 
-    def _types(self, node: Node) -> Iterator[Row]:
+    def _types(self, node: Node) -> Iterator[SystemRow]:
         for keyspace in self._schema.keyspaces.values():
             for udt in keyspace.types.values():
                 if isinstance(udt, UdtType):
@@ -235,7 +235,7 @@ class SystemTables:
                         "field_types": [kind.name for kind in udt.field_types],
                     }
 
-    def _dropped_columns(self, node: Node) -> Iterator[Row]:
+    def _dropped_columns(self, node: Node) -> Iterator[SystemRow]:
         for table in self._all_tables():
             for name, (kind, timestamp) in table.dropped.items():
                 yield {
@@ -246,7 +246,7 @@ class SystemTables:
                     "type": kind.name,
                 }
 
-    def _scylla_tables(self, node: Node) -> Iterator[Row]:
+    def _scylla_tables(self, node: Node) -> Iterator[SystemRow]:
         for table in self._all_tables():
             yield {
                 "keyspace_name": table.keyspace,
@@ -256,7 +256,7 @@ class SystemTables:
                 "version": table.version,
             }
 
-    def _scylla_keyspaces(self, node: Node) -> Iterator[Row]:
+    def _scylla_keyspaces(self, node: Node) -> Iterator[SystemRow]:
         for keyspace in self._schema.keyspaces.values():
             if keyspace.tablets is not None:
                 yield {"keyspace_name": keyspace.name, "initial_tablets": keyspace.tablets}
@@ -267,29 +267,29 @@ class SystemTables:
         """Return the generations that a description table lists."""
         return [generation for generation in self._cluster.generations if generation.time_ms in (times or ())]
 
-    def _generation_timestamps(self, node: Node) -> Iterator[Row]:
+    def _generation_timestamps(self, node: Node) -> Iterator[SystemRow]:
         for generation in self._listed(self._cluster.descriptions.v2):
             yield {"key": "timestamps", "time": generation.time_ms}
 
-    def _streams(self, node: Node) -> Iterator[Row]:
+    def _streams(self, node: Node) -> Iterator[SystemRow]:
         for generation in self._listed(self._cluster.descriptions.v2):
             for entry in generation.entries:
                 yield {"time": generation.time_ms, "range_end": entry.range_end, "streams": set(entry.streams)}
 
-    def _legacy_streams(self, node: Node) -> Iterator[Row]:
+    def _legacy_streams(self, node: Node) -> Iterator[SystemRow]:
         for generation in self._listed(self._cluster.descriptions.legacy):
             yield {"time": generation.time_ms, "streams": set(generation.streams)}
 
-    def _cdc_local(self, node: Node) -> Iterator[Row]:
+    def _cdc_local(self, node: Node) -> Iterator[SystemRow]:
         if self._cluster.descriptions.rewritten:
             yield {"key": "rewritten"}
 
-    def _tablet_timestamps(self, node: Node) -> Iterator[Row]:
+    def _tablet_timestamps(self, node: Node) -> Iterator[SystemRow]:
         for streams in self._cluster.tablets:
             for each in streams.sets:
                 yield {"keyspace_name": streams.keyspace, "table_name": streams.table, "timestamp": each.time_ms}
 
-    def _tablet_streams(self, node: Node) -> Iterator[Row]:
+    def _tablet_streams(self, node: Node) -> Iterator[SystemRow]:
         for table in self._cluster.tablets:
             for each, state, streams in table.changes():
                 for stream in streams:
@@ -302,7 +302,7 @@ class SystemTables:
                     }
 
 
-def _store(table: Table, rows: Iterable[Row]) -> TableStore:
+def _store(table: Table, rows: Iterable[SystemRow]) -> TableStore:
     """Return a store that holds these rows; columns not named are null."""
     store = TableStore(table, table_token(table))
     position = position_maker(table)
@@ -318,7 +318,7 @@ def _store(table: Table, rows: Iterable[Row]) -> TableStore:
     return store
 
 
-def _encoded(table: Table, rows: Iterable[Row]) -> Iterator[tuple[Key, Key, list[bytes | None]]]:
+def _encoded(table: Table, rows: Iterable[SystemRow]) -> Iterator[tuple[Key, Key, list[bytes | None]]]:
     """Yield each row as encoded partition key, clustering key and other columns."""
     partition_depth, key_depth = len(table.partition_key), len(table.partition_key) + len(table.clustering_key)
     for row in rows:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...base.statements import Replay, Write, remaining_ttl
+from ...base.statements import ChangeWriter, Write, remaining_ttl
 from ...cdc import pages
 from ...cdc.rows import Cells, Layout
 from ...cdc.table import BaseColumn, LoggedTable, Table, deleted_elements_of, deleted_of, log_columns
@@ -22,7 +22,7 @@ from ...event import Operation
 from ...types import Encoder, encoder_for, quote_name
 from ..shape import ColumnShape, Shape
 
-__all__ = ["Replaying", "in_numbers"]
+__all__ = ["ArrowChangeWriter", "in_numbers"]
 
 _YES = b"\x01"
 _ENDS = {True: Operation.RANGE_END_INCLUSIVE, False: Operation.RANGE_END_EXCLUSIVE}
@@ -30,7 +30,7 @@ _IMAGES = ("preimage", "postimage")
 _NO_LOG = uuid.UUID(int=0)
 
 
-class Replaying:
+class ArrowChangeWriter:
     """Builds the statements that apply changes of the columns of *shape* to the table *target*. Immutable.
 
     Raises (constructor):
@@ -52,7 +52,7 @@ class Replaying:
         table = LoggedTable(target.keyspace, target.name, self._columns.values(), log_id=_NO_LOG)
         types = log_columns(table)
         self._layout = Layout.of(tuple(pages.Column(*column) for column in types.items()), table)
-        self._replay = Replay(self._layout, target.keyspace, target.name, columns)
+        self._writer = ChangeWriter(self._layout, target.keyspace, target.name, columns)
         self._encoders = {name: encoder_for(type_, arrow=True) for name, type_ in types.items()}
 
     def writes(self, change: Mapping[str, Any], now_us: int) -> list[Write]:
@@ -76,7 +76,7 @@ class Replaying:
         ends = change.get("cdc_range") or {}
         cells = self._cells(change, ends.get("start"))
         end = None if ends.get("end") is None else self._end(ends["end"])
-        return self._replay.writes(operation, change["cdc_timestamp"], ttl, cells, end)
+        return self._writer.writes(operation, change["cdc_timestamp"], ttl, cells, end)
 
     # ------------------------------------------------------------ rows
 

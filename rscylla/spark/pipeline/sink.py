@@ -19,7 +19,7 @@ from ..options import Connection, Options
 from ..session import session_for
 from ..shape import Shape
 from .cells import quoted
-from .replay import Replaying, in_numbers
+from .replay import ArrowChangeWriter, in_numbers
 
 __all__ = ["scylla_sink", "write_changes"]
 
@@ -104,12 +104,12 @@ class _Writer:
         target = read_base_table(session, self.keyspace, self.table)
         if target is None:
             raise TableNotFound(f"the target table {self.keyspace}.{self.table} does not exist; create it first")
-        replay = Replaying(self.shape, target)
+        writer = ArrowChangeWriter(self.shape, target)
         door = Target(session.session, consistency=self.connection.consistency, clock=clock)
         doing, stop = f"writing to {target.full_name}", Stop()
 
         def repeat(change: Mapping[str, Any]) -> None:
-            door.apply(replay.writes(change, clock.now_us()), doing=doing, stop=stop)
+            door.apply(writer.writes(change, clock.now_us()), doing=doing, stop=stop)
 
         with ThreadPoolExecutor(IN_FLIGHT) as pool:
             try:

@@ -107,11 +107,11 @@ def snapshot(
     source = stream.describe()
     options = Options.of(read_options(stream, source, lag.lag, "changes", read or {}))
     columns_ = _chosen(source.table, columns)
-    scan = _Scan.of(source.table, columns_)
-    fields = from_arrow_schema(scan.schema, prefer_timestamp_ntz=False).fields
+    query = _TableQuery.of(source.table, columns_)
+    fields = from_arrow_schema(query.schema, prefer_timestamp_ntz=False).fields
     types = {f.name: f.dataType for f in fields[: len(columns_)]}
     count = ranges or 4 * _cores(spark)
-    reader = _RangeReader(options.connection, scan, source.table.full_name, count, options.page_size)
+    reader = _RangeReader(options.connection, query, source.table.full_name, count, options.page_size)
     # One row a task: its number is that of the task's range of tokens.
     raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
     shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
@@ -139,7 +139,7 @@ def _chosen(table: LoggedTable, columns: list[str] | None) -> list[BaseColumn]:
 
 
 @attrs.frozen
-class _Scan:
+class _TableQuery:
     """The query for the rows of a token range, and its Arrow schema.
 
     The requested columns come first, then ``cdc$written_NAME`` and ``cdc$ttl_NAME`` of columns that are one cell, and
@@ -150,8 +150,8 @@ class _Scan:
     types: tuple[tuple[str, Type], ...]
 
     @classmethod
-    def of(cls, table: LoggedTable, columns: list[BaseColumn]) -> _Scan:
-        """Return the scan of *columns*."""
+    def of(cls, table: LoggedTable, columns: list[BaseColumn]) -> _TableQuery:
+        """Return the query of *columns*."""
         types = [(c.name, c.type) for c in columns]
         parts = [quote_name(c.name) for c in columns]
         for column in columns:
@@ -172,16 +172,16 @@ class _RangeReader:
     """Reads token ranges in an executor: converts their numbers to batches of rows. Can be pickled."""
 
     connection: Connection
-    scan: _Scan
+    query: _TableQuery
     name: str
     ranges: int
     page_size: int
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         session, clock = session_for(self.connection), SystemClock()
-        statement = session.prepare(self.scan.cql, page_size=self.page_size, doing=f"preparing to read {self.name}")
-        builders = [builder_for(t, loose=t.kind == "udt" and not t.frozen) for _, t in self.scan.types]
-        schema = self.scan.schema
+        statement = session.prepare(self.query.cql, page_size=self.page_size, doing=f"preparing to read {self.name}")
+        builders = [builder_for(t, loose=t.kind == "udt" and not t.frozen) for _, t in self.query.types]
+        schema = self.query.schema
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 bounds, doing = _bounds(number, self.ranges), f"reading {self.name}"

@@ -9,7 +9,7 @@ import pytest
 from fakelog import columns_of, integer
 
 from rscylla import CannotReplicate, Operation
-from rscylla.base.statements import UNSET, Replay, Write, remaining_ttl
+from rscylla.base.statements import UNSET, ChangeWriter, Write, remaining_ttl
 from rscylla.cdc.rows import Cells, Layout
 from rscylla.cdc.table import BaseColumn, LoggedTable
 
@@ -28,7 +28,7 @@ TABLE = LoggedTable(
     columns=[BaseColumn(n, k, at, t, n == "d") for at, (n, k, t) in enumerate(BASE)],
 )
 LAYOUT = Layout.of(columns_of(BASE), TABLE)
-REPLAY = Replay(LAYOUT, "shop", "copy", {"pk", "Ck", "d", "v", "w", "s"})
+WRITER = ChangeWriter(LAYOUT, "shop", "copy", {"pk", "Ck", "d", "v", "w", "s"})
 
 
 def row(operation: int = 1, **given: int | bool) -> Cells:
@@ -40,7 +40,7 @@ def row(operation: int = 1, **given: int | bool) -> Cells:
 def made(operation: Operation, cells: Cells, end: Cells | None = None, ttl: int = 0) -> list[tuple[str, list[object]]]:
     return [
         (w.cql, [int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in w.values])
-        for w in REPLAY.writes(operation, 7, ttl, cells, end)
+        for w in WRITER.writes(operation, 7, ttl, cells, end)
     ]
 
 
@@ -153,11 +153,11 @@ def test_a_field_that_is_not_known_is_never_left_out(column: str) -> None:
     }
     cells = tuple(values[c.name] if c.name in ("pk", column) else None for c in layout.columns)
     with pytest.raises(CannotReplicate, match="a field of the column 'u' that its type did not have"):
-        Replay(layout, "shop", "copy", {"pk", "u"}).writes(Operation.UPDATE, 7, 0, cells)
+        ChangeWriter(layout, "shop", "copy", {"pk", "u"}).writes(Operation.UPDATE, 7, 0, cells)
 
 
 def test_a_column_that_was_dropped_is_left_out() -> None:
-    [write] = Replay(LAYOUT, "shop", "copy", {"pk", "Ck", "d", "v"}).writes(
+    [write] = ChangeWriter(LAYOUT, "shop", "copy", {"pk", "Ck", "d", "v"}).writes(
         Operation.INSERT, 7, 0, row(pk=1, Ck=2, d=3, v=4, w=5)
     )
     assert write.cql.startswith('INSERT INTO shop.copy (pk, "Ck", d, v) VALUES')
@@ -190,7 +190,7 @@ def test_a_map_that_is_overwritten_is_written_once() -> None:
     entries = b"".join(filter(None, map(integer, (1, 4, 7, 4, 8))))
     values = {"pk": integer(1), "m": entries, "cdc$deleted_m": b"\x01"}
     cells = tuple(values.get(c.name) for c in layout.columns)
-    [write] = Replay(layout, "shop", "copy", {"pk", "m"}).writes(Operation.UPDATE, 7, 0, cells)
+    [write] = ChangeWriter(layout, "shop", "copy", {"pk", "m"}).writes(Operation.UPDATE, 7, 0, cells)
     assert write.cql == "UPDATE shop.copy USING TIMESTAMP ? AND TTL ? SET m = ? WHERE pk = ?"
     assert entries in write.values
 
@@ -205,7 +205,7 @@ def test_a_field_without_a_number_is_never_taken_for_the_last() -> None:
     values = {"pk": integer(1), "cdc$deleted_elements_u": none}
     cells = tuple(values.get(c.name) for c in layout.columns)
     with pytest.raises(CannotReplicate, match="that its type did not have"):
-        Replay(layout, "shop", "copy", {"pk", "u"}).writes(Operation.UPDATE, 7, 0, cells)
+        ChangeWriter(layout, "shop", "copy", {"pk", "u"}).writes(Operation.UPDATE, 7, 0, cells)
 
 
 PAIR = f"{MARSHAL}UserType(shop,6f,78:{MARSHAL}Int32Type,79:{MARSHAL}Int32Type)"
@@ -310,4 +310,4 @@ def test_what_is_overwritten_is_written_as_a_whole_and_the_elements_of_a_list_ea
 
 def replayed(operation: Operation, values: Mapping[str, bytes | None]) -> list[Write]:
     cells = tuple({"pk": ONE, **values}.get(c.name) for c in PARTS_LAYOUT.columns)
-    return Replay(PARTS_LAYOUT, "shop", "copy", {"pk", "st", "m", "l", "u"}).writes(operation, 7, 0, cells)
+    return ChangeWriter(PARTS_LAYOUT, "shop", "copy", {"pk", "st", "m", "l", "u"}).writes(operation, 7, 0, cells)

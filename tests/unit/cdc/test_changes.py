@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rscylla.cdc import pages
 from rscylla.cdc.changes import Bound, Change
 from rscylla.cdc.pages import Column, Page
-from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
+from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.table import BaseColumn, LoggedTable
 from rscylla.event import EventID, Operation
@@ -57,7 +57,7 @@ def log_rows(page: Page, layout: Layout) -> LogRows:
 
 
 def events_of(*rows: dict[str, Any], **how: Any) -> list[ChangeEvent]:
-    return list(changes_of(rows_of(*rows, **how), Context(GENERATION)))
+    return list(changes_of(rows_of(*rows, **how), EventContext(GENERATION)))
 
 
 def told(change: Change) -> tuple[Any, ...]:
@@ -162,7 +162,7 @@ def test_an_operation_that_expired_is_no_crash() -> None:
 @given(st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, -3, -4, 77]), min_size=1, max_size=8), st.data())
 def test_no_row_of_a_record_is_lost_or_told_twice(operations: list[int], data: st.DataObject) -> None:
     rows = rows_of(*({"op": op, "ck": data.draw(st.integers(1, 3)), "v": n} for n, op in enumerate(operations)))
-    events = list(changes_of(rows, Context(GENERATION)))
+    events = list(changes_of(rows, EventContext(GENERATION)))
     used = [e._cells for e in events]
     parts = [(e.change._preimage, e.change._postimage, e.change._range_end) for e in events]
     images = [p for three in parts for p in three if p is not None]
@@ -256,7 +256,7 @@ def test_metadata_is_the_change_as_json() -> None:
 
 def test_rows_may_be_events_of_their_own() -> None:
     rows = rows_of({"op": 0, "ck": 2, "v": 1}, {"op": 1, "ck": 2, "v": 2}, {"op": 9, "ck": 2, "v": 2})
-    events = list(rows_as_events(rows, Context(GENERATION)))
+    events = list(rows_as_events(rows, EventContext(GENERATION)))
     assert [e.type for e in events] == [0, 1, 9]
     assert [json.loads(e.metadata)["before"] for e in events] == [{"v": 1}, None, None]
     assert [json.loads(e.metadata)["after"] for e in events] == [None, {"v": 2}, {"v": 2, "w": None}]
@@ -273,7 +273,7 @@ def test_rows_may_be_events_of_their_own() -> None:
 
 def test_the_type_may_be_the_users_own() -> None:
     rows = rows_of({"op": 1, "ck": 2, "v": 200})
-    (event,) = changes_of(rows, Context(GENERATION, lambda change: change.values["v"]))
+    (event,) = changes_of(rows, EventContext(GENERATION, lambda change: change.values["v"]))
     assert (event.type, event.operation) == (200, Operation.UPDATE)
 
 
@@ -294,7 +294,7 @@ def test_an_event_has_the_id_of_its_row(generation: int, stream: bytes, us: int,
     layout, columns = layout_of()
     own = {"cdc$stream_id": stream, "cdc$time": time, "cdc$batch_seq_no": integer(seq), "cdc$operation": b"\x01"}
     page = Page(columns, body_of([[own.get(c.name) for c in columns]]), 0, None)
-    (event,) = changes_of(log_rows(page, layout), Context(generation))
+    (event,) = changes_of(log_rows(page, layout), EventContext(generation))
     wanted = EventID.row(generation, stream, time, seq)
     assert event.id == str(wanted)
     assert EventID.parse(event.id) == wanted
@@ -304,7 +304,7 @@ def test_an_event_has_the_id_of_its_row(generation: int, stream: bytes, us: int,
 
 def test_ids_hold_when_threads_share_events() -> None:
     events = [e for us in range(4) for e in events_of({"op": 1, "ck": 1}, us=T + us * 1_000_000)]
-    shared = Context(GENERATION)
+    shared = EventContext(GENERATION)
     for event in events:
         event._context = shared
     wanted = [str(EventID.row(GENERATION, stream_id(5), log_time(T + us * 1_000_000, 7), 0)) for us in range(4)]

@@ -19,7 +19,7 @@ from rscylla.cdc import pages
 from rscylla.cdc.changes import Change
 from rscylla.cdc.columns import ColumnChange, ColumnState
 from rscylla.cdc.pages import Column, Page
-from rscylla.cdc.records import ChangeEvent, Context, changes_of, rows_as_events
+from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows, _larger
 from rscylla.cdc.table import BaseColumn, LoggedTable
 from rscylla.errors import EventTypeError, HeadReached
@@ -85,8 +85,8 @@ def rows_of(*rows: dict[str, Any], layout: Layout = LAYOUT) -> LogRows:
     return found
 
 
-def events_of(*rows: dict[str, Any], context: Context | None = None) -> list[ChangeEvent]:
-    return list(changes_of(rows_of(*rows), context or Context(0)))
+def events_of(*rows: dict[str, Any], context: EventContext | None = None) -> list[ChangeEvent]:
+    return list(changes_of(rows_of(*rows), context or EventContext(0)))
 
 
 def change_of(**row: Any) -> Change:
@@ -264,7 +264,7 @@ def test_images_and_range_ends_are_no_changes_of_their_own_in_a_batch() -> None:
 )
 def test_a_record_cut_by_expiry_is_delivered_and_counted(rows: list[dict[str, Any]], complete: bool) -> None:
     for build in (changes_of, rows_as_events):
-        context = Context(0)
+        context = EventContext(0)
         events = list(build(rows_of(*rows), context))
         assert events
         assert {e.change.batch.complete for e in events} == {complete}
@@ -340,7 +340,11 @@ def test_pages_of_a_window_may_differ_in_their_columns(order: list[int]) -> None
         own = cells({"ck": 1, "cdc$batch_seq_no": at, **values}, layout.columns)
         rows.add(Page(layout.columns, body_of([own]), 0, None), layout)
     rows.sort()
-    assert [dict(e.change.values) for e in changes_of(rows, Context(0))] == [{"v": 1, "w": "old"}, {"v": 2}, {"x": 3}]
+    assert [dict(e.change.values) for e in changes_of(rows, EventContext(0))] == [
+        {"v": 1, "w": "old"},
+        {"v": 2},
+        {"x": 3},
+    ]
 
 
 # ---------------------------------------------------------------- types of the user's own
@@ -354,7 +358,7 @@ def wrong(_: Change) -> int:
     ("function", "said"), [(wrong, "ValueError"), (lambda _: "7", "str"), (lambda _: True, "bool")]
 )
 def test_errors_of_event_type_are_named(function: Any, said: str) -> None:
-    (event,) = events_of({"ck": 1, "v": 5}, context=Context(0, function))
+    (event,) = events_of({"ck": 1, "v": 5}, context=EventContext(0, function))
     with pytest.raises(EventTypeError, match=rf"event_type= .*{said}") as told:
         _ = event.type
     assert event.id in str(told.value)
@@ -427,7 +431,11 @@ def test_a_column_that_came_again_with_another_type_in_a_record_is_read_by_the_t
         own = cells({"ck": at, "cdc$batch_seq_no": at, **values}, layout.columns)
         rows.add(Page(layout.columns, body_of([own]), 0, None), layout)
     rows.sort()
-    assert [e.change.values for e in changes_of(rows, Context(0))] == [{"v": 1, "w": "one"}, {"w": "two"}, {"v": 3}]
+    assert [e.change.values for e in changes_of(rows, EventContext(0))] == [
+        {"v": 1, "w": "one"},
+        {"w": "two"},
+        {"v": 3},
+    ]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -440,7 +448,7 @@ def test_a_record_in_which_a_field_gets_another_name_keeps_its_values(order: tup
         own = cells({"ck": at, "cdc$batch_seq_no": at, "u": person("x", at), "gone": ["u"]}, layouts[at].columns)
         rows.add(Page(layouts[at].columns, body_of([own]), 0, None), layouts[at])
     rows.sort()
-    assert [list(e.change.after["u"].values()) for e in changes_of(rows, Context(0))] == [["x", 0], ["x", 1]]
+    assert [list(e.change.after["u"].values()) for e in changes_of(rows, EventContext(0))] == [["x", 0], ["x", 1]]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -451,5 +459,5 @@ def test_a_column_that_is_dropped_inside_of_a_record_is_what_it_was(order: tuple
         own = cells({"ck": at, "cdc$batch_seq_no": at, "v": at}, layouts[at].columns)
         rows.add(Page(layouts[at].columns, body_of([own]), 0, None), layouts[at])
     rows.sort()
-    for event in changes_of(rows, Context(0)):
+    for event in changes_of(rows, EventContext(0)):
         assert [c.name for c in event.layout.values if c.static] == ["s"]

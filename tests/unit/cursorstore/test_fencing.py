@@ -26,7 +26,7 @@ from cursorstore import (
     ReadThroughCursorStore,
     ScyllaCursorStore,
 )
-from cursorstore._cursortable import Row
+from cursorstore._cursortable import CursorRow
 from rscylla.errors import CursorConflict, CursorRegression, LeaseLost, QueryTimeout
 from rscylla.testing import ManualClock
 
@@ -112,7 +112,7 @@ def dies_once_its_epoch_is_open(store: ScyllaCursorStore, *, first: Callable[[],
     """Have the process of *store* die as it reads its cursor, before it took up what the old holder saved."""
     open_epoch = store._table.open_epoch
 
-    def die(row: Row) -> bool:
+    def die(row: CursorRow) -> bool:
         first()
         open_epoch(row)
         raise KeyboardInterrupt
@@ -388,7 +388,7 @@ def test_reset_that_the_driver_sent_twice_counts_once(world: World) -> None:
     _, store = world.process()
     open_epoch = store._table.open_epoch
 
-    def send_twice(row: Row) -> bool:
+    def send_twice(row: CursorRow) -> bool:
         store._table.open_epoch = open_epoch  # type: ignore[method-assign]
         open_epoch(row)
         return open_epoch(row)
@@ -455,7 +455,7 @@ def test_old_epochs_go_only_once_the_holder_has_caught_up(
     for number in range(deaths):
         _, store = world.holder(f"dies-{number}")
 
-        def die(row: Row) -> Row:
+        def die(row: CursorRow) -> CursorRow:
             raise KeyboardInterrupt
 
         store._caught_up = die  # type: ignore[method-assign]

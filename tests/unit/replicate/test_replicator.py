@@ -10,7 +10,7 @@ from fakelog import body_of, columns_of, integer, log_time, stream_id
 
 import rscylla
 from rscylla.cdc.pages import Page
-from rscylla.cdc.records import ChangeEvent, Context, changes_of
+from rscylla.cdc.records import ChangeEvent, EventContext, changes_of
 from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.table import BaseColumn, LoggedTable, Table
 from rscylla.replicate import Replicator
@@ -59,18 +59,18 @@ def a_layout() -> Layout:
 def test_tables_are_looked_at_again_after_a_failure_and_then_once() -> None:
     replicator, layout = Looking(), a_layout()
     with pytest.raises(rscylla.QueryTimeout):
-        replicator._replay(layout)
-    assert replicator._replay(layout) is replicator._replay(layout)
+        replicator._writer(layout)
+    assert replicator._writer(layout) is replicator._writer(layout)
     assert replicator.looks == 2
 
 
 def test_old_layouts_are_forgotten() -> None:
     replicator = Looking()
     with pytest.raises(rscylla.QueryTimeout):
-        replicator._replay(a_layout())
+        replicator._writer(a_layout())
     for _ in range(10 * _MOST_LAYOUTS):
-        replicator._replay(a_layout())
-    assert len(replicator._replays) <= _MOST_LAYOUTS
+        replicator._writer(a_layout())
+    assert len(replicator._writers) <= _MOST_LAYOUTS
 
 
 def an_event(layout: Layout) -> ChangeEvent:
@@ -79,7 +79,7 @@ def an_event(layout: Layout) -> ChangeEvent:
     cells.insert([c.name for c in layout.columns].index("cdc$ttl"), None)
     rows = LogRows()
     rows.add(Page(layout.columns, body_of([cells]), 0, None), layout)
-    [event] = changes_of(rows, Context(0))
+    [event] = changes_of(rows, EventContext(0))
     return event
 
 
