@@ -150,7 +150,7 @@ class Bridge:
         self._news = False
         self._waiter: asyncio.Future[None] | None = None
         self._over: asyncio.Event | None = None
-        self._handed = 0
+        self._delivered = 0
         self._ended = False
         self.error: BaseException | None = None
 
@@ -226,8 +226,8 @@ class Bridge:
         """Return the next event, None when there will be none any more. Being cancelled here loses nothing."""
         assert self._loop is not None
         # A consumer that never waits would keep the loop from running anything else.
-        self._handed += 1
-        if self._handed % GIVE_WAY_EVERY == 0:
+        self._delivered += 1
+        if self._delivered % GIVE_WAY_EVERY == 0:
             await asyncio.sleep(0)
         while True:
             with self._lock:

@@ -36,14 +36,14 @@ class Client:
         self._reader = reader
         self._source = source
         self._clock = clock = settings.clock
-        self._asking = _Asking(reader, clock)
+        self._timed = _TimedReader(reader, clock)
         self._stop = stop
         self._progress_every_s = settings.progress_every.total_seconds()
         self._batch = first
         self._finished = first.done
-        self._handed: ChangeEvent | None = None  # the last event of this batch, until its end is returned
-        self._told = None if first.must_save else first.done
-        self._told_at = clock.monotonic()
+        self._last_event: ChangeEvent | None = None  # the last event of this batch, until its end is returned
+        self._reported = None if first.must_save else first.done
+        self._reported_at = clock.monotonic()
         self._error: BaseException | None = None
         self._ready: SimpleQueue[Batch | BaseException] = SimpleQueue()
         # A queue and not a semaphore: the finalizer may put to it while the reader's own thread is inside of it.
@@ -56,7 +56,7 @@ class Client:
         if settings.prefetch:
             self._thread = threading.Thread(
                 target=_read_ahead,  # not a method: a thread that held the client would keep it from being dropped
-                args=(self._asking, self._ready, self._slots, stop),
+                args=(self._timed, self._ready, self._slots, stop),
                 name="rscylla-reader",
                 daemon=True,
             )
@@ -69,9 +69,9 @@ class Client:
         """Return the stream's position, and what is known about the log and the cluster. Any thread."""
         # The finished batch counts, and how far the events of the next one are out. Read in the opposite order of
         # being set, so that the watermark does not seem to step back.
-        handed, asked_at = self._handed, self._asking.since
+        last_event, asked_at = self._last_event, self._timed.since
         return StreamStatus(
-            watermark_us=max(self._finished.exact_us, handed.timestamp_us if handed is not None else 0),
+            watermark_us=max(self._finished.exact_us, last_event.timestamp_us if last_event is not None else 0),
             incomplete_records=self._reader.counters.incomplete_records,
             expired_gaps=self._source.gaps,
             poll_age_s=0.0 if asked_at is None else max(0.0, self._clock.monotonic() - asked_at),
@@ -84,7 +84,7 @@ class Client:
         while True:
             try:
                 for event in self._batch.events:
-                    self._handed = event
+                    self._last_event = event
                     return event
             except BaseException as e:
                 self._batch = attrs.evolve(self._batch, events=_Broken(e))  # it must not pass for finished
@@ -98,15 +98,15 @@ class Client:
     def _progress(self) -> Progress | None:
         """Return the end of the finished batch as a cursor, if it is time to save one."""
         done, now = self._batch.done, self._clock.monotonic()
-        if self._handed is not None:
+        if self._last_event is not None:
             # Saving the last event moved the cursor nearly as far: the interval starts again.
-            self._handed, self._told, self._told_at = None, None, now
-        if done == self._told:
+            self._last_event, self._reported, self._reported_at = None, None, now
+        if done == self._reported:
             return None
-        due = now - self._told_at >= self._progress_every_s
+        due = now - self._reported_at >= self._progress_every_s
         if not (due or self._batch.must_save or isinstance(self._error, HeadReached)):
             return None
-        self._told, self._told_at = done, now
+        self._reported, self._reported_at = done, now
         return Progress(str(done), done.exact_us)
 
     def _advance(self) -> None:
@@ -124,7 +124,7 @@ class Client:
 
     def _take(self) -> Batch:
         if self._thread is None:
-            return self._asking.step()
+            return self._timed.step()
         got = self._ready.get()
         self._slots.put(None)
         if isinstance(got, BaseException):
@@ -153,7 +153,7 @@ class _Broken:
         raise self._error
 
 
-class _Asking:
+class _TimedReader:
     """A reader that shows since when it has been busy, by the clock's ``monotonic``; None while it is not."""
 
     def __init__(self, reader: Reader, clock: Clock) -> None:
@@ -170,7 +170,7 @@ class _Asking:
 
 
 def _read_ahead(
-    reader: _Asking, ready: SimpleQueue[Batch | BaseException], slots: SimpleQueue[None], stop: Stop
+    reader: _TimedReader, ready: SimpleQueue[Batch | BaseException], slots: SimpleQueue[None], stop: Stop
 ) -> None:
     """Read windows for as long as there are slots for them; an error is the last thing put."""
     forget = stop.on_set(lambda: slots.put(None))

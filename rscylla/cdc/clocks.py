@@ -30,7 +30,7 @@ class NodeClocks:
         self._session = session
         self._clock = clock
         self._bound_us = bound_us
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._base_us = 0  # the wall clock minus the monotonic one, as of the last sample
         self._ahead_us: dict[str, int] = {}  # by address: node time minus monotonic time
         self.skew_us: dict[str, int] = {}
@@ -95,9 +95,9 @@ class NodeClocks:
 
     def _report(self, address: str, skew_us: int) -> None:
         if abs(skew_us) <= self._bound_us:
-            self._told.discard(address)
-        elif address not in self._told:
-            self._told.add(address)
+            self._warned.discard(address)
+        elif address not in self._warned:
+            self._warned.add(address)
             log.warning(
                 "the clock of node %s is %+.3f s different from this machine's clock; check NTP, because rows may "
                 "arrive late",

@@ -112,10 +112,10 @@ class ColumnChange:
         parts = {"value": self.value if self.state in _WITH_VALUE else None, "added": self.added}
         parts["removed"] = self.removed
         out: dict[str, Any] = {"state": self.state.value}
-        return out | {k: v for k, v in parts.items() if v is not None and (k != "added" or self._tells_cells)}
+        return out | {k: v for k, v in parts.items() if v is not None and (k != "added" or self._shows_added)}
 
     @property
-    def _tells_cells(self) -> bool:
+    def _shows_added(self) -> bool:
         """Whether ``added`` says more than ``value`` does."""
         return self.kind == "list" or self.state is ColumnState.EDITED
 

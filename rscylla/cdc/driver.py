@@ -413,7 +413,7 @@ class ReadSession:
         return cast("int", ConsistencyLevel.ONE if nodes < 2 else ConsistencyLevel.QUORUM)
 
     @property
-    def firm_consistency(self) -> int:
+    def quorum_at_least(self) -> int:
         """The level of log reads, but QUORUM at least: what one replica lacks, another one may have returned."""
         return cast("int", ConsistencyLevel.QUORUM) if self.consistency in _OF_FEW else self.consistency
 

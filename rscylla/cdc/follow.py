@@ -59,7 +59,7 @@ class Follower:
         self.promised_us = start.exact_us if promised else source.now_us()
         """Rows from here on must not be missed. For a start at whatever is oldest, these are all rows from now on."""
         if source.gaps:  # the skipped gap was reported, and grows while rows expire
-            self.promised_us = max(self.promised_us, source.lasting_us())
+            self.promised_us = max(self.promised_us, source.safe_start_us())
         self.watermark_us = 0
         """All rows before it had arrived when the last step was planned."""
 
@@ -82,7 +82,7 @@ class Follower:
             step = self.walk.next(generations, self.watermark_us, holes)
             if isinstance(step, Switch):
                 # The streams of tablets are the table's own: the next set may be that of a log that was created again.
-                source.reread_table(patiently=True)
+                source.reread_table(retrying=True)
             if not isinstance(step, Skip):
                 return step
             holes = tuple(hole for hole in holes if hole != step.hole)

@@ -66,8 +66,8 @@ class Lifetimes:
         """Return the time from which rows may exist. An unknown TTL counts as a day or more."""
         known_s = self.spans[-1][1] or 0
         for start_us, end_us, ttl_s in self._bounded():
-            lasting_s = max(DEFAULT_TTL_S, known_s) if ttl_s is None else ttl_s
-            oldest_us = max(start_us, now_us - lasting_s * 1_000_000) if lasting_s else start_us
+            kept_s = max(DEFAULT_TTL_S, known_s) if ttl_s is None else ttl_s
+            oldest_us = max(start_us, now_us - kept_s * 1_000_000) if kept_s else start_us
             if oldest_us < end_us:
                 return oldest_us
         raise AssertionError("the last span has no end")

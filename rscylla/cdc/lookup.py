@@ -117,13 +117,13 @@ class BaseRows:
             return self._static
 
     def _read_table(self) -> LoggedTable:
-        return self._patiently(lambda: read_table(self._session, self._keyspace, self._table))
+        return self._retried(lambda: read_table(self._session, self._keyspace, self._table))
 
     def _prepare(self, select: str, key: Sequence[BaseColumn]) -> _Prepared:
         where = " AND ".join(f"{quote_name(c.name)} = ?" for c in key)
         doing = f"preparing to look up rows of {self._name}"
         cql = f"{select} FROM {self._name} WHERE {where}"
-        statement = self._patiently(lambda: self._session.prepare(cql, page_size=2, doing=doing))
+        statement = self._retried(lambda: self._session.prepare(cql, page_size=2, doing=doing))
         return _Prepared(statement, tuple(c.name for c in key), tuple(_or_empty(c.type) for c in key))
 
     # ------------------------------------------------------------ reading
@@ -132,7 +132,7 @@ class BaseRows:
         """Return the row of the key *values*, which are in the order of the key's columns."""
         doing = f"looking up a row of {self._name}"
         try:
-            page = self._patiently(lambda: self._session.read(prepared.statement, values, doing=doing))
+            page = self._retried(lambda: self._session.read(prepared.statement, values, doing=doing))
         except QueryFailed:
             with self._lock:  # the table may have been created again with another key: the next call reads it
                 self._by_key = self._static = None
@@ -150,7 +150,7 @@ class BaseRows:
             known = self._decoders = page.columns, [(c.name, decoder_for(c.type)) for c in page.columns]
         return known[1]
 
-    def _patiently(self, read: Callable[[], T]) -> T:
+    def _retried(self, read: Callable[[], T]) -> T:
         """Return what *read* gives, trying again where the cluster may be better soon."""
         return retry(read, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=Stop())
 

@@ -85,10 +85,10 @@ class Reader:
         self._poll_s = min(settings.poll.total_seconds(), max(0.05, self._follower.lag_us / 10_000_000))
         self._not_before = 0.0
         self._scan = LogScan(source.session, table.keyspace, table.name, clock=source.clock, limits=limits, stop=stop)
-        self._layouts = Layouts(lambda: source.reread_table(patiently=True))
+        self._layouts = Layouts(lambda: source.reread_table(retrying=True))
         self._skip = start.position if start.is_row else b""
         self._start = self._done = start
-        self._told_ahead = False
+        self._warned_ahead = False
         self.counters = Counters()
         self._enter(start.generation)
 
@@ -131,7 +131,7 @@ class Reader:
             case Switch() as step:
                 return self._switch(step)
             case Wait():
-                self._tell_if_ahead()
+                self._warn_if_ahead()
                 return self._advance(self._walk.waited())
             case End():
                 raise self._head_reached()
@@ -159,13 +159,13 @@ class Reader:
         if rate is not None:
             self._not_before = max(self._not_before, self._source.clock.monotonic()) + rows / rate
 
-    def _tell_if_ahead(self) -> None:
+    def _warn_if_ahead(self) -> None:
         """Warn once if the stream waits because a clock stepped back or is behind."""
         ahead_us = self._walk.at_us - self._follower.watermark_us - self._follower.lag_us
         if ahead_us < CLOCK_BACK_US:
-            self._told_ahead = self._told_ahead and ahead_us > 0
-        elif not self._told_ahead:
-            self._told_ahead = True
+            self._warned_ahead = self._warned_ahead and ahead_us > 0
+        elif not self._warned_ahead:
+            self._warned_ahead = True
             log.warning(
                 "the cursor of %s is %.1f s ahead of the slowest clock of this machine and the nodes; reading pauses "
                 "until that clock reaches the cursor. Unless you chose a start in the future, check the clocks",
@@ -245,8 +245,8 @@ class Reader:
                     "open the stream with on_expired='oldest'"
                 )
             self._source.skip_gap(table.lost_keys)
-            told_us = table.renamed_us + LOG_DROP_AHEAD_US  # reported once until this time is reached
-            self._follower.promised_us = max(self._follower.promised_us, told_us)
+            reported_us = table.renamed_us + LOG_DROP_AHEAD_US  # reported once until this time is reached
+            self._follower.promised_us = max(self._follower.promised_us, reported_us)
         rows.take([i for i in range(len(rows)) if i not in lost])
 
     def _events(self, rows: LogRows) -> Iterator[ChangeEvent]:

@@ -62,7 +62,7 @@ SETTLING_US = 60_000_000
 is behind."""
 
 
-class _Doubtful(MetadataError):
+class _MaybeStale(MetadataError):
     """A table that is at most a minute old seems to have changed; the schema of the node may be outdated."""
 
     resumable = True
@@ -124,7 +124,7 @@ class Source:
         some time on all nodes has all that start until then.
         """
         at = self.node_clocks.slowest_us()
-        found = self._patiently(self._read_generations)
+        found = self._retried(self._read_generations)
         self.generations = found
         self.known_at_us = at
 
@@ -163,8 +163,8 @@ class Source:
                 raise
             log.info("%s; using the previous description of the table for now", e)
 
-    def reread_table(self, *, patiently: bool = False) -> LoggedTable:
-        """Read the table's columns and options again; *patiently*: with retries.
+    def reread_table(self, *, retrying: bool = False) -> LoggedTable:
+        """Read the table's columns and options again; *retrying*: with retries.
 
         Raises:
             TableChanged: the log was dropped and created again.
@@ -175,8 +175,8 @@ class Source:
         is_new = created_us is not None and self.now_us() < created_us + SETTLING_US
         read = partial(self._read_table, is_new=is_new)
         try:
-            fresh = self._patiently(read) if patiently or is_new else read()
-        except _Doubtful as e:
+            fresh = self._retried(read) if retrying or is_new else read()
+        except _MaybeStale as e:
             raise e.error from None
         self.same_until_us = max(self.same_until_us, at_us)
         self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
@@ -190,7 +190,7 @@ class Source:
             fresh = read_table(self.session, known.keyspace, known.name)
         except (TableNotFound, CDCDisabled) as e:
             if is_new:
-                raise _Doubtful(e) from e
+                raise _MaybeStale(e) from e
             raise
         if fresh.log_id != known.log_id:
             error = TableChanged(
@@ -198,7 +198,7 @@ class Source:
                 "open a new stream and reset the cursor"
             )
             if is_new and (fresh.log_created_us or NEVER_US) < (known.log_created_us or 0):
-                raise _Doubtful(error)
+                raise _MaybeStale(error)
             raise error
         return fresh
 
@@ -215,16 +215,16 @@ class Source:
         # With a short lag, each poll at the head asks this: one small query instead of those for the table.
         at_us = self.node_clocks.slowest_us()
         table = self.table
-        if self._patiently(lambda: read_log_id(self.session, table.keyspace, table.name)) == table.log_id:
+        if self._retried(lambda: read_log_id(self.session, table.keyspace, table.name)) == table.log_id:
             self.same_until_us = max(self.same_until_us, at_us)
         else:
-            self.reread_table(patiently=True)
+            self.reread_table(retrying=True)
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
         """Return the streams of *generation*. An empty set is read again, then raises: it never means "no events"."""
-        return self._patiently(lambda: self.topology.streams(generation))
+        return self._retried(lambda: self.topology.streams(generation))
 
-    def _patiently(self, read: Callable[[], T]) -> T:
+    def _retried(self, read: Callable[[], T]) -> T:
         """Return the result of *read*, with retries while nodes fail or have not received the data yet."""
         return retry(read, attempts=STREAMS_ATTEMPTS, backoff=self._backoff, clock=self.clock, stop=self._stop)
 
@@ -265,7 +265,7 @@ class Source:
         """Rows that expire within this time are not promised to a reader that starts now, in microseconds."""
         return min(EDGE_US, self.table.ttl_s * 1_000_000 // 10)
 
-    def lasting_us(self) -> int:
+    def safe_start_us(self) -> int:
         """Return the time from which no row expires within a minute, by the clock of any node."""
         first_us = self.generations[0].start_us
         oldest_us = max(first_us, self.lifetimes.oldest_us(self.latest_us()))
@@ -298,7 +298,7 @@ class Source:
         A cursor at the very edge of what the log keeps would have expired before a stream is opened with it, so the
         rows that expire within a minute are left out.
         """
-        oldest_us = self.lasting_us()
+        oldest_us = self.safe_start_us()
         try:
             return self.at(oldest_us if time is None else max(us_of(time), oldest_us))
         except ValueError as e:
@@ -321,11 +321,11 @@ class Source:
         if self._is_of_former_log(cursor, is_listed=is_listed):
             return self._changed(cursor, on_expired)
         if at_us >= first.start_us and not self._learn_lifetime(cursor):
-            self._tell_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
+            self._report_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
             return cursor  # where the remaining rows begin is not known, so everything is searched
         hole = next(iter(self.holes(at_us)), None)
         if hole is not None and hole.start_us <= at_us:
-            self._tell_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
+            self._report_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
             gone = next(iter(self.holes(at_us, surely=True)), None)
             if gone is not None and gone.start_us <= at_us:
                 return self.at(gone.end_us)
@@ -403,8 +403,8 @@ class Source:
         doing = f"looking for the cursor's row in the log of {self.table.full_name}"
         cql = row_ttl_cql(self.table.keyspace, self.table.name)
         rows: list[tuple[Any, ...]] = []
-        for level in dict.fromkeys((self.session.consistency, self.session.firm_consistency)):
-            rows = self._patiently(lambda at=level: self.session.rows(cql, values, doing=doing, consistency=at))  # type: ignore[misc]
+        for level in dict.fromkeys((self.session.consistency, self.session.quorum_at_least)):
+            rows = self._retried(lambda at=level: self.session.rows(cql, values, doing=doing, consistency=at))  # type: ignore[misc]
             if rows:
                 break
         return [row[0] for row in rows]
@@ -417,7 +417,7 @@ class Source:
             TableChanged, TableNotFound, CDCDisabled: the log itself is gone.
         """
         # The stream sets of tablets go with their table: a gap may be that of a log that was dropped.
-        self.reread_table(patiently=True)
+        self.reread_table(retrying=True)
         if not promised:
             return
         kept = "" if hole.ttl_s is None else f" ({hole.ttl_s} s)"
@@ -449,7 +449,9 @@ class Source:
         self.skip_gap(text)
         return start
 
-    def _tell_expired(self, cursor: EventID, until_us: int, on_expired: OnExpired, *, ttl_s: int | None = None) -> None:
+    def _report_expired(
+        self, cursor: EventID, until_us: int, on_expired: OnExpired, *, ttl_s: int | None = None
+    ) -> None:
         """Report that rows from *cursor* until *until_us* may be lost: raise, or log it, depending on the policy."""
         since = f"{datetime_of(cursor.exact_us):%Y-%m-%d %H:%M:%S}"
         until = f"{datetime_of(until_us):%Y-%m-%d %H:%M:%S} UTC"

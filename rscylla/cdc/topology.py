@@ -185,7 +185,7 @@ class _ClusterTopology:
         vnodes: dict[int | None, list[bytes]] = {}
         for stream in streams:
             vnodes.setdefault(vnode_of(stream), []).append(stream)
-        spans = _in_turn(vnodes)
+        spans = _in_ring_order(vnodes)
         if spans is None:
             yield streams, 0, 0  # an early form of ids, which does not name the vnode: any key may be in any stream
             return
@@ -195,7 +195,7 @@ class _ClusterTopology:
             yield members, last_before, first_after - 1
 
 
-def _in_turn(vnodes: Mapping[int | None, Sequence[bytes]]) -> list[tuple[Sequence[bytes], int, int]] | None:
+def _in_ring_order(vnodes: Mapping[int | None, Sequence[bytes]]) -> list[tuple[Sequence[bytes], int, int]] | None:
     """Return each vnode's streams with their first and last token, in the order of the ring; None if there is no order.
 
     The first vnode is that which passes the end of the ring, so some of its tokens may be above all others.

@@ -11,7 +11,7 @@ import typer
 import rscylla
 
 from . import cursor, deadletter, demo, doctor, replicate, serve, tail, topology
-from .common import Exit, end_with, tell_error
+from .common import Exit, end_with, print_error
 from .standard import say, unwritable, write
 
 __all__ = ["app", "run"]
@@ -80,7 +80,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             say(text)  # the help of a command that got no arguments
         else:
             wrong = rscylla.ConfigError(f"{text.rstrip('.')}; see {_help_of(error)}")
-            tell_error(wrong, as_json="--json" in given)
+            print_error(wrong, as_json="--json" in given)
         return Exit.USAGE
     return ended if isinstance(ended, int) else Exit.DONE
 

@@ -49,11 +49,11 @@ __all__ = [
     "parse_lag",
     "parse_table",
     "parse_time",
+    "print_error",
     "quiet_logs",
     "reports_errors",
     "seconds",
     "stopping",
-    "tell_error",
     "time_of",
 ]
 
@@ -115,7 +115,7 @@ def _option(argument: re.Match[str]) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def tell_error(error: BaseException, *, as_json: bool) -> None:
+def print_error(error: BaseException, *, as_json: bool) -> None:
     """Write *error* to standard error: one line, and with *as_json* a line with a JSON object after it."""
     cause = cause_of(error)
     text = _ARGUMENT.sub(_option, " ".join(str(cause).split()))
@@ -158,7 +158,7 @@ def end_with(error: BaseException, *, as_json: bool) -> int:
         traceback.print_exc()
     code = exit_code_of(error)
     if code != Exit.INTERRUPTED:
-        tell_error(error, as_json=as_json)
+        print_error(error, as_json=as_json)
     return code
 
 

@@ -349,7 +349,7 @@ class EmbeddedScylla:
         Raises EmbeddedScyllaError if it would not start after all others.
         """
         delay_ms = None if delay is None else _milliseconds(delay)
-        self._told(lambda: self._cluster.new_generation(delay_ms))
+        self._on_loop(lambda: self._cluster.new_generation(delay_ms))
 
     def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
         """Split each tablet of a base table in two, which gives the table a new set of streams.
@@ -373,7 +373,7 @@ class EmbeddedScylla:
     def _resize_tablets(self, keyspace: str, table: str, factor: float, delay: timedelta | None) -> None:
         delay_ms = None if delay is None else _milliseconds(delay)
         tablets = self._cluster.tablets
-        self._told(lambda: tablets.resize(keyspace, table, factor, self.clock.now_us(), delay_ms))
+        self._on_loop(lambda: tablets.resize(keyspace, table, factor, self.clock.now_us(), delay_ms))
 
     def upgrade(self, rewriting: Rewriting = "done") -> None:
         """Upgrade a cluster of version 4.3 to 4.4: the new description tables appear beside the old one.
@@ -385,13 +385,13 @@ class EmbeddedScylla:
 
         Raises EmbeddedScyllaError if the cluster is not of version 4.3.
         """
-        self._told(lambda: self._engine.upgrade(rewriting))
+        self._on_loop(lambda: self._engine.upgrade(rewriting))
 
     def finish_rewriting(self) -> None:
         """Copy the generations that ``upgrade("held")`` omitted. Raises EmbeddedScyllaError if there are none."""
-        self._told(self._cluster.finish_rewriting)
+        self._on_loop(self._cluster.finish_rewriting)
 
-    def _told(self, work: Callable[[], object]) -> None:
+    def _on_loop(self, work: Callable[[], object]) -> None:
         """Run ``work`` on the loop's thread; what it finds wrong is the caller's to know."""
         try:
             self._run(work)

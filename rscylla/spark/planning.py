@@ -155,7 +155,7 @@ class Plan:
                 if gone is not None and gone.start_us <= gap_from_us:
                     gap_from_us = gone.end_us
                 if gap_from_us < min(gap_to_us, end_us):
-                    self._tell_lost(gap_from_us, gap_to_us)
+                    self._report_lost(gap_from_us, gap_to_us)
                     break
         for gap_from_us, gap_to_us in self._gaps(start_us, end_us, surely=True):
             # Only a gap at the start moves it: before a later one there are rows to read.
@@ -163,7 +163,7 @@ class Plan:
                 start_us = gap_to_us
         return start_us
 
-    def _tell_lost(self, gap_from_us: int, gap_to_us: int) -> None:
+    def _report_lost(self, gap_from_us: int, gap_to_us: int) -> None:
         table = self.source.table
         text = (
             f"the log of {table.full_name} keeps {table.ttl_s} s: changes from "

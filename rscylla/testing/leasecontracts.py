@@ -47,7 +47,7 @@ class LeaseContract:
         assert standby.try_acquire()
         assert not holder.try_acquire()
 
-    def test_acquiring_what_is_held_is_no_new_tenure(self, name: str) -> None:
+    def test_acquiring_a_held_lease_keeps_its_epoch(self, name: str) -> None:
         lease = self.open_lease(name)
         assert [lease.acquire(), lease.acquire(), lease.try_acquire(), lease.epoch] == [1, 1, True, 1]
 
@@ -55,7 +55,7 @@ class LeaseContract:
         assert self.open_lease(name, "same").try_acquire()
         assert not self.open_lease(name, "same").try_acquire()
 
-    def test_epoch_grows_with_each_tenure(self, name: str) -> None:
+    def test_epoch_grows_with_each_acquisition(self, name: str) -> None:
         leases = [self.open_lease(name) for _ in range(3)]
         epochs = []
         for lease in [*leases, leases[0], *reversed(leases)]:

@@ -141,7 +141,7 @@ class TabletStreams:
             known = self._tables.get((keyspace.name, table.name))
             if known is not None and table.cdc is not None:
                 known.ttl_s = table.cdc.ttl
-                self._tell()
+                self._notify()
             return
         assert table.cdc_base is not None
         place = (keyspace.name, table.cdc_base)
@@ -154,7 +154,7 @@ class TabletStreams:
         count = tablets_for(keyspace.tablets, self._shards())
         first = StreamSet.make((now_us - LEEWAY_US) // 1000, count, self._random_bits)
         self._tables[place] = TableStreams(*place, table.id, ttl_s, [first])
-        self._tell()
+        self._notify()
 
     def table_dropped(self, table: Table) -> None:
         """Follow a dropped table: the sets go with the log."""
@@ -162,7 +162,7 @@ class TabletStreams:
         known = self._tables.get(place)
         if table.is_cdc_log and known is not None and known.log_id == table.id:
             del self._tables[place]
-            self._tell()
+            self._notify()
 
     # ------------------------------------------------------------ split, merge, garbage
 
@@ -190,7 +190,7 @@ class TabletStreams:
         # All ids are new, as in Scylla, even those of tablets that stay as they are.
         new = StreamSet.make(time_ms, count, self._random_bits)
         streams.sets.append(new)
-        self._tell()
+        self._notify()
         return new
 
     def collect(self, now_us: int) -> None:
@@ -209,7 +209,7 @@ class TabletStreams:
             gone = sum(1 for each in streams.sets[1:] if each.time_ms <= oldest_ms)
             if gone:
                 del streams.sets[:gone]
-                self._tell()
+                self._notify()
 
     # ------------------------------------------------------------ keeping
 
@@ -234,6 +234,6 @@ class TabletStreams:
         }
         self.version += 1
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.version += 1
         self._changed()

@@ -100,7 +100,7 @@ class Cluster:
             ring_delay_ms=ring_delay_ms,
             shards=lambda: sum(node.shards for node in self.nodes),
             random_bits=lambda: self._random.getrandbits(64),
-            changed=self._tell,
+            changed=self._notify,
         )
         for _ in range(nodes):
             self._join(shards)
@@ -141,7 +141,7 @@ class Cluster:
             raise ValueError("the last node of a cluster cannot be removed")
         self.nodes.remove(node)
         self._tokens.difference_update(node.tokens)
-        self._tell()
+        self._notify()
         return node
 
     def new_generation(self, delay_ms: int | None = None) -> Generation:
@@ -151,12 +151,12 @@ class Cluster:
     def upgrade(self, rewriting: Rewriting = "done") -> None:
         """Go from 4.3 to 4.4. Raises ValueError when this is not 4.3."""
         self.descriptions.upgrade([generation.time_ms for generation in self.generations], rewriting)
-        self._tell()
+        self._notify()
 
     def finish_rewriting(self) -> None:
         """Copy the generations that an upgrade has held back. Raises ValueError when there are none."""
         self.descriptions.rewrite([generation.time_ms for generation in self.generations])
-        self._tell()
+        self._notify()
 
     def stream_for(self, table: Table | None, token: int, timestamp_us: int, now_us: int) -> bytes:
         """Return the stream id for a write to a base partition.
@@ -228,10 +228,10 @@ class Cluster:
         generation = make_generation(time_ms, ring, lambda: self._random.getrandbits(64))
         self.generations.append(generation)
         self.descriptions.publish(time_ms)
-        self._tell()
+        self._notify()
         return generation
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self.listeners:
             listener()
 

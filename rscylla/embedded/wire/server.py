@@ -179,14 +179,14 @@ class Server:
             return
         for accepting in listener.socket.sockets:
             asyncio.get_running_loop().remove_reader(accepting.fileno())
-        await _turns()
+        await _let_loop_run()
 
     async def close_all(self) -> None:
         """Hang up all nodes; no socket is left open when this returns."""
         for index in list(self._listeners):
             await self.stop_accepting(index)
         self.close()
-        await _turns()
+        await _let_loop_run()
 
     def close(self) -> None:
         """Hang up all nodes."""
@@ -219,7 +219,7 @@ class Server:
         asyncio.get_running_loop().call_soon(_deliver, clients, frames)
 
 
-async def _turns() -> None:
+async def _let_loop_run() -> None:
     """Give the loop the turns that it takes to accept a client, or to cut one and close its socket."""
     for _ in range(_TURNS):
         await asyncio.sleep(0)

@@ -52,7 +52,7 @@ class Ledger:
         self._changed = threading.Condition()
         self._done: list[Any] = []  # ascending; the first _gone of them are no longer listed
         self._gone = 0
-        self._handed: tuple[str, Any] = ("", None)
+        self._delivered: tuple[str, Any] = ("", None)
         self._floor: Any = None
         self._swept: Any = None
         self._tried: Any = None
@@ -90,14 +90,14 @@ class Ledger:
     def hand(self, cursor: str, key: Any) -> None:
         """Record that the event of *cursor*, with the key *key*, is passed to the consumer now."""
         with self._changed:
-            self._handed = cursor, key
+            self._delivered = cursor, key
             self._list(key)
 
     def commit(self, cursor: str) -> None:
         """Record that the consumer has finished all events that it was passed, up to *cursor*."""
         with self._changed:
-            handed, key = self._handed
-            if handed != cursor:
+            delivered, key = self._delivered
+            if delivered != cursor:
                 key = self._order(cursor)
             if self._frontier is None or key > self._frontier:
                 self._frontier, self._cursor = key, cursor

@@ -68,22 +68,22 @@ class _Acknowledged(Deferred[_Unacked]):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
         self._fn = fn
         self._limit = positive("max_unacked", name, max_unacked)
-        self._handed = self._returned = False
+        self._delivered = self._returned = False
 
     def open(self, run: Run) -> _Unacked:
         return _Unacked(run, self._limit)
 
     def consume(self, event: Event, run: Run) -> None:
-        self._handed = self._returned = False
+        self._delivered = self._returned = False
         self._inner.consume(event, run)
-        if not self._handed:  # filtered out: the cursor moves past it all the same
+        if not self._delivered:  # filtered out: the cursor moves past it all the same
             self.progress(event.id)
         elif not self._returned:  # recover= swallowed the error of the function, which may not have kept the Ack
             self._handle()
 
     def _hand(self, event: Event, run: Run) -> None:
         self._handle = self.work.take(event)
-        self._handed = True
+        self._delivered = True
         with run.handling(event) as handled:  # not before, because taking waits for acknowledgements
             self._fn(event, handled, self._handle)
         self._returned = True

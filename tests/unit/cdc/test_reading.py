@@ -359,9 +359,9 @@ def test_a_row_that_a_replica_lacks_has_not_expired(
 
     monkeypatch.setattr(one, "rows", rows)
     monkeypatch.setattr(one, "consistency", level, raising=False)
-    monkeypatch.setattr(one, "firm_consistency", firm, raising=False)
+    monkeypatch.setattr(one, "quorum_at_least", firm, raising=False)
     assert to_head(one, cursor) == []
-    assert ReadSession(Mock(), consistency=level).firm_consistency == firm
+    assert ReadSession(Mock(), consistency=level).quorum_at_least == firm
 
 
 def test_the_head_of_very_many_streams_is_looked_at_less_often(log: FakeLog) -> None:

@@ -45,7 +45,7 @@ def test_of_a_table_that_is_old_enough_another_log_is_told_at_once(old: FakeLog,
     source = source_of(old)
     old.log_id = id_of(seen_us)
     with pytest.raises(TableChanged):
-        source.reread_table(patiently=True)
+        source.reread_table(retrying=True)
     assert old.clock.waits == []
 
 
@@ -53,7 +53,7 @@ def test_a_table_that_is_old_enough_and_gone_is_told_at_once(old: FakeLog) -> No
     source = source_of(old)
     old.table = "other"
     with pytest.raises(TableNotFound):
-        source.reread_table(patiently=True)
+        source.reread_table(retrying=True)
     assert old.clock.waits == []
 
 
@@ -83,7 +83,7 @@ def test_a_new_table_that_was_made_again_is_told_at_once(log: FakeLog) -> None:
     source = source_of(log)
     log.log_id = id_of(NOW_US - SETTLING_US // 4)
     with pytest.raises(TableChanged):
-        source.reread_table(patiently=True)
+        source.reread_table(retrying=True)
     assert log.clock.waits == []
 
 
@@ -109,7 +109,7 @@ def test_a_row_that_the_log_lacks_is_of_a_former_log_if_its_stamp_may_be_from_be
 
     monkeypatch.setattr(old, "rows", rows)
     monkeypatch.setattr(old, "consistency", 4, raising=False)
-    monkeypatch.setattr(old, "firm_consistency", 4, raising=False)
+    monkeypatch.setattr(old, "quorum_at_least", 4, raising=False)
     row = EventID.row((NOW_US - 2 * HOUR) // 1000, stream_id(1), log_time(NOW_US - HOUR + after_s * SECOND), 0)
     stream = Stream(old, "ks", "t", clock=old.clock, prefetch=0)  # type: ignore[arg-type]
     if told:
@@ -154,12 +154,12 @@ def test_a_young_log_is_read_from_its_very_beginning(log: FakeLog) -> None:
     log.generation(NOW_US - HOUR, [stream_id(1)])
     source = source_of(log)
     assert source.holes(NOW_US - DAY) == (Hole(NOW_US - DAY, NOW_US - HOUR),)
-    assert source.lasting_us() == NOW_US - HOUR
+    assert source.safe_start_us() == NOW_US - HOUR
 
 
 def test_a_node_that_is_days_ahead_moves_no_start_into_the_future(log: FakeLog) -> None:
     log.generation(NOW_US - 3 * DAY, [stream_id(1)])
     log.nodes = [Host("a", 0), Host("b", 40 * DAY)]
     source = source_of(log)
-    assert source.lasting_us() == source.now_us()
+    assert source.safe_start_us() == source.now_us()
     assert source.at_time(None).time <= NOW_US
