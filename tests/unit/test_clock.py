@@ -226,3 +226,28 @@ def test_an_inner_stop_that_is_done_is_not_kept_by_the_outer_one() -> None:
     del inner
     gc.collect()
     assert gone() is None
+
+
+def test_a_signal_within_another_one_asks_it_when_a_wait_ends() -> None:
+    """A lease's signal knows that it is set before anybody has called it back."""
+
+    class Lapsed(Stop):
+        def is_set(self) -> bool:
+            return True
+
+    inner = InnerStop(Lapsed())
+    assert inner.wait(0.0)
+    assert inner.is_set()
+
+
+def test_a_signal_within_another_one_follows_it_until_it_forgets_it() -> None:
+    outer = Stop()
+    first, second = InnerStop(outer), InnerStop(outer)
+    first.set()
+    assert not outer.is_set(), "it is set by itself alone"
+    called: list[int] = []
+    second.on_set(lambda: called.append(1))
+    second.forget()
+    outer.set()
+    assert called == []
+    assert second.is_set(), "asked, it still says so"
