@@ -1,4 +1,4 @@
-"""Changes of a log as CQL that makes them again elsewhere: texts, and the log's own bytes as values. Pure.
+"""Changes of a log as CQL that repeats them elsewhere: texts, and the bytes of the log as values. Pure.
 
 Nothing is decoded on the way, so nothing is lost. Every statement carries the timestamp of the change, and what it
 writes the TTL; to apply it twice, or after its successors, is the same as to apply it once.
@@ -106,7 +106,7 @@ class ChangeWriter:
     def writes(
         self, operation: Operation, timestamp_us: int, ttl_s: int, cells: Cells, range_end: Cells | None = None
     ) -> list[Write]:
-        """Return what makes the change again, none if it changed nothing.
+        """Return the statements that repeat the change, none if it changed nothing.
 
         Args:
             ttl_s: of what it writes, 0 for none.

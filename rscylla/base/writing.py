@@ -35,7 +35,7 @@ _MOST_PREPARED = 1000
 
 
 class Target:
-    """Writes to one session. Thread-safe; the session stays the caller's.
+    """Writes to one session. Thread-safe; the caller keeps the session.
 
     Args:
         session: of the cluster to write to.

@@ -61,15 +61,15 @@ __all__ = [
 T = TypeVar("T")
 
 RECEIVE_BUFFER = 65_536
-"""Bytes asked of the socket at once. The driver's 4096 costs 160 calls for a page of 650 kB."""
+"""Bytes per read of the socket. The driver's 4096 costs 160 calls for a page of 650 kB."""
 
 REQUEST_TIMEOUT_S = 30.0
 
 METADATA_TIMEOUT_S = 10.0
-"""What a small query may take on one node."""
+"""Timeout of a small query on one node, in seconds."""
 
 METADATA_ATTEMPTS = 3
-"""Nodes asked, one after the other, before a small query fails."""
+"""Number of nodes that a small query tries, one after the other, before it fails."""
 
 
 def consistency_named(name: str) -> int:
@@ -272,7 +272,7 @@ class _BoundRead(BoundStatement):  # type: ignore[misc]
 
 
 class _MetadataRead(SimpleStatement):  # type: ignore[misc]
-    """A small query of ours whose rows come as tuples, whatever the session's row factory is."""
+    """A small query whose rows are tuples, whatever the session's row factory is."""
 
 
 def _on_request(future: Any) -> None:

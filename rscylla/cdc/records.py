@@ -1,4 +1,4 @@
-"""The rows of a window to events: records are found in it, and each change of them is handed out as a thin event."""
+"""Converts the rows of a window to events: groups them into records, and wraps each change in a thin event."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EventContext:
         return prefix
 
     def type_of(self, event: ChangeEvent) -> int:
-        """Return what the user's function makes of *event*.
+        """Return the result of the user's function for *event*.
 
         Raises:
             EventTypeError: it failed, or gave no int.

@@ -1,4 +1,4 @@
-"""Bytes of a page to log rows, in two stages: look at the columns once, then do next to nothing per row."""
+"""Converts the bytes of a page to log rows: the columns are examined once, and each row costs almost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs scan tasks: queries in flight under one limit, page by page, each page tried again where that may help."""
+"""Runs scan tasks: concurrent queries under one limit, page by page; temporary errors of a page are retried."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reads a closed span of time of some streams of one generation: what a task of a bigger job does, anywhere.
+"""Reads a closed span of time of some streams of one generation, as a task of a distributed job.
 
-Unlike ``rscylla.cdc.reader`` it follows nothing: no head, no new generations, no clocks. Who planned the span knew that
+Unlike ``rscylla.cdc.reader``, it follows no head, no new generations, and no clocks: the planner of the span knew that
 it is complete.
 """
 

@@ -1,4 +1,4 @@
-"""The cells within a value: how collections, tuples, UDTs and vectors are cut, and put together.
+"""The cells within a value: splits collections, tuples, UDTs, and vectors, and assembles them.
 
 Source: native protocol v4, section 6; of vectors, Cassandra's ``VectorType``.
 """
@@ -22,7 +22,7 @@ _INT = struct.Struct(">i")
 
 
 def collection_cells(raw: bytes) -> list[bytes | None]:
-    """Return the cells of a collection; those of a map are keys and values in turn. Empty bytes are an empty one."""
+    """Return the cells of a collection; for a map, keys and values alternate. Empty bytes are an empty collection."""
     cells = sized_cells(raw, 4)
     if raw and len(cells) not in (count := _INT.unpack_from(raw)[0], 2 * count):
         raise ValueError("a collection holds another number of elements than it says")
@@ -35,7 +35,7 @@ def collection_of(cells: Iterable[bytes | None], count: int) -> bytes:
 
 
 def sized_cells(raw: bytes, at: int = 0) -> list[bytes | None]:
-    """Return what follows in *raw* from *at* on, each piece led by its size; a negative size is null."""
+    """Return the cells in *raw* from *at* on, each preceded by its size; a negative size is null."""
     cells: list[bytes | None] = []
     end = len(raw)
     while at < end:
@@ -52,12 +52,12 @@ def sized_cells(raw: bytes, at: int = 0) -> list[bytes | None]:
 
 
 def sized_of(cells: Iterable[bytes | None]) -> bytes:
-    """Return *cells* one after the other, each led by its size: a tuple or UDT."""
+    """Return *cells* in sequence, each preceded by its size: a tuple or UDT."""
     return b"".join([b"\xff\xff\xff\xff" if c is None else _INT.pack(len(c)) + c for c in cells])
 
 
 def vector_cells(width: int | None) -> Callable[[bytes], list[bytes | None]]:
-    """Return what cuts a vector of elements of *width* bytes; None: each is led by its size."""
+    """Return the function that splits a vector of elements of *width* bytes; None: its size precedes each element."""
     if width is None:
         return _vector_cells
     return lambda raw: [raw[at : at + width] for at in range(0, len(raw), width)]
@@ -83,7 +83,7 @@ def vector_of(cells: Iterable[bytes], width: int | None) -> bytes:
 
 
 def unsigned_vint(value: int) -> bytes:
-    """Return a number of up to 64 bits in 1 to 9 bytes, led by as many ones as bytes follow the first."""
+    """Return a number of up to 64 bits in 1 to 9 bytes, with a leading one bit for each byte after the first."""
     more = min(8, (value.bit_length() - 1) // 7 if value else 0)
     lead = (0xFF << (8 - more)) & 0xFF
     if more == 8:

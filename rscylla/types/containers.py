@@ -1,4 +1,4 @@
-"""Values that have parts: what ``natives`` is for native types, given the same for the parts."""
+"""Values with parts: the functions of ``natives`` for containers, built from those of the parts."""
 
 from __future__ import annotations
 

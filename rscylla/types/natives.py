@@ -1,4 +1,4 @@
-"""Values of native types: bytes to Python, JSON or Arrow to bytes, Python to CQL text; the registry says what is whose.
+"""Values of native types: bytes to Python, JSON or Arrow to bytes, Python to CQL text. The registry assigns them.
 
 An encoder raises ValueError, TypeError or ArithmeticError for what is no value of its type. Source: native protocol v4,
 section 6.

@@ -210,7 +210,7 @@ def log_list(type_: Type) -> Type:
 
 
 def decoder_for(type_: Type) -> Decoder:
-    """Return the function that makes Python values of the bytes of *type_*; ``rscylla.types`` lists them.
+    """Return the function that converts bytes of *type_* to Python values; ``rscylla.types`` lists them.
 
     Collections, tuples and UDTs are cut here and not by the driver: its containers put sets in another order, refuse
     some elements, and depend on the classes that the application registered for UDTs.
@@ -219,7 +219,7 @@ def decoder_for(type_: Type) -> Decoder:
 
 
 def encoder_for(type_: Type, *, arrow: bool = False) -> Encoder:
-    """Return the function that makes the bytes of a value of *type_* as ``rscylla.types.json`` has it.
+    """Return the function that converts a JSON value of *type_* to bytes; see ``rscylla.types.json``.
 
     Together the two lose nothing of any value that a primary key can have, with two exceptions: a tuple or UDT that was
     written with fewer fields than its type has gets nulls for the rest, and of a frozen set of floats that holds both
@@ -232,12 +232,12 @@ def encoder_for(type_: Type, *, arrow: bool = False) -> Encoder:
 
 
 def literal_for(type_: Type) -> Literal:
-    """Return the function that makes the CQL text of a Python value of *type_*."""
+    """Return the function that converts a Python value of *type_* to CQL text."""
     return cast("Literal", _made(type_, "literal"))
 
 
 def _made(type_: Type, field: str) -> Any:
-    """Return what the field of the row of *type_* gives, built of the same of its parts."""
+    """Return *field* of the row of *type_*, built from the same field of its parts."""
     row = CONTAINERS.get(type_.kind)
     if row is None:
         return getattr(native(type_), field)
@@ -245,12 +245,12 @@ def _made(type_: Type, field: str) -> Any:
 
 
 def native(type_: Type) -> Native:
-    """Return the row of a type without parts; that of a type that rscylla does not know leaves bytes as they are."""
+    """Return the row of a type without parts. The row of an unknown type leaves bytes as they are."""
     return NATIVES.get(type_.kind, _UNKNOWN)
 
 
 def sample_of(type_: Type) -> bytes:
-    """Return the bytes of any one valid value of *type_*."""
+    """Return the bytes of some valid value of *type_*."""
     row = CONTAINERS.get(type_.kind)
     return native(type_).sample if row is None else row.sample(type_)
 

@@ -102,7 +102,7 @@ def _alive(facts: Facts, limits: Limits) -> Iterator[Check]:
     if facts.failure:
         yield Check("supervisor", f"the service ends: {facts.failure}")
     elif not facts.supervised:
-        yield Check("supervisor", "nobody supervises the lanes: the service was not started, or has ended")
+        yield Check("supervisor", "no supervisor runs: the service was not started, or has ended")
     else:
         yield Check("supervisor")
     for lane in facts.lanes:

@@ -836,7 +836,7 @@ def test_a_service_that_has_not_started_or_has_ended_says_so(bench: Bench) -> No
     service = bench.service(bench.spec("billing", StreamToHead()))
     assert service.alive()["status"] == service.ready()["status"] == "failed"
     service.run()
-    assert "nobody supervises" in service.alive()["checks"][0]["why"]
+    assert "no supervisor runs" in service.alive()["checks"][0]["why"]
     assert ("rscylla_lane_state", "billing", "streaming") not in bench.scrape()
 
 
