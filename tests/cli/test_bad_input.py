@@ -208,7 +208,7 @@ def test_cursor_of_another_cluster_stays_as_it_was(run: Run, shop: Shop) -> None
     assert ran.code == 5
     named = json.loads(cursor)["cursor_gen"]
     assert f"names the CDC generation of {named}, which this cluster does not have; check that" in ran.error
-    assert "check that it is not from another cluster" in ran.error
+    assert "check that the cursor is not from another cluster" in ran.error
     assert store.get_cursor("audit") == cursor
 
 
