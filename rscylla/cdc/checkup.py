@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from ..clock import Clock, SystemClock
-from ..errors import CDCDisabled, ConfigError, MetadataError, QueryTimeout, SourceError, TableNotFound
+from ..errors import CDCDisabled, ConfigError, InvalidCursor, MetadataError, QueryTimeout, SourceError, TableNotFound
+from ..event import EventID
 from ..types import quote_name
 from .clocks import NodeClocks
 from .doctor import Facts, Finding, Node, findings
 from .driver import ReadSession, Session, consistency_named, driver_version
+from .lifetimes import Lifetimes
 from .query import LOG_SUFFIX, group_streams, stream_row_cql
-from .table import read_table
+from .source import row_left_s
+from .table import LoggedTable, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 
 __all__ = ["diagnose"]
@@ -98,6 +102,7 @@ class _Examination:
             nodes=self._nodes(),
             driver=driver_version(),
             failed=self._failed,
+            left_s=self._left_s(info, given["cursors"]),
             **self._generations(),
             **given,
         )
@@ -130,6 +135,16 @@ class _Examination:
         partitioner = self._rows(f"SELECT partitioner FROM system_schema.scylla_tables {where}", *name, doing=doing)
         strategy = dict(compaction[0][0] or {}).get("class", "") if compaction else ""
         return (partitioner[0][0] or "" if partitioner else ""), strategy
+
+    def _left_s(self, info: LoggedTable, cursors: Mapping[str, str | None]) -> dict[str, list[int | None]]:
+        """Return the remaining TTL of the rows of *cursors*, by consumer, where nothing else contains the TTL."""
+        lifetimes, found = Lifetimes.of(info), {}
+        for consumer, text in cursors.items():
+            with suppress(InvalidCursor, SourceError):
+                cursor = EventID.parse(text or "")
+                if lifetimes.needs_row(cursor):
+                    found[consumer] = row_left_s(self._session, info, cursor)
+        return found
 
     def _replication(self) -> dict[str, str]:
         cql = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Literal
 
@@ -14,6 +14,7 @@ from ..errors import InvalidCursor
 from ..event import EventID
 from ..options import SAFE_LAG
 from ..types import Type
+from .lifetimes import Lifetimes
 from .table import LoggedTable, log_columns, type_named
 from .topology import Model
 
@@ -64,8 +65,9 @@ class Facts:
 
     ``log_columns``: types by name. ``generations``: times in ms, ascending; ``forgets``: those that have expired are
     left out. ``streams``: how many the one in use has, None if not read; ``queries``: how many one poll needs.
-    ``cursors``: by consumer, None for one without a cursor. ``can_save``: whether the caller found that cursors can
-    be read and saved.
+    ``cursors``: by consumer, None for one without a cursor. ``left_s``: the remaining TTL of the row of a cursor, by
+    consumer, where nothing else tells what expires; see ``Lifetimes.known_from``. ``can_save``: whether the caller
+    found that cursors can be read and saved.
     """
 
     table: LoggedTable
@@ -85,6 +87,7 @@ class Facts:
     writes: str = "QUORUM"
     driver: str = ".".join(map(str, DRIVER_FROM))
     cursors: Mapping[str, str | None] = attrs.field(factory=dict)
+    left_s: Mapping[str, Sequence[int | None]] = attrs.field(factory=dict)
     can_save: bool = False
     failed: Mapping[str, str] = attrs.field(factory=dict)
 
@@ -92,6 +95,11 @@ class Facts:
     def ttl_us(self) -> int:
         """TTL of log rows; 0 for none."""
         return self.table.ttl_s * SECOND
+
+    @property
+    def latest_us(self) -> int:
+        """The time on the fastest node, by whose clock rows may expire."""
+        return self.now_us + max((node.skew_us for node in self.nodes if node.skew_us is not None), default=0)
 
     @property
     def assumed_lag_us(self) -> int:
@@ -464,29 +472,61 @@ def _cursor(facts: Facts, consumer: str, text: str | None) -> Finding:
         return Finding("cursor", "error", f"{consumer!r}: {e}", "reset it with `rscylla cursor reset`")
     at_us = max(cursor.exact_us, cursor.generation * 1000)
     age = facts.now_us - at_us
-    if facts.ttl_us and age > facts.ttl_us:
-        return Finding(
-            "cursor",
-            "error",
-            f"{consumer!r} is {_span(age)} old and log rows live {_span(facts.ttl_us)}: changes after it are lost",
-            "repair the consumer's data, then reset its cursor",
+    lifetimes = Lifetimes.of(facts.table).known_from(cursor, facts.now_us, facts.left_s.get(consumer))
+    first_us = facts.generations[0] * 1000 if facts.generations else at_us
+    if lifetimes is None:
+        return _lost(f"{consumer!r} is {_span(age)} old and its row has expired: changes after it are lost")
+    if at_us < first_us and not facts.forgets:
+        return _of_another(consumer)
+    for hole in lifetimes.missing(at_us, facts.latest_us, first_us)[:1]:
+        if hole.ttl_s is None:
+            return _lost(
+                f"{consumer!r} is {_span(age)} old, from before the oldest CDC generation that is left: changes after "
+                "it are lost"
+            )
+        lived = _span(hole.ttl_s * SECOND)
+        if hole.start_us <= at_us:
+            return _lost(
+                f"{consumer!r} is {_span(age)} old and log rows of that time live {lived}: changes after it are lost"
+            )
+        start, end = (f"{datetime_of(us):%Y-%m-%d %H:%M:%S}" for us in (hole.start_us, hole.end_us))
+        return _lost(
+            f"{consumer!r} is {_span(age)} old, and changes from {start} to {end} UTC are lost: they were logged with "
+            f"a TTL of {lived}"
         )
     gone = facts.forgets and facts.generations and cursor.generation < facts.generations[0]
     if facts.generations and cursor.generation not in facts.generations and not gone:
-        return Finding(
-            "cursor",
-            "error",
-            f"{consumer!r} names a CDC generation that the table does not have",
-            "check the cluster and table, then reset the cursor",
-        )
-    if facts.ttl_us and age > facts.ttl_us // 2:
+        return _of_another(consumer)
+    if lifetimes.is_unknown_at(cursor):
         return Finding(
             "cursor",
             "warn",
-            f"{consumer!r} is {_span(age)} old: more than half of what log rows live ({_span(facts.ttl_us)})",
+            f"{consumer!r} is {_span(age)} old, and the table was altered since, so the TTL of log rows of that time "
+            "is not known",
+            "if that TTL was shorter than the cursor is old, repair the consumer's data, then reset its cursor",
+        )
+    ttl_us = (lifetimes.ttl_at(at_us) or 0) * SECOND
+    if ttl_us and age > ttl_us // 2:
+        return Finding(
+            "cursor",
+            "warn",
+            f"{consumer!r} is {_span(age)} old: more than half of what log rows of that time live ({_span(ttl_us)})",
             "check that the consumer runs and keeps up, or make the CDC option 'ttl' longer",
         )
     return Finding("cursor", "ok", f"{consumer!r} is {_span(max(0, age))} old")
+
+
+def _lost(what: str) -> Finding:
+    return Finding("cursor", "error", what, "repair the consumer's data, then reset its cursor")
+
+
+def _of_another(consumer: str) -> Finding:
+    return Finding(
+        "cursor",
+        "error",
+        f"{consumer!r} names a CDC generation that the table does not have",
+        "check the cluster and table, then reset the cursor",
+    )
 
 
 def _span(us: int) -> str:

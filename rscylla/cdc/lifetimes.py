@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
+from ..event import EventID
 from .table import DEFAULT_TTL_S, LoggedTable
 from .walk import Hole
 
@@ -38,6 +39,34 @@ class Lifetimes:
         """Return the same where *ttl_s* is what the oldest rows were written with, if that was not known."""
         return Lifetimes(((0, ttl_s), *self.spans[1:])) if self.spans[0][1] is None else self
 
+    def needs_row(self, cursor: EventID) -> bool:
+        """Return whether only the row of *cursor* contains the TTL of rows written at that time."""
+        return cursor.is_row and cursor.exact_us < self.unknown_until_us()
+
+    def known_from(self, cursor: EventID, now_us: int, left_s: Sequence[int | None] | None) -> Lifetimes | None:
+        """Return the lifetimes with the TTL from before the table was altered; None if the row of *cursor* has expired.
+
+        A point contains the TTL, and a row has its remaining TTL. For other cursors, the TTL stays unknown.
+
+        Args:
+            left_s: where ``needs_row``, the remaining TTL of the row in seconds: None in it without a TTL, empty if the
+                row is gone. None if the row was not looked up.
+        """
+        if not self.needs_row(cursor):
+            known_s = None if cursor.mark is None else cursor.mark.ttl_s
+            return self if known_s is None or cursor.exact_us >= self.unknown_until_us() else self.knowing(known_s)
+        if left_s is None:
+            return self
+        if not left_s:
+            return None
+        age_s = max(0, now_us - cursor.exact_us) // 1_000_000 + 1
+        return self.knowing(0 if left_s[0] is None else age_s + left_s[0])
+
+    def is_unknown_at(self, cursor: EventID) -> bool:
+        """Return whether rows that were unread when *cursor* was saved may have expired with an unknown TTL."""
+        is_start = cursor.mark is not None and cursor.mark.is_start
+        return cursor.exact_us < self.unknown_until_us() and not is_start
+
     def altered(self, table: LoggedTable, now_us: int) -> Lifetimes:
         """Return the same and what *table* says now."""
         ttl_s = _written_with(table)
@@ -61,6 +90,15 @@ class Lifetimes:
                 start_us, end_us = max(start_us, at_us), min(end_us, now_us - ttl_s * 1_000_000)
                 if start_us < end_us:
                     yield Hole(start_us, end_us, ttl_s)
+
+    def missing(self, at_us: int, now_us: int, first_us: int) -> tuple[Hole, ...]:
+        """Return ``holes`` and what is before *first_us*, the start of the first generation."""
+        expired = tuple(self.holes(max(at_us, first_us), now_us))
+        if at_us >= first_us:
+            return expired
+        if expired and expired[0].start_us == first_us:
+            return attrs.evolve(expired[0], start_us=at_us), *expired[1:]
+        return Hole(at_us, first_us), *expired
 
     def oldest_us(self, now_us: int) -> int:
         """Return the time from which rows may exist. An unknown TTL counts as a day or more."""

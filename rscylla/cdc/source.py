@@ -7,9 +7,7 @@ import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, TypeVar
-
-import attrs
+from typing import Literal, TypeVar
 
 from .._retry import Backoff, retry
 from .._timeuuid import datetime_of, us_of
@@ -36,7 +34,7 @@ from .table import LoggedTable, read_log_id, read_table
 from .topology import Generation, Topology, generation_at, topology_for
 from .walk import Hole
 
-__all__ = ["OnExpired", "Source"]
+__all__ = ["OnExpired", "Source", "row_left_s"]
 
 log = logging.getLogger("rscylla")
 
@@ -70,6 +68,17 @@ class _MaybeStale(MetadataError):
     def __init__(self, error: MetadataError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def row_left_s(session: ReadSession, table: LoggedTable, cursor: EventID) -> list[int | None]:
+    """Return the remaining TTL of a cursor's row in seconds, None without a TTL; empty if the row is gone. Blocks."""
+    values = cursor.stream_id, uuid.UUID(bytes=cursor.stream_time)
+    doing = f"looking for the cursor's row in the log of {table.full_name}"
+    cql = row_ttl_cql(table.keyspace, table.name)
+    for level in dict.fromkeys((session.consistency, session.quorum_at_least)):
+        if rows := session.rows(cql, values, doing=doing, consistency=level):
+            return [row[0] for row in rows]
+    return []
 
 
 class Source:
@@ -244,13 +253,8 @@ class Source:
         Rows expire by the clock of the node that reads them, so they may be gone as soon as the fastest clock says so.
         *surely*: they have expired by all clocks, and no node returns them any more.
         """
-        first_us = self.generations[0].start_us
-        expired = tuple(self.lifetimes.holes(max(at_us, first_us), self.now_us() if surely else self.latest_us()))
-        if at_us >= first_us:
-            return expired
-        if expired and expired[0].start_us == first_us:
-            return attrs.evolve(expired[0], start_us=at_us), *expired[1:]
-        return Hole(at_us, first_us), *expired
+        now_us = self.now_us() if surely else self.latest_us()
+        return self.lifetimes.missing(at_us, now_us, self.generations[0].start_us)
 
     def now_us(self) -> int:
         """Return the time on the slowest node."""
@@ -377,37 +381,23 @@ class Source:
 
         A point contains the TTL, and a row has its remaining TTL. For other cursors, the TTL is not known.
         """
-        unknown_until_us = self.lifetimes.unknown_until_us()
-        if cursor.exact_us >= unknown_until_us:
-            return True
-        if cursor.is_row:
-            left_s = self._left_s(cursor)
-            if not left_s:
-                return False
-            age_s = max(0, self.now_us() - cursor.exact_us) // 1_000_000 + 1
-            self.lifetimes = self.lifetimes.knowing(0 if left_s[0] is None else age_s + left_s[0])
-        elif cursor.mark is not None and cursor.mark.ttl_s is not None:
-            self.lifetimes = self.lifetimes.knowing(cursor.mark.ttl_s)
-        elif cursor.mark is None or not cursor.mark.is_start:
+        left_s = self._left_s(cursor) if self.lifetimes.needs_row(cursor) else None
+        known = self.lifetimes.known_from(cursor, self.now_us(), left_s)
+        if known is None:
+            return False
+        self.lifetimes = known
+        if known.is_unknown_at(cursor):
             log.warning(
                 "%s was altered at %s, after the cursor, which does not contain the former TTL; if that was shorter "
                 "than the age of the cursor, changes may be lost",
                 self.table.full_name,
-                f"{datetime_of(unknown_until_us):%Y-%m-%d %H:%M:%S} UTC",
+                f"{datetime_of(known.unknown_until_us()):%Y-%m-%d %H:%M:%S} UTC",
             )
         return True
 
     def _left_s(self, cursor: EventID) -> list[int | None]:
         """Return the remaining TTL of the cursor's row in seconds, None without a TTL; empty if the row is gone."""
-        values = cursor.stream_id, uuid.UUID(bytes=cursor.stream_time)
-        doing = f"looking for the cursor's row in the log of {self.table.full_name}"
-        cql = row_ttl_cql(self.table.keyspace, self.table.name)
-        rows: list[tuple[Any, ...]] = []
-        for level in dict.fromkeys((self.session.consistency, self.session.quorum_at_least)):
-            rows = self._retried(lambda at=level: self.session.rows(cql, values, doing=doing, consistency=at))  # type: ignore[misc]
-            if rows:
-                break
-        return [row[0] for row in rows]
+        return self._retried(lambda: row_left_s(self.session, self.table, cursor))
 
     def pass_over(self, hole: Hole, on_expired: OnExpired, *, promised: bool) -> None:
         """Report that the rows of *hole* expired before they were read, if they were promised.

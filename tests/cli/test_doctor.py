@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import pytest
@@ -165,6 +165,34 @@ def test_a_cursor_whose_changes_are_lost(run: Run) -> None:
         ran = run("doctor", "s.t", "--host", host, "--json", "--store", "s", "--consumer", "billing")
     assert (ran.code, found(ran)["cursor"][0]) == (4, "error")
     assert "changes after it are lost" in found(ran)["cursor"][1]
+
+
+@pytest.mark.parametrize(("before", "after", "severity"), [(3600, 86_400, "error"), (86_400, 5400, None)])
+def test_a_cursor_is_judged_by_the_ttl_that_its_rows_were_written_with(
+    run: Run, before: int, after: int, severity: str | None
+) -> None:
+    """As the reader judges it."""
+    clock = ManualClock(rscylla.SystemClock().now_us() - 14_400_000_000)
+    with served(clock) as (scylla, host):
+        scylla.execute(f"ALTER TABLE s.t WITH cdc = {{'enabled': true, 'ttl': {before}}}")
+        clock.advance(3600)
+        session = scylla.connect()
+        store = ScyllaCursorStore(session, "s", create=True)
+        stream = rscylla.NewStream(session, "s", "t", clock=clock, progress_every=timedelta(0))
+        lag = rscylla.StreamLag(seconds=30)
+        consumer = rscylla.Consumer("billing", lambda event, fate: None)
+        with suppress(rscylla.HeadReached):
+            rscylla.run(rscylla.Spec(stream, store, consumer, lag, rscylla.StreamToHead()))
+        clock.advance(7200)
+        scylla.execute(f"ALTER TABLE s.t WITH cdc = {{'enabled': true, 'ttl': {after}}}")
+        clock.advance(3600)
+        ran = run("doctor", "s.t", "--host", host, "--json", "--store", "s", "--consumer", "billing")
+        try:
+            stream(store.get_cursor("billing"), lag).close()
+            expired = False
+        except rscylla.CursorExpired:
+            expired = True
+    assert (found(ran).get("cursor", (None,))[0], expired) == (severity, severity == "error")
 
 
 class MinuteAhead(SystemClock):

@@ -48,7 +48,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.columns"),
     "rscylla.cdc.records": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.changes"),
     "rscylla.cdc.slices": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
-    "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.table", "rscylla.cdc.topology"),
+    "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.lifetimes", "rscylla.cdc.table", "rscylla.cdc.topology"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.pages", "rscylla.cdc.query", "rscylla.cdc.walk"),
     "rscylla.cdc.lifetimes": (*GROUND, "rscylla.cdc.table", "rscylla.cdc.walk"),
     "rscylla.cdc.batches": (

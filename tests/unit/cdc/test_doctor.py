@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 from cassandra import OperationTimedOut, Unauthorized
-from fakelog import NOW_US, SECOND, FakeLog, stream_id
+from fakelog import NOW_US, SECOND, FakeLog, log_time, stream_id
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -21,8 +21,8 @@ from rscylla.cdc import doctor
 from rscylla.cdc.doctor import Facts, Finding, Node, findings
 from rscylla.cdc.query import LOG_SUFFIX
 from rscylla.cdc.table import FIXED_COLUMNS, BaseColumn, LoggedTable
-from rscylla.errors import ConfigError, TableNotFound
-from rscylla.event import EventID
+from rscylla.errors import ConfigError, QueryTimeout, TableNotFound
+from rscylla.event import EventID, LogMark
 from rscylla.testing import ManualClock
 
 HOUR, DAY = 3600 * SECOND, 86_400 * SECOND
@@ -92,6 +92,15 @@ def cursor(us: int, generation: int = GENERATION) -> dict[str, str | None]:
     return {"billing": str(EventID(generation, us))}
 
 
+def read_until(us: int, ttl_s: int | None, *, is_start: bool = False) -> dict[str, str | None]:
+    mark = LogMark(TABLE.log_id.bytes, ttl_s=ttl_s, is_start=is_start)
+    return {"billing": str(EventID(GENERATION, us, mark=mark))}
+
+
+def row(us: int) -> dict[str, str | None]:
+    return {"billing": str(EventID.row(GENERATION, stream_id(0), log_time(us, 1), 0))}
+
+
 def nodes(*given_: tuple[str, bool, int | None]) -> tuple[Node, ...]:
     return tuple(Node(f"n{i}", dc, up, skew) for i, (dc, up, skew) in enumerate(given_))
 
@@ -100,6 +109,7 @@ def without(name: str) -> dict[str, str]:
     return {k: v for k, v in LOG_COLUMNS.items() if k != name}
 
 
+TWENTY_AHEAD = nodes(("dc1", True, -1), ("dc1", True, 20 * SECOND), ("dc1", True, None))
 ONE_UP = nodes(("dc1", True, 0), ("dc1", False, None), ("dc1", False, None))
 
 CASES: list[tuple[dict[str, Any], str, str, str]] = [
@@ -198,8 +208,81 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"cursors": {"b": "17"}}, "cursor", "error", "'b': the text is not a cursor"),
     ({"cursors": cursor(NOW_US - DAY - 1, 0), "generations": (0,)}, "cursor", "error", "changes after it are lost"),
     ({"cursors": cursor(NOW_US - 4_000 * SECOND), "ttl_s": 7_200}, "cursor", "warn", "more than half"),
+    (
+        {"cursors": cursor(NOW_US - DAY + 10 * SECOND, 0), "generations": (0,), "nodes": TWENTY_AHEAD},
+        "cursor",
+        "error",
+        "changes after it are lost",
+    ),
+    (
+        {"cursors": cursor(NOW_US - DAY + 30 * SECOND, 0), "generations": (0,), "nodes": TWENTY_AHEAD},
+        "cursor",
+        "warn",
+        "more than half",
+    ),
+    (  # the TTL was raised
+        {"cursors": read_until(NOW_US - 4_200 * SECOND, 3600), "altered_us": NOW_US - HOUR // 2},
+        "cursor",
+        "error",
+        "1 h 10 min old and log rows of that time live 1 h: changes after it are lost",
+    ),
+    (  # the TTL was lowered
+        {"cursors": read_until(NOW_US - HOUR, 86_400), "altered_us": NOW_US - 60 * SECOND, "ttl_s": 600},
+        "cursor",
+        "ok",
+        "1 h old",
+    ),
+    (  # the TTL was lowered, and what was written since has expired
+        {"cursors": read_until(NOW_US - HOUR, 86_400), "altered_us": NOW_US - HOUR // 2, "ttl_s": 600},
+        "cursor",
+        "error",
+        "1 h old, and changes from .* to .* UTC are lost: they were logged with a TTL of 10 min",
+    ),
+    (
+        {"cursors": cursor(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND},
+        "cursor",
+        "warn",
+        "1 h old, and the table was altered since, so the TTL of log rows of that time is not known",
+    ),
+    (
+        {"cursors": read_until(NOW_US - HOUR, None, is_start=True), "altered_us": NOW_US - 60 * SECOND},
+        "cursor",
+        "ok",
+        "1 h old",
+    ),
+    (
+        {"cursors": row(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND, "left_s": {"billing": []}},
+        "cursor",
+        "error",
+        "its row has expired: changes after it are lost",
+    ),
+    (
+        {"cursors": row(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND, "left_s": {"billing": [60]}},
+        "cursor",
+        "warn",
+        r"more than half of what log rows of that time live \(1 h 1 min\)",
+    ),
+    (
+        {"cursors": row(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND, "left_s": {"billing": [None]}},
+        "cursor",
+        "ok",
+        "1 h old",
+    ),
+    (
+        {"cursors": row(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND},
+        "cursor",
+        "warn",
+        "the TTL of log rows of that time is not known",
+    ),
     ({"cursors": cursor(NOW_US - HOUR, GENERATION + 1)}, "cursor", "error", "does not have"),
+    ({"cursors": cursor(GENERATION * 1000 - SECOND, 0)}, "cursor", "error", "does not have"),
     ({"cursors": cursor(NOW_US - HOUR, GENERATION - 1), "forgets": True}, "cursor", "ok", "1 h old"),
+    (
+        {"cursors": cursor(GENERATION * 1000 - SECOND, 0), "forgets": True},
+        "cursor",
+        "error",
+        "before the oldest CDC generation that is left: changes after it are lost",
+    ),
     ({"driver": "3.28.0"}, "driver", "warn", "3.28.0 is outside"),
     ({"driver": "3.30"}, "driver", "warn", "3.30 is outside"),
     ({"driver": "3.29.12"}, "driver", "ok", "3.29.12"),
@@ -311,16 +394,26 @@ class Cluster(FakeLog):
     """A log that answers what else the doctor asks. ``errors``: by part of the query."""
 
     consistency = 4
+    quorum_at_least = 5
 
     def __init__(self) -> None:
         super().__init__(ManualClock(NOW_US))
         self.generation(NOW_US - HOUR, [stream_id(0), stream_id(5)])
         self.errors: dict[str, BaseException] = {}
+        self.left_s: dict[int, list[tuple[int | None]]] | None = {}  # what is left of the row of a cursor, by level
         self.on_rows = lambda cql: next((e for part, e in self.errors.items() if part in cql), None)
         self.log_columns = {c.name: str(c.type) for c in self.columns}
 
     def nodes_of(self) -> list[tuple[str, str, bool]]:
         return [(n.endpoint, "dc1", True) for n in self.nodes]
+
+    def rows(self, cql: str, values: Any = (), **options: Any) -> list[tuple[Any, ...]]:
+        if 'SELECT TTL("cdc$operation")' in cql:
+            assert values[0] == stream_id(0)
+            if self.left_s is None:
+                raise QueryTimeout("late")
+            return list(self.left_s.get(options["consistency"], ()))
+        return super().rows(cql, values, **options)
 
     def _schema(self, cql: str, given_: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         if given_ == ("ks", "t" + LOG_SUFFIX):
@@ -412,6 +505,29 @@ def test_what_the_caller_knows_is_looked_at_too(cluster: Cluster) -> None:
     found = bad(diagnose(cluster, cursors={"b": None}, failed={"cursor table": "no cursor table; create it"}))
     assert found["cursor"] == ("warn", "'b' has no cursor yet: it will start at the oldest row")
     assert found["cursor table"] == ("error", "no cursor table")
+
+
+@pytest.mark.parametrize("level", [Cluster.consistency, Cluster.quorum_at_least])
+def test_the_row_of_a_cursor_tells_the_ttl_from_before_the_table_was_altered(cluster: Cluster, level: int) -> None:
+    cluster.altered_us = NOW_US - 60 * SECOND
+    (generation,) = cluster.generations
+    at = str(EventID.row(generation, stream_id(0), log_time(NOW_US - 1_800 * SECOND, 1), 0))
+    assert bad(diagnose(cluster, cursors={"b": at}))["cursor"][0] == "error"
+    cluster.left_s = {level: [(86_400,)]}
+    assert bad(diagnose(cluster, cursors={"b": at, "c": "17", "d": None}))["cursor"] == (
+        "warn",
+        "'d' has no cursor yet: it will start at the oldest row",
+    )
+    (first, *_) = of("cursor", diagnose(cluster, cursors={"b": at}))
+    assert (first.severity, first.what) == ("ok", "'b' is 30 min old")
+
+
+def test_a_row_that_cannot_be_looked_for_is_a_warning(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.altered_us = NOW_US - 60 * SECOND
+    (generation,) = cluster.generations
+    at = str(EventID.row(generation, stream_id(0), log_time(NOW_US - 1_800 * SECOND, 1), 0))
+    monkeypatch.setattr(cluster, "left_s", None)
+    assert bad(diagnose(cluster, cursors={"b": at}))["cursor"][0] == "warn"
 
 
 def test_wrong_arguments_and_tables_are_errors(cluster: Cluster) -> None:
