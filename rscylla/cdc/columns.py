@@ -116,7 +116,7 @@ class ColumnChange:
 
     @property
     def _shows_added(self) -> bool:
-        """Whether ``added`` says more than ``value`` does."""
+        """Whether ``added`` contains more than ``value``."""
         return self.kind == "list" or self.state is ColumnState.EDITED
 
 
@@ -130,12 +130,12 @@ _WITH_VALUE = (ColumnState.SET, ColumnState.OVERWRITTEN)
 
 
 def untouched(column: ValueColumn) -> ColumnChange:
-    """Return that nothing was done to *column*."""
+    """Return the change of a column that was not touched."""
     return ColumnChange(column.name, column.kind, ColumnState.UNTOUCHED, column.static)
 
 
 def column_change(column: ValueColumn, cells: Cells) -> ColumnChange | None:
-    """Return what the delta row *cells* did to *column*, or None when it did nothing.
+    """Return the change of *column* by the delta row *cells*; None if there is none.
 
     Source: Scylla ``cdc/log.cc``; a UDT is written with all fields null when it or one of them is made null.
     """
@@ -159,7 +159,7 @@ def column_change(column: ValueColumn, cells: Cells) -> ColumnChange | None:
 
 
 def _added(column: ValueColumn, raw: bytes | None) -> Any:
-    """Return the elements that were written, None when there are none."""
+    """Return the written elements; None if there are none."""
     if raw is None:
         return None
     found = (column.decode_cells or column.decode)(raw)
@@ -169,7 +169,7 @@ def _added(column: ValueColumn, raw: bytes | None) -> Any:
 
 
 def _removed(column: ValueColumn, cells: Cells) -> Collection[Any] | None:
-    """Return the elements that were removed; fields of a UDT by name, or by number if they were added since."""
+    """Return the removed elements; fields of a UDT by name, or by number if they were added to the type later."""
     raw = cells[column.elements]
     if raw is None or column.decode_elements is None:
         return None
