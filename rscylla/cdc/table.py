@@ -82,6 +82,11 @@ class BaseColumn:
         return self.kind in ("partition_key", "clustering")
 
     @property
+    def definition(self) -> str:
+        """The CQL that declares the column in CREATE TABLE and ALTER TABLE ... ADD."""
+        return f"{quote_name(self.name)} {self.type_text}{' STATIC' if self.kind == 'static' else ''}"
+
+    @property
     def is_multicell(self) -> bool:
         """Whether its parts are written one by one, so that there is no one time and TTL of the whole."""
         return self.type.is_multicell and not self.in_key

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..base.targets import check_columns
 from ..cdc.driver import ReadSession
-from ..cdc.table import BaseColumn, Table, read_types
-from ..errors import CannotReplicate, TableNotFound
+from ..cdc.table import Table, read_types
+from ..errors import TableNotFound
 from ..types import Fields, Type, quote_name
 
 __all__ = ["check_target", "create_target"]
@@ -27,35 +28,8 @@ def check_target(source: Table, target: Table | None, *, names: tuple[str, str])
         raise TableNotFound(
             f"the target table {where} does not exist; create it, or use create=True (--create on the command line)"
         )
-    theirs = {c.name: c for c in target.columns}
-    if [(c.name, c.kind, c.descending) for c in source.key] != [(c.name, c.kind, c.descending) for c in target.key]:
-        raise CannotReplicate(
-            f"{target.full_name} has a different primary key from {source.full_name}; key columns and their "
-            "clustering order must be the same"
-        )
-    for column in source.columns:
-        other = theirs.get(column.name)
-        if other is None:
-            kind = " STATIC" if column.kind == "static" else ""
-            raise CannotReplicate(
-                f"{target.full_name} lacks the column {column.name!r}; run ALTER TABLE {target.full_name} "
-                f"ADD {quote_name(column.name)} {column.type_text}{kind}"
-            )
-        # By their bytes: that is how values are copied and compared.
-        if (column.kind, column.is_multicell) != (other.kind, other.is_multicell) or not column.type.same_bytes(
-            other.type
-        ):
-            raise CannotReplicate(
-                f"the column {column.name!r} is {_in_words(other)} in {target.full_name}, but {_in_words(column)} in "
-                f"{source.full_name}; they must be the same"
-                + " (a type of that name has other fields)"
-                * (_in_words(column) == _in_words(other))
-            )
+    check_columns(source.columns, target, source=source.full_name)
     return target
-
-
-def _in_words(column: BaseColumn) -> str:
-    return column.type_text + " static" * (column.kind == "static")
 
 
 def create_target(
@@ -77,7 +51,7 @@ def create_target(
 
 
 def _create_cql(source: Table, keyspace: str, name: str) -> str:
-    columns = [f"{quote_name(c.name)} {c.type_text}{' STATIC' if c.kind == 'static' else ''}" for c in source.columns]
+    columns = [c.definition for c in source.columns]
     partition = ", ".join(quote_name(c.name) for c in source.partition_key)
     clustering = source.clustering_key
     key = ", ".join([f"({partition})", *(quote_name(c.name) for c in clustering)])

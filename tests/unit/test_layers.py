@@ -138,6 +138,7 @@ PURE += (
     "rscylla.cdc.slices",
     "rscylla.cdc.doctor",
     "rscylla.base.statements",
+    "rscylla.base.targets",
     *(
         f"rscylla.types.{name}"
         for name in (

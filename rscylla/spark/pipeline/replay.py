@@ -14,12 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from ...base.statements import ChangeWriter, Write, remaining_ttl
+from ...base.targets import check_columns
 from ...cdc import pages
 from ...cdc.rows import Cells, Layout
-from ...cdc.table import BaseColumn, LoggedTable, Table, deleted_elements_of, deleted_of, log_columns
+from ...cdc.table import LoggedTable, Table, deleted_elements_of, deleted_of, log_columns
 from ...errors import CannotReplicate
 from ...event import Operation
-from ...types import Encoder, encoder_for, quote_name
+from ...types import Encoder, encoder_for
 from ..shape import ColumnShape, Shape
 
 __all__ = ["ArrowChangeWriter", "in_numbers"]
@@ -41,13 +42,9 @@ class ArrowChangeWriter:
         self._shape = shape
         self._name = target.full_name
         columns = {c.name: c for c in target.columns}
-        for column in (*shape.keys, *shape.values):
-            _check(column, columns.get(column.name), target)
-        if [c.name for c in target.key] != shape.key_names:
-            raise CannotReplicate(
-                f"{target.full_name} has a different primary key from the table of these changes; "
-                "use a table with the same key"
-            )
+        # Values are encoded as the target's types.
+        sources = [c.base for c in (*shape.keys, *shape.values)]
+        check_columns(sources, target, source="the table of these changes", same_types=False)
         self._columns = {c.name: columns[c.name] for c in (*shape.keys, *shape.values)}
         table = LoggedTable(target.keyspace, target.name, self._columns.values(), log_id=_NO_LOG)
         types = log_columns(table)
@@ -145,24 +142,6 @@ def _operation(name: str, table: str) -> Operation:
         raise CannotReplicate(
             f"a change for {table} has the operation {name!r}, which this version of rscylla cannot apply"
         ) from None
-
-
-def _check(column: ColumnShape, theirs: BaseColumn | None, target: Table) -> None:
-    if theirs is None:
-        kind = " STATIC" if column.kind == "static" else ""
-        raise CannotReplicate(
-            f"{target.full_name} lacks the column {column.name!r}; ALTER TABLE {target.full_name} "
-            f"ADD {quote_name(column.name)} {column.cql}{kind}"
-        )
-    if (theirs.kind, theirs.descending, theirs.is_multicell) != (
-        column.kind,
-        column.descending,
-        column.form != "value",
-    ):
-        raise CannotReplicate(
-            f"the column {column.name!r} is {theirs.type_text} ({theirs.kind}) in {target.full_name}, but {column.cql} "
-            f"({column.kind}) in the table of these changes; the two must be the same"
-        )
 
 
 # ---------------------------------------------------------------- values
