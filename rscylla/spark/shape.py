@@ -110,13 +110,11 @@ class Shape:
         keys = [f for f in df.schema.fields if not f.name.startswith(_PREFIX) or CQL in f.metadata]
         places = {f.name: int(f.metadata[CQL]["position"]) if CQL in f.metadata else 0 for f in keys}
         shapes = sorted(map(_shape_of, keys), key=lambda s: places[s.name])
-        partition = tuple(s for s in shapes if s.kind == "partition_key")
-        if not partition:
-            raise ConfigError("the DataFrame has no column of the partition key; keep the key columns when selecting")
         values = fields["cdc_values"].dataType if "cdc_values" in fields else StructType()
         assert isinstance(values, StructType)
-        clustering = tuple(s for s in shapes if s.kind == "clustering")
-        shape = cls(partition, clustering, tuple(map(_shape_of, values.fields)))
+        shape = cls.by_kind([*shapes, *map(_shape_of, values.fields)])
+        if not shape.partition:
+            raise ConfigError("the DataFrame has no column of the partition key; keep the key columns when selecting")
         if df.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
             shape.check_names(df.columns)
         return shape
@@ -142,14 +140,16 @@ class Shape:
     @classmethod
     def from_columns(cls, columns: list[tuple[BaseColumn, DataType]]) -> Shape:
         """Return the shape of a table by its columns and their types in Spark."""
-        shapes = [
-            ColumnShape(c.name, c.kind, c.type_text, type_, c.descending)
-            for c, type_ in sorted(columns, key=lambda pair: pair[0].position)
-        ]
+        ordered = sorted(columns, key=lambda pair: (pair[0].position if pair[0].in_key else 0, pair[0].name))
+        return cls.by_kind([ColumnShape(c.name, c.kind, c.type_text, type_, c.descending) for c, type_ in ordered])
+
+    @classmethod
+    def by_kind(cls, columns: Sequence[ColumnShape]) -> Shape:
+        """Return the shape of a table with *columns*; those of each kind are in their order."""
         return cls(
-            tuple(s for s in shapes if s.kind == "partition_key"),
-            tuple(s for s in shapes if s.kind == "clustering"),
-            tuple(sorted((s for s in shapes if s.kind in ("static", "regular")), key=lambda s: s.name)),
+            tuple(c for c in columns if c.kind == "partition_key"),
+            tuple(c for c in columns if c.kind == "clustering"),
+            tuple(c for c in columns if c.kind in ("static", "regular")),
         )
 
 

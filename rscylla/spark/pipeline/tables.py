@@ -255,11 +255,7 @@ def shape_of(told: list[dict[str, Any]]) -> Shape:
         )
         for c in told
     ]
-    return Shape(
-        tuple(c for c in columns if c.kind == "partition_key"),
-        tuple(c for c in columns if c.kind == "clustering"),
-        tuple(c for c in columns if c.kind in ("static", "regular")),
-    )
+    return Shape.by_kind(columns)
 
 
 def _field_json(column: dict[str, Any]) -> dict[str, Any]:
