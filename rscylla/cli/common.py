@@ -34,6 +34,8 @@ __all__ = [
     "JsonOutput",
     "Password",
     "PasswordFile",
+    "StoreTable",
+    "TableArgument",
     "TableName",
     "TlsCa",
     "TlsCert",
@@ -396,6 +398,8 @@ TlsNoCheckHostname = Annotated[
     bool,
     typer.Option("--tls-no-check-hostname", help="Do not verify that a node's certificate names its address."),
 ]
+TableArgument = Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")]
+StoreTable = Annotated[str, typer.Option("--store-table", metavar="NAME", help="Name of the cursor table.")]
 JsonOutput = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object per line."),

@@ -15,6 +15,8 @@ from .common import (
     Connection,
     Exit,
     JsonOutput,
+    StoreTable,
+    TableArgument,
     connecting,
     naming,
     parse_lag,
@@ -31,7 +33,7 @@ __all__ = ["doctor"]
 @reports_errors
 @connecting
 def doctor(
-    name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
+    name: TableArgument,
     lag: Annotated[
         float | None,
         typer.Option(
@@ -48,9 +50,7 @@ def doctor(
     store: Annotated[
         str | None, typer.Option("--store", metavar="KEYSPACE", help="Also check the cursor table in this keyspace.")
     ] = None,
-    store_table: Annotated[
-        str, typer.Option("--store-table", metavar="NAME", help="Name of the cursor table.")
-    ] = DEFAULT_TABLE,
+    store_table: StoreTable = DEFAULT_TABLE,
     *,
     connection: Connection,
     as_json: JsonOutput = False,

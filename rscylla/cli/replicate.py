@@ -21,6 +21,7 @@ from .common import (
     Connection,
     Exit,
     JsonOutput,
+    StoreTable,
     TableName,
     connecting,
     count,
@@ -128,7 +129,7 @@ def replicate(
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table. Default: that of the target.")
     ] = None,
     factory: StoreFactory = None,
-    store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
+    store_table: StoreTable = DEFAULT_TABLE,
     create: Annotated[
         bool, typer.Option("--create", help="Create the target table and the cursor table if they do not exist.")
     ] = False,

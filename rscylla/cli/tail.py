@@ -22,6 +22,8 @@ from cursorstore import DEFAULT_TABLE, BufferedCursorStore, MemoryCursorStore, S
 from .common import (
     Connection,
     JsonOutput,
+    StoreTable,
+    TableArgument,
     TableName,
     connecting,
     count,
@@ -94,7 +96,7 @@ class _Wanted:
 @reports_errors
 @connecting
 def tail(
-    name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
+    name: TableArgument,
     lag: Annotated[
         float | None,
         typer.Option(
@@ -128,7 +130,7 @@ def tail(
         str | None, typer.Option(metavar="KEYSPACE", help="Keyspace of the cursor table, for --consumer.")
     ] = None,
     factory: StoreFactory = None,
-    store_table: Annotated[str, typer.Option(metavar="NAME", help="Name of the cursor table.")] = DEFAULT_TABLE,
+    store_table: StoreTable = DEFAULT_TABLE,
     create_store: Annotated[
         bool, typer.Option("--create-store", help="Create the cursor table if it does not exist.")
     ] = False,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import rscylla
 
 from .common import (
     Connection,
     JsonOutput,
+    TableArgument,
     connecting,
     naming,
     parse_table,
@@ -26,7 +25,7 @@ __all__ = ["topology"]
 @reports_errors
 @connecting
 def topology(
-    name: Annotated[str, typer.Argument(metavar="KS.TABLE", help="The base table; quote names with capitals.")],
+    name: TableArgument,
     *,
     connection: Connection,
     as_json: JsonOutput = False,
