@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
 from typing import Annotated
 
 import attrs
@@ -24,6 +26,7 @@ from .common import (
     reports_errors,
     seconds,
 )
+from .loading import StoreFactory, load_store
 from .output import json_line
 from .standard import write
 
@@ -50,6 +53,7 @@ def doctor(
     store: Annotated[
         str | None, typer.Option("--store", metavar="KEYSPACE", help="Also check the cursor table in this keyspace.")
     ] = None,
+    factory: StoreFactory = None,
     store_table: StoreTable = DEFAULT_TABLE,
     *,
     connection: Connection,
@@ -60,14 +64,24 @@ def doctor(
     The exit code is 4 if there is an error, and 0 if there are only warnings.
     """
     parsed = parse_table(name)
-    if consumer is not None and store is None:
-        raise rscylla.ConfigError("--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table")
+    if store is not None and factory is not None:
+        raise rscylla.ConfigError("--store KEYSPACE and --store-factory MODULE:FUNCTION exclude each other; give one")
+    if factory is not None and consumer is None:
+        raise rscylla.ConfigError("--store-factory MODULE:FUNCTION requires --consumer NAME, whose cursor is checked")
+    if consumer is not None and store is None and factory is None:
+        raise rscylla.ConfigError(
+            "--consumer NAME requires --store KEYSPACE, the keyspace of its cursor table, or --store-factory "
+            "MODULE:FUNCTION"
+        )
     span = None if lag is None else parse_lag(lag, command="doctor")
     with connection.session() as session, naming(parsed):
         cursors: dict[str, str | None] = {}
         failed: dict[str, str] = {}
         if store is not None:
             cursors, failed = _saved(ScyllaCursorStore(session, store, store_table), consumer)
+        elif factory is not None and consumer is not None:
+            with closing(load_store(factory)) as custom:
+                cursors = _cursors_of(consumer, custom.list_cursors())
         found = rscylla.diagnose(
             session,
             parsed.keyspace,
@@ -94,7 +108,7 @@ def _saved(store: ScyllaCursorStore, consumer: str | None) -> tuple[dict[str, st
         return {}, {"cursor table": str(e)}
 
 
-def _cursors_of(consumer: str, records: list[CursorRecord]) -> dict[str, str | None]:
+def _cursors_of(consumer: str, records: Iterable[CursorRecord]) -> dict[str, str | None]:
     """Return the cursor of *consumer* or the cursors of its slices, whichever were saved last; None if missing."""
     saved = {r.consumer: r for r in records if consumer in (r.consumer, rscylla.slice_of(r.consumer)[0])}
     if not saved:

@@ -154,3 +154,15 @@ def test_replicate_continues_where_the_store_says(run: Run, shop: Shop, cursor: 
     shop.insert(4)
     assert run(*command).objects[-1]["applied"] == 1
     assert run(*command, "--store", shop.keyspace).code == 2
+
+
+def test_doctor_checks_the_cursor_of_a_custom_store(run: Run, cursor: Run, shop: Shop) -> None:
+    doctor = ("doctor", shop.orders, "--host", shop.host, "--json", "--store-factory", NAME)
+    ran = run(*doctor, "--consumer", "billing")
+    assert [o["severity"] for o in ran.objects if o["check"] == "cursor"] == ["warn"]
+    cursor("set", "billing", rscylla.GetCursor(shop.session, shop.keyspace, "orders"))
+    ran = run(*doctor, "--consumer", "billing")
+    assert (ran.code, [o["severity"] for o in ran.objects if o["check"] == "cursor"]) == (0, ["ok"])
+    assert not any(o["check"] == "cursor table" for o in ran.objects)
+    assert run(*doctor).code == 2
+    assert run(*doctor, "--consumer", "billing", "--store", shop.keyspace).code == 2
