@@ -221,7 +221,8 @@ def _tls_hint(error: Exception, *, has_tls: bool, has_certificate: bool) -> str 
         for words, hint in _TLS_HINTS:
             if words in text:
                 return hint
-    if "was closed by server" not in text and _ALERT not in text:
+    # TLS 1.3 refuses a client certificate after the handshake: a client that has sent on by then may see only a reset.
+    if not any(words in text for words in ("was closed by server", "reset by peer", _ALERT)):
         return None
     if not has_tls:
         return "the node ended the connection at once; if it speaks TLS, give tls_ca"

@@ -151,7 +151,7 @@ def test_table_of_other_columns_is_refused(scylla: EmbeddedScylla) -> None:
     session = scylla.connect()
     session.execute(f'CREATE TABLE "{KEYSPACE}".foreign_table (id text PRIMARY KEY, last_event_id bigint)')
     store = ScyllaCursorStore(session, KEYSPACE, "foreign_table", create=True)
-    with pytest.raises(ConfigError, match=r"foreign_table.*no column consumer, epoch"):
+    with pytest.raises(ConfigError, match=r"foreign_table.*lacks the columns consumer, epoch"):
         store.get_cursor("c")
 
 

@@ -597,7 +597,7 @@ def test_execute_inside_the_server_needs_no_driver() -> None:
         scylla.execute("INSERT INTO t (pk, v) VALUES (?, ?)", [2, None], keyspace="ks")
         rows = scylla.execute("SELECT * FROM ks.t")
         assert sorted(rows, key=lambda row: row["pk"]) == [{"pk": 1, "v": "one"}, {"pk": 2, "v": None}]
-        with pytest.raises(ValueError, match="2 bind markers, but 1 values"):
+        with pytest.raises(ValueError, match="2 bind markers, but got 1 values"):
             scylla.execute("INSERT INTO ks.t (pk, v) VALUES (?, ?)", [1])
 
 

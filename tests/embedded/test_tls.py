@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import ssl
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
@@ -282,6 +283,22 @@ def test_a_plain_client_that_gets_a_tls_alert_is_told_of_tls() -> None:
 
         threading.Thread(target=serve, daemon=True).start()
         with pytest.raises(rscylla.ConnectionFailed, match=r"if it speaks TLS, give tls_ca$"):
+            rscylla.connect([f"127.0.0.1:{listening.getsockname()[1]}"], connect_timeout_s=5)
+
+
+def test_a_connection_that_is_reset_at_once_may_be_refused_by_tls() -> None:
+    """The alert that says why is lost when the client has sent on before it came."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with listening.accept()[0] as connected:
+                        connected.recv(1024)
+                        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(rscylla.ConnectionFailed, match=r"reset by peer.*if it speaks TLS, give tls_ca$"):
             rscylla.connect([f"127.0.0.1:{listening.getsockname()[1]}"], connect_timeout_s=5)
 
 
