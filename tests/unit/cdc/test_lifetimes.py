@@ -1,0 +1,92 @@
+"""How long rows live by when they were written, against a model that asks for each moment on its own."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from fakelog import NOW_US, SECOND, log_time
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rscylla.cdc.lifetimes import SAME_CHANGE_US, Lifetimes
+from rscylla.cdc.table import LoggedTable
+
+HOUR = 3600 * SECOND
+DAY_S = 86_400
+
+
+def table(ttl_s: int = 600, *, altered_us: int | None = None, created_us: int | None = None, on: bool = True) -> Any:
+    log_id = uuid.uuid4() if created_us is None else uuid.UUID(bytes=log_time(created_us))
+    return LoggedTable("ks", "t", (), log_id, ttl_s=ttl_s, enabled=on, altered_us=altered_us)
+
+
+def test_a_table_that_was_not_altered_since_its_log_was_created_had_its_option_always() -> None:
+    always = Lifetimes(((0, 600),))
+    assert Lifetimes.of(table()) == always, "the cluster does not tell"
+    for later_us in (-SECOND, 0, SAME_CHANGE_US):
+        assert Lifetimes.of(table(created_us=NOW_US, altered_us=NOW_US + later_us)) == always
+    assert Lifetimes.of(table(altered_us=NOW_US, created_us=NOW_US, on=False)) == always, "its rows were logged before"
+
+
+def test_what_was_before_the_last_alteration_is_not_known() -> None:
+    altered = table(created_us=NOW_US - HOUR, altered_us=NOW_US)
+    assert Lifetimes.of(altered) == Lifetimes(((0, None), (NOW_US, 600)))
+    assert Lifetimes.of(table(created_us=NOW_US, altered_us=NOW_US + SAME_CHANGE_US + 1)).spans[0] == (0, None)
+    off = table(created_us=NOW_US - HOUR, altered_us=NOW_US, on=False)
+    assert Lifetimes.of(off) == Lifetimes(((0, None), (NOW_US, 0))), "nothing is written any more"
+
+
+def test_what_is_learnt_fills_only_what_was_not_known() -> None:
+    assert Lifetimes(((0, None), (5, 600))).knowing(60) == Lifetimes(((0, 60), (5, 600)))
+    assert Lifetimes(((0, 7), (5, 600))).knowing(60) == Lifetimes(((0, 7), (5, 600)))
+    assert Lifetimes(((0, None), (5, 600))).unknown_until_us() == 5
+    assert Lifetimes(((0, 60), (5, 600))).unknown_until_us() == 0
+
+
+def test_an_alteration_counts_from_when_it_was_made_and_never_before_the_last() -> None:
+    known = Lifetimes(((0, 600),))
+    assert known.altered(table(600, altered_us=NOW_US), NOW_US) is known
+    assert known.altered(table(60, altered_us=NOW_US - 7), NOW_US).spans == ((0, 600), (NOW_US - 7, 60))
+    assert known.altered(table(60), NOW_US).spans == ((0, 600), (NOW_US, 60)), "the cluster does not tell when"
+    assert known.altered(table(600, on=False), NOW_US).spans == ((0, 600), (NOW_US, 0))
+    later = Lifetimes(((0, 600), (NOW_US, 60)))
+    assert later.altered(table(7, altered_us=NOW_US - HOUR), NOW_US).spans[-1] == (NOW_US, 7)
+
+
+@st.composite
+def lifetimes(draw: st.DrawFn) -> Lifetimes:
+    starts = sorted(draw(st.lists(st.integers(1, 40), max_size=3, unique=True)))
+    ttls = draw(st.lists(st.integers(0, 12), min_size=len(starts) + 1, max_size=len(starts) + 1))
+    return Lifetimes(tuple((s * SECOND, ttl) for s, ttl in zip([0, *starts], ttls, strict=True)))
+
+
+@given(lifetimes(), st.integers(-3, 60))
+def test_the_ttl_of_a_moment_is_that_of_the_last_change_until_then(found: Lifetimes, at_s: int) -> None:
+    at_us = at_s * SECOND
+    assert found.ttl_at(at_us) == [ttl for since, ttl in found.spans if since <= max(0, at_us)][-1]
+
+
+@given(lifetimes(), st.integers(0, 60), st.integers(0, 60))
+def test_a_moment_lies_in_a_hole_exactly_if_its_rows_have_expired(found: Lifetimes, at_s: int, now_s: int) -> None:
+    holes = list(found.holes(at_s * SECOND, now_s * SECOND))
+    for moment in range(at_s, 61):
+        ttl = found.ttl_at(moment * SECOND)
+        inside = [h for h in holes if h.start_us <= moment * SECOND < h.end_us]
+        assert [h.ttl_s for h in inside] == ([ttl] if ttl and moment + ttl < now_s else [])
+    assert all(at_s * SECOND <= h.start_us < h.end_us for h in holes)
+    assert holes == sorted(holes, key=lambda h: h.start_us)
+
+
+@given(lifetimes(), st.integers(0, 60))
+def test_the_oldest_row_is_of_the_first_moment_whose_rows_live(found: Lifetimes, now_s: int) -> None:
+    living = [s for s in range(61) if not (ttl := found.ttl_at(s * SECOND)) or s + ttl >= now_s]
+    assert found.oldest_us(now_s * SECOND) == living[0] * SECOND
+
+
+@pytest.mark.parametrize(("ttl_s", "lasting_s"), [(600, DAY_S), (3 * DAY_S, 3 * DAY_S), (0, DAY_S)])
+def test_rows_of_which_nothing_is_known_are_taken_to_live_for_a_day_or_more(ttl_s: int, lasting_s: int) -> None:
+    found = Lifetimes(((0, None), (NOW_US - HOUR, ttl_s)))
+    assert found.oldest_us(NOW_US) == NOW_US - lasting_s * SECOND
+    assert list(found.holes(0, NOW_US - HOUR)) == []
