@@ -236,7 +236,7 @@ class LogLife:
 
     def opened(self, name: str, after: str, policy: str) -> None:
         """A stream was opened, so there is nothing to tell."""
-        saved = self._saved.get(name)
+        saved = self._saved.get(name) if after else None  # a buffered cursor that a crash took was never saved
         self.reading_log = self.log
         self.is_lenient = after == "" or policy == "oldest"
         if saved not in (None, self.log):
