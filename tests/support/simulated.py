@@ -178,8 +178,7 @@ class Simulation:
     def read_all(self) -> None:
         """Let everything mend, and all consumers read to the head when it has passed what was written."""
         self.deliver_held()
-        self.chaos.mend()
-        self._settle()
+        self.mend_cluster()
         self.world.advance(LAG_US / 1e6 + 1)
         for index in range(self.slices):
             self._read_to_end(index, attempts=10 if self.counts["sockets"] else 1)
@@ -195,6 +194,11 @@ class Simulation:
                     raise
             else:
                 return
+
+    def mend_cluster(self) -> None:
+        """Set right what is broken, and let the driver see it."""
+        self.chaos.mend()
+        self._settle()
 
     # ------------------------------------------------------------ time
 
@@ -404,8 +408,7 @@ class Simulation:
         """Share the table between another number of consumers, from where the old ones are."""
         if not self.life.is_of_this_log(self.names()):
             return
-        self.chaos.mend()
-        self._settle()
+        self.mend_cluster()
         count = self.dice.choice([n for n in (1, 2, 3, 5) if n != self.slices])
         store = self.new_store()
         for name in self.names():

@@ -270,8 +270,14 @@ class LogLife:
         return self._expires_us[write] <= now_us
 
     def reset(self, name: str, cursor: str) -> None:
-        """Set a cursor as its operator does."""
-        self._simulation.new_store().reset_cursor(name, cursor, reason="as its operator wishes")
+        """Set a cursor as its operator does, who tries again when the cluster is whole."""
+        try:
+            self._simulation.new_store().reset_cursor(name, cursor, reason="as its operator wishes")
+        except rscylla.RscyllaError as e:
+            if not e.resumable:
+                raise
+            self._simulation.mend_cluster()
+            self._simulation.new_store().reset_cursor(name, cursor, reason="as its operator wishes")
         self._starting.discard(name)
         self._saved[name] = self.log if cursor else None
 
