@@ -191,10 +191,10 @@ __all__ = [
 __version__: str
 """Version of the installed distribution."""
 
-if not _typing.TYPE_CHECKING:  # a checker would take every name for one of this module's
+if not _typing.TYPE_CHECKING:  # with a module __getattr__, a type checker accepts any name
 
     def __getattr__(name: str) -> str:
-        """Look the version up when it is first asked for: ``setup.cfg`` says it, and the import stays quick."""
+        """Return the version from the installed metadata, on first use: to read it earlier would slow the import."""
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib.metadata

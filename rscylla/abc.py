@@ -1,6 +1,6 @@
-"""The contracts between the rooms of rscylla, as Protocols.
+"""The contracts between the parts of rscylla, as Protocols.
 
-Each method says when it is called, from which threads, what "nothing" is, and what an error does.
+Each method documents when and from which threads it is called, what it returns for nothing, and what an error does.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class StreamClient(Protocol):
     """An open stream. Used by one thread at a time; ``close`` may come from any."""
 
     def recv(self) -> Event | Progress:
-        """Return the next event, or the news that the cursor may move without one. Blocks until there is something.
+        """Return the next event, or a ``Progress``, which moves the cursor without an event. Blocks until there is one.
 
         Raises:
-            HeadReached: everything asked for was delivered.
+            HeadReached: every event up to the requested end was delivered.
             Stopped: the stop signal was set.
-            RscyllaError: anything else; the stream is then of no more use, each further call raises the same.
+            RscyllaError: any other error. The stream cannot be used any more: further calls raise the same error.
         """
 
     def status(self) -> StreamStatus:
@@ -59,26 +59,27 @@ class StreamClient(Protocol):
 
 @attrs.frozen
 class StreamStatus:
-    """What an open stream reports of itself and of its source. What it does not know keeps its default."""
+    """What an open stream reports about itself and its source. Values that it does not know keep their defaults."""
 
     watermark_us: int = 0
     """Time up to which everything was delivered, microseconds since the epoch; 0 if it is not known yet."""
     incomplete_records: int = 0
-    """How many records were read of which rows were gone, mostly because they were expiring. Never falls."""
+    """How many records were read with rows missing, usually because the rows were expiring. Never decreases."""
     expired_gaps: int = 0
-    """How often changes that may be lost were skipped instead of raising ``CursorExpired``. Never falls."""
+    """How often the stream skipped an expired gap instead of raising ``CursorExpired``. Never decreases."""
     poll_age_s: float | None = None
-    """How long the source has not answered a query, in seconds; 0 while the stream waits for its consumer."""
+    """How long the source has left a query unanswered, in seconds; 0 while the stream waits for its consumer."""
     log_ttl_s: int | None = None
-    """How long the source keeps what the stream reads, in seconds; 0: forever."""
+    """How long the source keeps changes, in seconds; 0: forever."""
     clock_skew_us: int | None = None
-    """The time of the source's clock that is furthest off, minus the time of the client's clock, in microseconds."""
+    """Time of the source's clock that is furthest off, minus time of the client's clock, in microseconds."""
 
 
 class StreamFunc(Protocol):
-    """Opens streams. A source that applies ``StreamLag`` itself has a true attribute ``supports_lag``.
+    """Opens streams.
 
-    One that has a name, such as ``shop.orders``, tells it in an attribute ``source``, for logs and traces.
+    A function whose streams apply ``StreamLag`` themselves has a true attribute ``supports_lag``. If what it reads has
+    a name, such as ``shop.orders``, its attribute ``source`` is that name, for logs and traces.
     """
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
@@ -121,11 +122,11 @@ class CursorStore(Protocol):
         """
 
     def flush(self) -> None:
-        """Make all cursors durable. Those that fail stay buffered, and the cursors of other consumers are written.
+        """Make all cursors durable. A cursor that cannot be written stays buffered; the others are still written.
 
         Called at the end of each run, also after an error, from a thread of its own, for at most ``flush_timeout`` of
         the ``Spec``. Safe to repeat. If it raises, the run does not count as complete: it ends with a ``RunError``
-        instead of ``HeadReached`` or ``Stopped``, or, if it failed before, the error is a note of the first one.
+        instead of ``HeadReached`` or ``Stopped``. If the run failed before, the error is added to the first as a note.
 
         Raises:
             CursorError: as for ``set_cursor``; the refused cursor is dropped.
@@ -182,10 +183,11 @@ class CursorAdmin(Protocol):
         """
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
-        """Set *cursor*, whatever is saved, even backward or to "", and save *reason* for the audit trail.
+        """Set *cursor* whatever the saved cursor is, even backward or to "", and save *reason* for the audit trail.
 
-        It opens a new epoch. A process that read the cursor before gets ``CursorConflict`` from ``set_cursor`` until it
-        reads the cursor again; in this process, at once. Cursors that it still saves have no effect.
+        A reset opens a new epoch. A process that read the cursor earlier gets ``CursorConflict`` from ``set_cursor``
+        until it reads the cursor again; this process gets it from the next call. Cursors of the old epoch that are
+        saved later have no effect.
 
         Raises:
             ConfigError: *consumer* is empty, or *reason* is blank.
@@ -210,11 +212,11 @@ class Lease(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Fencing epoch of the last tenure of this owner, 0 before the first. Each new holder has a higher one."""
+        """Fencing epoch of this owner's last acquisition, 0 before the first. Each new holder gets a higher one."""
 
     @property
     def renew_every(self) -> float:
-        """Seconds from one ``renew`` to the next; leaves time for some failures."""
+        """Seconds from one ``renew`` to the next; short enough that some renewals may fail."""
 
     def held(self) -> bool:
         """Return whether this owner may act now. Sends no query; turns false before another owner can acquire."""
@@ -235,11 +237,11 @@ class Lease(Protocol):
         """
 
     def renew(self) -> None:
-        """Restart the time of the lease. Called by its holder.
+        """Extend the lease: its full duration starts again. Called by its holder.
 
         Raises:
             LeaseLost: the lease is no longer held, and must be acquired again.
-            SourceError: the store did not answer; the lease is held until its time is over, so try again.
+            SourceError: the store did not answer; the lease is held until it expires, so try again.
         """
 
     def release(self) -> None:
@@ -251,17 +253,17 @@ class Lease(Protocol):
 
 
 class Fate(Protocol):
-    """Raises ``FateError`` now and then, so that code which is not idempotent shows before production does."""
+    """Raises ``FateError`` now and then, to expose code that is not idempotent."""
 
     def tempt(self, point: str = "") -> None:
-        """Maybe raise ``FateError``. *point* names the place, for the message and for settings by point."""
+        """Maybe raise ``FateError``. *point* names the call for the message, and for a probability of its own."""
 
 
 class Run(Fate, Protocol):
-    """One run of a consumer, which gets it with each event. Thread-safe. It is the ``Fate`` of the run, too.
+    """One run of a consumer, which receives it with each event. It is also the ``Fate`` of the run. Thread-safe.
 
-    A consumer uses it while the run lasts: to wait, to notice a stop, and, if it finishes events later, to commit them
-    and to report failures.
+    A consumer uses it during the run to wait, to notice a stop, and, if it finishes events later, to commit them and
+    to report failures.
     """
 
     @property
@@ -278,7 +280,7 @@ class Run(Fate, Protocol):
 
     @property
     def stop(self) -> Stop:
-        """Set when the run must end, for any reason. A consumer that waits for something must also wait on this."""
+        """Set when the run must end, for any reason. A consumer that waits for something else must also watch this."""
 
     @property
     def clock(self) -> Clock:
@@ -291,16 +293,16 @@ class Run(Fate, Protocol):
         """End the run with *error*, at once, even while it waits for events. The first error wins."""
 
     def handling(self, event: Event) -> AbstractContextManager[Run]:
-        """Return the context in which a thread of the consumer's own handles *event*; it yields the run to hand over.
+        """Return a context manager for a thread of the consumer that handles *event*. It yields the run to pass on.
 
-        Logs then name the event, and health checks notice if the thread hangs.
+        Inside it, logs name the event, and health checks notice if the thread hangs.
         """
 
     def waiting(self, why: str = "") -> AbstractContextManager[None]:
-        """Return the context of a wait on purpose, which health checks do not take for hanging; they show *why*."""
+        """Return a context manager for a deliberate wait. Health checks do not report it as a hang; they show *why*."""
 
     def pause(self, seconds: float, why: str = "") -> None:
-        """Wait on purpose, for *seconds* of the clock.
+        """Wait *seconds* by the run's clock; health checks show *why*.
 
         Raises:
             Stopped: the run must end.
@@ -329,10 +331,10 @@ class Consumer(Protocol):
 
 @runtime_checkable
 class Resetter(Protocol):
-    """A consumer that wants to be told that a run starts."""
+    """A consumer that is reset at the start of each run."""
 
     def reset(self) -> None:
-        """Drop or finish what an earlier run left. Called before the cursor is read."""
+        """Drop or finish the work that an earlier run left. Called before the cursor is read."""
 
 
 @runtime_checkable
@@ -370,7 +372,7 @@ class Committing(Protocol):
 
 @runtime_checkable
 class Partitioned(Protocol):
-    """An event that knows the partition it belongs to. All changes of a partition are in one order."""
+    """An event that knows its partition. The changes of one partition are totally ordered."""
 
     def raw_partition_key(self) -> Mapping[str, bytes]:
         """Return the undecoded partition key by column."""
@@ -385,7 +387,7 @@ class DeadLetters(Protocol):
     def tries(self, consumer: str, event: Event) -> int:
         """Return how often *consumer* is known to have failed on *event*.
 
-        Called at the first failure of a run, and for the first events of a process before each.
+        Called when *event* first fails in a run, and before each of the first events of a process.
         """
 
     def set_tries(self, consumer: str, event: Event, tries: int) -> None:
@@ -406,28 +408,28 @@ class DeadLetterAdmin(Protocol):
     """
 
     def list_letters(self, consumer: str | None = None, *, status: str | None = DEAD) -> Iterable[DeadLetter]:
-        """Yield the letters of *consumer*, of all if None, by consumer and time of the event; *status* None: all.
+        """Yield the letters of *consumer* (None: of all) with *status* (None: with any), by consumer and event time.
 
         The iterator may query while it is consumed, and then raises the errors of the database.
         """
 
     def find_letter(self, consumer: str, event_id: str) -> DeadLetter | None:
-        """Return the letter of an event, of *consumer* itself or else of a slice, None if there is none.
+        """Return the letter of an event, from *consumer* itself or else from a slice of it; None if there is none.
 
         Raises:
             ConfigError: *consumer* is empty.
         """
 
     def resolve_letter(self, letter: DeadLetter, status: str, *, reason: str) -> None:
-        """Set the status of *letter* to replayed or discarded, and keep *reason* as an audit trail.
+        """Set the status of *letter* to replayed or discarded, and save *reason* for the audit trail.
 
         Raises:
-            ConfigError: *status* is neither, or *reason* is blank; the letter does not change.
+            ConfigError: *status* is neither of the two, or *reason* is blank; the letter does not change.
         """
 
     def count_letters(self, consumer: str | None = None) -> Mapping[str, int]:
         """Return how many letters are dead, by consumer and slice; those without any are left out.
 
-        ``Service`` calls it every half minute in a thread of its own, so it must be cheap however many letters were
-        resolved.
+        ``Service`` calls it every half minute in a thread of its own, so its cost must not grow with the number of
+        resolved letters.
         """

@@ -1,4 +1,4 @@
-"""The engine: what drives a consumer with a stream, from a saved cursor, at least once. Knows nothing of CDC."""
+"""The engine: runs a consumer over a stream, from a saved cursor, at least once. It knows nothing about CDC."""
 
 from ._context import Run
 from ._run import run

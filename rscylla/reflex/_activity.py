@@ -1,4 +1,4 @@
-"""What each thread of a consumer works on, and since when, or why it waits. Read by metrics and health checks."""
+"""``Activity``: which event each thread of a consumer works on, since when, or why it waits; read by health checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Work = tuple[Clock | None, Event | None, float | None, str]
 
 
 class Activity:
-    """Each thread reports for itself: ``begin`` and ``end`` around an event, ``waiting`` in between.
+    """Each thread reports its own work: ``begin`` and ``end`` around an event, ``waiting`` in between.
 
     Any thread may read. No lock is needed, because a thread writes only its own entry.
     """
@@ -27,20 +27,20 @@ class Activity:
         self._threads: dict[int, _Work] = {}
 
     def begin(self, clock: Clock, event: Event) -> None:
-        """Report that this thread works on *event* from now on."""
+        """Report that this thread starts to work on *event*."""
         self._threads[get_ident()] = clock, event, clock.monotonic(), ""
 
     def end(self) -> None:
-        """Report that this thread has ended its work on the event, successfully or not."""
+        """Report that this thread is done with its event, with or without success."""
         self._threads.pop(get_ident(), None)
 
     @contextmanager
     def waiting(self, why: str) -> Iterator[None]:
-        """Report that this thread waits on purpose and does not hang; afterwards it works on its event again."""
+        """Report that this thread waits on purpose; afterwards, it works on its event again."""
         clock, event, _, _ = self._threads.get(get_ident(), (None, None, None, ""))
         self._threads[get_ident()] = clock, event, None, why
         yield
-        # Not after an error, which ends the work on the event.
+        # Not in a finally: an error ends the work on the event.
         if clock is None or event is None:
             self.end()
         else:
@@ -51,7 +51,7 @@ class Activity:
         self._threads.clear()
 
     def longest(self) -> tuple[float, Event | None]:
-        """Return the longest time, in seconds, of a thread on its event, and the event; (0, None) if none works."""
+        """Return the longest time, in seconds, that a thread has worked on its event, and the event; else (0, None)."""
         longest, found = 0.0, None
         for clock, event, since, _ in list(self._threads.values()):
             if clock is not None and since is not None:
@@ -61,5 +61,5 @@ class Activity:
         return longest, found
 
     def why(self) -> str:
-        """Return why a thread waits on purpose; "" if none does, or none gives a reason."""
+        """Return why a thread waits on purpose; "" if no thread does, or none gives a reason."""
         return next((why for *_, why in list(self._threads.values()) if why), "")

@@ -1,4 +1,4 @@
-"""``Run``: one run of a spec, as its consumer is handed it."""
+"""``Run``: one run of a spec, which its consumer receives with each event."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Failure:
 class Run:
     """One run of a consumer; see ``rscylla.abc.Run``. Thread-safe.
 
-    ``rscylla.Run("billing")`` stands for a run where there is none, such as in a test that calls a consumer directly:
-    it stops nothing, and saves no cursor.
+    ``rscylla.Run("billing")`` is a run without a spec, for code that calls a consumer directly, such as a test: nothing
+    stops it, and ``commit`` saves no cursor.
     """
 
     consumer: str
@@ -59,19 +59,19 @@ class Run:
         return cls(spec.name, spec.source, InnerStop(stop), spec.clock, spec.fate, spec.series, spec.store)
 
     def end(self) -> None:
-        """Let go of the caller's signal, and set the own one: nothing may wait for this run any more."""
+        """Detach from the caller's stop, and set the run's own, so that nothing waits for this run any more."""
         if isinstance(self.stop, InnerStop):
             self.stop.forget()
         self.stop.set()
 
     @property
     def tempt(self) -> Callable[..., None]:
-        """``Fate.tempt`` itself, not a method around it, because it looks at the module of its caller."""
+        """``Fate.tempt`` itself: it reads the module of its caller, which a method around it would replace."""
         return self.fate.tempt
 
     @property
     def failure(self) -> Failure | None:
-        """What the consumer reported first; None while it has reported nothing. Later failures follow from that one."""
+        """The first failure that the consumer reported, or None. Later ones are taken as its consequences."""
         return self._failures[0] if self._failures else None
 
     def commit(self, cursor: str) -> None:
@@ -104,7 +104,7 @@ class Run:
         return self.series.activity.waiting(why)
 
     def pause(self, seconds: float, why: str = "") -> None:
-        """Wait on purpose for *seconds* of the run's clock. Raises ``Stopped`` when the run is to end first."""
+        """Wait *seconds* by the run's clock. Raises ``Stopped`` if the run must end first."""
         with self.waiting(why):
             if self.clock.wait(self.stop, seconds):
                 raise Stopped

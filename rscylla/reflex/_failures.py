@@ -1,4 +1,4 @@
-"""What a run raises: its own end if that is a good one, and otherwise a ``RunError`` with all that went wrong."""
+"""What a run raises: ``HeadReached`` or ``Stopped`` after a clean end, else a ``RunError`` with all failures."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["ending"]
 
 
 def ending(run: Run, error: BaseException, clean_up: list[Failure]) -> BaseException:
-    """Return what *run* raises for *error*; *clean_up* is what failed while it was cleaned up."""
+    """Return what *run* raises for *error*; *clean_up* has the failures of its cleanup."""
     end = _named(run, Failure(error, run.stage, run.event))
-    reported = run.failure  # what went wrong in the consumer's own threads, and ended the run
+    reported = run.failure  # in a thread of the consumer; it stopped the run
     if reported is not None and isinstance(end, HeadReached | Stopped):
         end = _named(run, reported)
     elif reported is not None:
         end.add_note(f"meanwhile {reported.stage} failed too: {_in_short(reported.error)}")
     if clean_up and isinstance(end, HeadReached | Stopped):
-        # Something is not saved, so callers must not take this for a good end.
+        # Some work may not be saved, so callers must not see a clean end.
         end = _named(run, clean_up.pop(0))
         end.add_note(f"the run itself ended with {type(error).__name__}")
     for failure in clean_up:
@@ -32,15 +32,15 @@ def ending(run: Run, error: BaseException, clean_up: list[Failure]) -> BaseExcep
 
 
 def _named(run: Run, failure: Failure) -> BaseException:
-    """Return the error itself if it says that a run ended well, else a ``RunError`` that it caused."""
+    """Return the error itself if it stands for a clean end, else a ``RunError`` with it as the cause."""
     error, stage = failure.error, failure.stage
-    # A consumer or a store that says HeadReached has reached some other head than this stream's.
+    # HeadReached from a consumer or a store concerns the head of another stream.
     reached = isinstance(error, HeadReached) and stage in ("stream", "recv")
     stopped = isinstance(error, Stopped) and stage not in ("stop", "close", "flush")
     if reached or stopped or not isinstance(error, Exception):
         return error
     event_id = event_fid = ""
-    with suppress(Exception):  # an event that cannot even be named must not hide what happened
+    with suppress(Exception):  # an event that cannot return its ID must not hide the failure
         if failure.event is not None:
             event_id = failure.event.id
             event_fid = failure.event.foreign_id
@@ -57,5 +57,5 @@ def _named(run: Run, failure: Failure) -> BaseException:
 
 
 def _in_short(error: BaseException) -> str:
-    """Return the message of our own errors, and of others only the type: their text may hold row values."""
+    """Return the message of an rscylla error, and only the type of any other: its text may contain row values."""
     return str(error) if isinstance(error, RscyllaError) else type(error).__name__

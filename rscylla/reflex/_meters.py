@@ -1,4 +1,4 @@
-"""The metrics of services and circuit breakers: kept on a registry, and made when they are first asked for."""
+"""The metrics of services and circuit breakers, created on a registry on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Meters", "meters_for"]
 
 
 class Meters:
-    """The families on one registry. Use ``meters_for`` to get them."""
+    """The metric families on one registry. Use ``meters_for`` to get them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         lane = ("consumer_name",)

@@ -1,6 +1,6 @@
-"""``run``: one attempt to drive a consumer with a stream, from its saved cursor on.
+"""``run``: one attempt to run a consumer over a stream, from its saved cursor.
 
-At least once: the cursor moves only after the consumer returned. Knows nothing of CDC.
+Delivery is at least once: the cursor moves only after the consumer returns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
 
 
 def _drive(spec: Spec, this: Run) -> NoReturn:
-    """Do the steps of a run, noting in *this* which, until one of them raises."""
+    """Take the steps of a run until one of them raises; ``this.stage`` names the current one."""
     consumer = spec.consumer if isinstance(spec.consumer, Committing) else _AtOnce(spec.consumer)
     check_threads_can_drive(spec.consumer)
     consumer.begin(this)
@@ -63,7 +63,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     lag = spec.stream_options.lag
     client = this.client = spec.stream(cursor, *spec.options, stop=this.stop)
     spec.series.opened(client, lag)
-    # A stream that supports the lag reads later; any other only delivers later, and is made to wait here.
+    # A stream that supports the lag waits before it reads. For any other stream, events wait here after they are read.
     hold = None if getattr(spec.stream, "supports_lag", False) else lag
     stop, tempt = this.stop, this.tempt
     while True:
@@ -72,7 +72,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
         try:
             item = client.recv()
         except HeadReached:
-            # What the consumer still has in progress belongs to "everything up to the head".
+            # HeadReached promises everything up to the head, so events that the consumer still works on must finish.
             this.stage = "consume"
             consumer.drain()
             this.stage = "recv"
@@ -88,12 +88,12 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
             this.stage = "delay"
             _hold_back(event, hold, this)
         this.stage = "consume"
-        stop.check()  # again, because nothing begins after a stop that came while the stream waited
+        stop.check()  # again: a stop may have come while the stream waited, and no event starts after it
         consumer.consume(event, this)
 
 
 class _AtOnce:
-    """A consumer that is done with an event when it returns, as one that commits."""
+    """Adapts a consumer that is done with an event when ``consume`` returns to ``Committing``."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -116,7 +116,7 @@ class _AtOnce:
         self._run.commit(cursor)
 
     def drain(self) -> None:
-        """Nothing is left to finish."""
+        """Do nothing: no event is in progress."""
 
 
 def _checked(item: object) -> Event:
@@ -135,7 +135,7 @@ def _hold_back(event: Event, lag: timedelta, this: Run) -> None:
 
 
 def _clean_up(spec: Spec, this: Run) -> list[Failure]:
-    """Stop the consumer, close the stream, flush the store, each whatever the others do; return what failed."""
+    """Stop the consumer, close the stream, flush the store, each even if another fails; return the failures."""
     failed: list[Failure] = []
 
     def attempt(stage: str, step: Callable[[], None]) -> None:
@@ -146,8 +146,8 @@ def _clean_up(spec: Spec, this: Run) -> list[Failure]:
             if stage == "flush":
                 this.count("flush_failures")
 
-    # Last to first: the consumer may commit until it has stopped, and only then is everything there to be flushed. A
-    # stack, so that an interrupt in one step does not skip the others.
+    # The stack runs its callbacks last to first. The flush comes last, because the consumer may commit until it has
+    # stopped. With a stack, an interrupt in one step does not skip the others.
     with ExitStack() as last_first:
         last_first.callback(attempt, "flush", partial(_flush, spec))
         if this.client is not None:

@@ -21,7 +21,7 @@ __all__ = ["RunOptions", "Spec", "checked_specs"]
 
 
 class RunOptions(TypedDict, total=False):
-    """The arguments of ``Spec`` by name, for the functions that build specs; see there."""
+    """The keyword arguments that functions which build specs pass on to ``Spec``."""
 
     fate: Fate | None
     clock: Clock | None
@@ -88,7 +88,7 @@ class Spec:
 
     @property
     def stream_options(self) -> StreamOptions:
-        """The options, folded."""
+        """The options of the stream, combined into one value."""
         return resolve(self.options)
 
     @property

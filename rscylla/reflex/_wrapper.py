@@ -1,4 +1,4 @@
-"""``Wrapper``: the base of consumers that add something to another consumer, and hide nothing of it."""
+"""``Wrapper``: the base class of consumers that add behavior to another consumer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Wrapper"]
 
 
 class Wrapper:
-    """Another consumer under its own name, with its metrics, reset and stopped with this one.
+    """Wraps *inner*, keeps its name and metrics, and passes ``reset`` and ``stop`` on to it.
 
     Raises:
-        ConfigError: *inner* finishes events later, so what it does with one cannot be seen from outside of it; or it
-            handles them in an event loop.
+        ConfigError: *inner* is not a consumer, finishes events after ``consume`` returns, or handles them in an event
+            loop.
     """
 
     def __init__(self, inner: Consumer) -> None:
@@ -42,7 +42,7 @@ class Wrapper:
 
     @property
     def series(self) -> ConsumerSeries:
-        """The numbers of the inner consumer, where it has any; else ``AttributeError``."""
+        """The metrics of the inner consumer. Raises ``AttributeError`` if it has none."""
         found: ConsumerSeries = self._inner.series  # type: ignore[attr-defined]
         return found
 

@@ -1,7 +1,8 @@
-"""``CircuitBreaker``: while what a consumer needs is down, the consumer waits; no event fails and none is lost.
+"""``CircuitBreaker``: a consumer waits while a system that it calls is down, and no event fails or is lost.
 
-The state machine is ``pybreaker``: it counts, and decides when to open and close. Waiting and time are not left to it:
-it refuses calls where a consumer has to wait, holds its lock while a call runs, and reads the wall clock.
+The state machine is ``pybreaker``: it counts, and decides when to open and close. This module does the waiting and
+reads the clock, because ``pybreaker`` refuses calls where a consumer has to wait, holds its lock during a call, and
+uses the wall clock.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ BreakerState = Literal["closed", "open", "half-open"]
 _NUMBERS: dict[BreakerState, int] = {"closed": 0, "open": 1, "half-open": 2}
 
 BETWEEN_PROBES_S = 1.0
-"""How often one that waits looks whether another's probe has come back."""
+"""While the breaker is half-open, consumers that wait check this often whether the probe of another one is back."""
 
 
 class CircuitBreaker:
@@ -56,10 +57,10 @@ class CircuitBreaker:
 
     Args:
         name: Label of the metrics, and the name in health checks.
-        outage: Which errors mean that the system is down. An event that always causes such an error by itself would
-            block its lane forever, so do not include errors of bad requests.
+        outage: Which errors mean that the system is down. Leave out errors about bad requests: an event that causes
+            such an error each time blocks its lane forever.
         backoff: The pauses between attempts while the breaker is closed.
-        clock: Where time comes from.
+        clock: The clock for pauses and *reset_after*.
         registry: Where metrics are registered; default: the default registry.
 
     Raises:
@@ -112,7 +113,7 @@ class CircuitBreaker:
         return _Guarded(consumer, self)
 
     def call(self, function: Callable[[], T], *, run: RunLike | None = None) -> T:
-        """Call *function*, repeatedly until it meets no outage, and return its result. Waits while the breaker is open.
+        """Call *function* until no outage occurs, and return its result. Waits while the breaker is open.
 
         Args:
             run: The run that *function* works for: its stop ends the waits, and its health checks show why it waits.
@@ -152,7 +153,7 @@ class CircuitBreaker:
         return not is_expected(error) and self._outage(error)
 
     def _pause_s(self, error: Exception, failures: int) -> float:
-        # Once it is open, the next attempt waits for it by itself.
+        # In any other state, _pass makes the next attempt wait.
         return self._backoff.seconds(failures) if self.state == "closed" else 0.0
 
     def _pass(self, me: object, run: RunLike) -> int:
@@ -170,7 +171,7 @@ class CircuitBreaker:
             return
         with run.waiting(why):
             if self._clock.wait(run.stop, seconds):
-                raise Stopped  # the event comes again
+                raise Stopped  # the next run delivers the event again
 
     def _to_wait(self, me: object) -> float | None:
         """Return how long to wait before asking again, None if *me* may call."""
@@ -187,10 +188,10 @@ class CircuitBreaker:
         return None
 
     def _record(self, error: Exception | None, openings: int) -> None:
-        """Count what came of a call that began when the breaker had opened *openings* times."""
+        """Record the outcome of a call that began when the breaker had opened *openings* times; None: success."""
         with self._lock:
             if openings != self._openings:
-                return  # the breaker has opened since, and only a later call shows whether the system works again
+                return  # the breaker has opened since then, so this outcome says nothing about the system's state now
             if error is None:
                 self._machine.call(lambda: None)
                 return
@@ -201,7 +202,7 @@ class CircuitBreaker:
                     raise
 
     def _changed(self, to: BreakerState) -> None:
-        """Note a change of state. Called with the lock held."""
+        """Record a change of state. Called with the lock held."""
         if to == "open":
             self._opened_at = self._clock.monotonic()
             self._openings += 1
@@ -240,7 +241,7 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _machine(name: str, failures: int, successes: int, changed: Callable[[BreakerState], None]) -> Any:
-    """Return the state machine of ``pybreaker``, with its own idea of time out of the way."""
+    """Return a state machine of ``pybreaker`` that does not use its own clock."""
     try:
         import pybreaker
     except ImportError as e:
@@ -250,7 +251,7 @@ def _machine(name: str, failures: int, successes: int, changed: Callable[[Breake
         def state_change(self, cb: Any, old_state: Any, new_state: Any) -> None:
             changed(new_state.name)
 
-    # The machine is never called while it is open, so its own reset_timeout, of a wall clock, is never asked.
+    # CircuitBreaker never calls the machine while it is open, so reset_timeout, by the wall clock, has no effect.
     return pybreaker.CircuitBreaker(
         fail_max=failures,
         success_threshold=successes,

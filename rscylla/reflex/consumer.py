@@ -19,30 +19,31 @@ from .metrics import metrics_for
 
 __all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive"]
 
-# Any, so that functions may declare the public classes Run or Fate, although they may get others that look like it.
+# Any, so that functions may annotate it as the public class Run or Fate, although a caller may pass another object with
+# the same methods.
 ConsumeFunc = Callable[[Event, Any], None]
-"""The business logic: gets the event and the run, which is its fate, too; handles it, or raises. Must be idempotent."""
+"""The business logic: handles an event, or raises. Also receives the run, which is its fate. Must be idempotent."""
 
 RecoverFunc = Callable[[Event, "Consumer", Exception], Exception | None]
-"""Gets the event, the consumer and the error; returns None to swallow it, or the error to raise."""
+"""Receives the event, the consumer, and the error. Returns None to swallow the error, or the error to raise."""
 
 
 class LabelledGauge(Protocol):
-    """What ``lag_alert_gauge`` needs of a prometheus gauge."""
+    """The part of a Prometheus gauge that ``lag_alert_gauge`` needs."""
 
     def set_function(self, f: Callable[[], float]) -> None: ...
 
 
 class Consumer:
-    """A function with a name, as ``run`` drives it. Used by one thread at a time.
+    """A function with a name, which ``run`` calls for each event. Used by one thread at a time.
 
     Args:
         name: Key of the cursor and label of the metrics. Keep it stable across releases.
         fn: Called with the event and the ``Run``, which has the fate's ``tempt``, a stop signal, and a clock.
         lag_alert: Lag above which ``reflex_consumer_lag_alert`` is 1, computed when it is read; None: never.
         lag_alert_gauge: A gauge of your own that also shows the alert.
-        activity_ttl: How long after an event ``reflex_consumer_active`` stays 1, or a function that returns this time,
-            called once here; None: the series does not exist.
+        activity_ttl: How long ``reflex_consumer_active`` stays 1 after an event, or a function that returns this time
+            and is called once, here; None: the series does not exist.
         filter_types: Types of events to consume; empty: all.
         event_filter: Which of those to consume; None: all. Other events are skipped: the cursor moves past them.
         recover: Called with each unexpected error of *fn*; never with errors of filters.
@@ -87,7 +88,7 @@ class Consumer:
         self._filter = event_filter
         self._recover = recover
         self.series = metrics_for(registry).consumer(name)
-        """The numbers of this name; ``run`` adds its own to them."""
+        """The metrics of this name; ``run`` adds its own."""
         self.series.configure(clock=clock or SystemClock(), lag_alert=lag_alert, activity_ttl=ttl)
         if lag_alert_gauge is not None:
             lag_alert_gauge.set_function(self.series.lag_alert)
@@ -101,10 +102,10 @@ class Consumer:
         self.series.started()
 
     def stop(self) -> None:
-        """Do nothing: there is no background work. ``run`` calls this at its end; the lag series stays, and grows."""
+        """Do nothing: there is no background work. Called at the end of a run; the lag metric continues to grow."""
 
     def consume(self, event: Event, run: Run) -> None:
-        """Filter, call the function, recover, count.
+        """Filter *event*, call the function, recover from its error, and count the outcome.
 
         Raises:
             FilterError: a filter failed; ``recover`` was not called.
@@ -129,7 +130,7 @@ class Consumer:
             ) from error
 
     def _call(self, event: Event, run: Run) -> str | None:
-        """Call the function, and recovery if need be; return the counter to add to, if any."""
+        """Call the function, and ``recover`` if it fails; return the counter to add to."""
         try:
             self._fn(event, run)
         except Exception as error:  # noqa: BLE001 - raised again unless recovery swallows it
@@ -138,7 +139,7 @@ class Consumer:
         return "consumed"
 
     def _recovered(self, event: Event, error: Exception) -> None:
-        """Return if the recover function swallowed *error*, which is being handled; else raise what is left of it."""
+        """Return if ``recover`` swallows *error*, which is being handled; else raise the error that it returns."""
         if self._recover is None or is_expected(error):
             raise error
         remaining = self._recover(event, self, error)

@@ -1,4 +1,4 @@
-"""Fate: errors injected on purpose, so that code which is not idempotent shows before production does."""
+"""``Fate``: injects errors on purpose, to expose code that is not idempotent."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ENVIRONMENT = "RSCYLLA_FATE"
 """Environment variable: ``0`` switches every ``Fate`` off, another number replaces its general probability."""
 
 OFFICE_HOURS = (9, 17)
-"""A window for ``Fate``: from 9 until just before 17 o'clock, when people are there to see what breaks."""
+"""A window for ``Fate``: 09:00 to 17:00, end excluded, when people are at work to see what breaks."""
 
 logger = logging.getLogger("rscylla.fate")
 
 
 class NoFate:
-    """Never raises. What runs without a ``Fate`` are given."""
+    """Never raises. The fate of runs that are given none."""
 
     def tempt(self, point: str = "") -> None:
         """Do nothing."""
@@ -86,18 +86,18 @@ class Fate:
         self._clock = clock or SystemClock()
         self.enabled = enabled is not False and override != 0
         self.seed = random.SystemRandom().getrandbits(32) if seed is None else seed
-        """What makes the strikes repeatable."""
+        """The seed; pass it to another ``Fate`` to repeat the same errors."""
         self.tempted = 0
-        """How often this fate was asked inside its window."""
+        """How often ``tempt`` was called inside the window."""
         self.struck = 0
-        """How often it raised."""
+        """How often ``tempt`` raised."""
         self._random = random.Random(self.seed)
         self._lock = threading.Lock()
         if self.enabled:
             logger.info("fate is on: probability %g, seed %d", self._default, self.seed)
 
     def tempt(self, point: str = "") -> None:
-        """Maybe raise ``FateError``. *point* names the place, for the message and for ``per_point``."""
+        """Maybe raise ``FateError``. *point* names the call, for the message and for ``per_point``."""
         if not self.enabled or not self._inside_window():
             return
         # The frame of the direct caller, whose module the probabilities are for.
@@ -106,7 +106,7 @@ class Fate:
         with self._lock:
             self.tempted += 1
             draw = self.tempted
-            # Drawn also where the chance is 0, so that changing one chance does not shift all other strikes.
+            # Drawn even if the probability is 0: else a changed probability would shift the errors of other calls.
             if self._random.random() >= probability:
                 return
             self.struck += 1

@@ -1,4 +1,4 @@
-"""What log records say of the lane that they come from: consumer, event, source; and records as JSON lines."""
+"""Adds the consumer, event, and source of a lane to log records, and formats records as JSON lines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..abc import Run
 
 __all__ = ["JsonFormatter", "LaneFilter", "log_context"]
 
-# A record may be logged by any code below the consumer, so only its context can say where it comes from. Nothing but
-# the filter looks here: what a consumer needs of its run, it is handed.
+# Any code that the consumer calls may log, so only a context variable can connect a record to its run. Only the filter
+# reads it; a consumer receives its run as an argument.
 _run: ContextVar[Run | None] = ContextVar("rscylla_run", default=None)
 
 
 @contextmanager
 def log_context(run: Run) -> Iterator[None]:
-    """Have the records of this context name the consumer, event, and source of *run*."""
+    """Attach the consumer, event, and source of *run* to records that are logged in this context."""
     token = _run.set(run)
     try:
         yield
@@ -90,5 +90,5 @@ class JsonFormatter(logging.Formatter):
                 line["traceback"] = self.formatException(record.exc_info)
         try:
             return json.dumps(line, default=str, ensure_ascii=False)
-        except (TypeError, ValueError):  # keys that are no text, or a value that holds itself
+        except (TypeError, ValueError):  # a key that is not a string, or a value that contains itself
             return json.dumps({name: str(value) for name, value in line.items()}, ensure_ascii=False)

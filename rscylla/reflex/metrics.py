@@ -1,8 +1,8 @@
 """Prometheus metrics of consumers and runs: plain counters behind one collector, read at scrape time.
 
-Names that start with ``reflex_`` are those of the Go reflex library, so that its dashboards keep working; its
-counters lack the ``_total`` that the Python client demands of type counter, so they are exposed without a type.
-Nothing is registered on import: ``metrics_for`` registers one collector on a registry when it is first asked.
+Names that start with ``reflex_`` are those of the Go reflex library, so that its dashboards keep working. Its
+counters lack the suffix ``_total``, which the Python client requires of counters, so they are exposed without a type.
+Nothing is registered on import: the first call of ``metrics_for`` for a registry registers one collector.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class _Histogram:
 
 
 class ConsumerSeries:
-    """All numbers of one consumer name. Written by the run, read by scrapes from any thread.
+    """All metrics of one consumer name. Written by the run, read by scrapes from any thread.
 
-    ``counts`` holds the plain counters by the names in ``COUNTERS``. What ``configure`` sets may be set again; the last
-    one wins.
+    ``counts`` holds the plain counters by the names in ``COUNTERS``. ``configure`` may be called again; the last call
+    wins.
     """
 
     def __init__(self, name: str, metrics: Metrics | None = None) -> None:
@@ -84,7 +84,7 @@ class ConsumerSeries:
         self.unsafe_lag: float | None = None
         """1 if the stream runs with a lag that may miss late rows, else 0; None if it has no lag."""
         self.swept = False
-        """Whether a sweep finds what this lane misses, so that its lag is not unsafe."""
+        """Whether a sweep finds the events that this lane misses, so that its lag is not unsafe."""
         self._report: Callable[[], StreamStatus] | None = None  # of the open stream
         self._reported = StreamStatus()  # by the streams before it
         self._last_event_us: int | None = None
@@ -128,7 +128,7 @@ class ConsumerSeries:
             self._failing = ("", 0)
 
     def started(self) -> None:
-        """Bring the gauges of lag back."""
+        """Show the gauges of lag again, after ``finished``."""
         with self._lock:
             self._finished = False
 
@@ -136,8 +136,8 @@ class ConsumerSeries:
         """Return the context in which the consumer handles *event*; it shows the event now and counts it at its end."""
         clock = self._clock
         began, now_us, event_us = clock.monotonic(), clock.now_us(), event.timestamp_us
-        # Before the consumer is called, which may take long: alerts look at the age of the event it works on. Each is
-        # a single store, which needs no lock.
+        # Set before the consumer is called, which may take long, because alerts use the age of the event in progress.
+        # Each line is a single assignment, which needs no lock.
         self._last_event_us = event_us
         self._last_age_us = now_us - event_us
         self._active_at = began
@@ -146,7 +146,7 @@ class ConsumerSeries:
     def found_late(self, seconds: float, *, unproven: bool) -> None:
         """Count an event that a sweep delivers *seconds* after the fast lane passed it.
 
-        *unproven*: the fast lane may have delivered it, which the ledger no longer knows.
+        *unproven*: the ledger no longer knows whether the fast lane delivered it.
         """
         with self._lock:
             if unproven:
@@ -166,7 +166,7 @@ class ConsumerSeries:
             self._failing = ("", 0)
 
     def event_failed(self, event_id: str) -> None:
-        """Count a failure of the event that is being consumed; another one starts at one."""
+        """Count a failure of the current event; the count starts again at 1 with another event."""
         known, times = self._failing
         self._failing = (event_id, times + 1 if known == event_id else 1)
 
@@ -178,7 +178,7 @@ class ConsumerSeries:
             self.event_failed(event_id)
 
     def show(self, what: str, value: Callable[[], float] | None) -> None:
-        """Show what *value* returns as the gauge *what* from now on, read from any thread; None: nothing any more."""
+        """Show the result of *value*, which any thread may call, as the gauge *what*; None removes the gauge."""
         with self._lock:
             if value is None:
                 self._shown.pop(what, None)
@@ -186,7 +186,7 @@ class ConsumerSeries:
                 self._shown[what] = value
 
     def shown(self, what: str) -> float | None:
-        """Return the gauge *what* of a pattern, None where the pattern is not in use."""
+        """Return the gauge *what* of a pattern; None if the pattern is not in use."""
         value = self._shown.get(what)
         return None if value is None else value()
 
@@ -196,7 +196,7 @@ class ConsumerSeries:
         return (self._clock.now_us() - watermark_us) / 1e6 if watermark_us and not self._finished else None
 
     def lag(self) -> float | None:
-        """Return the lag in seconds: of the watermark, else of the last event as it arrived, else None."""
+        """Return the lag in seconds: that of the watermark, else the age of the last event on arrival, else None."""
         by_watermark = self.watermark_lag()
         if by_watermark is not None or self._last_event_us is None or self._finished:
             return by_watermark
@@ -228,7 +228,7 @@ class ConsumerSeries:
         return None if skew_us is None else skew_us / 1e6
 
     def cursor_expired(self) -> float:
-        """Return how often the cursor was older than what the log keeps, whether that raised or was skipped."""
+        """Return how often the cursor was older than the log, whether the stream raised or skipped the gap."""
         return self.counts["cursor_expired"] + self.status().expired_gaps
 
     def streaming(self) -> bool:
@@ -255,10 +255,10 @@ class ConsumerSeries:
 
 
 class Consuming:
-    """One event in the hands of its consumer. ``end`` counts it by its outcome, its age on arrival, and the time taken.
+    """One event while its consumer handles it. ``end`` counts its outcome, its age on arrival, and the time taken.
 
-    As a context manager it ends with the block: with the ``outcome`` that the block sets, the name of a counter, or as
-    an error. A stop and an interrupt are no error of the consumer, and count as neither.
+    As a context manager, it calls ``end`` after the block. The block sets ``outcome`` to the name of a counter; an
+    error sets it to ``errors``. A stop and an interrupt are not errors of the consumer, and change no counter.
     """
 
     __slots__ = ("_age_us", "_began", "_clock", "_series", "outcome")
@@ -295,7 +295,7 @@ class Metrics(Collector):
         self._lock = threading.Lock()
 
     def consumer(self, name: str) -> ConsumerSeries:
-        """Return the series of consumer *name*, made when first asked for; consumers of one name share them."""
+        """Return the series of consumer *name*, created on first use; consumers with the same name share it."""
         with self._lock:
             return self._series.setdefault(name, ConsumerSeries(name, self))
 
@@ -402,7 +402,7 @@ _collectors_lock = threading.Lock()
 
 
 def metrics_for(registry: CollectorRegistry | None = None) -> Metrics:
-    """Return the collector on *registry*, or on the default one; registered when it is first asked for.
+    """Return the collector on *registry*, or on the default one; the first call registers it.
 
     Metrics live in this process only; the client library's multi-process mode does not see them.
     """
@@ -417,6 +417,6 @@ def metrics_for(registry: CollectorRegistry | None = None) -> Metrics:
 
 
 def series_of(consumer: Consumer, registry: CollectorRegistry | None = None) -> ConsumerSeries:
-    """Return the series on *registry* for the name of *consumer*; without a registry its own, if it has any."""
+    """Return the series of *consumer* on *registry*; without a registry, its own, or else that of the default one."""
     series = getattr(consumer, "series", None) if registry is None else None
     return series if isinstance(series, ConsumerSeries) else metrics_for(registry).consumer(consumer.name)

@@ -1,4 +1,4 @@
-"""One consumer as several that share the work: each reads a slice of the keys and keeps a cursor of its own."""
+"""Splits a consumer into slices that share the work: each reads some of the keys and has its own cursor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sliceable(Protocol):
     """A stream that can be read in slices, as ``rscylla.Stream`` can."""
 
     def sliced(self, index: int, count: int) -> StreamFunc:
-        """Return the stream of the slice *index*, from 0, of *count*; a key is in the same slice for ever."""
+        """Return the stream of slice *index*, from 0, of *count*. A key never changes its slice."""
 
 
 def slice_name(consumer: str, index: int, count: int) -> str:

@@ -1,4 +1,4 @@
-"""``traced``: a span of OpenTelemetry for each event that a consumer gets. The only door to ``opentelemetry``."""
+"""``traced``: an OpenTelemetry span for each event of a consumer. Only this module imports ``opentelemetry``."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["TraceOf", "traced"]
 log = logging.getLogger("rscylla.reflex")
 
 TraceOf = Callable[[Event], "str | bytes | None"]
-"""Gives the W3C trace context that an event's writer left: ``traceparent``, and ``tracestate`` on a second line."""
+"""Returns the W3C trace context that an event's writer left: ``traceparent``, and ``tracestate`` on a second line."""
 
 
 def traced(
     consumer: Consumer, *, trace_of: TraceOf | None = None, tracer_provider: TracerProvider | None = None
 ) -> Consumer:
-    """Return *consumer*, wrapped so that it consumes each event within a span of its own, which is the current span.
+    """Return *consumer*, wrapped so that each event is consumed within its own span, which is the current span.
 
     The span has the kind consumer and the name ``process`` plus the source. If the event carries the writer's trace,
-    the span continues it. Spans of the consumer and of its calls become children. An error is recorded by its type
-    alone, because its text may contain row values. Thread-safe if *consumer* is.
+    the span continues it. Spans that the consumer and its calls open become children. The span records only the type of
+    an error, because its text may contain row values. Thread-safe if *consumer* is.
 
     Args:
         consumer: The consumer to wrap; its name, metrics, ``reset``, and ``stop`` are kept. Put this wrapper next to
@@ -86,11 +86,11 @@ class _Traced(Wrapper):
                 raise
 
     def _carrier(self, event: Event) -> dict[str, str]:
-        """Return the headers that the event carries, none if it has none."""
+        """Return the trace headers of *event*; empty if it has none."""
         try:
             trace = self._trace_of(event)
         except Exception as error:
-            # An event that cannot be traced is still to be consumed.
+            # An event without a trace must still be consumed.
             log.debug('consumer "%s": no trace context of event %s', self.name, event.id, exc_info=error)
             return {}
         text = trace.decode("ascii", "replace") if isinstance(trace, bytes) else trace or ""

@@ -1,4 +1,4 @@
-"""Ways to run consumers: one file each."""
+"""Ways to run consumers and to wrap them, one module each."""
 
 from .ack import Ack, ack
 from .await_event import await_event

@@ -1,4 +1,4 @@
-"""``Deferred``: the base of consumers that finish an event after ``consume`` has returned."""
+"""``Deferred``: the base class of consumers that finish an event after ``consume`` returns."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ __all__ = ["Deferred", "Work"]
 
 
 class Work(Protocol):
-    """What such a consumer has in progress in one run."""
+    """The events that such a consumer has in progress in one run."""
 
     @property
     def prefix(self) -> Prefix:
-        """What was taken, in order."""
+        """The events taken from the stream, in order."""
 
     def drain(self) -> None:
-        """Finish and commit everything. ``Stopped`` if the run ended first."""
+        """Finish and commit everything. Raises ``Stopped`` if the run ends first."""
 
     def close(self) -> None:
-        """Begin nothing more, wait for what is in progress, and commit nothing after that."""
+        """Start no further event, wait for those in progress, and commit nothing after that."""
 
 
 W = TypeVar("W", bound=Work)
 
 
 class Deferred(Wrapper, Generic[W]):
-    """Has separate work for each run, so that what an earlier run left cannot affect a later one."""
+    """Opens separate work for each run, so that leftovers of an earlier run cannot affect a later one."""
 
     _work: W | None = None
 
     @abstractmethod
     def open(self, run: Run) -> W:
-        """Return the work of a run that begins."""
+        """Return the work of *run*, which is starting."""
 
     @property
     def work(self) -> W:
-        """The work of this run.
+        """The work of the current run.
 
         Raises:
-            ConfigError: there is none, because something around this consumer did not pass the run on.
+            ConfigError: there is none, because a wrapper around this consumer did not pass ``begin`` on.
         """
         if self._work is None:
             raise ConfigError(

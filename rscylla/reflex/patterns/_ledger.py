@@ -19,17 +19,18 @@ __all__ = ["Ledger", "Verdict"]
 logger = logging.getLogger("rscylla.reflex")
 
 SAMPLE_EVERY_S = 1.0
-"""How exactly the ledger remembers when the fast lane passed a position; for the metric of how late an event is."""
+"""Resolution of the times at which the fast lane passed a position, for the metric of how late an event is."""
 
 SAMPLES = 4096
+"""How many of these times are kept: more than an hour of them."""
 
 
 class Verdict(enum.Enum):
-    """What the ledger knows of an event that the sweep reads and the fast lane has passed."""
+    """What the ledger knows about an event that the sweep reads and the fast lane has passed."""
 
     DELIVERED = "delivered"  # by the fast lane, and the consumer returned
     MISSED = "missed"  # the fast lane did not read it
-    UNPROVEN = "unproven"  # it is before the floor, where the ledger remembers no single events
+    UNPROVEN = "unproven"  # it is before the floor, where the ledger does not list events
 
 
 class Ledger:
@@ -40,8 +41,8 @@ class Ledger:
     by the fast lane, some of them perhaps again.
 
     Args:
-        order: gives the key by which cursors compare.
-        limit: how many events are listed at most; the oldest are forgotten first.
+        order: returns the key by which cursors compare.
+        limit: the maximum number of listed events; the oldest are forgotten first.
     """
 
     def __init__(self, name: str, order: Callable[[str], Any], limit: int, clock: Clock) -> None:
@@ -88,13 +89,13 @@ class Ledger:
             return self._cursor
 
     def hand(self, cursor: str, key: Any) -> None:
-        """Record that the event of *cursor*, with the key *key*, is passed to the consumer now."""
+        """Record that the consumer now receives the event of *cursor*, with the key *key*."""
         with self._changed:
             self._delivered = cursor, key
             self._list(key)
 
     def commit(self, cursor: str) -> None:
-        """Record that the consumer has finished all events that it was passed, up to *cursor*."""
+        """Record that the consumer has finished all events that it received, up to *cursor*."""
         with self._changed:
             delivered, key = self._delivered
             if delivered != cursor:
@@ -105,13 +106,13 @@ class Ledger:
             self._changed.notify_all()
 
     def end_fast(self) -> None:
-        """Record that the fast lane reached its end, so that a sweep that waits for it ends, too."""
+        """Record that the fast lane reached its end. A sweep that waits for it then also ends."""
         with self._changed:
             self._at_end = True
             self._changed.notify_all()
 
     def _sample(self, key: Any) -> None:
-        """Remember when the frontier reached *key*; one sample per second stands for all that is passed in it."""
+        """Save the time at which the frontier reached *key*; one sample stands for all positions of its second."""
         now = self._clock.monotonic()
         if self._samples and now - self._samples[-1][1] < SAMPLE_EVERY_S:
             now = self._samples.pop()[1]
@@ -120,7 +121,8 @@ class Ledger:
     def _list(self, key: Any) -> None:
         if key <= self._floor:
             return
-        # In the order of the stream; what a run repeats is behind the frontier, and was removed as it opened.
+        # Keys arrive in the order of the stream. A run repeats only events beyond the frontier, and open_fast removed
+        # those from the list.
         if len(self._done) == self._gone or key > self._done[-1]:
             self._done.append(key)
         if len(self._done) - self._gone > self._limit:
@@ -143,7 +145,7 @@ class Ledger:
             return self._frontier is not None and key <= self._frontier
 
     def judge(self, key: Any, stop: Stop) -> Verdict:
-        """Return what the ledger knows of the event with *key*. Waits until the fast lane has passed it.
+        """Return what the ledger knows about the event with *key*. Waits until the fast lane has passed it.
 
         Raises:
             Stopped: *stop* was set.
@@ -192,7 +194,7 @@ class Ledger:
             self._was_reset = True
 
     def try_sweep(self, cursor: str) -> None:
-        """Record that the sweep saves *cursor*. If that fails, the cursor may still have been written."""
+        """Record that the sweep starts to save *cursor*. Even if the save fails, the cursor may have been written."""
         with self._changed:
             self._tried = self._order(cursor)
 
@@ -205,14 +207,14 @@ class Ledger:
                 self._forget_up_to(key)
 
     def find(self, key: Any) -> bool:
-        """Record that the sweep delivers the event with *key*; return whether it did not do so just before."""
+        """Record that the sweep delivers the event with *key*; return false if that was also the last one."""
         first, self._found = bool(key != self._found), key
         return first
 
     def passed_for(self, key: Any) -> float:
-        """Return for how many seconds, to about one, the fast lane has been past *key*."""
+        """Return how many seconds ago, to about one second, the fast lane passed *key*."""
         with self._changed:
-            at = next((at for place, at in self._samples if place >= key), None)
+            at = next((at for passed, at in self._samples if passed >= key), None)
             return 0.0 if at is None else max(0.0, self._clock.monotonic() - at)
 
     def __len__(self) -> int:
@@ -228,8 +230,8 @@ class Ledger:
 
     def _forget_up_to(self, key: Any) -> None:
         gone = bisect_right(self._done, key, lo=self._gone)
-        self._done[self._gone : gone] = [None] * (gone - self._gone)  # the keys take the memory, so they go at once
+        self._done[self._gone : gone] = [None] * (gone - self._gone)  # frees the keys, which take most of the memory
         self._floor, self._gone = key, gone
         if self._gone > 1024 and self._gone * 2 > len(self._done):
-            del self._done[: self._gone]  # seldom: deleting from the front moves all later keys
+            del self._done[: self._gone]  # rarely, because it moves all later keys
             self._gone = 0

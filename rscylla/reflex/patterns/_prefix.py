@@ -1,4 +1,4 @@
-"""``Prefix``: which events are done, and the cursor up to which all are; for consumers that finish events later."""
+"""``Prefix``: which events are done, and the cursor before which all are, for consumers that finish events later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...event import Event
 __all__ = ["Entry", "Prefix", "positive", "wait_until"]
 
 LOOK_AGAIN_S = 1.0
-"""Waits end after this time and look again: a signal handler may set the stop just before a wait begins."""
+"""Waits check their condition at least this often: a signal handler may set the stop just before a wait begins."""
 
 
 def wait_until(changed: threading.Condition, ready: Callable[[], bool], stop: Stop) -> None:
@@ -66,10 +66,10 @@ class Prefix:
         run.show("oldest", self._oldest)
 
     def add(self, event: Event) -> Entry:
-        """Add *event*, not done yet, once there is room.
+        """Add *event* as not done. Waits until there is room.
 
         Raises:
-            Stopped: the run ended first.
+            Stopped: the run ends first.
         """
         entry = Entry(event.id, event, self._run.clock.monotonic())
         with self._changed:
@@ -90,7 +90,7 @@ class Prefix:
         self._commit()
 
     def done(self, *entries: Entry) -> None:
-        """Mark *entries* as done, and commit what that allows. Entries that are done already are ignored."""
+        """Mark *entries* as done, and commit the cursor if it can move. Entries that are already done are ignored."""
         with self._changed:
             for entry in entries:
                 if not entry.done:
@@ -99,7 +99,7 @@ class Prefix:
         self._commit()
 
     def settle(self) -> None:
-        """Wait until what is done now is committed, by any thread, or cannot be."""
+        """Wait until the cursor of the events done so far is committed, by any thread, or cannot be."""
         while True:
             self._commit()
             with self._changed:
@@ -118,7 +118,7 @@ class Prefix:
             wait_until(self._changed, lambda: not self._entries and not self._committing, self._run.stop)
 
     def close(self) -> None:
-        """Commit nothing more. Waits for a commit in progress, which may still move the cursor."""
+        """Commit no more cursors. Waits for a commit in progress, which may still move the cursor."""
         with self._changed:
             self._closed = True
             while self._committing:
@@ -135,18 +135,18 @@ class Prefix:
                         # Only the last cursor is written, however many events were finished during the last commit.
                         while self._entries and self._entries[0].done:
                             ready = self._entries.popleft()
-                            # In the loop and not after it: an interrupt may strike in between, and ``finally`` below
-                            # resets this only for an entry that was taken.
+                            # Set inside the loop: an interrupt may come right after it, and ``finally`` below resets
+                            # this only if an entry was taken.
                             self._committing = True
                             self._events -= ready.event is not None
                 if ready is None:
                     return
                 self._run.commit(ready.cursor)
-            except Exception as error:  # noqa: BLE001 - ends the run, whichever thread this is
+            except Exception as error:  # noqa: BLE001 - ends the run, in whichever thread it occurs
                 self._closed = True
                 self._run.fail(error, event=None if ready is None else ready.event, stage="set_cursor")
             finally:
-                if ready is not None:  # also after an interrupt: else ``close`` would wait forever
+                if ready is not None:  # also after an interrupt; otherwise, ``close`` would wait forever
                     with self._changed:
                         self._committing = False
                         self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""``Retrying``: retries an event in place; the base of ``best_effort`` and ``dead_letter``."""
+"""``Retrying``: retries an event in place; the base class of ``best_effort`` and ``dead_letter``."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .._wrapper import Wrapper
 __all__ = ["IN_PLACE", "Retrying", "is_the_events_fault"]
 
 IN_PLACE = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=10))
-"""Pauses between attempts at one event: 0.1, 0.2, 0.4 ... 10 s, each less up to a half."""
+"""Pauses between attempts at one event: 0.1, 0.2, 0.4 ... 10 s, each shortened at random by up to half."""
 
 
 def is_the_events_fault(error: Exception) -> bool:
     """Return whether *error* may be due to the event: true except for lost connections and errors of ``Fate``.
 
-    While a service behind the consumer cannot be reached, no event is at fault. Otherwise, an outage would use up the
-    attempts of all events.
+    While a service that the consumer calls cannot be reached, no event is at fault: if such errors counted, an outage
+    would use up the attempts of every event.
     """
     return not isinstance(error, FateError | ConnectionFailed | ConnectionError)
 
 
 class Retrying(Wrapper):
-    """Retries an event, with pauses that a stop ends at once; subclasses decide what follows the last attempt.
+    """Retries an event, with pauses that a stop ends at once. Subclasses decide what follows the last attempt.
 
-    Thread-safe if *inner* is. Keeps nothing between events.
+    Thread-safe if *inner* is: it keeps no state between events.
     """
 
     def __init__(

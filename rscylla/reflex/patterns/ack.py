@@ -1,4 +1,4 @@
-"""``ack``: the application says when it is done with an event, from any thread, in any order."""
+"""``ack``: the application acknowledges events when it is done with them, from any thread and in any order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Ack", "AckFunc", "ack"]
 
 
 class Ack:
-    """Marks an event as done when called: from any thread, at any time, repeatedly. No effect after the end of the run.
+    """Marks an event as done when called. Thread-safe and safe to repeat; without effect after the end of the run.
 
     A call saves the cursor if it can move, and blocks while the store writes: do not call it in the thread of an event
     loop. A failure to save ends the run; it is not raised here.
@@ -39,7 +39,7 @@ class Ack:
 
 
 AckFunc = Callable[[Event, Any, Ack], None]
-"""Gets the event, the run, and what to call once the event is done."""
+"""Receives the event, the run, and the ``Ack`` to call once the event is done."""
 
 
 class _Unacked:
@@ -76,15 +76,15 @@ class _Acknowledged(Deferred[_Unacked]):
     def consume(self, event: Event, run: Run) -> None:
         self._delivered = self._returned = False
         self._inner.consume(event, run)
-        if not self._delivered:  # filtered out: the cursor moves past it all the same
+        if not self._delivered:  # filtered out: the cursor still moves past it
             self.progress(event.id)
-        elif not self._returned:  # recover= swallowed the error of the function, which may not have kept the Ack
+        elif not self._returned:  # recover= swallowed the error of the function, which may have lost the Ack
             self._handle()
 
     def _hand(self, event: Event, run: Run) -> None:
         self._handle = self.work.take(event)
         self._delivered = True
-        with run.handling(event) as handled:  # not before, because taking waits for acknowledgements
+        with run.handling(event) as handled:  # only now: ``take`` waits for acknowledgements, not for this event
             self._fn(event, handled, self._handle)
         self._returned = True
 

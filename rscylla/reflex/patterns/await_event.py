@@ -1,4 +1,4 @@
-"""``await_event``: wait until something has happened, by asking for it and by listening for it."""
+"""``await_event``: waits until something has happened, by polling for it and by listening for its event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["await_event"]
 
 
 class _Listener:
-    """Reads a stream from its head until an event is wanted. ``found`` and ``error`` are set before ``ended``."""
+    """Reads a stream from its head until a wanted event arrives. ``found`` and ``error`` are set before ``ended``."""
 
     def __init__(self, wanted: Callable[[Event], bool], stop: Stop) -> None:
         self.found: Event | None = None
@@ -30,9 +30,9 @@ class _Listener:
         stop.on_set(self.ended.set)
 
     def start(self, stream: StreamFunc, options: tuple[StreamOption, ...]) -> None:
-        """Open the stream at its head and read it in a thread; an error is kept."""
+        """Open the stream at its head and read it in a thread. An error is saved in ``error``."""
         try:
-            # Opened in the caller's thread: events after the first poll must not be missed.
+            # Opened in the caller's thread, so that the head is fixed before the first poll and no event is missed.
             self._client = stream("", *options, StreamFromHead(), stop=self._stop)
             self._thread.start()
         except Exception as error:  # noqa: BLE001 - raised if polling fails too

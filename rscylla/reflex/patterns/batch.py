@@ -1,4 +1,4 @@
-"""``batch``: events are handed over in lists, by number, bytes, or time since the first of them arrived."""
+"""``batch``: delivers events in lists, limited by number, bytes, or the time since the first of them arrived."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ._prefix import Entry, Prefix, positive, wait_until
 __all__ = ["BatchFunc", "batch"]
 
 BatchFunc = Callable[[Sequence[Event], Any], None]
-"""Takes the events of a batch, in order, and the run; handles them, or raises. Must be idempotent."""
+"""Handles the events of a batch, which are in order, or raises. Also receives the run. Must be idempotent."""
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ class _Limits:
 
 
 class _Collector(Consumer):
-    """Filters and measures events on their way into a batch; they are counted as consumed with the batch."""
+    """Filters and measures events before they enter a batch. They are counted as consumed with the batch."""
 
     def _call(self, event: Event, run: Run) -> str | None:
         self._fn(event, run)
@@ -42,7 +42,7 @@ class _Collector(Consumer):
 
 
 class _Batches:
-    """The batches of one run: the run fills one while the thread delivers the one before."""
+    """The batches of one run: the run fills one while the thread delivers the previous one."""
 
     def __init__(self, deliver: Callable[[list[Event], Run], None], run: Run, limits: _Limits, name: str) -> None:
         self.prefix = Prefix(run)
@@ -54,7 +54,7 @@ class _Batches:
         self._bytes = 0
         self._due: float | None = None
         self._draining = self._closed = False
-        self._wake = Stop()  # and not the condition: the thread waits by the run's clock, which conditions do not know
+        self._wake = Stop()  # not the condition, because the thread waits by the run's clock, and a condition cannot
         run.stop.on_set(self._look_again)
         run.show("buffered", lambda: float(len(self._buffer)))
         self._thread = threading.Thread(
@@ -63,7 +63,7 @@ class _Batches:
         self._thread.start()
 
     def put(self, event: Event) -> None:
-        """Add *event* to the batch; waits while that is full and the one before it is not done.
+        """Add *event* to the batch. Waits while the batch is full and the previous one is not done.
 
         Raises:
             Stopped: the run ended first.
@@ -80,14 +80,14 @@ class _Batches:
                 self._wake.set()
 
     def drain(self) -> None:
-        """Have the rest delivered, however little it is, and wait until all is done."""
+        """Deliver the last batch even if it is not full, and wait until everything is done."""
         with self._changed:
             self._draining = True
             self._wake.set()
         self.prefix.drain()
 
     def close(self) -> None:
-        """Drop what is not being delivered yet, and wait for what is."""
+        """Drop the batch that is not delivered yet, and wait for the one in delivery."""
         with self._changed:
             self._closed = True
             self._wake.set()
@@ -118,7 +118,7 @@ class _Batches:
                 return
 
     def _take(self) -> list[Entry] | None:
-        """Wait for a batch that is full or due, and return it; None when there will be no more."""
+        """Wait for a batch that is full or due, and return it; None at the end of the run."""
         clock = self._run.clock
         while True:
             with self._changed:
@@ -146,7 +146,7 @@ class _Batch(Deferred[_Batches]):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
         self._fn = fn
         self._limits = limits
-        # Wrapped for the checks of ``Wrapper``: a fallback must be a consumer that is done when it returns.
+        # Wrapped for the checks of ``Wrapper``: a fallback must be done with an event when it returns.
         self._fallback = None if fallback is None else Wrapper(fallback)
         self._collected = False
 
@@ -166,7 +166,7 @@ class _Batch(Deferred[_Batches]):
     def consume(self, event: Event, run: Run) -> None:
         self._collected = False
         self._inner.consume(event, run)
-        if not self._collected:  # filtered out: the cursor moves past it all the same
+        if not self._collected:  # filtered out: the cursor still moves past it
             self.progress(event.id)
 
     def _collect(self, event: Event, run: Run) -> None:
@@ -176,7 +176,7 @@ class _Batch(Deferred[_Batches]):
     def _deliver(self, events: list[Event], run: Run) -> None:
         series = self.series
         try:
-            self._fn(list(events), run)  # a copy, which it may change
+            self._fn(list(events), run)  # a copy, because the function may change the list
         except Exception as error:
             if is_expected(error):
                 raise

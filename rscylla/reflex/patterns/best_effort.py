@@ -1,4 +1,4 @@
-"""``best_effort``: an event that keeps failing is skipped."""
+"""``best_effort``: skips an event that keeps failing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bootstrap``: a consumer that is new starts at the head, and at the same head if it is restarted before long."""
+"""``bootstrap``: starts a new consumer at the head, and at the same head if it restarts before its first event."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Headed(Protocol):
 
 
 class _FromHead:
-    """A stream that is never opened without a cursor. Everything else is that of the stream inside."""
+    """Opens the stream inside at its head if the consumer has no cursor yet; passes all other attributes through."""
 
     def __init__(self, stream: Headed, store: CursorStore, name: str) -> None:
         self._stream: Any = stream
@@ -43,7 +43,7 @@ class _FromHead:
         return client
 
     def _begin(self, lag: timedelta | None) -> str:
-        """Save the head durably; return the cursor that is saved then, which another process may have moved."""
+        """Save the head durably. Return the saved cursor, which another process may have moved since."""
         if lag is None and getattr(self._stream, "supports_lag", False):
             raise MissingLag(f'consumer "{self._name}"')
         head: str = self._stream.head_cursor(lag or timedelta())

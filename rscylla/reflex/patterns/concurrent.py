@@ -1,4 +1,4 @@
-"""``concurrent``: several events at a time, those of one key one after the other."""
+"""``concurrent``: handles several events at a time, and those of one key in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["concurrent", "partition_of"]
 def partition_of(event: Event) -> Hashable:
     """Return the key whose events stay in order: the partition key of a change, or else the event's foreign id.
 
-    The key of the row is not enough, because the delete of a partition or of a range must wait for the rows it deletes.
+    The primary key of the row would not do: a delete of a partition or of a range must stay in order with the rows that
+    it deletes.
     """
     return tuple(event.raw_partition_key().items()) if isinstance(event, Partitioned) else event.foreign_id
 
@@ -34,7 +35,7 @@ class _Workers:
         self._queues: dict[Hashable, deque[Entry]] = {}
         self._ready: deque[Hashable] = deque()  # keys that have events, none of which is being consumed
         self._closed = False
-        # In copies of the context, so that the consumer finds the caller's context variables in these threads, too.
+        # In copies of the context, so that the consumer sees the caller's context variables in these threads.
         self._threads = [
             threading.Thread(
                 target=contextvars.copy_context().run,
@@ -47,7 +48,7 @@ class _Workers:
         try:
             for thread in self._threads:
                 thread.start()
-        except BaseException:  # the system has no more threads; those that started must end
+        except BaseException:  # the system may be out of threads; those that have started must end
             self.close()
             raise
 
@@ -81,7 +82,7 @@ class _Workers:
             assert entry.event is not None
             try:
                 self._consume(entry.event)
-                self._release(key)  # before ``done``, which may save a cursor: the key need not wait for that
+                self._release(key)  # before ``done``, which may wait for the store while the next event can start
                 self.prefix.done(entry)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
                 self._run.fail(error, event=entry.event)
@@ -93,18 +94,18 @@ class _Workers:
         self._run.tempt("after_consume")
 
     def _take(self) -> tuple[Hashable, Entry] | None:
-        """Return the next event that may begin; None when nothing may any more."""
+        """Return the next event that may start; None once no further event may."""
         with self._changed:
             while not self._ready and not self._closed:
                 self._changed.wait()
-            # The stop is asked, too: after a lease is lost, nothing may begin before the run's thread gets to closing.
+            # The stop is checked, too: after a lost lease, no event may start while the run has not called close yet.
             if self._closed or self._run.stop.is_set():
                 return None
             key = self._ready.popleft()
             return key, self._queues[key][0]
 
     def _release(self, key: Hashable) -> None:
-        """Let the next event of *key* begin."""
+        """Let the next event of *key* start."""
         with self._changed:
             queue = self._queues[key]
             queue.popleft()
@@ -156,7 +157,6 @@ def concurrent(
             waits until there is room.
         key: Returns the key whose events stay in order; default: the partition key, or the foreign id of events
             without one.
-
 
     Raises:
         ConfigError: a number is below 1, or *consumer* finishes events later itself.

@@ -1,4 +1,4 @@
-"""``dead_letter``: an event that keeps failing is stored whole in a table, and the consumer continues."""
+"""``dead_letter``: stores an event that keeps failing in a table, so that the consumer can continue."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ logger = logging.getLogger("rscylla.reflex")
 
 FIRST_EVENTS = 100
 FIRST_S = 5.0
-"""For this many events, and this long, after its first event a process records each attempt before it begins.
+"""A process records each attempt in advance until it has had this many events and this many seconds have passed.
 
-An event that kills the process is among the first events of the next process: at most the events since the last saved
-cursor come before it, and a buffered store saves more often than this.
+An event that kills the process is among the first events of the next one: only events since the last saved cursor come
+before it, and a buffered store saves cursors more often than every *FIRST_S* seconds.
 """
 
 
@@ -41,7 +41,7 @@ class _DeadLetter(Retrying):
     ) -> None:
         super().__init__(inner, retries=retries, backoff=backoff, counts=counts)
         self._letters = letters
-        self._fatal_above = max(retries, 1)  # one death may be due to another thread's event
+        self._fatal_above = max(retries, 1)  # the event of another thread may have caused a single death
         self._settled = False
         self._first: tuple[float, itertools.count[int]] | None = None
         self._noted: dict[str, int] = {}  # by event id, the attempts before the current one
@@ -56,7 +56,7 @@ class _DeadLetter(Retrying):
             died = ProcessDied(f"the process ended while it consumed the event, {known} times")
             self._give_up(event, run, died, known)
             return
-        # Suspects run one at a time, so that a death is counted for the event that causes it.
+        # Suspects run one at a time, so that a death counts against the event that caused it.
         with self._suspects if known else nullcontext():
             self._letters.set_tries(self.name, event, known + 1)
             self._noted[event.id] = known
@@ -69,7 +69,7 @@ class _DeadLetter(Retrying):
                 self._letters.set_tries(self.name, event, 0)
 
     def _settles(self, run: Run) -> bool:
-        """Return whether the event at hand is the first after the first ones."""
+        """Return whether the process is past its first events, of which each attempt is recorded in advance."""
         now = run.clock.monotonic()
         if self._first is None:
             self._first = now, itertools.count()
@@ -78,13 +78,13 @@ class _DeadLetter(Retrying):
         return self._settled
 
     def _take_back(self, event: Event) -> None:
-        """Delete the recorded attempt, if it ended without a failure that is due to the event."""
+        """Undo the record of an attempt that ended without a failure of the event."""
         known = self._noted.pop(event.id, None)
         if known is None:
             return
         try:
             self._letters.set_tries(self.name, event, known)
-        except Exception as error:  # noqa: BLE001 - what ended the attempt is raised; one attempt too many is kept
+        except Exception as error:  # noqa: BLE001 - the caller raises what ended the attempt; one too many is counted
             logger.warning(
                 'consumer "%s": an attempt at event %s is counted though it did not fail (%s)',
                 self.name,
@@ -107,7 +107,7 @@ class _DeadLetter(Retrying):
         letter = DeadLetter.of(self.name, event, error, attempts=tries, failed_at=failed_at)
         self._letters.put(letter)
         if not self._settled:
-            # If the event is delivered again, after a reset perhaps, it gets one more attempt.
+            # If the event is delivered again, for example after a reset, it gets one more attempt.
             self._letters.set_tries(self.name, event, self._retries)
         run.count("dead_lettered")
         logger.warning(

@@ -1,8 +1,8 @@
-"""``fast_and_sweep``: one consumer with two lanes, an early one and a safe one behind it that finds what came late.
+"""``fast_and_sweep``: one consumer with two lanes, an early one and a safe one behind it that finds late events.
 
-The fast lane reads with a lag of a second or so, too early for rows that arrive late. The sweep reads the same span
-again when it is safe, and delivers only what the fast lane did not: those events are ``late``. Nothing here depends on
-CDC: events are compared by their cursors.
+The fast lane reads with a lag of about a second, too early for rows that arrive late. The sweep reads the same span
+again with a safe lag, and delivers only the events that the fast lane missed, marked as ``late``. Nothing here depends
+on CDC: events are compared by their cursors.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ._ledger import Ledger, Verdict
 __all__ = ["Lanes", "fast_and_sweep", "fast_lane_name"]
 
 LEAST_APART = timedelta(seconds=30)
-"""A sweep closer to the fast lane than this misses most of what the fast lane misses."""
+"""A sweep that is closer to the fast lane misses most of the events that the fast lane misses."""
 
 SAVE_EVERY_S = 1.0
-"""How often the fast lane's cursor is saved, and the sweep's while it finds nothing late."""
+"""Seconds between saves of the fast lane's cursor, and of the sweep's while it finds no late event."""
 
 
 def fast_lane_name(consumer: str) -> str:
@@ -88,7 +88,7 @@ def fast_and_sweep(
     order: Callable[[str], Any] = cursor_key,
     **more: Unpack[RunOptions],
 ) -> Lanes:
-    """Return the two specs of *consumer*: a fast lane, and a sweep that delivers what the fast lane missed.
+    """Return the two specs of *consumer*: a fast lane, and a sweep that delivers the events that the fast lane missed.
 
     Each event is delivered once: by the fast lane in order, or by the sweep, after newer events, with ``event.late``
     set. The consumer gets one event at a time, from either lane. A crash at any point repeats events and loses none.
@@ -101,7 +101,7 @@ def fast_and_sweep(
         fast: the lag of the fast lane; default: a second.
         sweep: the lag of the sweep, which must be safe; default: a minute. Rows that are later than this are missed.
         force: allow a sweep below 30 seconds, or less than 30 seconds behind the fast lane.
-        remember: how many events between the lanes are remembered, some 200 bytes each. When there are more, the
+        remember: how many events between the lanes are remembered, at about 200 bytes each. If there are more, the
             oldest are forgotten, and the sweep delivers them again.
         order: returns the key by which the stream's cursors compare; "" has the lowest.
         more: ``fate``, ``clock``, ``flush_timeout``, and ``registry``, as for ``Spec``.
@@ -115,7 +115,7 @@ def fast_and_sweep(
     clock = more["clock"] = more.get("clock") or SystemClock()
     name = consumer.name
     series = series_of(consumer, more.pop("registry", None))
-    # On the registry of the consumer's metrics, which need not be the default one.
+    # On the registry of the consumer's metrics, which may not be the default one.
     fast_series = series.beside(fast_lane_name(name))
     fast_series.configure(clock=clock, lag_alert=None, activity_ttl=None)
     fast_series.swept = True
@@ -186,7 +186,7 @@ def _check(
 
 
 class _SharedConsumer:
-    """The consumer of two lanes: gets one event at a time, is reset by the first run, and stopped by the last."""
+    """The consumer of two lanes. It gets one event at a time; the first run resets it, and the last one stops it."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -195,7 +195,7 @@ class _SharedConsumer:
 
     def consume(self, event: Event, run: Run) -> None:
         if not self._lock.acquire(blocking=False):
-            with run.waiting():  # for the other lane's event, which may itself wait for a circuit breaker
+            with run.waiting():  # the event of the other lane may wait for a circuit breaker, which is not hanging
                 self._lock.acquire()
         try:
             self.consumer.consume(event, run)
@@ -217,7 +217,7 @@ class _SharedConsumer:
 
 
 class _LaneConsumer:
-    """The consumer as one lane runs it."""
+    """The shared consumer under the name and metrics of one lane."""
 
     def __init__(self, name: str, shared: _SharedConsumer, series: ConsumerSeries) -> None:
         self._name = name
@@ -240,7 +240,7 @@ class _LaneConsumer:
 
 
 class _FastConsumer(_LaneConsumer):
-    """The consumer as the fast lane runs it; the ages of its events are metrics of the lane."""
+    """The shared consumer in the fast lane, which measures the ages of its events."""
 
     def consume(self, event: Event, run: Run) -> None:
         with self.series.consuming(event) as consuming:
@@ -252,7 +252,7 @@ class _FastConsumer(_LaneConsumer):
 
 
 class _FastStore:
-    """The fast lane's cursor: kept in the ledger, and saved about every second for people to see."""
+    """The fast lane's cursor: kept in the ledger, and saved about once a second, for people only."""
 
     def __init__(
         self, store: CursorStore, sweep: str, ledger: Ledger, order: Callable[[str], Any], clock: Clock
@@ -295,7 +295,8 @@ class _FastStore:
             return
         consumer, cursor = self._unsaved
         key = self._order(cursor)
-        # After a restart the lane starts at the sweep's cursor, which is lower than the lane's last saved one.
+        # After a restart, the lane starts at the sweep's cursor, which is lower than its own saved one; the store would
+        # refuse to move backward.
         if self._saved is None or key > self._saved:
             self._store.set_cursor(consumer, cursor)
             self._saved = key
@@ -373,7 +374,7 @@ class _LaneClient:
 
 
 class _FastClient(_LaneClient):
-    """Lists in the ledger what the fast lane delivers."""
+    """Lists the events that the fast lane delivers in the ledger."""
 
     def __init__(self, client: StreamClient, ledger: Ledger, key_of: Callable[[Event], Any]) -> None:
         super().__init__(client)
@@ -392,7 +393,7 @@ class _FastClient(_LaneClient):
 
 
 class _SweepClient(_LaneClient):
-    """Delivers as late what the fast lane missed; for the other events, only ``Progress`` about every second."""
+    """Delivers the events that the fast lane missed as late; for the others, only a ``Progress`` about every second."""
 
     def __init__(
         self,
@@ -424,18 +425,18 @@ class _SweepClient(_LaneClient):
                 self._held = held
                 event, key = held
                 if self._skipped is not None and not self._ledger.passed(key):
-                    return self._progress(self._skipped)  # judging waits for the fast lane, perhaps for long
+                    return self._progress(self._skipped)  # saved now, because ``judge`` may wait long for the fast lane
                 verdict = self._ledger.judge(key, self._stop)
             except (HeadReached, Stopped):
                 if self._skipped is not None:
-                    return self._progress(self._skipped)  # saved first; the next call raises again
+                    return self._progress(self._skipped)  # saved first; the next call raises
                 raise
             self._held = None
             if verdict is Verdict.DELIVERED:
                 self._skipped = event
                 continue
             self._skipped = None
-            if self._ledger.find(key):  # an event that the consumer failed on counts once
+            if self._ledger.find(key):  # an event that failed and is delivered again counts once
                 self._series.found_late(self._ledger.passed_for(key), unproven=verdict is Verdict.UNPROVEN)
             return event.as_late()
 

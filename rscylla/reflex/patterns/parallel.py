@@ -1,4 +1,4 @@
-"""``parallel``: several specs at once, a thread each."""
+"""``parallel``: runs several specs at once, each in a thread."""
 
 from __future__ import annotations
 

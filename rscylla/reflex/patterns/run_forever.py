@@ -1,4 +1,4 @@
-"""``run_forever``: run a spec again and again, with pauses that grow while it keeps failing."""
+"""``run_forever``: runs a spec again after each error, with pauses that grow while it keeps failing."""
 
 from __future__ import annotations
 

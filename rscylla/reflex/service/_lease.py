@@ -1,4 +1,4 @@
-"""``LeaseKeeper``: acquires and renews a lease, and stops at once what runs under it when it is lost."""
+"""``LeaseKeeper``: acquires and renews a lease; when the lease is lost, it stops the lanes at once."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ log = logging.getLogger("rscylla.service")
 
 
 RETRY = 0.25
-"""After a renewal that failed, the next one comes in this part of the usual time."""
+"""After a failed renewal, the next one follows after this fraction of the usual time."""
 
 
 class LeasedStop(Stop):
-    """The stop signal of what runs under a lease, from one acquisition on. Each look at it asks the lease, too.
+    """The stop signal of lanes that run under a lease, for one acquisition. Each check also checks the lease.
 
-    A process that was paused thereby stops before its next event, even if the thread that renews has not noticed yet
-    that the lease is over. ``lapsed`` then stays true, even if a renewal in progress brings the lease back, because
-    lanes may have ended by it. The keeper wakes those that wait.
+    A process that was paused therefore stops before its next event, even if the thread that renews has not noticed yet
+    that the lease expired. ``lapsed`` then stays true even if a renewal in progress extends the lease, because lanes
+    may already have ended. The keeper wakes the threads that wait.
     """
 
     def __init__(self, lease: Lease) -> None:
@@ -51,12 +51,12 @@ class LeasedStop(Stop):
 
 
 class LeaseKeeper:
-    """Acquires a lease again and again, in a thread of its own.
+    """Acquires a lease, and again each time that it is lost, in a thread of its own.
 
     Args:
         begun: called with a new stop signal when the lease is acquired. The keeper then renews the lease.
-        over: called when the lease is lost and the signal is set. The keeper waits for ``resume`` before it stands by.
-        failed: called with an error that a retry cannot fix; the keeper has ended.
+        over: called when the lease is lost and the signal is set. The keeper then waits for ``resume``.
+        failed: called with an error that a retry cannot fix, which ends the keeper.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class LeaseKeeper:
         self._thread.start()
 
     def resume(self) -> None:
-        """Allow the keeper to stand by again, because nothing runs under the lost lease any more."""
+        """Let the keeper stand by again. Call it once no lane runs under the lost lease."""
         self._resume.set()
 
     def stop(self, *, release: bool) -> None:
-        """Renew no more, and *release* the lease if it is held; ``join`` waits for that."""
+        """End the keeper; with *release*, release the lease if it is held. ``join`` waits for that."""
         self._release = release
         self._stop.set()
         self._resume.set()
 
     def join(self, seconds: float) -> bool:
-        """Wait until it has ended, at most *seconds* of real time; return whether it has."""
+        """Wait until the keeper has ended, at most *seconds* of real time; return whether it has."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -123,7 +123,7 @@ class LeaseKeeper:
             log.warning('lease "%s" was not released and will expire: %s', self._lease.name, error)
 
     def _keep(self, signal: LeasedStop) -> None:
-        """Renew until the lease is lost, also while the lanes of a service that stops save their cursors.
+        """Renew until the lease is lost, also while the lanes of a stopping service save their cursors.
 
         Raises:
             Stopped: ``stop`` was called.
@@ -152,7 +152,7 @@ class LeaseKeeper:
             if not self._goes_on(signal):
                 log.warning('lease "%s" ended, at least for a moment; the lanes stop', lease.name)
                 return
-            # Its time counts from the beginning, so a slow renewal is followed by the next one sooner.
+            # The lease counts from the start of a renewal, so after a slow one the pause is shorter.
             pause_s = max(0.0, lease.renew_every - (clock.monotonic() - began))
         raise Stopped
 

@@ -1,4 +1,4 @@
-"""``LetterCounts``: the numbers of dead letters, counted by a separate thread so that no scrape waits for a query."""
+"""``LetterCounts``: counts dead letters in a separate thread, so that no scrape waits for a query."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ __all__ = ["LetterCounts"]
 log = logging.getLogger("rscylla.service")
 
 EVERY_S = 30.0
+"""Seconds between counts, at least."""
 
 IDLE = 50
-"""After a count, the next one waits for this many times its duration, so counting takes 2 % of the time at most."""
+"""The pause after a count is at least this many times its duration, so counting takes at most 2 % of the time."""
 
 
 class LetterCounts:
-    """Counts the dead letters of a store again and again, until ``stop``; the longer it takes, the more seldom.
+    """Counts the dead letters of a store repeatedly until ``stop``. The longer a count takes, the rarer they are.
 
     Args:
-        counted: called with each answer: how many are dead, by consumer.
+        counted: called with the result of each count: the number of dead letters by consumer.
     """
 
     def __init__(self, letters: DeadLetterAdmin, clock: Clock, counted: Callable[[Mapping[str, int]], None]) -> None:
@@ -35,7 +36,7 @@ class LetterCounts:
         self._counts: Mapping[str, int] | None = None
 
     def of(self, consumer: str) -> int | None:
-        """Return how many letters of *consumer* are dead, as of the last look; None if that is not known."""
+        """Return how many letters of *consumer* were dead at the last count; None if that is not known."""
         counts = self._counts
         return None if counts is None else counts.get(consumer, 0)
 
@@ -44,7 +45,7 @@ class LetterCounts:
         threading.Thread(target=self._work, name="rscylla-dead-letters", daemon=True).start()
 
     def stop(self) -> None:
-        """Count no more. A look that is under way is left to itself."""
+        """Start no further count. Does not wait for a count in progress."""
         self._stop.set()
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""A lane of a service: the thread that runs one spec, again and again, until it is done, stopped, or given up."""
+"""``Worker``: a lane of a service, whose thread runs one spec until it is done, stopped, or given up."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ STATES: tuple[State, ...] = (
 
 
 class Worker:
-    """One spec under supervision. ``start`` and ``join`` are the supervisor's; the rest is for any thread.
+    """One spec under supervision. Only the supervisor calls ``start`` and ``join``; the rest is thread-safe.
 
     Args:
-        restarts: how failures are dealt with.
-        ended: called by the lane's thread with the worker, as the last thing of each term.
-        failed: called with the worker and each error, before the pause that follows it.
-        excused: says of an error that nothing is wrong with the lane, so that it is not charged.
-        restarting: called before each restart after an error that is.
+        restarts: the policy for failures.
+        ended: called with the worker by the lane's thread, right before the thread ends.
+        failed: called with the worker and each error, before the pause that follows the error.
+        excused: returns whether an error is not the lane's fault and does not count as a restart.
+        restarting: called before each restart that counts.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Worker:
         self.spec = spec
         self.restarts = 0
         self.failure: ServiceFailed | None = None
-        """Why it was given up."""
+        """Why the service gave up on the lane; None while it has not."""
         self.trouble = ""
-        """Why the last run failed, without row values; "" before any did."""
+        """Why the last run failed, without row values; "" if none has."""
         self._policy = restarts
         self._budget = Budget(restarts)
         self._ended = ended
@@ -66,12 +66,12 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """The name of its consumer."""
+        """The name of the consumer."""
         return self.spec.name
 
     @property
     def state(self) -> State:
-        """What it does at this moment."""
+        """The current state of the lane."""
         if self._at_rest is not None:
             return self._at_rest
         if self.spec.series.streaming():
@@ -80,21 +80,21 @@ class Worker:
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing more to do, also in a later term."""
+        """Whether the lane has ended for good: it does not start again, even with another lease."""
         return self._at_rest in ("done", "parked", "failed")
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs."""
+        """Whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def stand_by(self) -> None:
-        """Note that it waits for the lease."""
+        """Record that the lane waits for the lease."""
         if not self.settled:
             self._at_rest = "standby"
 
     def start(self, stop: Stop) -> None:
-        """Run the spec in a thread of its own until *stop* is set. Not while an earlier one is alive."""
+        """Run the spec in a new thread until *stop* is set. The previous thread must have ended."""
         self._stop = stop
         self._retrying = False
         self.trouble = ""
@@ -111,21 +111,21 @@ class Worker:
     def _work(self) -> None:
         spec = self.spec
         try:
-            with log_context(Run(spec.name, spec.source)):  # for what is logged between two runs
+            with log_context(Run(spec.name, spec.source)):  # for records that are logged between two runs
                 self._at_rest = self._run()
         finally:
             self._ended(self)
 
     def _run(self) -> State:
-        """Run the spec and return the state of rest that it came to."""
+        """Run the spec and return the state in which the lane ends."""
         try:
             run_forever(self.spec, stop=self._stop, backoff=self._policy.backoff, on_error=self._on_error)
         except ServiceFailed as spent:
             self.failure = spent
             park = self._policy.give_up == "park"
-        except BaseException as error:  # noqa: BLE001 - kept as the cause, and raised by the service
+        except BaseException as error:  # noqa: BLE001 - it becomes the cause of ``failure``, which the service raises
             if self._stop.is_set() and isinstance(error, Exception):
-                # The stop was asked for, so this is no failure; unsaved events are delivered again.
+                # The stop was requested, so this is not a failure; unsaved events are delivered again.
                 log.warning('lane "%s": %s; the lane was being stopped', self.name, error)
                 self.spec.series.finished()
                 return "stopped"
@@ -138,7 +138,7 @@ class Worker:
         return "parked" if park else "failed"
 
     def _on_error(self, error: Exception) -> None:
-        """Count an error; raise ``ServiceFailed`` if it was one too many."""
+        """Count an error. Raises ``ServiceFailed`` if the budget is used up."""
         if self._stop.is_set():
             return
         self._failed(self, error)

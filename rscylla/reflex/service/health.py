@@ -1,8 +1,8 @@
-"""The health of a service: facts, and the checks over them that ``/healthz`` and ``/readyz`` show. Pure.
+"""The health of a service: facts, and the checks of them that ``/healthz`` and ``/readyz`` show. Pure functions.
 
-``/healthz`` fails only if a restart of the process is the remedy: nothing supervises the lanes, or a consumer hangs in
-an event, and a thread cannot be stopped from outside. A cluster that does not answer, a lane that waits for its
-restart, and an open circuit breaker fail ``/readyz`` alone: a new process would meet the same.
+``/healthz`` fails only if a restart of the process helps: nothing supervises the lanes, or a consumer hangs in an
+event, and a thread cannot be stopped from outside. A cluster that does not answer, a lane that waits for its restart,
+and an open circuit breaker fail only ``/readyz``, because a new process would be in the same situation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Check", "Facts", "LaneFacts", "Limits", "alive", "ready", "report"]
 
 @attrs.frozen
 class Limits:
-    """Durations from which a check fails, in seconds."""
+    """How long something may last, in seconds, before a check fails."""
 
     stuck_after_s: float
     poll_timeout_s: float
@@ -25,10 +25,10 @@ class Limits:
 
 @attrs.frozen
 class LaneFacts:
-    """A lane at this moment. Unknown values are None.
+    """The current state of a lane. Unknown values are None.
 
-    ``busy_s``: how long its consumer has been working on ``event_id``. ``pause``: why it waits on purpose. ``failing``:
-    how often in a row its event has failed. ``why``: why it was given up, or runs again.
+    ``busy_s``: how long its consumer has worked on ``event_id``. ``pause``: why it waits on purpose. ``failing``: how
+    often in a row its event has failed. ``why``: why the service gave up on it or restarts it.
     """
 
     consumer: str
@@ -48,7 +48,7 @@ class LaneFacts:
 
 @attrs.frozen
 class Facts:
-    """A service at this moment. ``lease`` and ``held`` are None without one. ``failure``: why the service ends."""
+    """The current state of a service. Without a lease, ``lease`` and ``held`` are None. ``failure``: why it ends."""
 
     supervised: bool
     stopping: bool
@@ -61,7 +61,7 @@ class Facts:
 
 @attrs.frozen
 class Check:
-    """The result of one check; ``why`` it failed, "" if it did not."""
+    """The result of one check. ``why`` says why it failed; "" if it passed."""
 
     check: str
     why: str = ""
@@ -72,7 +72,7 @@ class Check:
 
 
 def alive(facts: Facts, limits: Limits) -> tuple[Check, ...]:
-    """Return the checks that fail if the process should be restarted, because nothing else helps."""
+    """Return the checks that fail if only a restart of the process helps."""
     return tuple(_alive(facts, limits))
 
 
@@ -82,7 +82,7 @@ def ready(facts: Facts, limits: Limits) -> tuple[Check, ...]:
 
 
 def report(facts: Facts, checks: Iterable[Check]) -> dict[str, Any]:
-    """Return the body of an answer, for JSON: the checks, and the facts they go by."""
+    """Return the body of an answer, for JSON: the checks and the facts behind them."""
     shown = tuple(checks)
     body: dict[str, Any] = {
         "status": "ok" if all(one.ok for one in shown) else "failed",

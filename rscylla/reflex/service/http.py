@@ -1,4 +1,4 @@
-"""The HTTP face of a service: a few pages for probes and scrapers, each with little work and bounded in time."""
+"""The HTTP endpoint of a service: a few pages for probes and scrapers, with limits on connections and their time."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["Answer", "Endpoint", "json_answer", "metrics_page"]
 log = logging.getLogger("rscylla.service")
 
 CONNECTIONS = 8
-"""At most this many at once; when one more comes, the oldest is cut, so that no client can keep a probe out."""
+"""Maximum number of connections. One more closes the oldest, so that no client can lock out a probe."""
 
 THREADS = 32
-"""While this many are at work, those of connections that were cut included, what comes is closed."""
+"""While this many threads run, including those of closed connections, new connections are closed at once."""
 
 READ_TIMEOUT_S = 5.0
-"""How long a client may say nothing in the middle of its request."""
+"""How long a client may pause within its request."""
 
 LIFETIME_S = 20.0
-"""How long a connection lasts at most, whatever its client does."""
+"""Maximum lifetime of a connection, whatever its client does."""
 
 
 @attrs.frozen
 class Answer:
-    """What a page says."""
+    """The HTTP answer of a page."""
 
     status: int
     content_type: str
@@ -44,7 +44,7 @@ class Answer:
 
 
 Page = Callable[[Mapping[str, str]], Answer]
-"""Makes an answer; gets the request's headers, names in lower case."""
+"""Returns the answer to a request with the given headers, whose names are in lower case."""
 
 
 def json_answer(status: int, content: Any) -> Answer:
@@ -58,7 +58,7 @@ def metrics_page(registry: CollectorRegistry) -> Page:
     def page(headers: Mapping[str, str]) -> Answer:
         try:
             encode, content_type = choose_encoder(headers.get("accept", ""))
-        except (TypeError, ValueError):  # the version it asks for is none
+        except (TypeError, ValueError):  # the version in the Accept header is not a version
             encode, content_type = choose_encoder("")
         return Answer(200, content_type, encode(registry))
 
@@ -72,7 +72,7 @@ class Endpoint:
         host, port: where to listen; port 0 lets the system choose.
 
     Raises:
-        ConfigError: it cannot listen there.
+        ConfigError: the system refuses to listen there.
     """
 
     def __init__(self, pages: Mapping[str, Page], host: str, port: int) -> None:
@@ -86,12 +86,12 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port it listens on."""
+        """Host and port that the server listens on."""
         host, port = self._server.server_address[:2]
         return str(host), int(port)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start to answer requests."""
         self._thread.start()
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        # Not that of HTTPServer, which asks the resolver for the machine's name.
+        # Replaces the method of HTTPServer, which asks the resolver for the machine's name, and may wait for it.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -141,7 +141,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def _cut_off(self, connection: socket.socket) -> None:
-        """End *connection*, whose thread then closes it. Called with the lock held, so that it is not closed yet."""
+        """Shut *connection* down; its thread then closes it. Called with the lock held, so that it is still open."""
         del self._open[connection]
         self._cut.add(connection)
         try:
@@ -150,7 +150,7 @@ class _Server(ThreadingHTTPServer):
             log.debug("a connection was gone already")
 
     def service_actions(self) -> None:
-        """Cut connections that last too long. Called by ``serve_forever`` about every half second."""
+        """Cut connections that are too old. Called by ``serve_forever`` about every half second."""
         oldest = self._clock.monotonic() - LIFETIME_S
         with self._lock:
             for late in [one for one, since in self._open.items() if since < oldest]:
@@ -160,7 +160,7 @@ class _Server(ThreadingHTTPServer):
         log.debug("a request of %s failed", client_address, exc_info=True)
 
     def end(self) -> None:
-        """Let go of the port and of all connections."""
+        """Release the port and cut all connections."""
         self.server_close()
         with self._lock:
             for left in list(self._open):

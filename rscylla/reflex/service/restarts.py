@@ -1,4 +1,4 @@
-"""``Restarts``: how often a lane may fail before its service gives up on it, and what that means."""
+"""``Restarts``: how often a lane may fail before its service gives up on it, and what happens then."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Budget:
         self._times: deque[float] = deque()
 
     def spend(self, now: float) -> bool:
-        """Count a failure at *now*, in seconds that never step back; return whether the lane may run again."""
+        """Count a failure at *now*, in monotonic seconds; return whether the lane may run again."""
         most = self._restarts.most
         if most is None:  # without a limit, the times need not be kept
             return True

@@ -1,4 +1,4 @@
-"""``Service``: many specs in one process, supervised, stopped by signals, seen from outside."""
+"""``Service``: runs many specs in one process, restarts them, stops on signals, and reports health over HTTP."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ __all__ = ["Service"]
 log = logging.getLogger("rscylla.service")
 
 HUNG = 3
-"""Exit code when a consumer did not end in time, so that not all is known to be saved."""
+"""Exit code if a consumer did not end in time, so that some cursors may not be saved."""
 
 RELEASE_S = 1.0
-"""How long giving the lease back may take though there is no time left; else it expires by itself."""
+"""How long the release of the lease may take even after *stop_timeout*; otherwise, the lease expires by itself."""
 
 LOOK_S = 0.5
-"""The main thread wakes that often, because a signal that another thread took does not wake it."""
+"""How often the main thread wakes, because a signal that the system delivers to another thread does not wake it."""
 
 OnError = Callable[[str, Exception], None]
 
 
 class Service:
-    """Runs specs side by side, each in a thread, until all are done, a stop is requested, or one of them is given up.
+    """Runs specs side by side, each in a thread, until all are done, a stop is requested, or it gives up on one.
 
     ``sys.exit(service.run())`` is a complete program. ``with service: ...`` runs the service in the background. A
     service runs once.
@@ -133,7 +133,7 @@ class Service:
         self.failure: ServiceFailed | None = None
         """Why the service gave up, with the cause chained; None while it has not."""
         self.exit_code = 0
-        """What the process should return; final once the service has ended."""
+        """The exit code for the process; final once the service has ended."""
 
     def _worker(self, spec: Spec, restarts: Restarts) -> Worker:
         return Worker(
@@ -150,7 +150,7 @@ class Service:
             self._on_error(worker.name, error)
 
     def _is_the_lease(self, error: Exception) -> bool:
-        """Return whether a lane failed because the lease is over: it is about to be stopped."""
+        """Return whether a lane failed because the lease is lost; the service is about to stop such a lane."""
         return isinstance(error.__cause__, LeaseLost) and self._lease is not None and not self._lease.held()
 
     def _counted(self, counts: Mapping[str, int]) -> None:
@@ -171,7 +171,7 @@ class Service:
         return self.exit_code
 
     def start(self) -> None:
-        """Run in the background; use it with ``wait`` and ``stop``. Signals are left alone.
+        """Run in the background; use ``wait`` and ``stop`` with it. Installs no signal handlers.
 
         Raises:
             ConfigError: the service ran before, or cannot listen on its port.
@@ -193,10 +193,10 @@ class Service:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Stop, and wait for the end.
+        """Stop the service and wait until it has ended.
 
         Raises:
-            ServiceFailed: a lane was given up, and nothing else went wrong.
+            ServiceFailed: the service gave up on a lane, and the block raised no error.
         """
         self.stop()
         self._ended.wait()
@@ -204,7 +204,7 @@ class Service:
             raise self.failure
 
     def _open(self) -> None:
-        """Listen here and not in the thread, so that the caller gets the error of a port in use."""
+        """Listen in the caller's thread, not in the background, so that the caller gets the error of a port in use."""
         with self._begin_lock:
             if self._begun:
                 raise ConfigError("this Service has already run; create another one")
@@ -232,7 +232,7 @@ class Service:
             self._wind_down()
 
     def _watch(self) -> None:
-        """Start the lanes and deal with what happens, until something ends the service."""
+        """Start the lanes and handle messages from the inbox until one of them ends the service."""
         if self._lease is None:
             self._start_lanes(Stop())
         else:
@@ -253,7 +253,7 @@ class Service:
             elif what == "over" and not self._lease_over():
                 return
             elif what == "ended":
-                about.join(self._stop_timeout_s)  # it has nothing more to do
+                about.join(self._stop_timeout_s)  # short: the thread sent this as its last action
                 if self._is_the_end():
                     return
 
@@ -279,7 +279,7 @@ class Service:
         """Wait for the lanes, then stand by again; return whether the service continues."""
         left = self._await_lanes()
         if left and len(self._signals) < 2:
-            # The lane may still act without the lease, and only the end of the process prevents that.
+            # The lane may still act without the lease, which only the end of the process can prevent.
             self._fail(f"{_names(left)} went on for {self._stop_timeout_s:g} s after the lease was lost", None)
         if left or self._stopping or self._is_the_end():
             return False
@@ -290,7 +290,7 @@ class Service:
         return True
 
     def _is_the_end(self) -> bool:
-        """Return whether the service ends: a lane is given up, or none has anything more to do."""
+        """Return whether the service ends: it gave up on a lane, or every lane has ended."""
         for state in ("failed", "parked"):
             given_up = [worker for worker in self._workers if worker.state == state]
             if given_up and (state == "failed" or all(worker.settled for worker in self._workers)):
@@ -309,9 +309,9 @@ class Service:
         log.error("%s; the service stops", why)
 
     def _await_lanes(self) -> list[Worker]:
-        """Wait until all lanes have ended; return those that have not in time, or when a second signal came.
+        """Wait until all lanes have ended; return those that have not when the time is up or a second signal comes.
 
-        Time is granted once: to wait again for those that were returned takes none.
+        The time is granted once: a second call for the returned lanes does not wait.
         """
         if self._deadline is None:
             self._deadline = self._real.monotonic() + self._stop_timeout_s
@@ -345,7 +345,7 @@ class Service:
                     "" if event is None else f", at event {event.id}",
                 )
             if self._lease_keeper is not None:
-                # While a lane may still act under the lease, it is not released: it expires by itself.
+                # While a lane may still act under the lease, the lease is not released; it expires by itself.
                 self._lease_keeper.stop(release=not left)
                 if not left:
                     self._await(self._lease_keeper, max(ends_at, self._real.monotonic() + RELEASE_S))
@@ -354,14 +354,14 @@ class Service:
             self._supervised = False
             if self._letter_counts is not None:
                 self._letter_counts.stop()
-            with suppress(KeyError):  # another Service of the same names has hidden them
+            with suppress(KeyError):  # another Service with the same names has removed the metrics
                 self._hide()
             if self._endpoint is not None:
                 self._endpoint.close()
             self._ended.set()
 
     def _await(self, keeper: LeaseKeeper, ends_at: float) -> None:
-        """Wait until the lease is given back; not longer than *ends_at*, nor once a second signal came."""
+        """Wait until the lease is released, but not beyond *ends_at* or a second signal."""
         while len(self._signals) < 2 and (left_s := ends_at - self._real.monotonic()) > 0:
             if keeper.join(min(left_s, LOOK_S)):
                 return
@@ -378,7 +378,7 @@ class Service:
             return self.failure.exit_code
         return HUNG if left else 0
 
-    # ------------------------------------------------------------ being seen
+    # ------------------------------------------------------------ health and metrics
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -419,7 +419,7 @@ class Service:
         )
 
     def alive(self) -> dict[str, Any]:
-        """Return what ``/healthz`` shows: ``status`` is not "ok" if only a new process would help."""
+        """Return what ``/healthz`` shows: ``status`` is "failed" if only a new process would help."""
         facts = self.facts()
         return health.report(facts, health.alive(facts, self._limits))
 
@@ -437,7 +437,7 @@ class Service:
         return json_answer(200 if body["status"] == "ok" else 503, body)
 
     def _show(self) -> None:
-        """Let the metrics ask for states as they are when they are read."""
+        """Register the metrics of states, which are computed when they are read."""
         for worker in self._workers:
             for state in STATES:
                 gauge = self._meters.lane_state.labels(worker.name, state)
@@ -478,7 +478,7 @@ def _names(workers: list[Worker]) -> str:
 
 @contextmanager
 def _signals(halt: Callable[[int], None]) -> Iterator[None]:
-    """Call *halt* for SIGTERM and SIGINT meanwhile, in the main thread; elsewhere leave signals alone."""
+    """Call *halt* on SIGTERM and SIGINT within the block; do nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -491,5 +491,5 @@ def _signals(halt: Callable[[int], None]) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            if handler is not None:  # else it was not Python that set it, and Python cannot bring it back
+            if handler is not None:  # None: code outside Python installed it, and Python cannot restore it
                 signal.signal(number, handler)
