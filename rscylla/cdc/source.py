@@ -187,7 +187,7 @@ class Source:
             fresh = self._retried(read) if retrying or is_new else read()
         except _MaybeStale as e:
             raise e.error from None
-        self.same_until_us = max(self.same_until_us, at_us)
+        self.same_until_us = at_us
         self.lifetimes = self.lifetimes.altered(fresh, self.now_us())
         self.table = fresh
         return fresh
@@ -225,7 +225,7 @@ class Source:
         at_us = self.node_clocks.slowest_us()
         table = self.table
         if self._retried(lambda: read_log_id(self.session, table.keyspace, table.name)) == table.log_id:
-            self.same_until_us = max(self.same_until_us, at_us)
+            self.same_until_us = at_us
         else:
             self.reread_table(retrying=True)
 

@@ -6,15 +6,17 @@ import uuid
 from typing import Any
 
 import pytest
+from cassandra import OperationTimedOut, Unauthorized
 from fakelog import EPOCH_TICKS, NOW_US, SECOND, FakeLog, Host, log_time, stream_id
 
-from rscylla.cdc.lifetimes import Hole
-from rscylla.cdc.source import SETTLING_US, Source
+from rscylla.cdc.follow import Follower
+from rscylla.cdc.source import METADATA_EVERY_S, SETTLING_US, Source
 from rscylla.cdc.stream import Stream
+from rscylla.cdc.walk import Hole, Width
 from rscylla.clock import Stop
-from rscylla.errors import CursorExpired, NoStreams, TableChanged, TableNotFound
+from rscylla.errors import CursorExpired, NoStreams, QueryFailed, TableChanged, TableNotFound
 from rscylla.event import EventID, cursor_key
-from rscylla.options import StreamLag
+from rscylla.options import StreamLag, resolve
 
 HOUR = 3600 * SECOND
 DAY = 24 * HOUR
@@ -163,3 +165,123 @@ def test_a_node_that_is_days_ahead_moves_no_start_into_the_future(log: FakeLog) 
     source = source_of(log)
     assert source.safe_start_us() == source.now_us()
     assert source.at_time(None).time <= NOW_US
+
+
+def test_a_table_that_stays_unknown_is_reported_as_not_found(log: FakeLog) -> None:
+    log.generation(NOW_US - 2 * HOUR, [stream_id(1)])
+    log.log_id = id_of(NOW_US - SETTLING_US // 2)
+    source = source_of(log)
+    log.table = "other"
+    with pytest.raises(TableNotFound):
+        source.reread_table()
+
+
+def test_a_look_at_the_table_that_fails_is_made_up_for_by_the_next_one(old: FakeLog) -> None:
+    source = source_of(old)
+    old.ttl_s = 600
+    old.clock.advance(METADATA_EVERY_S)
+    old.on_rows = lambda cql: OperationTimedOut("late") if "system_schema" in cql else None
+    source.refresh_metadata()
+    assert source.table.ttl_s == DAY // SECOND
+    old.on_rows = lambda cql: None
+    old.clock.advance(METADATA_EVERY_S)
+    source.refresh_metadata()
+    assert source.table.ttl_s == 600
+
+
+def test_a_regular_look_at_the_table_that_is_refused_raises(old: FakeLog) -> None:
+    source = source_of(old)
+    old.on_rows = lambda cql: Unauthorized("no") if "system_schema" in cql else None
+    old.clock.advance(METADATA_EVERY_S)
+    with pytest.raises(QueryFailed):
+        source.refresh_metadata()
+
+
+@pytest.mark.parametrize("how", ["opened", "reread_table", "confirm"])
+def test_the_log_is_known_to_be_the_same_until_the_question_and_not_until_the_answer(old: FakeLog, how: str) -> None:
+    """Another log may have been created while the answer was on its way."""
+    source = source_of(old)
+    asked_us = old.clock.now_us()
+
+    def slow(cql: str) -> None:
+        if "FROM system_schema.tables" in cql:
+            old.clock.advance(20)
+
+    old.on_rows = slow  # type: ignore[assignment]
+    if how == "opened":
+        source = source_of(old)
+    elif how == "reread_table":
+        source.reread_table()
+    else:
+        source.confirm(asked_us + SECOND)
+    old.on_rows = lambda cql: None
+    old.log_id = id_of(asked_us + SECOND)
+    source.confirm(asked_us)
+    with pytest.raises(TableChanged):
+        source.confirm(asked_us + 2 * SECOND)
+
+
+def test_what_is_known_to_be_of_this_log_costs_no_query(old: FakeLog) -> None:
+    source = source_of(old)
+    old.metadata.clear()
+    source.confirm(source.same_until_us)
+    assert old.metadata == []
+
+
+def test_the_log_is_known_to_be_the_same_no_longer_than_the_slowest_node_says(old: FakeLog) -> None:
+    """A slow node that was not there before may stamp rows of a new log lower than the others did."""
+    source = source_of(old)
+    before_us = old.clock.now_us()
+    old.nodes.append(Host("slow", -40 * SECOND))
+    old.clock.advance(METADATA_EVERY_S)
+    source.refresh_metadata()
+    old.log_id = id_of(old.clock.now_us())
+    with pytest.raises(TableChanged):
+        source.confirm(before_us)
+
+
+def test_a_log_that_is_gone_when_it_is_confirmed_is_reported_so(old: FakeLog) -> None:
+    source = source_of(old)
+    old.table = "other"
+    with pytest.raises(TableNotFound):
+        source.confirm(source.now_us() + SECOND)
+
+
+def test_a_shorter_ttl_counts_for_rows_that_are_written_from_then_on(old: FakeLog) -> None:
+    source = source_of(old)
+    old.ttl_s, old.altered_us = 60, NOW_US
+    old.clock.advance(120)
+    source.reread_table()
+    assert source.table.ttl_s == 60
+    assert source.holes(NOW_US - HOUR) == (Hole(NOW_US, source.latest_us() - 60 * SECOND, 60),)
+
+
+def test_nothing_starts_before_the_first_generation(log: FakeLog) -> None:
+    began_us = NOW_US - 10 * SECOND
+    log.generation(began_us, [stream_id(1)])
+    source = source_of(log)
+    assert source.oldest_us() == began_us
+    assert source.oldest().exact_us == began_us
+    assert source.at(source.watermark_us(30 * SECOND)).exact_us == began_us
+
+
+@pytest.mark.parametrize(("ttl_s", "edge_s"), [(100, 10), (86_400, 60)])
+def test_a_start_keeps_clear_of_what_expires_within_a_minute_or_a_tenth_of_the_ttl(
+    log: FakeLog, ttl_s: int, edge_s: int
+) -> None:
+    log.ttl_s = ttl_s
+    log.generation(NOW_US - 30 * DAY, [stream_id(1)])
+    source = source_of(log)
+    assert source.safe_start_us() == source.latest_us() - (ttl_s - edge_s) * SECOND
+
+
+def test_a_generation_is_not_entered_once_the_log_is_another(old: FakeLog) -> None:
+    """The stream sets of tablets are those of the table: the next one may be that of the new log."""
+    source = source_of(old)
+    start = source.read_until(source.generations[0], NOW_US - 31 * SECOND)
+    follower = Follower(source, start, resolve((StreamLag(seconds=30),)), Width(), "raise", promised=True)
+    old.log_id = id_of(NOW_US - 40 * SECOND)
+    old.generation(NOW_US - 35 * SECOND, [stream_id(2)])
+    source.refresh_generations()
+    with pytest.raises(TableChanged):
+        follower.next()
