@@ -134,8 +134,6 @@ class Client:
     def close(self) -> None:
         """Stop reading and wait for the thread, but not for a node that hangs; safe to repeat."""
         self._stop.set()
-        if self._error is None:
-            self._error = Stopped("the stream was closed")
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_TIMEOUT_S)
 
@@ -177,7 +175,6 @@ def _read_ahead(
     try:
         while True:
             slots.get()
-            stop.check()
             ready.put(reader.step())
     except BaseException as e:  # noqa: BLE001 - raised by recv, in the consumer's thread
         ready.put(e)

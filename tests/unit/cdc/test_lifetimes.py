@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rscylla.cdc.lifetimes import SAME_CHANGE_US, Lifetimes
 from rscylla.cdc.table import LoggedTable
+from rscylla.event import EventID
 
 HOUR = 3600 * SECOND
 DAY_S = 86_400
@@ -90,3 +91,19 @@ def test_rows_of_which_nothing_is_known_are_taken_to_live_for_a_day_or_more(ttl_
     found = Lifetimes(((0, None), (NOW_US - HOUR, ttl_s)))
     assert found.oldest_us(NOW_US) == NOW_US - lasting_s * SECOND
     assert list(found.holes(0, NOW_US - HOUR)) == []
+
+
+@pytest.mark.parametrize(
+    ("left_s", "ttl_s"),
+    [([49], 60), ([None], 0), ([0], 11)],
+    ids=["a TTL", "no TTL", "about to expire"],
+)
+def test_the_row_of_a_cursor_tells_the_former_ttl_and_never_too_short_a_one(
+    left_s: list[int | None], ttl_s: int
+) -> None:
+    """The remaining TTL is in whole seconds, so the age is rounded up."""
+    found = Lifetimes(((0, None), (NOW_US, 5)))
+    row = EventID.row(NOW_US // 1000 - 60_000, b"s" * 16, log_time(NOW_US - 10_500_000), 0)
+    assert found.known_from(row, NOW_US, left_s) == Lifetimes(((0, ttl_s), (NOW_US, 5)))
+    assert found.known_from(row, NOW_US, []) is None, "it has expired"
+    assert found.known_from(row, NOW_US, None) is found, "it was not looked up"

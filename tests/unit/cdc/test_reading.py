@@ -254,6 +254,62 @@ def test_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> None:
     assert not thread.is_alive()
 
 
+def test_close_waits_for_the_thread_to_end(one: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, joined = threading.Event(), threading.Event()
+
+    def wait(inner: Stop, _: float) -> None:
+        waiting.set()
+        inner.wait()
+        joined.wait(10)  # the thread cannot end before somebody waits for it
+
+    one.clock.wait = wait  # type: ignore[assignment, method-assign]
+    client = stream_of(one, prefetch=3)("", LAG)
+    thread = client._thread
+    assert thread is not None
+    assert waiting.wait(10)
+    join = thread.join
+    monkeypatch.setattr(thread, "join", lambda *timeout: joined.set() or join(*timeout))
+    client.close()
+    assert not thread.is_alive()
+
+
+def test_a_stop_ends_recv_while_the_reader_waits_for_an_answer(one: FakeLog) -> None:
+    stop, answer = Stop(), threading.Event()
+    answered: list[bool] = []
+    client = stream_of(one, prefetch=1)("", LAG, stop=stop)
+    client.recv()
+
+    def hang(cql: str) -> None:
+        if not stop.is_set():
+            stop.set()
+            answered.append(answer.wait(10))
+
+    one.on_rows = hang  # type: ignore[assignment]
+    with pytest.raises(Stopped):
+        drain_of_progress(client)
+    assert answered == []
+    answer.set()
+    client.close()
+
+
+def test_an_error_outlasts_close(one: FakeLog) -> None:
+    client = stream_of(one)("", LAG)
+    one.on_fetch = lambda _: InvalidRequest("no such column")
+    for _ in range(2):
+        with pytest.raises(QueryFailed):
+            client.recv()
+        client.close()
+
+
+def test_the_watermark_follows_the_events_of_a_batch(one: FakeLog) -> None:
+    rows = [one.write(HEAD_US - 60 * SECOND + n) for n in range(3)]
+    client = stream_of(one)("", LAG)
+    for row in rows:
+        while isinstance(client.recv(), Progress):
+            pass
+        assert client.status().watermark_us == row.us
+
+
 def test_a_page_that_fails_is_asked_again_and_no_other(one: FakeLog) -> None:
     rows = [one.write(HEAD_US - n * SECOND, at=n) for n in range(1, 60)]
     one.on_fetch = lambda asked: OperationTimedOut("late") if one.asked.count(asked) == 1 else None
@@ -757,6 +813,17 @@ def test_a_start_in_the_future_stays_one_though_a_generation_begins_before_it(on
     wanted = one.write(NOW_US + 101 * SECOND)
     one.clock.advance(200)
     assert names(to_head(one, cursor)) == [wanted.name]
+
+
+def test_a_point_in_the_future_that_names_no_log_is_a_start_too(one: FakeLog) -> None:
+    """Such as one that another program wrote."""
+    point = EventID((NOW_US - HOUR) // 1000, NOW_US + 100 * SECOND)
+    client = stream_of(one)(str(point), LAG, StreamUntil(datetime_of(NOW_US + 150 * SECOND)))
+    cut(one, NOW_US + 50 * SECOND)
+    one.write(NOW_US + 60 * SECOND)
+    wanted = one.write(NOW_US + 101 * SECOND)
+    one.clock.advance(200)
+    assert names(drain(client)[0]) == [wanted.name]
 
 
 def test_a_start_in_the_future_stays_one_though_generations_begin_before_it_in_several_runs(one: FakeLog) -> None:
