@@ -191,7 +191,8 @@ class Reader:
             return self._advance(self._walk.too_much(step, slow=isinstance(e, TooSlow)))
         walk = self._walk.read(step, len(rows), size)
         self._slow_down(len(rows))
-        self._leave_out_lost_keys(rows, step.window)
+        if rows.leave_out_lost_keys(self._source.table, step.window.start_us, self._skip):
+            self._report_lost_keys(step.window)
         self._part.keep_own(rows, token_of_key)
         rows.sort()
         return self._move(walk, rows)
@@ -229,25 +230,20 @@ class Reader:
             self._source.reread_table()  # raises the better error if the table is gone or was created again
             raise
 
-    def _leave_out_lost_keys(self, rows: LogRows, window: LogWindow) -> None:
-        """Drop rows whose key was lost with a renamed column; raise if they were promised and may not be skipped."""
+    def _report_lost_keys(self, window: LogWindow) -> None:
+        """Report that rows of *window* lack their key, if they were promised: raise unless they may be skipped."""
         table = self._source.table
-        if table.renamed_us is None or not table.may_lack_keys(window.start_us):
+        if window.end_us <= self._follower.promised_us:
             return
-        lost = rows.lost_keys(table.renamed_us)
-        if not lost:
-            return
-        unread = any(rows.positions[i] > self._skip for i in lost)
-        if unread and window.end_us > self._follower.promised_us:
-            if self._settings.on_expired == "raise":
-                raise TableChanged(
-                    f"{table.lost_keys}; repair the consumer's data, then reset its cursor to that time or later, or "
-                    "open the stream with on_expired='oldest'"
-                )
-            self._source.skip_gap(table.lost_keys)
-            reported_us = table.renamed_us + LOG_DROP_AHEAD_US  # reported once until this time is reached
-            self._follower.promised_us = max(self._follower.promised_us, reported_us)
-        rows.take([i for i in range(len(rows)) if i not in lost])
+        if self._settings.on_expired == "raise":
+            raise TableChanged(
+                f"{table.lost_keys}; repair the consumer's data, then reset its cursor to that time or later, or "
+                "open the stream with on_expired='oldest'"
+            )
+        self._source.skip_gap(table.lost_keys)
+        assert table.renamed_us is not None
+        reported_us = table.renamed_us + LOG_DROP_AHEAD_US  # reported once until this time is reached
+        self._follower.promised_us = max(self._follower.promised_us, reported_us)
 
     def _events(self, rows: LogRows) -> Iterator[ChangeEvent]:
         build = rows_as_events if self._settings.granularity == "row" else changes_of

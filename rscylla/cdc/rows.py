@@ -359,9 +359,22 @@ class LogRows:
         united = _united(list(zip(layouts, cells, strict=True)))
         return united, [_moved(row, its, united) for its, row in zip(layouts, cells, strict=True)]
 
-    def lost_keys(self, renamed_us: int) -> set[int]:
-        """Return the places of rows whose key went with a column that was renamed; see ``Layout.lost_key``."""
-        return {i for i, row in enumerate(self.cells) if self.layout_at(i).lost_key(row, renamed_us)}
+    def leave_out_lost_keys(self, table: LoggedTable, start_us: int, after: bytes) -> bool:
+        """Drop the rows whose key was lost with a renamed column of *table*; see ``Layout.lost_key``.
+
+        Return whether a reader that has read everything up to the position *after* misses one of them.
+
+        Args:
+            start_us: no row is older than this.
+        """
+        renamed_us = table.renamed_us
+        if renamed_us is None or not table.may_lack_keys(start_us):
+            return False
+        lost = {i for i, row in enumerate(self.cells) if self.layout_at(i).lost_key(row, renamed_us)}
+        missed = any(self.positions[i] > after for i in lost)
+        if lost:
+            self.take([i for i in range(len(self)) if i not in lost])
+        return missed
 
 
 def _united(rows: Sequence[tuple[Layout, Cells]]) -> Layout:

@@ -17,7 +17,6 @@ from ..cdc.records import EventContext, changes_of
 from ..cdc.rows import Cells, Layout, LogRows
 from ..cdc.scan import Limits
 from ..cdc.span import Span, SpanReader
-from ..cdc.table import LoggedTable
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, TableChanged
 from .options import Connection
@@ -69,22 +68,16 @@ class SpanRead:
         rows = LogRows()
         for page in pages:
             rows.add(page, reader.layout_of(page))
+        table = reader.table
+        if rows.leave_out_lost_keys(table, span.window.start_us, span.after):
+            raise TableChanged(
+                f"{table.lost_keys}; repair the data that the query wrote, then start it again at that time or later"
+            )
         rows.sort()
-        _refuse_lost_keys(rows, span, reader.table)
         events = iter(changes_of(rows, EventContext(span.window.generation)))
         if span.after:
             events = (e for e in events if e.position > span.after)
         yield from groupby(events, key=lambda e: e.layout)
-
-
-def _refuse_lost_keys(rows: LogRows, span: Span, table: LoggedTable) -> None:
-    if table.renamed_us is None or not table.may_lack_keys(span.window.start_us):
-        return
-    lost = rows.lost_keys(table.renamed_us)
-    if any(rows.positions[i] > span.after for i in lost):
-        raise TableChanged(
-            f"{table.lost_keys}; repair the data that the query wrote, then start it again at that time or later"
-        )
 
 
 def _after(rows: Iterable[Cells], layout: Layout, position: bytes) -> Iterator[Cells]:
