@@ -95,17 +95,16 @@ class Follower:
 
     def has_lost(self, since_us: int, until_us: int) -> bool:
         """Return whether rows between these that were promised have expired by now."""
-        return since_us >= self.promised_us and any(h.start_us < until_us for h in self._source.holes(since_us)[:1])
+        return since_us >= self.promised_us and self._source.missed(since_us, until_us) is not None
 
     def _pass_over(self, hole: Hole, generations: Sequence[Generation]) -> None:
         """Report *hole* if it was promised, and continue at the first rows after it that a node may still return."""
         at_us = self.walk.at_us
         promised = at_us >= self.promised_us
-        gone = next(iter(self._source.holes(at_us, surely=True)), None)
-        is_gone = gone is not None and gone.start_us <= at_us
-        if promised or is_gone:
+        remaining_us = self._source.remaining_us(at_us)
+        if promised or remaining_us > at_us:
             self._source.pass_over(hole, self._on_expired, promised=promised)
         if promised:
             self.promised_us = self._source.now_us()  # reported once until this time is reached
-        if gone is not None and is_gone:
-            self.walk = self.walk.skipped(Skip(gone), generations)
+        if remaining_us > at_us:
+            self.walk = self.walk.skipped(Skip(Hole(at_us, remaining_us)), generations)

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, TypeVar
 
+import attrs
+
 from .._retry import Backoff, retry
 from .._timeuuid import datetime_of, us_of
 from ..clock import Clock, Stop
@@ -256,6 +258,31 @@ class Source:
         now_us = self.now_us() if surely else self.latest_us()
         return self.lifetimes.missing(at_us, now_us, self.generations[0].start_us)
 
+    def missed(self, at_us: int, end_us: int, *, since_us: int = 0) -> Hole | None:
+        """Return the first span from *at_us* to *end_us* whose rows a reader may miss, None if there is none.
+
+        That is, by the fastest clock. *since_us*: rows that had expired by then are not missed.
+        """
+        for hole in self.holes(at_us):
+            start_us = hole.start_us
+            gone = next(self.lifetimes.holes(start_us, since_us), None)
+            if gone is not None and gone.start_us <= start_us:
+                start_us = gone.end_us
+            if start_us < min(hole.end_us, end_us):
+                return attrs.evolve(hole, start_us=start_us)
+        return None
+
+    def remaining_us(self, at_us: int) -> int:
+        """Return the first time from *at_us* on whose rows a node may still return.
+
+        That is, by the slowest clock: a node whose clock is behind returns rows that have expired on others.
+        """
+        for hole in self.holes(at_us, surely=True):
+            if hole.start_us > at_us:
+                break
+            at_us = hole.end_us
+        return at_us
+
     def now_us(self) -> int:
         """Return the time on the slowest node."""
         return self.node_clocks.nodes_us()
@@ -327,12 +354,12 @@ class Source:
         if at_us >= first.start_us and not self._learn_lifetime(cursor):
             self._report_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
             return cursor  # where the remaining rows begin is not known, so everything is searched
-        hole = next(iter(self.holes(at_us)), None)
-        if hole is not None and hole.start_us <= at_us:
+        hole = self.missed(at_us, at_us + 1)
+        if hole is not None:
             self._report_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
-            gone = next(iter(self.holes(at_us, surely=True)), None)
-            if gone is not None and gone.start_us <= at_us:
-                return self.at(gone.end_us)
+            remaining_us = self.remaining_us(at_us)
+            if remaining_us > at_us:
+                return self.at(remaining_us)
         is_start = cursor.mark is not None and cursor.mark.is_start
         if self.topology.forgets and cursor.generation < first.time and (is_start or cursor.exact_us == first.start_us):
             return self.at(cursor.exact_us)  # the set that is no longer listed holds no rows after the cursor

@@ -13,7 +13,7 @@ from ..cdc.rows import Layout
 from ..cdc.source import OnExpired, Source
 from ..cdc.span import Span
 from ..cdc.topology import Generation
-from ..cdc.walk import LogWindow, windows_between
+from ..cdc.walk import Hole, LogWindow, windows_between
 from ..clock import Stop, SystemClock
 from ..errors import ConfigError, CursorExpired
 from ..event import EventID
@@ -146,49 +146,31 @@ class Plan:
 
     def _within_ttl(self, start_us: int, end_us: int, *, promised: bool, since_us: int) -> int:
         """Return *start_us*, or where the rows continue if those at *start_us* have expired and may be skipped."""
-        # Two passes: rows that may have expired on some node are reported, but only rows that have expired on all nodes
-        # are skipped, because a node with a slower clock still returns the others.
+        source = self.source
+        known_us = start_us
+        if source.lifetimes.ttl_at(start_us) is None:
+            known_us = max(start_us, source.oldest_us())  # rows whose TTL is not known count as expired after a day
         if promised:
-            for gap_from_us, gap_to_us in self._gaps(start_us, end_us):
-                # What had expired by then was never promised, so it is not missed.
-                gone = next(self.source.lifetimes.holes(gap_from_us, since_us), None)
-                if gone is not None and gone.start_us <= gap_from_us:
-                    gap_from_us = gone.end_us
-                if gap_from_us < min(gap_to_us, end_us):
-                    self._report_lost(gap_from_us, gap_to_us)
-                    break
-        for gap_from_us, gap_to_us in self._gaps(start_us, end_us, surely=True):
-            # Only a gap at the start moves it: before a later one there are rows to read.
-            if gap_from_us <= start_us:
-                start_us = gap_to_us
-        return start_us
+            unknown = Hole(start_us, known_us) if start_us < known_us else None
+            lost = unknown or source.missed(start_us, end_us, since_us=since_us)
+            if lost is not None:
+                self._report_lost(lost)
+        return source.remaining_us(known_us)
 
-    def _report_lost(self, gap_from_us: int, gap_to_us: int) -> None:
-        table = self.source.table
+    def _report_lost(self, lost: Hole) -> None:
+        table, gap_from, gap_to = self.source.table, datetime_of(lost.start_us), datetime_of(lost.end_us)
         text = (
             f"the log of {table.full_name} keeps {table.ttl_s} s: changes from "
-            f"{datetime_of(gap_from_us):%Y-%m-%d %H:%M:%S} to {datetime_of(gap_to_us):%Y-%m-%d %H:%M:%S} UTC may be "
-            "lost"
+            f"{gap_from:%Y-%m-%d %H:%M:%S} to {gap_to:%Y-%m-%d %H:%M:%S} UTC may be lost"
         )
         if self.options.fail_on_data_loss:
             raise CursorExpired(
                 f"{text}; repair the data that the query wrote, then start it with a new checkpoint, or set the "
                 "option failOnDataLoss to false to continue",
-                gap_from=datetime_of(gap_from_us),
-                gap_to=datetime_of(gap_to_us),
+                gap_from=gap_from,
+                gap_to=gap_to,
             )
         log.error("%s; continuing with the remaining rows because failOnDataLoss is false", text)
-
-    def _gaps(self, start_us: int, end_us: int, *, surely: bool = False) -> Iterator[tuple[int, int]]:
-        """Yield the spans of time in what is read whose rows may be gone; *surely*: that no node returns any more.
-
-        Some may begin later than the read does: rows live as long as the table said when they were written.
-        """
-        gaps = [(h.start_us, h.end_us) for h in self.source.holes(start_us, surely=surely) if h.start_us < end_us]
-        oldest_us = self.source.oldest_us()
-        if start_us < oldest_us and not (gaps and gaps[0][0] <= start_us):
-            yield start_us, oldest_us  # what these rows were written with is not known, and they are old
-        yield from gaps
 
 
 def spans_between(
