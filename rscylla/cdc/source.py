@@ -323,6 +323,25 @@ class Source:
         mark = LogMark(self.table.log_id.bytes, ttl_s=self.lifetimes.ttl_at(time_us))
         return EventID(generation.time, time_us, mark=mark)
 
+    def head(self, lag_us: int) -> EventID:
+        """Return the point before which all rows have arrived as a cursor to start at."""
+        return self.at(self.watermark_us(lag_us))
+
+    def begin(self, after: str | datetime | None, on_expired: OnExpired) -> tuple[EventID, bool]:
+        """Return where a read begins, and whether the rows after that were promised, so that their loss is an error.
+
+        Args:
+            after: a cursor, or "" for the oldest row; an aware time; None for the oldest row that a later read finds.
+
+        Raises:
+            InvalidCursor, CursorExpired, TableChanged: see ``resume``.
+        """
+        if isinstance(after, str):
+            return self.resume(after, on_expired), after != ""
+        start = self.at_time(after)
+        # Rows before the start that was asked for have expired by now, and were not promised.
+        return start, after is not None and start.exact_us == us_of(after)
+
     def at_time(self, time: datetime | None) -> EventID:
         """Return the cursor that starts at *time* (aware), or at the oldest row that may be there.
 

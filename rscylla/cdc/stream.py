@@ -104,9 +104,9 @@ class Stream(StreamSettings):
                 )
             lag_us = chosen.lag // timedelta(microseconds=1)
             if chosen.from_head:
-                start = source.at(source.watermark_us(lag_us))
+                start, promised = source.head(lag_us), True
             else:
-                start = source.resume(after, self.on_expired)
+                start, promised = source.begin(after, self.on_expired)
             self._warn_of_lag(chosen.lag)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress
@@ -114,7 +114,6 @@ class Stream(StreamSettings):
             #   Scanner  queries in flight, pages, retries                     (scan, query, driver)
             #   rows     cells and positions of a page; sorted by the reader
             #   records  rows to records, and to events as they are taken
-            promised = bool(after) or chosen.from_head
             reader = Reader(source, start, chosen, self, inner, promised=promised)
             inner.on_set(forget)
             # A head start is worth saving before anything is read: a restart must not begin at a newer head.
@@ -139,8 +138,7 @@ class Stream(StreamSettings):
 
     def head_cursor(self, lag: timedelta) -> str:
         """Return the cursor of the current head: the point *lag* ago, by the slowest clock of client and nodes."""
-        source = self._source(Stop())
-        return str(source.at(source.watermark_us(lag // timedelta(microseconds=1))))
+        return str(self._source(Stop()).head(lag // timedelta(microseconds=1)))
 
     def lookup(self, of: Event | str) -> dict[str, Any] | None:
         """Return the current row of the base table, by column, with null as None; None if the row does not exist.

@@ -72,19 +72,13 @@ class Plan:
         """Return where a read from *position* starts, and whether the loss of rows after it is an error.
 
         Raises:
-            InvalidCursor, CursorExpired: the cursor cannot be continued.
+            InvalidCursor, CursorExpired, TableChanged: the cursor cannot be continued.
         """
-        source = self.source
         if position.name == "latest":
-            return source.at(self.watermark_us()), True
-        if position.name == "earliest":
-            return source.at_time(None), False
-        if position.cursor:
-            policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
-            return source.resume(position.cursor, policy), True
-        assert position.time_us is not None
-        start = source.at_time(datetime_of(position.time_us))
-        return start, start.exact_us == position.time_us  # rows that have expired by now were not promised
+            return self.source.at(self.watermark_us()), True
+        time = None if position.time_us is None else datetime_of(position.time_us)
+        policy: OnExpired = "raise" if self.options.fail_on_data_loss else "oldest"
+        return self.source.begin(position.cursor or time, policy)
 
     def batch_end_us(self) -> int:
         """Return where a batch ends.

@@ -172,15 +172,12 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
     # ------------------------------------------------------------ planning
 
     def _first_place(self, lag_us: int) -> tuple[EventID, bool]:
-        """Return where to begin, and whether the rows after that were promised to somebody."""
+        """Return where to begin, and whether the rows after that were promised; see ``Source.begin``."""
         if self._options.from_head:
-            place = self._source.at(self._source.watermark_us(lag_us))
+            place = self._source.head(lag_us)
             self._store.set_cursor(self._name, str(place))  # a restart must not begin at a newer head
             return place, True
-        cursor = self._store.get_cursor(self._name)
-        if cursor:
-            return self._source.resume(cursor, self._on_expired), True
-        return self._source.at_time(None), False
+        return self._source.begin(self._store.get_cursor(self._name) or None, self._on_expired)
 
     def _move(self, place: EventID, walk: Walk) -> None:
         self._store.set_cursor(self._name, str(place))
