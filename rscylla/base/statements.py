@@ -29,6 +29,7 @@ from ..cdc.rows import Cells, Layout, ValueColumn
 from ..errors import CannotReplicate
 from ..event import Operation
 from ..types import collection_cells, quote_name, sample_of, sized_cells
+from .queries import equal
 
 __all__ = ["UNSET", "ChangeWriter", "Unset", "Value", "Write", "remaining_ttl"]
 
@@ -147,7 +148,7 @@ class ChangeWriter:
         return self._set(", ".join(f"{quote_name(c.name)} = ?" for c in columns), keys)
 
     def _set(self, what: str, keys: Sequence[ValueColumn]) -> str:
-        return f"UPDATE {self._table} {_USING} SET {what} WHERE {_equal(keys)}"
+        return f"UPDATE {self._table} {_USING} SET {what} WHERE {equal(c.name for c in keys)}"
 
     def _upsert(self, cells: Cells, using: tuple[bytes, bytes], *, is_insert: bool) -> Iterator[Write]:
         static = self._layout.is_static(cells)
@@ -167,7 +168,7 @@ class ChangeWriter:
     # ------------------------------------------------------------ deletes
 
     def _delete(self, keys: Sequence[ValueColumn], at: bytes, cells: Cells) -> Write:
-        cql = f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {_equal(keys)}"
+        cql = f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {equal(c.name for c in keys)}"
         return Write(cql, (at, *_values_of(keys, cells)))
 
     def _delete_range(self, at: bytes, operation: Operation, start: Cells, end: Cells) -> list[Write]:
@@ -180,10 +181,11 @@ class ChangeWriter:
             first = self._clustering[0]
             name, some = quote_name(first.name), sample_of(self._layout.columns[first.index].type)
             ranges = [([f"{name} <= ?"], [some]), ([f"{name} > ?"], [some])]
+        partition = equal(c.name for c in self._partition)
         key = _values_of(self._partition, start)
         return [
             Write(
-                f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {' AND '.join([_equal(self._partition), *where])}",
+                f"DELETE FROM {self._table} USING TIMESTAMP ? WHERE {' AND '.join([partition, *where])}",
                 (at, *key, *values),
             )
             for where, values in ranges
@@ -230,10 +232,6 @@ class ChangeWriter:
                 where.append(f"({names}) {sign}{'=' * bound.inclusive} SCYLLA_CLUSTERING_BOUND ({marks})")
                 values += bound.prefix
         return where, values
-
-
-def _equal(keys: Sequence[ValueColumn]) -> str:
-    return " AND ".join(f"{quote_name(c.name)} = ?" for c in keys)
 
 
 def _values_of(keys: Sequence[ValueColumn], cells: Cells) -> list[bytes | None]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
 
 from .._retry import retry
+from ..base.queries import select_by_key, select_range, token_of, with_times
 from ..base.reading import ATTEMPTS, BACKOFF, pages
 from ..cdc.driver import ReadSession, ReadStatement
 from ..cdc.rows import Cells
-from ..cdc.table import BaseColumn, Table
+from ..cdc.table import Table
 from ..clock import Clock, Stop
-from ..types import quote_name
 
 __all__ = ["ComparedRow", "Group", "Key", "Side"]
 
@@ -33,28 +33,22 @@ Group = tuple[int, Iterator[ComparedRow]]
 class Side:
     """One of the two tables. Rows are the cells of its key, then those that are compared."""
 
-    def __init__(
-        self, session: ReadSession, table: Table, full_name: str, page_size: int, clock: Clock, stop: Stop
-    ) -> None:
+    def __init__(self, session: ReadSession, table: Table, page_size: int, clock: Clock, stop: Stop) -> None:
         self._session = session
         self.table = table
         self._clock = clock
         self.stop = stop
-        self._doing = f"comparing {full_name}"
-        partition = table.partition_key
+        self._doing = f"comparing {table.full_name}"
         self.key_size = len(table.key)
-        shown = _shown(table.of_kind("static", "regular"))
-        self.columns = tuple(name for name, _ in shown)
-        self._ttls = {i for i, (_, text) in enumerate(shown) if text.startswith("ttl(")}
-        keys = ", ".join(quote_name(c.name) for c in table.key)
-        what = ", ".join([keys, *(text for _, text in shown)])
-        token = f"token({', '.join(quote_name(c.name) for c in partition)})"
-        self._scan = self._prepare(
-            f"SELECT {token}, {what} FROM {full_name} WHERE {token} > ? AND {token} <= ?", page_size
-        )
-        self._row = self._prepare(f"SELECT {what} FROM {full_name} WHERE {_where(table.key)}", page_size)
+        selected = list(with_times(table.columns))  # those of the key first
+        compared = selected[self.key_size :]
+        self.columns = tuple(c.column.name for c in compared)
+        self._ttls = {i for i, c in enumerate(compared) if c.what == "ttl"}
+        cells = [c.cql for c in selected]
+        self._scan = self._prepare(select_range(table, [token_of(table), *cells]), page_size)
+        self._row = self._prepare(select_by_key(table, cells, table.key), page_size)
         # Of a partition without rows, the static columns: a row of it has them and null for its key.
-        self._partition = self._prepare(f"SELECT {what} FROM {full_name} WHERE {_where(partition)}", 1)
+        self._partition = self._prepare(select_by_key(table, cells, table.partition_key), 1)
 
     def _prepare(self, cql: str, page_size: int) -> ReadStatement:
         return self._session.prepare(cql, page_size=page_size, doing=self._doing)
@@ -86,17 +80,3 @@ class Side:
     def wait(self, lag: timedelta) -> None:
         self._clock.wait(self.stop, lag.total_seconds())
         self.stop.check()
-
-
-def _shown(columns: Sequence[BaseColumn]) -> list[tuple[str, str]]:
-    """Return by column what is compared: its value, and its time and TTL if it has one of each."""
-    shown = []
-    for column in columns:
-        name = quote_name(column.name)
-        texts = [name, f"writetime({name})", f"ttl({name})"] if column.has_cell else [name]
-        shown += [(column.name, text) for text in texts]
-    return shown
-
-
-def _where(columns: Sequence[BaseColumn]) -> str:
-    return " AND ".join(f"{quote_name(c.name)} = ?" for c in columns)

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import attrs
 
+from ..base.queries import token_range
 from ..cdc.driver import ReadSession, Session, consistency_named
 from ..cdc.rows import Cells
 from ..cdc.table import read_base_table
@@ -21,8 +22,6 @@ from .schema import check_target
 from .side import ComparedRow, Group, Key, Side
 
 __all__ = ["Difference", "Verdict", "verify"]
-
-_LEAST, _MOST = -(2**63), 2**63 - 1
 
 _MOST_DOUBTS = 1000
 """How many rows that differ are kept until they are looked at again."""
@@ -115,13 +114,15 @@ def verify(
     clock = clock or SystemClock()
     over = Stop()  # also set after an error, which leaves the caller's signal as it is
     forget = (stop or Stop()).on_set(over.set)
-    here = Side(ours, table_here, table_here.full_name, page_size, clock, over)
+    here = Side(ours, table_here, page_size, clock, over)
     # With the columns of the source, here too: others of the target are not compared.
-    there = Side(theirs, table_here, table_there.full_name, page_size, clock, over)
+    copy = attrs.evolve(table_here, keyspace=table_there.keyspace, name=table_there.name)
+    there = Side(theirs, copy, page_size, clock, over)
     search = _Search(here, there, looks=looks, limit=limit, lag=lag)
     try:
         with ThreadPoolExecutor(workers, "rscylla-verify") as pool:
-            parts = [pool.submit(search.compare, low, high) for low, high in _ring(ranges)]
+            tokens = [token_range(number, ranges) for number in range(ranges)]
+            parts = [pool.submit(search.compare, low, high) for low, high in tokens]
             try:
                 _follow(search, parts, on_progress)
             finally:
@@ -145,12 +146,6 @@ def _follow(search: _Search, parts: list[Future[None]], on_progress: Callable[[i
             on_progress(done, len(parts))
         if search.enough:
             return
-
-
-def _ring(parts: int) -> Iterator[tuple[int, int]]:
-    """Yield bounds of tokens, the lower one excluded, that cover the ring. No key has the least token."""
-    edges = [_LEAST + (_MOST - _LEAST) * n // parts for n in range(parts)] + [_MOST]
-    return pairwise(edges)
 
 
 # ---------------------------------------------------------------- comparing

@@ -137,6 +137,7 @@ PURE += (
     "rscylla.cdc.records",
     "rscylla.cdc.slices",
     "rscylla.cdc.doctor",
+    "rscylla.base.queries",
     "rscylla.base.statements",
     "rscylla.base.targets",
     *(

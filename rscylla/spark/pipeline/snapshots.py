@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from ...base.queries import select_range, token_range, with_times
 from ...base.reading import pages
 from ...cdc.pages import Page
 from ...cdc.stream import Stream
@@ -20,7 +21,7 @@ from ...cdc.table import BaseColumn, LoggedTable
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
-from ...types import Type, quote_name
+from ...types import Type
 from ...types.arrow import arrow_type, builder_for
 from ..options import Connection, Options
 from ..session import session_for
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Snapshot", "snapshot"]
 
-_RING = 2**64
+_PREFIXES = {"value": "", "writetime": "cdc$written_", "ttl": "cdc$ttl_"}
+
 _OLDEST = -(2**62)
 """Write time of cells whose time cannot be read: every change is newer."""
 
@@ -109,14 +111,14 @@ def snapshot(
     columns_ = _chosen(source.table, columns)
     query = _TableQuery.of(source.table, columns_)
     fields = from_arrow_schema(query.schema, prefer_timestamp_ntz=False).fields
-    types = {f.name: f.dataType for f in fields[: len(columns_)]}
+    types = {f.name: f.dataType for f in fields}
     count = ranges or 4 * _cores(spark)
     reader = _RangeReader(options.connection, query, source.table.full_name, count, options.page_size)
     # One row a task: its number is that of the task's range of tokens.
     raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
     shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
     rows = raw.select(*(F.col(quoted(c.name)) for c in (*shape.keys, *shape.values)))
-    left_out = frozenset(c.name for c in source.table.columns) - types.keys()
+    left_out = frozenset(c.name for c in source.table.columns if c not in columns_)
     return Snapshot(cursor, rows, shape, left_out, raw)
 
 
@@ -142,8 +144,8 @@ def _chosen(table: LoggedTable, columns: list[str] | None) -> list[BaseColumn]:
 class _TableQuery:
     """The query for the rows of a token range, and its Arrow schema.
 
-    The requested columns come first, then ``cdc$written_NAME`` and ``cdc$ttl_NAME`` of columns that are one cell, and
-    ``cdc$read``, the second at which the row was read.
+    After a column that is one cell come its ``cdc$written_NAME`` and ``cdc$ttl_NAME``; at the end ``cdc$read``, the
+    second at which the row was read.
     """
 
     cql: str
@@ -152,15 +154,9 @@ class _TableQuery:
     @classmethod
     def of(cls, table: LoggedTable, columns: list[BaseColumn]) -> _TableQuery:
         """Return the query of *columns*."""
-        types = [(c.name, c.type) for c in columns]
-        parts = [quote_name(c.name) for c in columns]
-        for column in columns:
-            if column.has_cell:
-                types += [(f"cdc$written_{column.name}", Type("bigint")), (f"cdc$ttl_{column.name}", Type("int"))]
-                parts += [f"{what}({quote_name(column.name)})" for what in ("writetime", "ttl")]
-        key = ", ".join(quote_name(c.name) for c in table.partition_key)
-        cql = f"SELECT {', '.join(parts)} FROM {table.full_name} WHERE token({key}) >= ? AND token({key}) <= ?"
-        return cls(cql, tuple(types))
+        selected = list(with_times(columns))
+        types = tuple((_PREFIXES[s.what] + s.column.name, s.type) for s in selected)
+        return cls(select_range(table, [s.cql for s in selected]), types)
 
     @property
     def schema(self) -> Any:
@@ -184,8 +180,8 @@ class _RangeReader:
         schema = self.query.schema
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                bounds, doing = _bounds(number, self.ranges), f"reading {self.name}"
-                for page in pages(session, statement, bounds, doing=doing, clock=clock, stop=Stop()):
+                tokens, doing = token_range(number, self.ranges), f"reading {self.name}"
+                for page in pages(session, statement, tokens, doing=doing, clock=clock, stop=Stop()):
                     if page.row_count:
                         yield _batch(page, builders, clock.now_us() // 1_000_000, schema)
 
@@ -195,12 +191,6 @@ def _batch(page: Page, builders: list[Any], second: int, schema: Any) -> Any:
     arrays = [build(column) for build, column in zip(builders, cells, strict=True)]
     arrays.append(pa.array([second] * page.row_count, pa.int64()))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _bounds(number: int, ranges: int) -> tuple[int, int]:
-    """Return the first and the last token of range *number* of the ring."""
-    first = _RING * number // ranges - _RING // 2
-    return first, _RING * (number + 1) // ranges - _RING // 2 - 1
 
 
 # ---------------------------------------------------------------- cells
