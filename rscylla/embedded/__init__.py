@@ -3,7 +3,7 @@
 It imports nothing else of rscylla, so that it cannot share the client's mistakes. Its rooms, each of which imports only
 rooms below it::
 
-    facade, process, __main__   what owners start, use, change and stop
+    facade, process, child      what owners start, use, change and stop
     sessions                    sessions of the driver, opened for owners and closed with the server
     durability                  what outlives the process: a log of all changes, snapshots, the data directory
     wire                        the native protocol: frames, connections, sockets

@@ -6,27 +6,27 @@ import asyncio
 import concurrent.futures
 import errno
 import logging
-import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+import attrs
+
 from .clock import Clock, SystemClock
-from .cluster.descriptions import Rewriting, Version
+from .cluster.descriptions import Rewriting
 from .cluster.topology import Cluster, Node
-from .durability.durable import COMPACT_BYTES, Durable
+from .durability.durable import Durable
 from .engine.engine import Engine
 from .errors import EmbeddedScyllaError
 from .faults.board import FaultBoard
 from .faults.control import FaultControl
 from .faults.rules import Faults
+from .options import ServerOptions
 from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
 from .sessions import Sessions
-from .wire.server import Server, ServerOptions
-from .wire.tls import Tls
+from .wire.server import Server, WireOptions
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -41,7 +41,8 @@ _PORT_ATTEMPTS: Final = 16  # a port that is free on the first address can be ta
 _STOP_TIMEOUT_S: Final = 10.0
 
 
-class EmbeddedScylla:
+@attrs.define(eq=False, repr=False, slots=False)
+class EmbeddedScylla(ServerOptions):
     """
     A server on loopback that behaves like ScyllaDB, for development and tests: native protocol, CQL, CDC logs,
     generations.
@@ -78,63 +79,42 @@ class EmbeddedScylla:
     [{'cluster_name': 'embedded'}]
     """
 
-    def __init__(
-        self,
-        nodes: int = 1,
-        *,
-        port: int = 0,
-        shards: int = 2,
-        vnodes: int = 8,
-        clock: Clock | None = None,
-        users: Mapping[str, str] | None = None,
-        tls: Tls | None = None,
-        seed: int | None = None,
-        ring_delay: timedelta = timedelta(seconds=30),
-        tablets: bool = False,
-        version: Version | None = None,
-        data_dir: str | os.PathLike[str] | None = None,
-        fsync: bool = False,
-        compact_bytes: int = COMPACT_BYTES,
-        shard_aware: bool = True,
-        compression: bool = False,
-        max_frame: int = 256 * 1024 * 1024,
-        max_connections: int = 8192,
-    ) -> None:
-        if users is not None and not users:
-            raise ValueError("users is empty, so no client could log in; omit it to disable logins")
-        self.clock: Clock = clock or SystemClock()
-        self._users = dict(users) if users is not None else None
-        self._tls = tls
+    nodes: int = 1
+    _given_clock: Clock | None = attrs.field(default=None, alias="clock", kw_only=True)
+    clock: Clock = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.clock = self._given_clock or SystemClock()
         self._cluster = Cluster(
-            nodes,
-            shards=shards,
-            vnodes=vnodes,
-            seed=seed,
+            self.nodes,
+            shards=self.shards,
+            vnodes=self.vnodes,
+            seed=self.seed,
             clock=self.clock,
-            ring_delay_ms=_milliseconds(ring_delay),
-            tablets=tablets,
-            version=version,
+            ring_delay_ms=_milliseconds(self.ring_delay),
+            tablets=self.tablets,
+            version=self.version,
         )
-        self._options = ServerOptions(
-            users=self._users,
-            shard_aware=shard_aware,
-            compression=compression,
-            max_frame=max_frame,
-            max_connections=max_connections,
-            tls=None if tls is None else tls.server_context(),
+        wire = WireOptions(
+            users=self.users,
+            shard_aware=self.shard_aware,
+            compression=self.compression,
+            max_frame=self.max_frame,
+            max_connections=self.max_connections,
+            tls=None if self.tls is None else self.tls.server_context(),
         )
-        self._wanted_port = port
         self._port = 0
         self._engine = Engine(self._cluster, self.clock)
         self._durable: Durable | None = None
-        if data_dir is not None:
-            self._durable = Durable(Path(data_dir), self._engine, sync=fsync, compact_bytes=compact_bytes)
+        if self.data_dir is not None:
+            self._durable = Durable(self.data_dir, self._engine, sync=self.fsync, compact_bytes=self.compact_bytes)
         # One board for two users: the wire asks it about requests, the engine about writes.
         board = FaultBoard(self._engine.is_current)
         self._engine.write_faults = board
-        self._server = Server(self._engine, self._options, board)
+        self._server = Server(self._engine, wire, board)
         self._faults = FaultControl(self._cluster, self._server, board, lambda: self._port)
-        self._sessions = Sessions(clock)
+        self._sessions = Sessions(self.users, self.tls, self._given_clock)
         self._lock = threading.Lock()  # over _loop and _thread: start and stop may come from several threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -250,10 +230,8 @@ class EmbeddedScylla:
         ``options`` go to ``cassandra.cluster.Cluster`` and win over what is set here. With ``users``, the first of
         them logs in unless an ``auth_provider`` is given. Raises what the driver raises.
         """
-        if self._tls is not None and "ssl_context" not in options:
-            options["ssl_context"] = self._tls.client_context()
         listening = self._run(lambda: [n.address for n in self._cluster.nodes if self._server.listens(n.index)])
-        return self._sessions.connect(listening or self.contact_points, self.port, self._users, keyspace, options)
+        return self._sessions.connect(listening or self.contact_points, self.port, keyspace, options)
 
     @property
     def faults(self) -> Faults:

@@ -1,8 +1,9 @@
 """The embedded server in a process of its own: for measuring, and for being killed.
 
-The child is ``python -m rscylla.embedded --control``. It speaks JSON lines: one when it is ready, then one answer for
-each command on its standard input, with the command's number: an answer that comes after its time-out is nobody's.
-When that input ends, as it does when the parent dies, the child stops.
+The child is the module ``child``. The first line of its standard input has its options, each other line a command. It
+answers in JSON lines: one when it is ready, then one for each command, with the number of the command, so that an
+answer after its time-out is not taken for the next one. When the input ends, as it does when the parent dies, the child
+stops.
 """
 
 from __future__ import annotations
@@ -10,28 +11,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from .cluster.descriptions import Rewriting, Version
+import attrs
+
+from .cluster.descriptions import Rewriting
 from .errors import EmbeddedScyllaError
 from .faults.rules import Faults
+from .options import ServerOptions
 from .sessions import Sessions
-from .wire.tls import Tls
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
 
-__all__ = ["USERS_VARIABLE", "EmbeddedScyllaProcess"]
-
-USERS_VARIABLE: Final = "RSCYLLA_EMBEDDED_USERS"
-"""Environment variable with the users as a JSON object: a command line would show the passwords to everyone."""
+__all__ = ["EmbeddedScyllaProcess"]
 
 _ENDED: Final = "the embedded server's process has ended; its standard error says why"
 
@@ -39,65 +39,28 @@ _ENDED: Final = "the embedded server's process has ended; its standard error say
 _MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(2 << 30)}
 
 
-class EmbeddedScyllaProcess:
+@attrs.define(eq=False, repr=False, slots=False)
+class EmbeddedScyllaProcess(ServerOptions):
     """An embedded Scylla in a child process. A context manager; not thread-safe, but for `connect`, `kill` and
     `faults`.
 
     Args:
-        nodes, port, shards, vnodes, users, tls, seed, ring_delay, tablets, version, data_dir, fsync, compact_bytes:
-            as in `EmbeddedScylla`.
-        start_timeout: How long the child may take until it listens.
+        start_timeout: Maximum time until the child listens, and for each answer of the child.
         tune_malloc: Let the child's allocator keep large blocks; no effect outside glibc.
+
+    The other arguments are those of `EmbeddedScylla`, except ``clock``.
     """
 
-    def __init__(
-        self,
-        nodes: int = 1,
-        *,
-        port: int = 0,
-        shards: int = 2,
-        vnodes: int = 8,
-        users: Mapping[str, str] | None = None,
-        tls: Tls | None = None,
-        seed: int | None = None,
-        ring_delay: timedelta = timedelta(seconds=30),
-        tablets: bool = False,
-        version: Version | None = None,
-        data_dir: str | os.PathLike[str] | None = None,
-        fsync: bool = False,
-        compact_bytes: int | None = None,
-        start_timeout: timedelta = timedelta(seconds=30),
-        tune_malloc: bool = True,
-    ) -> None:
-        self._arguments: dict[str, int | str] = {
-            "nodes": nodes,
-            "port": port,
-            "shards": shards,
-            "vnodes": vnodes,
-            "ring-delay-ms": _milliseconds(ring_delay),
-        }
-        if seed is not None:
-            self._arguments["seed"] = seed
-        self._tls = tls
-        if tls is not None:
-            self._arguments |= {"tls-cert": str(tls.certificate.absolute()), "tls-key": str(tls.key.absolute())}
-            if tls.client_ca is not None:
-                self._arguments["tls-ca"] = str(tls.client_ca.absolute())
-        if tablets:
-            self._arguments["tablets"] = 1
-        if version is not None:
-            self._arguments["scylla-version"] = version
-        if data_dir is not None:
-            self._arguments["data-dir"] = os.fspath(data_dir)
-            self._arguments["fsync"] = int(fsync)
-        if compact_bytes is not None:
-            self._arguments["compact-bytes"] = compact_bytes
-        self._users = dict(users) if users is not None else None
-        self._timeout_s = start_timeout.total_seconds()
-        self._tune_malloc = tune_malloc
+    nodes: int = 1
+    start_timeout: timedelta = attrs.field(default=timedelta(seconds=30), kw_only=True)
+    tune_malloc: bool = attrs.field(default=True, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self._timeout_s = self.start_timeout.total_seconds()
         self._child: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._sessions = Sessions()
+        self._sessions = Sessions(self.users, self.tls)
         self._talking = threading.Lock()
         self._ready: dict[str, Any] = {}
         self._number = 0  # of the last command
@@ -112,16 +75,12 @@ class EmbeddedScyllaProcess:
         """
         if self._child is not None:
             raise EmbeddedScyllaError("the embedded server's process is running already")
-        command = [sys.executable, "-m", "rscylla.embedded", "--control"]
-        for name, value in self._arguments.items():
-            command += [f"--{name}", str(value)]
+        command = [sys.executable, "-m", "rscylla.embedded.child"]
         environment = dict(os.environ)
         # The child runs the same code as the parent, whichever way that was found.
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        if self._tune_malloc:
+        if self.tune_malloc:
             environment |= _MALLOC
-        if self._users is not None:
-            environment[USERS_VARIABLE] = json.dumps(self._users)
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, encoding="utf-8"
         )
@@ -129,6 +88,7 @@ class EmbeddedScyllaProcess:
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._read_answers, args=(self._child, self._answers), daemon=True).start()
         try:
+            self._send(pickle.dumps({"nodes": self.nodes, **self.arguments()}).hex())
             self._number = 0  # of the line that says that the child listens
             self._ready = self._next_answer()
         except BaseException:
@@ -194,9 +154,7 @@ class EmbeddedScyllaProcess:
 
     def connect(self, keyspace: str | None = None, **options: Any) -> Session:
         """Return a new scylla-driver session; `stop` closes it. ``options`` go to ``cassandra.cluster.Cluster``."""
-        if self._tls is not None and "ssl_context" not in options:
-            options["ssl_context"] = self._tls.client_context()
-        return self._sessions.connect(self.contact_points, self.port, self._users, keyspace, options)
+        return self._sessions.connect(self.contact_points, self.port, keyspace, options)
 
     def add_node(self, delay: timedelta | None = None) -> str:
         """Let a node join, see `EmbeddedScylla.add_node`; return its address."""
@@ -247,17 +205,20 @@ class EmbeddedScyllaProcess:
             arguments["delay_ms"] = _milliseconds(delay)
         # One command at a time: the answer is the next line with its number.
         with self._talking:
-            stdin = self._running().stdin
-            assert stdin is not None
             self._number += 1
-            try:
-                stdin.write(json.dumps({"command": name, "number": self._number, **arguments}) + "\n")
-                stdin.flush()
-            except OSError:
-                raise EmbeddedScyllaError(_ENDED) from None
+            self._send(json.dumps({"command": name, "number": self._number, **arguments}))
             answer = self._next_answer()
         self._ready["contact_points"] = answer["contact_points"]
         return answer
+
+    def _send(self, line: str) -> None:
+        stdin = self._running().stdin
+        assert stdin is not None
+        try:
+            stdin.write(line + "\n")
+            stdin.flush()
+        except OSError:
+            raise EmbeddedScyllaError(_ENDED) from None
 
     def _next_answer(self) -> dict[str, Any]:
         answer: dict[str, Any] = {}

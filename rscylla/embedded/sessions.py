@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .clock import Clock
+from .wire.tls import Tls
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -43,22 +44,19 @@ class Sessions:
     refuse the machine's timestamps on CDC tables.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, users: Mapping[str, str] | None, tls: Tls | None, clock: Clock | None = None) -> None:
+        self._users = users
+        self._tls = tls
         self._clock = clock
         self._opened: list[Session] = []
         self._lock = threading.Lock()
 
     def connect(
-        self,
-        contact_points: Sequence[str],
-        port: int,
-        users: Mapping[str, str] | None,
-        keyspace: str | None,
-        options: Mapping[str, Any],
+        self, contact_points: Sequence[str], port: int, keyspace: str | None, options: Mapping[str, Any]
     ) -> Session:
         """Return a session. ``options`` are keyword arguments of ``cassandra.cluster.Cluster`` and win over ours.
 
-        Without an ``auth_provider`` of the caller's, the first of ``users`` logs in.
+        Without an ``auth_provider`` of the caller's, the first user logs in.
         Raises whatever the driver raises, e.g. ``NoHostAvailable``.
         """
         # The driver carries no types, hence Any; and importing it takes a moment that a server alone should not pay.
@@ -79,8 +77,10 @@ class Sessions:
             settings["contact_points"] = list(contact_points)
         if self._clock is not None:
             settings["timestamp_generator"] = Timestamps(self._clock)
-        if users and "auth_provider" not in options:
-            name, password = next(iter(users.items()))
+        if self._tls is not None and "ssl_context" not in options:
+            settings["ssl_context"] = self._tls.client_context()
+        if self._users and "auth_provider" not in options:
+            name, password = next(iter(self._users.items()))
             settings["auth_provider"] = auth.PlainTextAuthProvider(name, password)
         cluster = driver.Cluster(**{**settings, **options})
         try:

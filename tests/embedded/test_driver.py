@@ -8,7 +8,6 @@ import doctest
 import gc
 import ipaddress
 import itertools
-import json
 import os
 import signal
 import socket
@@ -576,17 +575,15 @@ def test_the_example_in_the_docs_is_true() -> None:
     assert doctest.testmod(facade).attempted > 0
 
 
-def test_the_module_runs_as_a_program_until_told_to_stop() -> None:
-    command = [sys.executable, "-m", "rscylla.embedded", "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:
-        assert child.stdout is not None
-        assert child.stderr is not None
-        ready = json.loads(child.stdout.readline())
-        with socket.create_connection((ready["contact_points"][0], ready["port"]), timeout=10):
-            child.send_signal(signal.SIGTERM)
-            assert child.wait(60) == 0
-        assert b"for development and tests" in child.stderr.read()
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_process_of_a_server(number: int, capfd: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedScyllaProcess() as scylla:
+        port = scylla.port
+        os.kill(scylla.pid, number)
+        eventually(lambda: not is_listening(port))
+    said = capfd.readouterr().err
+    assert "for development and tests" in said
+    assert "Traceback" not in said
 
 
 def test_execute_inside_the_server_needs_no_driver() -> None:

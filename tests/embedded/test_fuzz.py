@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from rscylla.embedded.engine.engine import Engine
 from rscylla.embedded.wire.connection import Connection
 from rscylla.embedded.wire.frame import HEADER, HEADER_SIZE, Opcode
-from rscylla.embedded.wire.server import Listener, Server, ServerOptions
+from rscylla.embedded.wire.server import Listener, Server, WireOptions
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ class Fuzzed:
             "WITH cdc = {'enabled': true, 'preimage': true}"
         )
         self.engine: Engine = box.engine
-        self.server = Server(self.engine, ServerOptions(max_frame=MAX_FRAME))
+        self.server = Server(self.engine, WireOptions(max_frame=MAX_FRAME))
         self.listener = Listener(box.cluster.nodes[0], shard_loads=[0, 0])
         self.loop = asyncio.new_event_loop()
         self.ids = [self.engine.prepare(text, "ks").id for text in TEXTS]
@@ -298,7 +298,7 @@ def test_announced_sizes_cost_nothing_before_the_bytes_come(fuzzed: Fuzzed) -> N
 
 def test_large_requests_on_their_way_in_share_a_bound() -> None:
     fuzzed = Fuzzed()
-    fuzzed.server = Server(fuzzed.engine, ServerOptions(max_frame=MAX_FRAME, max_waiting=3 * MAX_FRAME))
+    fuzzed.server = Server(fuzzed.engine, WireOptions(max_frame=MAX_FRAME, max_waiting=3 * MAX_FRAME))
     announced = HEADER.pack(4, 0, 9, Opcode.QUERY, MAX_FRAME)
     held = [fuzzed.talk([announced], started=True)[0] for _ in range(3)]
     _, transport = fuzzed.talk([announced], started=True)

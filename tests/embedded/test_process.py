@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess
+from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, Tls
 
 Server = EmbeddedScylla | EmbeddedScyllaProcess
 
@@ -33,9 +36,53 @@ def test_commands_to_a_process_that_has_ended_say_so() -> None:
 
 def test_an_answer_after_the_time_out_is_not_taken_for_the_next_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedScyllaProcess() as server:
+        os.kill(server.pid, signal.SIGSTOP)
         with monkeypatch.context() as patch:
             patch.setattr(server, "_timeout_s", 0.0)
             with pytest.raises(EmbeddedScyllaError, match="did not answer"):
                 server.expire_rows()
+        os.kill(server.pid, signal.SIGCONT)
         assert server.add_node() == "127.0.0.2"
         assert server.expire_rows() == 0
+
+
+@pytest.mark.parametrize("make", [EmbeddedScylla, EmbeddedScyllaProcess])
+def test_options_that_do_not_go_together_are_refused_alike(make: Callable[..., Server]) -> None:
+    with pytest.raises(ValueError, match="no client could log in"):
+        make(users={})
+    with pytest.raises(ValueError, match=r"Scylla 4\.3 has no tablets"):
+        make(tablets=True, version="4.3").start()
+
+
+def test_a_process_has_the_options_that_it_is_given(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "port": 9999,
+        "shards": 3,
+        "vnodes": 5,
+        "users": {"ann": "right"},
+        "tls": Tls("cert.pem", "key.pem", "ca.pem"),
+        "seed": 7,
+        "ring_delay": timedelta(seconds=1),
+        "tablets": True,
+        "version": "4.4",
+        "data_dir": tmp_path,
+        "fsync": True,
+        "compact_bytes": 1000,
+        "shard_aware": False,
+        "compression": True,
+        "max_frame": 2000,
+        "max_connections": 10,
+    }
+    arguments = EmbeddedScyllaProcess(2, **given).arguments()
+    assert pickle.loads(pickle.dumps(arguments)) == given
+
+
+def test_a_process_is_as_its_options_say(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with EmbeddedScyllaProcess(2, shards=3, seed=7, users={"ann": "right"}, data_dir=str(data)) as server:
+        assert server.contact_points == ["127.0.0.1", "127.0.0.2"]
+        session = server.connect()
+        hosts = session.execute("SELECT host_id FROM system.local").one()
+        assert data.is_dir()
+    with EmbeddedScylla(2, shards=3, seed=7) as other:
+        assert [{"host_id": hosts.host_id}] == other.execute("SELECT host_id FROM system.local")

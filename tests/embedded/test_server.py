@@ -31,7 +31,7 @@ from rscylla.embedded.result import (
 )
 from rscylla.embedded.types import INT, TEXT
 from rscylla.embedded.wire.frame import HEADER, Flag, Opcode, Values
-from rscylla.embedded.wire.server import Server, ServerOptions
+from rscylla.embedded.wire.server import Server, WireOptions
 
 COLUMNS = (ColumnSpec("ks", "t", "pk", INT), ColumnSpec("ks", "t", "v", TEXT))
 LARGE = b"\0\0\0\4\0\0\0\7" + struct.pack(">i", 1000) + b"x" * 1000
@@ -99,7 +99,7 @@ class Fixture:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
-        self.server = Server(self.engine, ServerOptions(**options))  # type: ignore[arg-type]
+        self.server = Server(self.engine, WireOptions(**options))  # type: ignore[arg-type]
         self.node = FakeNode()
         self.port = asyncio.run_coroutine_threadsafe(self.server.listen(self.node, 0), self.loop).result()
         self.clients: list[Client] = []

@@ -21,7 +21,7 @@ from .compression import Compressor
 from .connection import Connection
 from .frame import SUPPORTED_VERSIONS, Values
 
-__all__ = ["EngineLike", "Listener", "NodeLike", "Server", "ServerOptions"]
+__all__ = ["EngineLike", "Listener", "NodeLike", "Server", "WireOptions"]
 
 _HANDSHAKE_S: Final = 10.0  # how long a client may take for the TLS handshake
 _GOODBYE_S: Final = 2.0  # how long it may take to end TLS before the socket is cut
@@ -66,7 +66,7 @@ class NodeLike(Protocol):
 
 
 @attrs.frozen
-class ServerOptions:
+class WireOptions:
     """How the wire behaves.
 
     ``users``: name to password; None lets everyone in. ``max_frame``: bytes of a request body. ``shard_aware``: tell
@@ -107,7 +107,7 @@ class Listener:
 class Server:
     """All nodes of one cluster on one event loop. Every method must be called on that loop's thread."""
 
-    def __init__(self, engine: EngineLike, options: ServerOptions, faults: FaultBoard | None = None) -> None:
+    def __init__(self, engine: EngineLike, options: WireOptions, faults: FaultBoard | None = None) -> None:
         self.engine = engine
         self.options = options
         self.faults = faults or FaultBoard(lambda _table: True)
