@@ -1,4 +1,4 @@
-"""Where consumers keep their cursors, in a Scylla table, in memory, buffered; leases; and dead letters."""
+"""Cursor stores for consumers, in a Scylla table or in memory, with or without a buffer; leases; and dead letters."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What all stores share: checks of arguments, and the decision whether a cursor may be saved."""
+"""Shared by all stores: checks of arguments, and the decision whether a cursor may be saved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_consumer(consumer: str) -> None:
 
 
 def check_reason(reason: str) -> None:
-    """Raise ``ConfigError`` if *reason* says nothing."""
+    """Raise ``ConfigError`` if *reason* is blank."""
     if not isinstance(reason, str) or not reason.strip():
         raise ConfigError(
             "a reset requires a reason, which is recorded with it; pass one, such as reason='replay after bug fix'"
@@ -29,10 +29,10 @@ def check_reason(reason: str) -> None:
 
 
 def moves(consumer: str, codec: CursorCodec, known: str, given: str) -> bool:
-    """Return whether the position *given* is to be saved over *known*: it is above, or adds to an equal cursor.
+    """Return whether to save the position *given* over *known*: it is higher, or adds to an equal cursor.
 
     Raises:
-        CursorRegression: it is below.
+        CursorRegression: *given* is lower.
     """
     if codec.place(given) < codec.place(known):
         raise CursorRegression(
@@ -46,17 +46,17 @@ def moves(consumer: str, codec: CursorCodec, known: str, given: str) -> bool:
 
 
 def conflict(consumer: str) -> CursorConflict:
-    """Return the error that says that a cursor was reset while it was in use."""
+    """Return the error for a cursor that was reset while it was in use."""
     return CursorConflict(f"the cursor of consumer {consumer!r} was reset while it was in use; read it again")
 
 
 def signature(now_us: int) -> str:
-    """Return text that sorts by time and says when and by which process: ``2026-11-21T10:00:05.250000Z host/4711``."""
+    """Return the time and the process as text that sorts by time: ``2026-11-21T10:00:05.250000Z host/4711``."""
     return f"{format_us(now_us)} {socket.gethostname()}/{os.getpid()}"
 
 
 def admin_of(store: CursorStore) -> CursorAdmin:
-    """Return *store* as one that operators can use, or raise ``ConfigError``."""
+    """Return *store* as a ``CursorAdmin``; raise ``ConfigError`` if it lacks a method."""
     methods = ("find_cursor", "list_cursors", "cursor_history", "reset_cursor")
     if lacking := [name for name in methods if not callable(getattr(store, name, None))]:
         raise ConfigError(
@@ -66,7 +66,7 @@ def admin_of(store: CursorStore) -> CursorAdmin:
 
 
 def find(store: CursorStore, consumer: str) -> CursorRecord | None:
-    """Return what *store* has for *consumer*: a cursor that was reset to "" is a record, one never set is None."""
+    """Return the record of *consumer* in *store*. A cursor that was reset to "" has a record; None if never set."""
     finder = getattr(store, "find_cursor", None)
     if finder is not None:
         return cast("CursorRecord | None", finder(consumer))

@@ -1,4 +1,4 @@
-"""The only door of the stores to the driver: a table with its prepared statements."""
+"""A table with its prepared statements. Only this module of the stores imports the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .schema import TableKind, qualified
 
 __all__ = ["StoreTable", "values_of"]
 
-# The level of the Paxos rounds: it has to span the same data centers as plain reads and writes do.
+# The level of the Paxos rounds, which must span the same data centers as plain reads and writes.
 _SERIAL = {
     ConsistencyLevel.LOCAL_QUORUM: ConsistencyLevel.LOCAL_SERIAL,
     ConsistencyLevel.QUORUM: ConsistencyLevel.SERIAL,
@@ -26,10 +26,11 @@ _SERIAL = {
 }
 
 _SERIAL_TRIES = 5
+"""Attempts at a serial read, which fails while it meets conditional writes."""
 
 
 class StoreTable:
-    """Statements on one table. Thread-safe. Everything is prepared at first use, on the caller's session."""
+    """Statements on one table, prepared on first use on the caller's session. Thread-safe."""
 
     def __init__(
         self, session: Any, kind: TableKind, keyspace: str, table: str, *, create: bool, consistency: int | str
@@ -45,13 +46,13 @@ class StoreTable:
         self._prepared: dict[str, Any] = {}
 
     def create(self) -> None:
-        """Create the table unless it is there."""
+        """Create the table if it does not exist."""
         with self.errors(f"creating table {self.name}"):
             self._session.execute(self._kind.cql(self._keyspace, self._table))
 
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """Turn errors of the driver into ours; *doing* tells what was tried, such as "saving the cursor of ..."."""
+        """Translate errors of the driver to ours. *doing* starts the message, such as "saving the cursor of ..."."""
         try:
             yield
         except DRIVER_ERRORS as e:
@@ -59,7 +60,7 @@ class StoreTable:
 
     def _translate(self, error: BaseException, doing: str) -> RscyllaError:
         text = str(error)
-        # Scylla's words, and Cassandra's.
+        # The messages of Scylla and of Cassandra.
         if isinstance(error, cassandra.InvalidRequest) and ("unconfigured table" in text or "does not exist" in text):
             return _no_table(doing, self._kind)
         if isinstance(error, cassandra.InvalidRequest) and "not yet supported with tablets" in text:
@@ -78,16 +79,16 @@ class StoreTable:
         idempotent: bool = True,
         timeout_s: float | None = None,
     ) -> Iterable[Any]:
-        """Execute *text* and return its rows. *serial* reads what conditional writes under way will leave.
+        """Execute *text* and return its rows. A *serial* read includes conditional writes that are in progress.
 
-        *timeout_s*: how long to wait for the answer, if not as long as the session does.
+        *timeout_s*: how long to wait for the answer; None: as long as the session is configured to wait.
         """
         statement = self._statement(text, idempotent=idempotent).bind(values)
         if not serial:
             waiting = {} if timeout_s is None else {"timeout": timeout_s}
             return self._session.execute(statement, **waiting)  # type: ignore[no-any-return]
         statement.consistency_level = _SERIAL[self._consistency]
-        # A WriteTimeout is how Cassandra ends a serial read that met a conditional write.
+        # Cassandra ends a serial read that meets a conditional write with a WriteTimeout.
         return retry(
             lambda: self._session.execute(statement),
             attempts=_SERIAL_TRIES,
@@ -97,7 +98,7 @@ class StoreTable:
     def applied(self, text: str, values: tuple[Any, ...], *, timeout_s: float | None = None) -> bool:
         """Execute a conditional write and return whether its condition held.
 
-        After ``QueryTimeout`` and ``ConnectionFailed`` it is not known; a serial read tells what came of it.
+        After ``QueryTimeout`` and ``ConnectionFailed``, the result is unknown until a serial read shows it.
         """
         for answer in self.run(text, values, idempotent=False, timeout_s=timeout_s):
             return bool(values_of(answer)[0])
@@ -109,13 +110,14 @@ class StoreTable:
     def _statement(self, text: str, *, idempotent: bool) -> Any:
         with self._lock:
             if text not in self._prepared:
-                # Before the first statement only; after that the table is there.
+                # Only before the first statement; after it, the table exists.
                 if not self._prepared:
                     self._require_table()
                 statement = self._prepare(text)
                 statement.consistency_level = self._consistency
                 statement.serial_consistency_level = _SERIAL[self._consistency]
-                # The driver may send an idempotent statement twice; a conditional write would then meet its own result.
+                # The driver may send an idempotent statement twice. A conditional write that did would fail on its own
+                # result.
                 statement.is_idempotent = idempotent
                 self._prepared[text] = statement
             return self._prepared[text]
@@ -126,18 +128,18 @@ class StoreTable:
         except cassandra.InvalidRequest:
             if not self._create:
                 raise
-        # Another client has just created the table, and not all nodes know of it. This waits until they agree.
+        # Another client has just created the table, and not all nodes know it yet. The refresh waits until they agree.
         self._session.cluster.refresh_table_metadata(self._keyspace, self._table)
         return self._session.prepare(text)
 
     def _require_table(self) -> None:
-        """Create the table if that was asked for.
+        """Check that the table exists and has the right columns; create it if ``create`` allows that.
 
         Raises:
-            TableNotFound: it, or its keyspace, is not there.
-            ConfigError: it is a table of something else.
+            TableNotFound: the table or its keyspace does not exist.
+            ConfigError: it is a table of another kind.
         """
-        # Asked before the first prepare, because the driver logs a traceback for each prepare that fails.
+        # Checked before the first prepare, because the driver logs a traceback for each prepare that fails.
         what = self._kind.what
         where = "keyspace_name = %s AND table_name = %s"
         columns = self._schema("column_name", "columns", where, self._keyspace, self._table)
@@ -172,7 +174,7 @@ def _no_table(what: str, table: TableKind) -> TableNotFound:
 
 
 def _consistency(level: int | str) -> int:
-    """Return the driver's number of a consistency level that lets each read see all earlier writes."""
+    """Return the driver's number of *level*; raise ``ConfigError`` unless reads with it see all earlier writes."""
     number: int = ConsistencyLevel.name_to_value.get(level.upper(), -1) if isinstance(level, str) else level
     if number not in _SERIAL:
         raise ConfigError(

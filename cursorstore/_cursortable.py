@@ -11,18 +11,18 @@ from .schema import CURSORS
 
 __all__ = ["CursorRow", "CursorTable"]
 
-_NOBODY = "\x00nobody"
-"""A consumer that never has a cursor."""
+_NO_CONSUMER = "\x00nobody"
+"""A consumer that never has a cursor, for checks of access."""
 
 _COLUMNS = "epoch, position, updated, start, stamp, opened, reason, lease, fence"
 
 
 @attrs.frozen
 class CursorRow:
-    """One epoch of one consumer. Texts are "" where the database has nothing, but for ``start``: "" is the oldest.
+    """One epoch of one consumer. Null text is "", except in ``start``, where "" is the oldest position.
 
-    ``lease`` and ``fence`` are the lease and its epoch that the consumer had when this was opened, or when it was last
-    opened by a holder of one.
+    ``lease`` and ``fence`` are the lease and its epoch of the last holder that opened this epoch or an earlier one; a
+    reset copies them.
     """
 
     consumer: str
@@ -38,7 +38,7 @@ class CursorRow:
 
     @property
     def saved(self) -> str | None:
-        """The position that counts; None if nothing was ever saved, and a new holder of the lease found that."""
+        """The current position; None if none was ever saved, as when a lease holder opens the first epoch."""
         return max(self.position, self.start or "") if self.position or self.start is not None else None
 
 
@@ -49,7 +49,7 @@ class CursorTable(StoreTable):
         super().__init__(session, CURSORS, keyspace, table, create=create, consistency=consistency)
 
     def read(self, consumer: str, *, serial: bool = False) -> CursorRow | None:
-        """Return the highest epoch of *consumer*. *serial* waits for resets that are under way."""
+        """Return the highest epoch of *consumer*. A *serial* read includes resets that are in progress."""
         text = f"SELECT consumer, {_COLUMNS} FROM {self.name} WHERE consumer = ? LIMIT 1"
         with self.errors(f"reading the cursor of consumer {consumer!r} from table {self.name}"):
             for row in self.run(text, (consumer,), serial=serial):
@@ -69,7 +69,7 @@ class CursorTable(StoreTable):
             return [_row(row) for row in self.run(text, ())]
 
     def position(self, consumer: str, epoch: int) -> str:
-        """Return the position that was saved in one epoch of *consumer*, "" if none was."""
+        """Return the position that was saved in one epoch of *consumer*; "" if none was."""
         text = f"SELECT position FROM {self.name} WHERE consumer = ? AND epoch = ?"
         with self.errors(f"reading the cursor of consumer {consumer!r} from table {self.name}"):
             for row in self.run(text, (consumer, epoch)):
@@ -78,8 +78,8 @@ class CursorTable(StoreTable):
 
     def advance(self, consumer: str, epoch: int, stamp: int, position: str, updated: str) -> None:
         """Write a position. The write timestamp is *stamp*, the same for all writes of an epoch."""
-        # UPDATE, not INSERT: a row marker would keep a row alive that nothing else keeps. TTL 0 overrules a table
-        # made by others with a default TTL.
+        # UPDATE, not INSERT, whose row marker would keep a row alive without any cell. TTL 0 overrides the default TTL
+        # of a table that somebody else created.
         text = (
             f"UPDATE {self.name} USING TIMESTAMP ? AND TTL 0 SET position = ?, updated = ? "
             "WHERE consumer = ? AND epoch = ?"
@@ -88,26 +88,26 @@ class CursorTable(StoreTable):
             self.run(text, (stamp, position, updated, consumer, epoch))
 
     def prune(self, consumer: str, below: int, stamp: int) -> None:
-        """Delete all epochs of *consumer* under *below*. *stamp* is that of a later epoch, so it is above theirs."""
+        """Delete all epochs of *consumer* below *below*. *stamp*, of a later epoch, is higher than their timestamps."""
         text = f"DELETE FROM {self.name} USING TIMESTAMP ? WHERE consumer = ? AND epoch < ?"
         with self.errors(f"deleting old epochs of the cursor of consumer {consumer!r} from table {self.name}"):
             self.run(text, (stamp, consumer, below))
 
     def touch(self) -> None:
-        """Do what a reset does on a row that nobody has, under a condition that it is there: nothing is written."""
-        # Conditional, because resets are: a user or a keyspace for which Paxos does not work shows here.
+        """Update a row that does not exist under the condition that it does: checks access and writes nothing."""
+        # Conditional like a reset, so that a user or keyspace without working Paxos fails here, too.
         text = f"UPDATE {self.name} SET reason = ? WHERE consumer = ? AND epoch = ? IF EXISTS"
         with self.errors(f"writing to table {self.name}"):
-            self.run(text, ("", _NOBODY, 0), idempotent=False)
+            self.run(text, ("", _NO_CONSUMER, 0), idempotent=False)
 
     def open_epoch(self, row: CursorRow) -> bool:
-        """Insert a row for a new epoch, without a position; return False if that epoch exists."""
+        """Insert the row of a new epoch, without a position; return False if the epoch already exists."""
         text = (
             f"INSERT INTO {self.name} (consumer, epoch, start, stamp, opened, reason, lease, fence) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
         )
         values = (row.consumer, row.epoch, row.start, row.stamp, row.opened, row.reason)
-        # Null, not "" and 0, where there is no lease: _row reads both alike.
+        # Null, not "" and 0, if there is no lease; _row reads both the same way.
         guard = (row.lease, row.fence) if row.lease else (None, None)
         with self.errors(f"opening an epoch of the cursor of consumer {row.consumer!r} in table {self.name}"):
             return self.applied(text, (*values, *guard))

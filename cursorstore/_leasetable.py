@@ -1,4 +1,4 @@
-"""The statements on a table of leases. All that decides is conditional: who holds a lease is agreed on by Paxos."""
+"""The statements on a table of leases. Every write is conditional, so that Paxos decides who holds a lease."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .schema import LEASES
 __all__ = ["Claim", "LeaseRow", "LeaseTable"]
 
 LEAST_TIMEOUT_S = 1.0
-"""A conditional write takes several round trips, so it is not given less than this."""
+"""Minimum time-out of a conditional write, which takes several round trips."""
 
 
 @attrs.frozen
 class LeaseRow:
-    """A lease as the database has it. ``token`` is "" when it is free; ``seconds`` are those until it expires."""
+    """A lease as the database returns it. ``token`` is "" if it is free; it expires in ``seconds``."""
 
     name: str
     epoch: int
@@ -29,7 +29,7 @@ class LeaseRow:
 
 @attrs.frozen
 class Claim:
-    """What a holder writes: ``token`` is who it is, and the rest is for people. It expires after ``ttl_s`` seconds."""
+    """The columns that a holder writes. ``token`` identifies it, the rest is for people; expires after ``ttl_s``."""
 
     token: str
     owner: str
@@ -44,7 +44,7 @@ class LeaseTable(StoreTable):
         super().__init__(session, LEASES, keyspace, table, create=create, consistency=consistency)
 
     def read(self, name: str, *, serial: bool = False) -> LeaseRow | None:
-        """Return the lease, None if nobody ever had it. *serial* finds out what came of conditional writes."""
+        """Return the lease; None if it never had a holder. A *serial* read includes conditional writes in progress."""
         text = f"SELECT name, epoch, claim, owner, since, TTL(claim) FROM {self.name} WHERE name = ?"
         with self.errors(f"reading lease {name!r} from table {self.name}"):
             for row in self.run(text, (name,), serial=serial):
@@ -58,16 +58,16 @@ class LeaseTable(StoreTable):
             return [_row(row) for row in self.run(text, ())]
 
     def add(self, name: str) -> bool:
-        """Insert a lease that nobody has, with epoch 0; return False if it is there."""
+        """Insert a free lease with epoch 0; return False if the lease already exists."""
         text = f"INSERT INTO {self.name} (name, epoch) VALUES (?, 0) IF NOT EXISTS USING TTL 0"
         with self.errors(f"creating lease {name!r} in table {self.name}"):
             return self.applied(text, (name,))
 
     def take(self, last: LeaseRow, claim: Claim) -> bool:
-        """Give the lease the next epoch and *claim*, if it is still as in *last*; return whether it was."""
-        # One statement has one TTL, and the epoch must stay when the claim has expired: hence two in a batch, which is
-        # one conditional write, as both are of one partition. "= null" is written out: not every server takes a bound
-        # null there.
+        """Give the lease the next epoch and *claim* if it still equals *last*; return whether it did."""
+        # A statement has one TTL, but the epoch must stay when the claim expires. Hence two statements in a batch: as
+        # both are in one partition, it is one conditional write. "= null" is literal, because not every server accepts
+        # a bound null there.
         held = "claim = ?" if last.token else "claim = null"
         text = (
             f"BEGIN BATCH UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ? WHERE name = ? "
@@ -80,19 +80,19 @@ class LeaseTable(StoreTable):
             return self.applied(text, values)
 
     def keep(self, name: str, epoch: int, claim: Claim) -> bool:
-        """Write *claim* anew if it is still there and of *epoch*; return whether it was."""
+        """Write *claim* again if the lease still has it with *epoch*; return whether it did."""
         text = (
             f"UPDATE {self.name} USING TTL ? SET claim = ?, owner = ?, since = ? WHERE name = ? "
             "IF epoch = ? AND claim = ?"
         )
         values = (claim.ttl_s, claim.token, claim.owner, claim.since, name, epoch, claim.token)
-        # Not as long as the session waits, ten seconds mostly: there must be time left to try again.
+        # Shorter than the session's time-out, ten seconds by default, to leave time for another attempt.
         timeout_s = max(LEAST_TIMEOUT_S, claim.ttl_s / 8)
         with self.errors(f"renewing lease {name!r} in table {self.name}"):
             return self.applied(text, values, timeout_s=timeout_s)
 
     def drop(self, name: str, epoch: int, claim: Claim) -> bool:
-        """Take *claim* away if it is still there and of *epoch*; return whether it was."""
+        """Remove *claim* if the lease still has it with *epoch*; return whether it did."""
         text = (
             f"UPDATE {self.name} SET claim = null, owner = null, since = null WHERE name = ? IF epoch = ? AND claim = ?"
         )

@@ -1,7 +1,7 @@
-"""The statements on a table of dead letters. All are plain writes: one consumer works on an event at a time.
+"""The statements on a table of dead letters. All writes are plain, because one consumer works on an event at a time.
 
-Operators decide about letters while consumers write them, each by a clock of its own. So a letter is written with a
-timestamp above that of the status it replaces, whatever the clocks say.
+Operators resolve letters while consumers write them, and their clocks differ. Each write of a letter therefore has a
+timestamp above that of the status it replaces.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _THIS = "WHERE consumer = ? AND day = ? AND event_us = ? AND event_id = ?"
 
 @attrs.frozen
 class LetterKey:
-    """Names an event of a consumer. ``day`` is that of ``event_us``, as ``2026-11-21``."""
+    """Identifies an event of a consumer. ``day`` is the UTC day of ``event_us``, such as ``2026-11-21``."""
 
     consumer: str
     day: str
@@ -36,8 +36,8 @@ class LetterKey:
 
     @property
     def mark(self) -> bytes:
-        """What stands for the letter in the set of those that are dead: short, as the set is read whole."""
-        # 96 bits: two letters of one day with the same mark are out of reach of chance.
+        """The element for this letter in the set of dead letters; short, because queries read the whole set."""
+        # 96 bits make a collision between two letters of one day practically impossible.
         return hashlib.blake2b(self.event_id.encode(), digest_size=12).digest()
 
     @property
@@ -47,7 +47,7 @@ class LetterKey:
 
 @attrs.frozen
 class LetterRow:
-    """A letter as the database has it."""
+    """A letter as the database returns it."""
 
     key: LetterKey
     status: str
@@ -70,7 +70,7 @@ class LetterTable(StoreTable):
         super().__init__(session, LETTERS, keyspace, table, create=create, consistency=consistency)
 
     def tries(self, key: LetterKey) -> int:
-        """Return the failed attempts that are known, 0 if none is."""
+        """Return the number of failed attempts that are recorded."""
         text = f"SELECT tries FROM {self.name} {_THIS}"
         with self.errors(self._doing("reading the attempts", key)):
             for row in self.run(text, key.values):
@@ -78,25 +78,25 @@ class LetterTable(StoreTable):
         return 0
 
     def set_tries(self, key: LetterKey, tries: int, ttl_s: int) -> None:
-        """Keep the failed attempts for *ttl_s* seconds; 0 forgets them."""
+        """Record the number of failed attempts for *ttl_s* seconds; 0 deletes the record."""
         with self.errors(self._doing("saving the attempts", key)):
             if tries:
-                # UPDATE, not INSERT: without a row marker the row goes with its last cell.
+                # UPDATE, not INSERT: without a row marker, the row disappears with its last cell.
                 self.run(f"UPDATE {self.name} USING TTL ? SET tries = ? {_THIS}", (ttl_s, tries, *key.values))
             else:
                 self.run(f"DELETE tries FROM {self.name} {_THIS}", key.values)
 
     def put(self, row: LetterRow, now_us: int) -> None:
-        """Write a letter; its audit stays."""
+        """Write a letter. Its audit trail does not change."""
         fields = attrs.asdict(row, recurse=False, filter=lambda a, _: a.name not in ("key", "audit"))
         columns = ", ".join(f"{name} = ?" for name in fields)
         with self.errors(self._doing("writing the letter", row.key)):
-            # UPDATE, not INSERT, which would replace the whole set.
+            # UPDATE, not INSERT, which would replace the whole set of dead letters.
             text = f"UPDATE {self.name} USING TTL 0 AND TIMESTAMP ? SET dead = dead + ?, {columns} {_THIS}"
             self.run(text, (self._after(row.key, now_us), {row.key.mark}, *fields.values(), *row.key.values))
 
     def resolve(self, key: LetterKey, now_us: int, status: str, when: str, why: str) -> None:
-        """Set the status of a letter, and add to its audit."""
+        """Set the status of a letter, and add an entry to its audit trail."""
         with self.errors(self._doing("changing the letter", key)):
             text = (
                 f"UPDATE {self.name} USING TTL 0 AND TIMESTAMP ? SET dead = dead - ?, status = ?, audit[?] = ? {_THIS}"
@@ -104,33 +104,33 @@ class LetterTable(StoreTable):
             self.run(text, (self._after(key, now_us), {key.mark}, status, when, why, *key.values))
 
     def _after(self, key: LetterKey, now_us: int) -> int:
-        """Return *now_us*, or the first timestamp that beats the status of the letter where that is from the future."""
+        """Return *now_us*, or the next timestamp after that of the letter's status if that is in the future."""
         for row in self.run(f"SELECT WRITETIME(status) FROM {self.name} {_THIS}", key.values):
             return max(now_us, (values_of(row)[0] or 0) + 1)
         return now_us
 
     def find(self, key: LetterKey) -> LetterRow | None:
-        """Return one letter, None if there is none."""
+        """Return one letter; None if there is none."""
         with self.errors(self._doing("reading the letter", key)):
             for row in self.run(f"SELECT {_COLUMNS} FROM {self.name} {_THIS}", key.values):
                 return _row(row)
         return None
 
     def partitions(self) -> list[tuple[str, str]]:
-        """Return all consumers and days of which there is something, sorted."""
+        """Return the consumer and day of all partitions, sorted."""
         with self.errors(f"listing the letters in table {self.name}"):
             return sorted(
                 (c, d) for c, d in map(values_of, self.run(f"SELECT DISTINCT consumer, day FROM {self.name}", ()))
             )
 
     def letters(self, consumer: str, day: str) -> Iterator[LetterRow]:
-        """Yield the letters of a consumer and day, by time of the event, page by page."""
+        """Yield the letters of a consumer and day by event time. Reads page by page."""
         text = f"SELECT {_COLUMNS} FROM {self.name} WHERE consumer = ? AND day = ?"
         with self.errors(f"listing the letters of consumer {consumer!r} in table {self.name}"):
             yield from (found for row in self.run(text, (consumer, day)) if (found := _row(row)) is not None)
 
     def dead(self) -> Iterator[tuple[str, int]]:
-        """Yield each consumer with how many of its letters are dead, day by day. No letter is read."""
+        """Yield, for each consumer and day, the consumer and its number of dead letters. Reads no letter."""
         text = f"SELECT DISTINCT consumer, day, dead FROM {self.name}"
         with self.errors(f"counting the letters in table {self.name}"):
             yield from ((consumer, len(dead or ())) for consumer, _, dead in map(values_of, self.run(text, ())))
@@ -140,9 +140,10 @@ class LetterTable(StoreTable):
 
 
 def _row(row: Any) -> LetterRow | None:
-    """Return the letter, None if only attempts are known."""
+    """Return the letter; None if the row has only attempts."""
     consumer, day, event_us, event_id, status, attempts, *rest, audit = values_of(row)
-    # A status alone is left when a letter is resolved whose row was deleted: UPDATE makes a row of what it sets.
+    # A row with only a status and an audit entry results from resolving a letter whose row was deleted, because UPDATE
+    # creates a row.
     if status is None or rest[2] is None:
         return None
     error, traceback, failed_us, event_type, foreign_id, metadata, trace, late = rest

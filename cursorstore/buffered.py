@@ -1,6 +1,6 @@
-"""A cursor store that writes later: many events a write, in the background, without losing anybody's cursor.
+"""``BufferedCursorStore``: saves the cursors of many events with one write, in the background.
 
-What is lost when the process dies is at most the last interval: those events come again.
+If the process dies, the events of at most the last interval are delivered again.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["BufferedCursorStore"]
 _log = logging.getLogger("rscylla.cursorstore")
 
 _JOIN_S = 30.0
-"""How long ``close`` waits for a background write that is under way; the daemon thread is left behind after that."""
+"""How long ``close`` waits for a background write in progress. After that, it leaves the daemon thread behind."""
 
 
 @attrs.define(eq=False)
 class _Slot:
-    """The buffer of one consumer. ``writing`` is held over writes, so that they cannot overtake each other."""
+    """The buffer of one consumer. ``writing`` is held during a write, so that writes stay in order."""
 
     writing: threading.Lock = attrs.field(factory=threading.Lock)
     known: str | None = None  # highest position that was set or read; None until read
     pending: str | None = None  # cursor to write
     error: Exception | None = None  # of the last write, until it is raised
-    blocked: CursorError | None = None  # why nothing may be set until the cursor is read again
+    blocked: CursorError | None = None  # why set_cursor fails until the cursor is read again
 
 
 class BufferedCursorStore:
@@ -47,7 +47,7 @@ class BufferedCursorStore:
     buffered cursor is dropped, and the consumer must read its cursor again. ``set_cursor`` does not wait for a write
     (only its first call reads), and rejects a cursor that is too low at once. ``get_cursor`` writes the buffered cursor
     of its consumer before it reads, and raises the error if that fails: a cursor that was buffered before a reset, or
-    in an earlier tenure of a lease, is no longer valid.
+    before the lease was lost and acquired again, is no longer valid.
 
     Args:
         inner: Where cursors go. It is closed together with this store.
@@ -84,8 +84,8 @@ class BufferedCursorStore:
     def get_cursor(self, consumer: str) -> str:
         slot = self._slot(consumer)
         with slot.writing:
-            # What is buffered may be from before a reset, or from an earlier tenure of a lease. Only the inner store
-            # knows, so it decides whether that counts before it is asked where the consumer is.
+            # The buffered cursor may be from before a reset, or from before the lease was lost and acquired again. Only
+            # the inner store knows, so it gets the cursor, and accepts or refuses it, before it is read.
             if error := self._write(consumer, slot):
                 slot.error = None  # raised by this call
                 raise error
@@ -120,7 +120,7 @@ class BufferedCursorStore:
                 slot.error = None
         if not failed:
             return
-        # Errors that a retry cannot fix come first, so that nobody retries because of the others.
+        # An error that a retry cannot fix comes first, so that the caller does not retry because of another one.
         failed.sort(key=lambda pair: is_resumable(pair[1]))
         first = failed[0][1]
         for name, error in failed[1:]:
@@ -162,7 +162,7 @@ class BufferedCursorStore:
         self._codec.encode(cursor)
         slot = self._slot(consumer)
         with slot.writing:
-            # Written first, so that the epoch that ends shows how far the consumer had come.
+            # Written first, so that the history shows how far the consumer had come before the reset.
             self._write(consumer, slot)
             admin.reset_cursor(consumer, cursor, reason=reason)
             with self._lock:
@@ -182,11 +182,11 @@ class BufferedCursorStore:
             slot.blocked = None
             if slot.pending is None or slot.known is None:
                 slot.known = position
-                slot.error = None  # of a cursor that was dropped: this is the remedy
+                slot.error = None  # of a dropped cursor: reading again is what it asks for
             return slot.known
 
     def write_quietly(self) -> None:
-        """Write all buffered cursors; keep errors for the consumers, and log them. For the background thread."""
+        """Write all buffered cursors; log errors, and keep them for the consumers. For the background thread."""
         self._write_all()
         try:
             self._inner.flush()
@@ -196,16 +196,16 @@ class BufferedCursorStore:
     def _write_all(self) -> None:
         with self._lock:
             slots = list(self._slots.items())
-        # Before the writes, not after: the next interval begins with them, however long they take.
+        # Before the writes: the next interval starts with them, however long they take.
         self._flushed = self._clock.monotonic()
         for consumer, slot in slots:
             with slot.writing:
                 self._write(consumer, slot)
 
     def _write(self, consumer: str, slot: _Slot) -> Exception | None:
-        """Write what is pending. Called with ``slot.writing`` held.
+        """Write the pending cursor. Called with ``slot.writing`` held.
 
-        An error is kept for the consumer, and returned if what was to be written is still pending.
+        An error is kept for the consumer. It is also returned if the cursor is still pending.
         """
         with self._lock:
             cursor = slot.pending
@@ -215,10 +215,10 @@ class BufferedCursorStore:
             self._inner.set_cursor(consumer, cursor)
         except CursorError as e:
             with self._lock:
-                # A retry would be refused again; the consumer has to read where it is.
+                # A retry would be refused again, so the consumer must read its cursor.
                 slot.pending = slot.known = None
                 slot.error = slot.blocked = e
-        except Exception as e:  # noqa: BLE001  kept for the consumer, who is told at its next call
+        except Exception as e:  # noqa: BLE001  kept for the consumer, whose next call raises it
             _log.warning("the cursor of consumer %r was not saved and stays buffered: %s", consumer, type(e).__name__)
             with self._lock:
                 slot.error = e
@@ -226,7 +226,7 @@ class BufferedCursorStore:
         else:
             with self._lock:
                 slot.error = None
-                if slot.pending == cursor:  # else a later one came meanwhile
+                if slot.pending == cursor:  # otherwise, a later one was buffered during the write
                     slot.pending = None
         return None
 
@@ -250,7 +250,7 @@ class BufferedCursorStore:
 
 
 def _write_now_and_then(ref: weakref.ref[BufferedCursorStore], stop: Stop, clock: Clock, interval: float) -> None:
-    """Body of the background thread. While it waits it holds no reference to the store, which could not die then."""
+    """Body of the background thread. It holds no reference to the store while it waits, so that the store can die."""
     while not clock.wait(stop, interval):
         store = ref()
         if store is None:

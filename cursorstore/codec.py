@@ -1,8 +1,8 @@
-"""How cursors become text that sorts: what stores compare, and what the database compares for them.
+"""Converts cursors to positions: text that sorts like the cursors, for comparisons by the stores and the database.
 
-A position is ASCII text of fixed width whose plain comparison is the order of the cursors. The empty text is the empty
-cursor, below all others. Cursors themselves cannot be compared as text: JSON compares stream ids before it compares
-anything useful, Go's times lose trailing zeros, and "10" sorts before "9".
+A position is ASCII text of fixed width. The empty text is the position of the empty cursor, below all others. Cursors
+themselves do not sort as text: their JSON has the stream id before the time of the row, times written by Go omit
+trailing zeros, and "10" sorts before "9".
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CursorCodec(Protocol):
         """
 
     def place(self, position: str) -> str:
-        """Return the part of *position* that decides the order: equal cursors may have different positions."""
+        """Return the part of *position* that decides the order, because equal cursors may have different positions."""
 
 
 class EventCursorCodec:
@@ -79,7 +79,7 @@ class EventCursorCodec:
             # Two spaces before the log leave an empty third field.
             if len(fields) == 2 or not fields[2]:
                 return str(EventID(generation, tu.parse_time(fields[1]), mark=_mark(fields[3:])))
-            # The seventh digit of the fraction, the tick within the microsecond, which parse_time leaves off.
+            # The seventh digit of the fraction is the tick within the microsecond, which parse_time ignores.
             ticks = tu.us_to_ticks(tu.parse_time(fields[1])) + int(fields[1][26])
             low, stream_id, seq = fields[2:]
             raw = _timeuuid(ticks, bytes.fromhex(low).translate(tu.FLIP_SIGNS))
@@ -118,7 +118,7 @@ def format_us(us: int) -> str:
 
 
 def parse_us(text: str) -> int:
-    """Return microseconds since the epoch of what ``format_us`` made."""
+    """Return the microseconds since the epoch that ``format_us`` formatted."""
     return tu.parse_time(text)
 
 
@@ -137,13 +137,13 @@ _START, _UNKNOWN = "start", "?"
 
 
 def _marked(mark: LogMark) -> str:
-    """Return the log that a point names, and the TTL of its rows, as text."""
+    """Return the log that a cursor without a row part names, and the TTL of its rows, as text."""
     life = _START if mark.is_start else _UNKNOWN if mark.ttl_s is None else str(mark.ttl_s)
     return f"{mark.log.hex()} {life}"
 
 
 def _mark(fields: list[str]) -> LogMark | None:
-    """Return what ``_marked`` wrote, split at its space; None for none."""
+    """Return the mark that ``_marked`` wrote, from its parts; None if there are none."""
     if not fields:
         return None
     log, life = fields
@@ -154,6 +154,6 @@ def _timeuuid(ticks: int, low: bytes) -> bytes:
     """Return the 16 raw bytes of the timeuuid with these ticks and this low half."""
     if not 0 <= ticks < 1 << 60 or len(low) != 8:
         raise ValueError("these parts do not form a timeuuid")
-    # A UUID has its time with the low part first.
+    # A UUID stores the low part of its time first.
     head = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48
     return head.to_bytes(8, "big") + low

@@ -1,4 +1,4 @@
-"""Dead letters in a Scylla table, and in memory: events that a consumer could not handle, and what became of them."""
+"""Dead letters in a Scylla table or in memory: events that a consumer could not handle, and their audit trail."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ScyllaDeadLetters:
         consistency: int | str = "LOCAL_QUORUM",
         clock: Clock | None = None,
     ) -> None:
-        # A TTL has whole seconds, and at most 20 years.
+        # A TTL is a number of whole seconds up to 20 years.
         if not timedelta(seconds=1) <= keep_tries <= timedelta(days=7300):
             raise ConfigError("keep_tries must be between one second and 20 years")
         self._table = LetterTable(session, keyspace, table, create=create, consistency=consistency)
@@ -106,7 +106,7 @@ class ScyllaDeadLetters:
         check_consumer(consumer)
         try:
             event_us = EventID.parse(event_id).exact_us
-        except InvalidCursor:  # of another kind of stream, so its time is not known
+        except InvalidCursor:  # an id of another kind of stream, which does not show the event's time
             return next((one for one in self.list_letters(consumer, status=None) if one.event.id == event_id), None)
         row = self._table.find(_key(consumer, event_id, event_us))
         if row is None:
@@ -183,7 +183,7 @@ class MemoryDeadLetters:
 
 
 def check_resolution(status: str, reason: str) -> None:
-    """Raise ``ConfigError`` if a letter cannot be set to *status*, or *reason* says nothing."""
+    """Raise ``ConfigError`` if a letter cannot be set to *status*, or *reason* is blank."""
     if status not in STATUSES or status == DEAD:
         raise ConfigError(f"the status of a dead letter cannot become {status!r}; use 'replayed' or 'discarded'")
     if not isinstance(reason, str) or not reason.strip():
@@ -202,13 +202,13 @@ def _day(event_us: int) -> str:
 
 
 def is_slice(name: str, consumer: str) -> bool:
-    """Return whether *name* is that of a slice of *consumer*."""
+    """Return whether *name* is the name of a slice of *consumer*."""
     found = split_name(name)
     return found is not None and found[0] == consumer
 
 
 def is_of(name: str, consumer: str | None) -> bool:
-    """Return whether *name* is *consumer* or a slice of it; None is everybody."""
+    """Return whether *name* is *consumer* or a slice of it; None stands for all consumers."""
     return consumer in (None, name) or is_slice(name, consumer or "")
 
 

@@ -5,7 +5,7 @@ decide who holds the lease, so two holders never share an epoch. The database co
 clocks of its nodes. The holder counts by its own clock, from before it sent the request, and stops ``margin`` earlier.
 A holder that was paused finds its lease expired when it resumes. Clocks of different machines are never compared.
 
-A holder can also be paused between this check and its next action, so the check alone is not enough. The epoch closes
+A holder can also be paused between its check and its next action, so the check alone is not enough. The epoch closes
 this gap: ``ScyllaCursorStore(lease=...)`` writes cursors to a position that holders of later epochs do not read.
 
 Sources: TTL in seconds, counted by the coordinator of a write: Cassandra ``db/rows/BufferCell.java``, Scylla
@@ -45,6 +45,7 @@ _GRANULARITY_S = 1.0
 """A TTL is counted in whole seconds, so it may end up to one second early."""
 
 _AFTER_EXPIRY = Backoff(initial=timedelta(seconds=1))
+"""A standby asks for the lease again about this long after it expires."""
 
 _NEVER = float("-inf")
 
@@ -102,13 +103,13 @@ class _Lease:
         self._token = str(uuid.uuid4())
         self._ttl_s = ttl_s
         self._span_s = ttl_s - margin_s
-        # A standby looks about as often.
+        # A third, so that two renewals in a row may fail. A standby polls about as often.
         self._renew_every = self._span_s / 3
         self._poll = Backoff(initial=timedelta(seconds=self._renew_every), maximum=ttl)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()  # held over queries; held() does not wait for them
         self._epoch = 0
-        self._left_s = 0  # what was left of the holder's time at the last look
+        self._left_s = 0  # how long the holder's lease still ran at the last read
         self._since = ""
         self._until = _NEVER, 0  # monotonic seconds, and microseconds of the wall clock
 
@@ -199,7 +200,7 @@ class _Lease:
             _log.warning("lease %r: standing by, %s", self._name, error)
 
     def renew(self) -> None:
-        """Restart the lease's time."""
+        """Extend the lease: its full duration starts again."""
         with self._lock:
             if not self.held():
                 self._until = _NEVER, 0
@@ -315,7 +316,7 @@ class MemoryLeaseTable:
             return self._swap(last.name, last.epoch, last.token, last.epoch + 1, claim)
 
     def keep(self, name: str, epoch: int, claim: Claim) -> bool:
-        """Restart the time of *claim* if it still holds the lease with *epoch*; return whether it did."""
+        """Extend *claim* if it still holds the lease with *epoch*; return whether it did."""
         with self._lock:
             return self._swap(name, epoch, claim.token, epoch, claim)
 

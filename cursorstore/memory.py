@@ -1,6 +1,6 @@
 """A cursor store in memory, for tests and for consumers that may start again from the beginning.
 
-It refuses what the real stores refuse, so that a test that passes with it means something.
+It rejects the same calls as the stores in a database, so that a test with it proves something about them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MemoryCursorStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._epochs: dict[str, list[_Entry]] = {}
-        self._used: dict[str, int] = {}  # consumer -> the epoch that it works in
+        self._used: dict[str, int] = {}  # by consumer, the epoch that it works in
         for consumer, cursor in (cursors or {}).items():
             check_consumer(consumer)
             self._epochs[consumer] = [_Entry(0, self._codec.encode(cursor), self._clock.now_us())]
@@ -72,10 +72,10 @@ class MemoryCursorStore:
                 self._epochs.setdefault(consumer, [moved])[-1] = moved
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Nothing runs in the background."""
+        """Do nothing: there is no background work."""
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
         """Return the record of *consumer*; None if it never had a cursor."""

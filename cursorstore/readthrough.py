@@ -1,4 +1,4 @@
-"""A cursor store that moves cursors from an old store to a new one, consumer by consumer, as they are read."""
+"""A cursor store that copies cursors from an old store to a new one, consumer by consumer, when they are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ReadThroughCursorStore:
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
         if consumer not in self._copied:
-            self.get_cursor(consumer)  # or a cursor lower than that of the fallback would be saved
+            self.get_cursor(consumer)  # so that a cursor lower than that of the fallback is refused
         self._primary.set_cursor(consumer, cursor)
 
     def _copy(self, consumer: str) -> str:

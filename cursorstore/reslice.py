@@ -1,4 +1,4 @@
-"""From one number of slices to another: where the cursors of the new ones start so that no change is lost."""
+"""Changes the number of slices of a consumer: sets the cursors of the new slices so that no change is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reslice_cursors(
 
     Each new slice starts at the lowest cursor of the old slices that had its keys: no change is lost, and the changes
     that faster slices had handled are delivered again. A single slice is the consumer itself, under its own name. Stop
-    all processes of the consumer before, and start the processes of the new slices afterwards. The old cursors do not
+    all processes of the consumer first, and start the processes of the new slices afterwards. The old cursors do not
     change.
 
     Args:
@@ -49,7 +49,7 @@ def reslice_cursors(
                 stored=known.cursor,
                 given=cursor,
             )
-        # Collected first: a slice that is refused must leave all others as they are.
+        # Collected before any reset, so that a refused slice leaves all cursors unchanged.
         after[name] = cursor
     admin = admin_of(store)
     for name, cursor in after.items():
@@ -58,7 +58,7 @@ def reslice_cursors(
 
 
 def _slices(count: int) -> list[Slice]:
-    # For its check of the count alone.
+    # Called only because it checks the count.
     Slice.of((0, count))
     return [Slice(index, count) for index in range(count)]
 

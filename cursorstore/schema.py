@@ -1,14 +1,14 @@
-"""The tables of the stores, as CQL text: that of the cursors, that of the leases, and that of the dead letters.
+"""The tables of cursors, leases, and dead letters, as CQL text.
 
-Cursors: one row an epoch of a consumer; the highest epoch counts. Two columns are written all the time, ``position``
-and ``updated``, and both only ever grow, see ``scylla.py``. The rest is written once, when a reset or a new holder of
+Cursors: one row per epoch of a consumer; the highest epoch counts. Each save writes the columns ``position`` and
+``updated``, which only grow (see ``scylla.py``). The other columns are written once, when a reset or a new holder of
 the lease opens the epoch.
 
-Leases: one row a lease. ``claim`` and what tells people about its holder expire with the lease; ``epoch`` stays.
+Leases: one row per lease. ``claim`` and the columns that describe the holder expire with the lease; ``epoch`` stays.
 
-Dead letters: one row an event of a consumer, in a partition for each consumer and day of events. ``tries`` is there
-before the letter is, and expires; a row without ``status`` is no letter yet. ``dead`` has a mark for each letter of the
-partition whose status is dead, so that they can be counted without reading the letters.
+Dead letters: one row per event of a consumer, in a partition for each consumer and day of events. ``tries`` is written
+before there is a letter, and expires; a row without ``status`` is not a letter yet. ``dead`` has an element for each
+letter of the partition whose status is dead, so that letters can be counted without reading them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFAULT_LETTER_TABLE = "rscylla_dead_letters"
 
 @attrs.frozen
 class TableKind:
-    """What a table must be like. ``columns`` are names and types; ``hint`` says how one gets a table of this kind."""
+    """The schema of a kind of table. ``columns`` has their types by name; ``hint`` says how to create such a table."""
 
     what: str
     columns: Mapping[str, str]
@@ -55,7 +55,7 @@ class TableKind:
     def cql(self, keyspace: str, table: str) -> str:
         """Return the statement that creates the table, without a semicolon."""
         columns = "".join(f"    {name} {kind},\n" for name, kind in self.columns.items())
-        # Expiring cells would beat plain ones and then vanish, so the table has no default TTL.
+        # No default TTL: an expiring cell would win over a plain one of the same timestamp, and then vanish.
         return (
             f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}"
             f"    PRIMARY KEY ({self.primary_key})\n)\n"
@@ -146,7 +146,7 @@ def letter_schema_cql(keyspace: str, table: str = DEFAULT_LETTER_TABLE) -> str:
 
 
 def qualified(keyspace: str, table: str) -> str:
-    """Return the quoted full name of a table; both names are taken as they are, capitals too."""
+    """Return the quoted full name of a table. Both names are case-sensitive."""
     for what, name in (("keyspace", keyspace), ("table", table)):
         if not isinstance(name, str) or not re.fullmatch(r"\w{1,192}", name, re.ASCII):
             raise ConfigError(

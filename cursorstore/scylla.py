@@ -1,19 +1,19 @@
-"""Cursors in a Scylla table: a register that can only grow, made of a plain write.
+"""Cursors in a Scylla table: a register that only grows, with one plain write for each save.
 
-All writes of a position within one epoch carry the same write timestamp. For cells of equal timestamp the database
-keeps the larger bytes, in Scylla as in Cassandra, on every replica, in whatever order writes, hints and repairs
-arrive. Positions sort like their cursors (``codec.py``), so what remains is the highest cursor that anybody wrote. A
-process that was paused for an hour cannot move it back, and no Paxos round, read, or clock takes part in a write.
+All writes of a position within one epoch have the same write timestamp. Among cells with equal timestamps, Scylla and
+Cassandra keep the cell with the larger bytes, on every replica, in whatever order writes, hints, and repairs arrive.
+Positions sort like their cursors (``codec.py``), so the highest cursor remains, whoever wrote it. A process that was
+paused for an hour cannot move it back, and a write needs no Paxos round, no read, and no clock.
 
-Going back on purpose is a new epoch: one conditional insert of a row that has the new start, a reason, and the write
-timestamp that the epoch's positions will carry. Old owners go on writing into their own epoch, where nobody looks; at
-their next check they find out. The start has a column of its own: as a position, it would carry the later timestamp
-of the conditional insert and would hide all that follow.
+A reset opens a new epoch: a conditional insert of a row with the new start, a reason, and the write timestamp for the
+positions of the epoch. Processes that do not know about the reset continue to write to the old epoch, which is no
+longer read, and notice it at their next check. The start has its own column: a position in the conditional insert would
+have a later timestamp than the positions that follow, and would hide them.
 
-A lease is kept the same way: who holds it, in a tenure of its own, opens an epoch for each consumer before it reads
-the cursor, and writes the lease's epoch into it, the fence. An old holder that was paused writes into an epoch that
-nobody reads, and it cannot open one, because fences only grow along the epochs: that is checked on the row before the
-new one, and the conditional insert makes sure that it is the row before.
+Leases are enforced in the same way. After it acquires the lease, a holder opens an epoch for each consumer before it
+reads the cursor. The row contains the epoch of the lease, the fence. A former holder that was paused writes to an epoch
+that is no longer read. It cannot open one either, because fences only grow from epoch to epoch: the holder compares its
+fence with the preceding row, and the conditional insert ensures that no other row came between.
 
 Source for ties: Scylla ``mutation/atomic_cell.hh`` (``compare_atomic_cell_for_merge``).
 """
@@ -53,9 +53,9 @@ FIRST_STAMP = 1
 """Write timestamp of the first epoch, which no reset opened: microseconds, the same in every process."""
 
 _ATTEMPTS = 16
-"""For opening an epoch while others do so: each round, one of them gets through.
+"""Rounds to open an epoch while other processes do the same; in each round, one of them succeeds.
 
-Not by ``retry``, as no call is repeated: each round reads what the others did, and asks for the epoch after that.
+These are not retries of a call: each round reads what the others did, and tries to open the epoch after that.
 """
 
 KEPT_EPOCHS = 1000
@@ -69,7 +69,7 @@ _WIDTH = len("2026-11-21T10:00:05.250000Z")
 
 @attrs.define(eq=False)
 class _Known:
-    """What this process knows of one consumer's cursor. ``epoch`` is None until it was read."""
+    """What this process knows about one consumer's cursor. ``epoch`` is None until the cursor is read."""
 
     lock: threading.RLock = attrs.field(factory=threading.RLock)
     epoch: int | None = None
@@ -78,7 +78,7 @@ class _Known:
     fence: int = 0  # epoch of the lease when it was read, 0 without one
     checked: float = 0.0
     absent: bool = False  # no row when it was read
-    error: CursorError | None = None  # why nothing more may be saved until the cursor is read again
+    error: CursorError | None = None  # why set_cursor fails until the cursor is read again
 
 
 class ScyllaCursorStore:
@@ -160,7 +160,7 @@ class ScyllaCursorStore:
                 self._load(consumer, known)
             elif self._clock.monotonic() - known.checked >= self._epoch_check:
                 self._check(consumer, known)
-            # Held again, but in another tenure: the cursor that was read belongs to the one before.
+            # The lease may be held again, with a new epoch. The cursor that was read belongs to the previous one.
             if self._fence(consumer) != known.fence:
                 known.error = _not_held(consumer, self._lease)
                 raise known.error
@@ -168,10 +168,10 @@ class ScyllaCursorStore:
                 self._advance(consumer, known, given)
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Nothing runs in the background, and the session belongs to the caller."""
+        """Do nothing: there is no background work, and the session belongs to the caller."""
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
         """Return the record of *consumer*; None if it never had a cursor."""
@@ -400,7 +400,7 @@ def _takeover_reason(lease: str, fence: int) -> str:
 
 
 def _took_over(row: CursorRow) -> bool:
-    """Return whether a holder of a lease opened the epoch of *row*, and no reset."""
+    """Return whether a lease holder opened the epoch of *row*, rather than a reset."""
     return row.reason.startswith(_takeover_reason(row.lease, row.fence))
 
 

@@ -1,4 +1,4 @@
-"""Tools for tests of applications: fakes of each part, and contract suites in ``rscylla.testing.contracts``."""
+"""Tools for the tests of applications: fakes of each part, and contract suites in ``rscylla.testing.contracts``."""
 
 from ..embedded.clock import ManualClock
 from .fakes import (

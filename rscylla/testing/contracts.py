@@ -46,7 +46,7 @@ _STREAM = bytes.fromhex("ced00000000000009663c8dc500005a1")
 def _row(
     *, us: int = _AT_US, tick: int = 0, low: bytes = b"\x80" * 8, stream: bytes = _STREAM, seq: int = 0, later: int = 0
 ) -> str:
-    """Return the id of a log row; *later* is how many milliseconds its generation is younger."""
+    """Return the id of a log row; *later* moves its generation, in milliseconds."""
     # 122192928000000000 ticks of 100 ns lie between 1582-10-15 and 1970-01-01.
     ticks = us * 10 + tick + 122_192_928_000_000_000
     head = (ticks & 0xFFFFFFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48
@@ -65,7 +65,7 @@ _MARKS = (
     LogMark(b"\x01" * 16, ttl_s=172_800),
     LogMark(b"\x00" * 16, ttl_s=0),
 )
-"""What points may say of their log, which has no part in their order."""
+"""Marks of the log that cursors without a row part may have. They do not affect the order."""
 
 
 class CursorStoreContract:
@@ -98,20 +98,20 @@ class CursorStoreContract:
     def test_unknown_consumer_has_the_empty_cursor(self, store: CursorStore, consumer: str) -> None:
         assert store.get_cursor(consumer) == ""
 
-    def test_what_was_set_is_read(self, store: CursorStore, consumer: str) -> None:
+    def test_cursor_that_was_set_is_read_back(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[0])
         assert store.get_cursor(consumer) == self.cursors[0]
         store.flush()
         assert store.get_cursor(consumer) == self.cursors[0]
 
-    def test_cursor_moves_up(self, store: CursorStore, consumer: str) -> None:
+    def test_cursor_moves_forward(self, store: CursorStore, consumer: str) -> None:
         for cursor in self.cursors:
             store.set_cursor(consumer, cursor)
             assert store.get_cursor(consumer) == cursor
         store.flush()
         assert store.get_cursor(consumer) == self.cursors[-1]
 
-    def test_the_same_cursor_again_is_no_error(self, store: CursorStore, consumer: str) -> None:
+    def test_setting_the_same_cursor_again_is_allowed(self, store: CursorStore, consumer: str) -> None:
         for _ in range(3):
             store.set_cursor(consumer, self.cursors[2])
             store.flush()
@@ -131,14 +131,14 @@ class CursorStoreContract:
         store.flush()
         assert store.get_cursor(consumer) == self.cursors[3]
 
-    def test_lower_cursor_is_refused_after_a_flush_too(self, store: CursorStore, consumer: str) -> None:
+    def test_lower_cursor_is_refused_after_a_flush(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[3])
         store.flush()
         with pytest.raises(CursorRegression):
             store.set_cursor(consumer, self.cursors[0])
         assert store.get_cursor(consumer) == self.cursors[3]
 
-    def test_consumer_goes_on_after_a_refused_cursor(self, store: CursorStore, consumer: str) -> None:
+    def test_consumer_continues_after_a_refused_cursor(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[2])
         with pytest.raises(CursorRegression):
             store.set_cursor(consumer, self.cursors[1])
@@ -154,7 +154,9 @@ class CursorStoreContract:
             store.set_cursor(consumer, "")
         assert store.get_cursor(consumer) == self.cursors[0]
 
-    def test_text_that_is_no_cursor_is_refused_and_the_saved_one_stays(self, store: CursorStore, consumer: str) -> None:
+    def test_text_that_is_not_a_cursor_is_refused_and_the_saved_one_stays(
+        self, store: CursorStore, consumer: str
+    ) -> None:
         store.set_cursor(consumer, self.cursors[1])
         with pytest.raises(InvalidCursor):
             store.set_cursor(consumer, self.no_cursor)
@@ -170,7 +172,7 @@ class CursorStoreContract:
         assert store.get_cursor(consumer) == ""
 
     @pytest.mark.parametrize("name", ["a b", "'; DROP TABLE x; --", 'say "hi"', "größe-日本", "a" * 500, "None", "0"])
-    def test_names_of_consumers_are_free(self, store: CursorStore, consumer: str, name: str) -> None:
+    def test_consumer_may_have_any_name(self, store: CursorStore, consumer: str, name: str) -> None:
         store.set_cursor(f"{consumer} {name}", self.cursors[0])
         store.flush()
         assert store.get_cursor(f"{consumer} {name}") == self.cursors[0]
@@ -190,7 +192,7 @@ class CursorStoreContract:
         store.close()
         store.close()
 
-    def test_threads_leave_the_highest_cursor(self, store: CursorStore, consumer: str) -> None:
+    def test_highest_cursor_of_several_threads_remains(self, store: CursorStore, consumer: str) -> None:
         failures: list[BaseException] = []
 
         def work(cursors: Sequence[str]) -> None:
@@ -200,7 +202,7 @@ class CursorStoreContract:
                     store.flush()
                 except CursorRegression:
                     continue  # another thread was faster
-                except BaseException as e:  # noqa: BLE001  told by the assertion below
+                except BaseException as e:  # noqa: BLE001  shown by the assertion below
                     failures.append(e)
 
         threads = [threading.Thread(target=work, args=(self.cursors[i:],)) for i in range(4)]
@@ -235,7 +237,7 @@ class EventCursorStoreContract(CursorStoreContract):
             store.set_cursor(consumer, _row(low=negative))
 
     @pytest.mark.parametrize("first", _MARKS, ids=str)
-    def test_points_that_only_name_their_log_otherwise_are_equal(
+    def test_cursors_that_differ_only_in_their_mark_are_equal(
         self, store: CursorStore, consumer: str, first: LogMark | None
     ) -> None:
         store.set_cursor(consumer, _progress(_AT_US, first))
@@ -259,7 +261,7 @@ class EventCursorStoreContract(CursorStoreContract):
             store.set_cursor(consumer, whole)
 
     def test_later_generation_is_higher_at_an_earlier_time(self, store: CursorStore, consumer: str) -> None:
-        """A reader that learned late of a generation goes back to its start, and that must be saved."""
+        """A reader that learns late about a generation goes back to its start and must be able to save that cursor."""
         ahead, back = _row(us=_AT_US + 9_000_000), _row(us=_AT_US, later=1)
         store.set_cursor(consumer, ahead)
         store.flush()
@@ -267,7 +269,7 @@ class EventCursorStoreContract(CursorStoreContract):
         store.flush()
         assert store.get_cursor(consumer) == back
 
-    def test_cursor_of_go_rscylla_means_its_whole_window(self, store: CursorStore, consumer: str) -> None:
+    def test_cursor_of_go_rscylla_becomes_the_start_of_its_window(self, store: CursorStore, consumer: str) -> None:
         fields = json.loads(_row())
         del fields["v"]
         store.set_cursor(consumer, json.dumps(fields))
@@ -275,7 +277,7 @@ class EventCursorStoreContract(CursorStoreContract):
         assert store.get_cursor(consumer) == _progress(_AT_US - 250_000)
         store.set_cursor(consumer, _row())
 
-    def test_cursor_is_read_back_to_the_byte(self, store: CursorStore, consumer: str) -> None:
+    def test_cursor_is_read_back_byte_for_byte(self, store: CursorStore, consumer: str) -> None:
         event_id = _row(tick=7, low=bytes(range(120, 128)), stream=bytes(range(16)), seq=2**31 - 1)
         store.set_cursor(consumer, event_id)
         store.flush()
@@ -294,7 +296,7 @@ class CursorAdminContract(CursorStoreContract):
         [record] = [r for r in self.admin(store).list_cursors() if r.consumer == consumer]
         return record
 
-    def test_reset_goes_back_on_purpose(self, store: CursorStore, consumer: str) -> None:
+    def test_reset_moves_the_cursor_back(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[4])
         store.flush()
         self.admin(store).reset_cursor(consumer, self.cursors[1], reason="replay")
@@ -303,7 +305,7 @@ class CursorAdminContract(CursorStoreContract):
         store.flush()
         assert store.get_cursor(consumer) == self.cursors[2]
 
-    def test_reset_drops_what_was_not_flushed(self, store: CursorStore, consumer: str) -> None:
+    def test_reset_drops_cursors_that_were_not_flushed(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[4])
         self.admin(store).reset_cursor(consumer, self.cursors[1], reason="replay")
         store.flush()
@@ -357,17 +359,17 @@ class CursorAdminContract(CursorStoreContract):
             (f"{consumer}-b", self.cursors[1]),
             (f"{consumer}-c", self.cursors[0]),
         ]
-        # A store under a lease tells who had it where nobody reset the cursor.
+        # Without a reset, the reason is "", or names the lease holder of a store under a lease.
         assert [r.reason == "bad deploy" for r in ours] == [False, False, True]
         for record in ours:
             assert record.updated_at is not None
             assert abs(record.updated_at - datetime.now(UTC)).total_seconds() < 60
 
-    def test_list_counts_what_was_not_flushed(self, store: CursorStore, consumer: str) -> None:
+    def test_list_includes_cursors_that_were_not_flushed(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[1])
         assert self.record(store, consumer).cursor == self.cursors[1]
 
-    def test_find_tells_a_consumer_that_was_never_seen_from_one_at_the_oldest(
+    def test_find_distinguishes_an_unknown_consumer_from_one_reset_to_the_oldest(
         self, store: CursorStore, consumer: str
     ) -> None:
         assert self.admin(store).find_cursor(consumer) is None
@@ -391,8 +393,8 @@ class CursorAdminContract(CursorStoreContract):
         with pytest.raises(ConfigError):
             self.admin(store).cursor_history("")
 
-    def test_finding_is_not_reading(self, store: CursorStore, consumer: str) -> None:
-        """A consumer whose cursor was reset has to read it itself, whoever else looked at it."""
+    def test_find_does_not_count_as_a_read(self, store: CursorStore, consumer: str) -> None:
+        """After a reset, a consumer must read its cursor itself; reads by operators do not count."""
         store.set_cursor(consumer, self.cursors[2])
         self.admin(store).reset_cursor(consumer, self.cursors[0], reason="replay")
         self.admin(store).find_cursor(consumer)
@@ -414,7 +416,7 @@ class CursorAdminContract(CursorStoreContract):
         history = list(self.admin(store).cursor_history(consumer))
         assert [record.cursor for record in history] == [self.cursors[n] for n in (2, 4, 3)]
         assert [record.reason for record in history[:2]] == ["reset 2", "reset 1"]
-        assert not history[2].reason or history[2].takeover, "nobody reset it to where it began"
+        assert not history[2].reason or history[2].takeover, "the first epoch does not come from a reset"
         assert [record.epoch - history[2].epoch for record in history] == [2, 1, 0]
         assert history[0] == self.admin(store).find_cursor(consumer)
         assert {record.consumer for record in history} == {consumer}
@@ -438,7 +440,7 @@ class SharedCursorStoreContract(EventCursorStoreContract, CursorAdminContract):
     """The contract of stores whose cursors outlive a process: each ``open_store`` simulates a process."""
 
     def saved(self, consumer: str) -> str:
-        """Return what a process that starts now reads."""
+        """Return the cursor that a process reads when it starts now."""
         store = self.open_store()
         try:
             return store.get_cursor(consumer)
@@ -446,7 +448,7 @@ class SharedCursorStoreContract(EventCursorStoreContract, CursorAdminContract):
             store.close()
 
     def try_to_set(self, store: CursorStore, consumer: str, cursor: str) -> None:
-        """Set and flush; the store may notice that it must not, or the write may have no effect."""
+        """Set and flush. The store may raise a ``CursorError``, or the write may have no effect."""
         with contextlib.suppress(CursorError):
             store.set_cursor(consumer, cursor)
         with contextlib.suppress(CursorError):
@@ -459,7 +461,7 @@ class SharedCursorStoreContract(EventCursorStoreContract, CursorAdminContract):
         with contextlib.suppress(CursorError):
             store.close()
 
-    def test_next_process_reads_what_was_flushed(self, store: CursorStore, consumer: str) -> None:
+    def test_next_process_reads_the_flushed_cursor(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[2])
         store.flush()
         assert self.saved(consumer) == self.cursors[2]
@@ -495,7 +497,7 @@ class SharedCursorStoreContract(EventCursorStoreContract, CursorAdminContract):
         store.flush()
         assert self.saved(consumer) == self.cursors[1]
 
-    def test_stale_process_goes_on_after_reading_again(
+    def test_stale_process_continues_after_reading_again(
         self, store: CursorStore, other: CursorStore, consumer: str
     ) -> None:
         other.set_cursor(consumer, self.cursors[2])
@@ -509,7 +511,7 @@ class SharedCursorStoreContract(EventCursorStoreContract, CursorAdminContract):
         other.flush()
         assert self.saved(consumer) == self.cursors[1]
 
-    def test_reset_counts_at_the_next_read_whatever_was_not_flushed(
+    def test_reset_takes_effect_at_the_next_read_despite_unflushed_cursors(
         self, store: CursorStore, other: CursorStore, consumer: str
     ) -> None:
         other.set_cursor(consumer, self.cursors[1])
@@ -521,7 +523,7 @@ class SharedCursorStoreContract(EventCursorStoreContract, CursorAdminContract):
         other.flush()
         assert self.saved(consumer) == self.cursors[1]
 
-    def test_two_resets_count_as_two(self, store: CursorStore, other: CursorStore, consumer: str) -> None:
+    def test_each_reset_opens_an_epoch(self, store: CursorStore, other: CursorStore, consumer: str) -> None:
         self.admin(store).reset_cursor(consumer, self.cursors[3], reason="one")
         self.admin(other).reset_cursor(consumer, self.cursors[1], reason="two")
         record = self.record(store, consumer)

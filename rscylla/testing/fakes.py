@@ -1,4 +1,4 @@
-"""Fakes for tests of consumers and of the engine: a stream, a clock, a consumer, a store, a fate, and a way to wait.
+"""Fakes for tests of consumers and of the engine: a stream, a consumer, a cursor store, a fate, and ``await_cursor``.
 
 The fakes check their arguments: a call that a real part would reject also fails in a test.
 """
@@ -65,7 +65,7 @@ class FakeStream:
         self._faults: list[_Fault] = []
 
     def append(self, *items: Event | Progress) -> None:
-        """Append items; waiting clients wake up."""
+        """Append items, and wake waiting clients."""
         with self.changed:
             self.items.extend(items)
             self.changed.notify_all()
@@ -91,9 +91,9 @@ class FakeStream:
             return len(self.items)
         if not after:
             return 0
-        for place, item in enumerate(self.items):
+        for index, item in enumerate(self.items):
             if cursor_of(item) == after:
-                return place + 1
+                return index + 1
         raise InvalidCursor("the fake stream has no item with this cursor")
 
     def strike(self, step: str, index: int | None = None) -> None:
@@ -112,9 +112,9 @@ def cursor_of(item: Event | Progress) -> str:
 class FakeStreamClient:
     """An open ``FakeStream``. Rejects calls by two threads at once, and after ``close``."""
 
-    def __init__(self, stream: FakeStream, place: int, options: StreamOptions, stop: Stop) -> None:
+    def __init__(self, stream: FakeStream, index: int, options: StreamOptions, stop: Stop) -> None:
         self._stream = stream
-        self._place = place
+        self._index = index
         self._options = options
         self._stop = stop
         self._busy = threading.Lock()
@@ -135,7 +135,7 @@ class FakeStreamClient:
                 raise self._broken
             return self._next()
         except BaseException as error:
-            # As abc.StreamClient says: after an error, each further call raises the same.
+            # The contract of StreamClient: after an error, further calls raise the same error.
             self._broken = error
             raise
         finally:
@@ -143,7 +143,7 @@ class FakeStreamClient:
 
     def _next(self) -> Event | Progress:
         self._stop.check()
-        self._stream.strike("recv", self._place)
+        self._stream.strike("recv", self._index)
         item = self._peek()
         if item is None:
             item = self._at_the_end()
@@ -153,13 +153,13 @@ class FakeStreamClient:
             raise HeadReached
         if self._stream.supports_lag and self._options.lag is not None and isinstance(item, Event):
             self._hold(time_us + self._options.lag // timedelta(microseconds=1))
-        self._place += 1
+        self._index += 1
         self._watermark_us = max(self._watermark_us, time_us)
         return item
 
     def _peek(self) -> Event | Progress | None:
         items = self._stream.items
-        return items[self._place] if self._place < len(items) else None
+        return items[self._index] if self._index < len(items) else None
 
     def _at_the_end(self) -> Event | Progress:
         """Raise the error for the end of the list, or wait for another item."""
@@ -186,7 +186,7 @@ class FakeStreamClient:
         early_us = due_us - self._stream.clock.now_us()
         if early_us <= 0:
             return
-        # What is younger than the lag lies beyond the head.
+        # An event younger than the lag is beyond the head.
         if self._options.to_head:
             raise HeadReached
         if self._stream.clock.wait(self._stop, early_us / 1e6):
@@ -248,8 +248,8 @@ class FakeCursorStore:
     """A cursor store that separates buffered from durable cursors, and fails on request.
 
     With ``buffered``, ``flush`` makes cursors durable, and ``crash`` discards the others. ``order`` returns the sort
-    key
-    of a cursor, for rejecting lower cursors; without it, the store rejects only a cursor that was saved before.
+    key of a cursor, by which the store rejects lower cursors; without it, the store rejects only cursors that it has
+    saved before.
     """
 
     def __init__(
@@ -276,9 +276,9 @@ class FakeCursorStore:
         self._faults.extend([(step, error)] * times)
 
     def _strike(self, step: str) -> None:
-        for place, (at, error) in enumerate(self._faults):
+        for index, (at, error) in enumerate(self._faults):
             if at == step:
-                del self._faults[place]
+                del self._faults[index]
                 raise error
 
     def get_cursor(self, consumer: str) -> str:
@@ -325,7 +325,7 @@ class FakeCursorStore:
         """Discard cursors that are not durable, as when a process is killed."""
         with self._lock:
             self.buffer.clear()
-            # A new process does not know what an earlier one saved; only the store's order, if given, still tells.
+            # A new process does not know what an earlier one saved, so only *order*, if given, rejects lower cursors.
             self._past.clear()
 
 
@@ -368,7 +368,7 @@ def await_cursor(
     """Wait until the consumer's saved cursor is *cursor* or, if both are event ids, a later one.
 
     Raises:
-        AssertionError: the time is over. The message contains the saved cursor.
+        AssertionError: *timeout* has passed. The message contains the saved cursor.
     """
     clock = clock or SystemClock()
     never = Stop()
@@ -379,8 +379,7 @@ def await_cursor(
                 f'consumer "{consumer}" did not reach the cursor within {timeout.total_seconds():g} s; '
                 f"wanted {cursor}, saved is {saved or 'nothing'}"
             )
-        # Seconds; far below what a test would feel.
-        clock.wait(never, 0.005)
+        clock.wait(never, 0.005)  # seconds; short enough not to slow a test
 
 
 def _reached(saved: str, wanted: str) -> bool:

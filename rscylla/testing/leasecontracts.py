@@ -35,7 +35,7 @@ class LeaseContract:
         lease.release()
         assert not lease.held()
 
-    def test_it_has_one_holder(self, name: str) -> None:
+    def test_lease_has_one_holder(self, name: str) -> None:
         holder, standby = self.open_lease(name), self.open_lease(name)
         assert holder.acquire() == 1
         for _ in range(3):
@@ -51,7 +51,7 @@ class LeaseContract:
         lease = self.open_lease(name)
         assert [lease.acquire(), lease.acquire(), lease.try_acquire(), lease.epoch] == [1, 1, True, 1]
 
-    def test_owners_of_the_same_name_are_two(self, name: str) -> None:
+    def test_owners_with_the_same_name_compete(self, name: str) -> None:
         assert self.open_lease(name, "same").try_acquire()
         assert not self.open_lease(name, "same").try_acquire()
 
@@ -64,7 +64,7 @@ class LeaseContract:
             lease.release()
         assert epochs == list(range(1, 8))
 
-    def test_only_its_holder_renews_it(self, name: str) -> None:
+    def test_only_the_holder_can_renew(self, name: str) -> None:
         holder, standby = self.open_lease(name), self.open_lease(name)
         with pytest.raises(LeaseLost, match=name):
             standby.renew()
@@ -76,7 +76,7 @@ class LeaseContract:
         with pytest.raises(LeaseLost, match=name):
             holder.renew()
 
-    def test_release_can_be_repeated_and_frees_nobody_elses(self, name: str) -> None:
+    def test_release_can_be_repeated_and_frees_no_lease_of_another_owner(self, name: str) -> None:
         first, second = self.open_lease(name), self.open_lease(name)
         first.release()
         first.acquire()
@@ -87,7 +87,7 @@ class LeaseContract:
         assert not self.open_lease(name).try_acquire()
         second.renew()
 
-    def test_leases_of_other_names_are_free(self, name: str) -> None:
+    def test_leases_with_other_names_are_independent(self, name: str) -> None:
         assert self.open_lease(name).try_acquire()
         assert self.open_lease(f"{name} größe '").try_acquire()
 
@@ -99,7 +99,7 @@ class LeaseContract:
             standby.acquire(stop)
         assert not standby.held()
 
-    def test_threads_that_rush_for_it_get_one_holder(self, name: str) -> None:
+    def test_threads_that_compete_for_a_lease_get_one_holder(self, name: str) -> None:
         leases = [self.open_lease(name) for _ in range(5)]
         gate = threading.Barrier(len(leases))
         failures: list[BaseException] = []
@@ -107,9 +107,9 @@ class LeaseContract:
         def rush(lease: Lease) -> None:
             gate.wait()
             try:
-                with contextlib.suppress(QueryTimeout):  # conditional writes that meet may end so
+                with contextlib.suppress(QueryTimeout):  # concurrent conditional writes may time out
                     lease.try_acquire()
-            except BaseException as e:  # noqa: BLE001  told by the assertion below
+            except BaseException as e:  # noqa: BLE001  shown by the assertion below
                 failures.append(e)
 
         threads = [threading.Thread(target=rush, args=(lease,)) for lease in leases]
@@ -118,7 +118,7 @@ class LeaseContract:
         for thread in threads:
             thread.join()
         assert failures == []
-        # They may all be refused, too; then the next round decides.
+        # All of them may be refused; then the next round decides.
         holders = [lease for lease in leases if lease.held() or lease.try_acquire()]
         assert len(holders) == 1
 
@@ -129,10 +129,10 @@ class ExpiringLeaseContract(LeaseContract):
     ttl: ClassVar[float] = 60.0
 
     def pass_time(self, seconds: float) -> None:
-        """Advance all clocks: those of the owners, and that of the storage."""
+        """Advance all clocks: those of the owners and that of the storage."""
         raise NotImplementedError("this contract suite needs pass_time(), which moves the clocks")
 
-    def test_lease_of_a_dead_holder_is_acquired_when_it_expired(self, name: str) -> None:
+    def test_lease_of_a_dead_holder_can_be_acquired_once_it_expires(self, name: str) -> None:
         dead, standby = self.open_lease(name), self.open_lease(name)
         dead.acquire()
         self.pass_time(self.ttl + 1)
@@ -140,7 +140,7 @@ class ExpiringLeaseContract(LeaseContract):
         assert standby.try_acquire()
         assert standby.epoch == 2
 
-    def test_holder_counts_itself_out_before_another_gets_in(self, name: str) -> None:
+    def test_holder_stops_before_another_owner_can_acquire(self, name: str) -> None:
         paused, standby = self.open_lease(name), self.open_lease(name)
         paused.acquire()
         held = [paused.held()]
@@ -197,8 +197,8 @@ class ExpiringLeaseContract(LeaseContract):
         assert lease.try_acquire()
         assert (lease.epoch, lease.held()) == (2, True)
 
-    def test_old_holder_that_nobody_followed_yet_may_acquire_it_again(self, name: str) -> None:
-        """It counts itself out early; its claim is still there, and is no reason to stand by."""
+    def test_old_holder_without_a_successor_may_acquire_it_again(self, name: str) -> None:
+        """The holder stops before its claim expires. Its own claim, still in the table, must not make it stand by."""
         lease = self.open_lease(name)
         lease.acquire()
         while lease.held():
@@ -218,6 +218,6 @@ class ExpiringLeaseContract(LeaseContract):
     def test_standby_takes_over(self, name: str) -> None:
         dead, standby = self.open_lease(name), self.open_lease(name)
         dead.acquire()
-        assert standby.acquire() == 2  # the clock moves as it waits
+        assert standby.acquire() == 2  # the driven clock advances while it waits
         assert standby.held()
         assert not dead.held()

@@ -56,7 +56,7 @@ class DeadLettersContract:
         return f"contract-{uuid.uuid4()}"
 
     def admin(self) -> DeadLetterAdmin:
-        """Return what an operator sees."""
+        """Return the dead letters as an operator sees them."""
         return cast("DeadLetterAdmin", self.open_letters())
 
     def letter(self, consumer: str, event: KeptEvent | None = None) -> DeadLetter:
@@ -92,7 +92,7 @@ class DeadLettersContract:
         assert found == letter
         assert "half of \\ud83d" in found.traceback
 
-    def test_there_is_none_for_others(self, letters: DeadLetters, consumer: str) -> None:
+    def test_consumers_do_not_share_letters(self, letters: DeadLetters, consumer: str) -> None:
         letters.put(self.letter(consumer))
         admin = self.admin()
         assert list(admin.list_letters(f"{consumer}-2")) == []
@@ -123,13 +123,13 @@ class DeadLettersContract:
         assert later.tries(consumer, _event(seq=1)) == 0
         assert later.tries(f"{consumer}-2", _event()) == 0
 
-    def test_tries_can_be_forgotten(self, letters: DeadLetters, consumer: str) -> None:
+    def test_tries_can_be_deleted(self, letters: DeadLetters, consumer: str) -> None:
         letters.set_tries(consumer, _event(), 0)
         letters.set_tries(consumer, _event(), 2)
         letters.set_tries(consumer, _event(), 0)
         assert self.open_letters().tries(consumer, _event()) == 0
 
-    def test_an_event_that_is_tried_again_is_no_letter(self, letters: DeadLetters, consumer: str) -> None:
+    def test_an_event_with_tries_only_is_not_a_letter(self, letters: DeadLetters, consumer: str) -> None:
         letters.set_tries(consumer, _event(), 2)
         admin = self.admin()
         assert list(admin.list_letters(consumer, status=None)) == []
@@ -143,7 +143,7 @@ class DeadLettersContract:
         assert list(self.admin().list_letters(consumer)) == [self.letter(consumer)]
 
     @pytest.mark.parametrize("status", [REPLAYED, DISCARDED])
-    def test_what_was_resolved_is_no_longer_dead_and_says_why(
+    def test_a_resolved_letter_is_no_longer_dead_and_has_the_reason(
         self, letters: DeadLetters, consumer: str, status: str
     ) -> None:
         letters.put(self.letter(consumer))
@@ -195,7 +195,7 @@ class DeadLettersContract:
         assert admin.find_letter(names[1], _event(seq=2).id) is None
         assert admin.find_letter(consumer, _event(seq=3).id) is None
 
-    def test_a_letter_that_dies_or_is_resolved_again_counts_once(self, letters: DeadLetters, consumer: str) -> None:
+    def test_a_letter_that_is_put_or_resolved_twice_counts_once(self, letters: DeadLetters, consumer: str) -> None:
         letters.put(self.letter(consumer))
         letters.put(self.letter(consumer))
         assert dict(self.admin().count_letters(consumer)) == {consumer: 1}
