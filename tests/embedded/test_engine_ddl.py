@@ -190,12 +190,95 @@ def test_columns_added_dropped_and_added_again(box: EngineBox) -> None:
     box.clock.advance(1)
     box.run("ALTER TABLE t DROP v")
     box.clock.advance(1)
-    with pytest.raises(InvalidRequest, match="Cannot re-add previously dropped column 'v' of type text"):
-        box.run("ALTER TABLE t ADD v text")
     box.run("ALTER TABLE t ADD v int")
     assert box.column("SELECT v FROM t") == [None]
     box.run("INSERT INTO t (pk, v) VALUES (1, 2)")
     assert box.column("SELECT v FROM t") == [2]
+
+
+@pytest.mark.parametrize(
+    ("former", "value", "later", "other"),
+    [
+        ("int", "1", "text", "'a'"),
+        ("text", "'a'", "int", "1"),
+        ("int", "1", "set<int>", "{1}"),
+        ("set<int>", "{1}", "int", "1"),
+        ("frozen<set<int>>", "{1}", "set<text>", "{'a'}"),
+        ("set<int>", "{1}", "frozen<set<text>>", "{'a'}"),
+        ("addr", "{a: 1}", "list<int>", "[1]"),
+        ("addr", "{a: 1}", "other", "{b: 'a'}"),
+        ("set<ascii>", "{'a'}", "set<text>", "{'b'}"),
+        ("map<int, frozen<tuple<int>>>", "{1: (1)}", "map<int, frozen<tuple<int, int>>>", "{1: (1, 2)}"),
+    ],
+)
+def test_a_dropped_column_may_come_back_with_another_type(
+    box: EngineBox, former: str, value: str, later: str, other: str
+) -> None:
+    box.run("CREATE TYPE addr (a int)")
+    box.run("CREATE TYPE other (b text)")
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v {former}) WITH cdc = {{'enabled': true}}")
+    box.run(f"INSERT INTO t (pk, v) VALUES (1, {value})")
+    box.run("ALTER TABLE t DROP v")
+    box.clock.advance(10)
+    box.run(f"ALTER TABLE t ADD v {later}")
+    assert box.column("SELECT v FROM t") == [None]
+    box.run(f"INSERT INTO t (pk, v) VALUES (1, {other})")
+    assert box.column("SELECT v FROM t") != [None]
+    assert [v is None for v in box.column("SELECT v FROM t_scylla_cdc_log")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("former", "value", "later", "found"),
+    [
+        ("set<int>", "{1}", "int", None),
+        ("int", "1", "set<int>", None),
+        ("int", "1", "text", None),
+        ("int", "1", "int", 1),
+        ("set<int>", "{1}", "set<int>", frozenset({1})),
+        ("ascii", "'a'", "text", "a"),
+    ],
+)
+def test_what_a_drop_with_a_timestamp_keeps_comes_back_with_a_type_that_can_hold_it(
+    box: EngineBox, former: str, value: str, later: str, found: object
+) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v {former})")
+    box.run(f"INSERT INTO t (pk, v) VALUES (1, {value})")
+    box.run("ALTER TABLE t DROP v USING TIMESTAMP 5")
+    box.run(f"ALTER TABLE t ADD v {later}")
+    assert box.column("SELECT v FROM t") == [found]
+
+
+def test_columns_of_a_type_that_has_grown_may_come_back(box: EngineBox) -> None:
+    box.run("CREATE TYPE addr (a int)")
+    columns = {"u": "addr", "l": "list<frozen<addr>>", "m": "map<int, frozen<addr>>", "f": "frozen<addr>"}
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, {', '.join(f'{n} {t}' for n, t in columns.items())})")
+    box.run("ALTER TABLE t DROP (u, l, m, f)")
+    box.clock.advance(1)
+    box.run("ALTER TYPE addr ADD b int")
+    for name, kind in columns.items():
+        box.run(f"ALTER TABLE t ADD {name} {kind}")
+    box.run("INSERT INTO t (pk, u, l, m, f) VALUES (1, {a: 1, b: 2}, [{b: 2}], {1: {b: 2}}, {b: 2})")
+    assert box.row("SELECT u FROM t") == {"u": {"a": 1, "b": 2}}
+
+
+@pytest.mark.parametrize(
+    ("former", "later"),
+    [
+        ("set<int>", "set<text>"),
+        ("set<int>", "list<int>"),
+        ("map<int, int>", "map<int, text>"),
+        ("map<int, int>", "map<text, int>"),
+        ("list<frozen<tuple<int, int>>>", "list<frozen<tuple<int>>>"),
+    ],
+)
+def test_the_elements_of_a_dropped_collection_allow_no_other_type(box: EngineBox, former: str, later: str) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v {former})")
+    box.run("ALTER TABLE t DROP v")
+    box.clock.advance(1)
+    message = "Cannot add a collection with the name v because a collection with the same name and a different type has"
+    with pytest.raises(InvalidRequest, match=message):
+        box.run(f"ALTER TABLE t ADD v {later}")
+    box.run(f"ALTER TABLE t ADD v {former}")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,19 @@ from ..schema.properties import DEFAULTS, keyspace_options, table_options, table
 from ..schema.tables import LOG_SUFFIX, CdcOptions, Column, Keyspace, Schema, Table
 from ..schema.udts import replace_udt
 from ..storage.rowttl import altered_ttl_column, created_ttl_column
-from ..types import BIGINT, COUNTER, DURATION, CqlType, UdtType, parse_type, term_bytes
+from ..types import (
+    BIGINT,
+    COUNTER,
+    DURATION,
+    CqlType,
+    ListType,
+    MapType,
+    SetType,
+    UdtType,
+    has_grown_from,
+    parse_type,
+    term_bytes,
+)
 from ..types.timeuuid import TimeUuids
 from .binding import find_udt
 
@@ -295,7 +307,7 @@ class SchemaEditor:
         return attrs.evolve(known, version=uuid.uuid4(), columns=columns, dropped=lost, cdc_base=base.name)
 
     def _check_dropped(self, table: Table, column: Column) -> None:
-        """Refuse a column whose name was dropped at a time that is still to come, or with another type."""
+        """Refuse a column whose name was dropped at a time to come, or stood for a collection of another type."""
         if column.name not in table.dropped:
             return
         kind, timestamp = table.dropped[column.name]
@@ -305,10 +317,12 @@ class SchemaEditor:
                 f"Cannot add column {column.name} because a column with the same name was dropped too recently."
                 f" Please retry after {wait} seconds"
             )
-        if kind != column.type and not table.is_cdc_log:
+        # Any other change of type is safe, because no cell from before the drop is read.
+        collections = all(isinstance(t, ListType | SetType | MapType) and t.is_multicell for t in (kind, column.type))
+        if collections and not has_grown_from(kind, column.type) and not table.is_cdc_log:
             raise InvalidRequest(
-                f"Cannot re-add previously dropped column '{column.name}' of type {column.type.name},"
-                f" incompatible with previous type {kind.name}"
+                f"Cannot add a collection with the name {column.name} because a collection with the same name and a"
+                " different type has already been used in the past"
             )
 
     def _find_table(self, keyspace: Keyspace, name: str) -> Table:

@@ -16,6 +16,7 @@ from typing import Any
 from sortedcontainers import SortedDict  # type: ignore[import-untyped]
 
 from ..schema.tables import Table
+from ..types import has_grown_from
 from .mutation import Cell, CollectionCells, Key, PartitionMutation, RowMutation
 from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
 from .reconcile import NEVER, drop_covered, is_live_cell, merge_row
@@ -55,6 +56,9 @@ def cut_row(wire: bytes) -> list[bytes | None]:
             out.append(wire[at : at + size])
             at += size
     return out
+
+
+_ALL_TIMES = (1 << 63) - 1
 
 
 class Partition:
@@ -334,8 +338,13 @@ class TableStore:
         previous: Table | None = getattr(self, "table", None)
         self.table = table
         self.position = position_maker(table)
-        dropped = table.dropped if previous is None else table.dropped.items() - previous.dropped.items()
-        for name, (_, timestamp) in dict(dropped).items():
+        dropped = dict(table.dropped if previous is None else table.dropped.items() - previous.dropped.items())
+        lost = {name: timestamp for name, (_, timestamp) in dropped.items()}
+        # DROP ... USING TIMESTAMP may keep cells, which are no values if the column then comes back with another type.
+        for name in table.by_name.keys() & table.dropped.keys() - (previous or table).by_name.keys():
+            if not has_grown_from(table.dropped[name][0], table.by_name[name].type):
+                lost[name] = _ALL_TIMES
+        for name, timestamp in lost.items():
             for partition in self.partitions.values():
                 if isinstance(partition, Partition):
                     partition.drop_column(name, timestamp)

@@ -33,7 +33,7 @@ from .natives import (
     Duration,
     NativeType,
 )
-from .terms import UNSET, Unset, default_type, is_assignable, is_compatible, resolve, term_bytes
+from .terms import UNSET, Unset, default_type, has_grown_from, is_assignable, is_compatible, resolve, term_bytes
 from .typetext import parse_type
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "Unset",
     "VectorType",
     "default_type",
+    "has_grown_from",
     "is_assignable",
     "is_compatible",
     "parse_type",

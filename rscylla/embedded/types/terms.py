@@ -38,7 +38,16 @@ from .natives import (
 )
 from .typetext import parse_type
 
-__all__ = ["UNSET", "Unset", "default_type", "is_assignable", "is_compatible", "resolve", "term_bytes"]
+__all__ = [
+    "UNSET",
+    "Unset",
+    "default_type",
+    "has_grown_from",
+    "is_assignable",
+    "is_compatible",
+    "resolve",
+    "term_bytes",
+]
 
 
 class Unset:
@@ -135,6 +144,21 @@ def is_compatible(source: CqlType, target: CqlType) -> bool:
     if source.freeze() == target.freeze() or target is BLOB:
         return True
     return (source, target) in ((ASCII, TEXT), (TIMEUUID, UUID), (TIMESTAMP, BIGINT))
+
+
+def has_grown_from(former: CqlType, later: CqlType) -> bool:
+    """Tell whether values of *former* are values of *later*, where tuples and UDTs may have got more fields."""
+    match former, later:
+        case ListType(), ListType():
+            return has_grown_from(former.element, later.element)
+        case SetType(), SetType():
+            return has_grown_from(former.element, later.element)
+        case MapType(), MapType():
+            return has_grown_from(former.key, later.key) and has_grown_from(former.value, later.value)
+        case (TupleType() | UdtType(), TupleType() | UdtType()):
+            pairs = zip(former.items, later.items, strict=False)
+            return len(former.items) <= len(later.items) and all(has_grown_from(f, t) for f, t in pairs)
+    return is_compatible(former, later)
 
 
 def is_assignable(term: Any, cql_type: CqlType) -> bool:
