@@ -18,6 +18,7 @@ from simulated import FULL_RUN, KINDS, Simulation, never_happened
 
 import rscylla
 from rscylla.cdc.lifetimes import Lifetimes
+from rscylla.cdc.rows import LogRows
 from rscylla.cdc.scan import Scanner
 from rscylla.cdc.source import Source
 from rscylla.cdc.walk import Walk
@@ -119,6 +120,11 @@ def a_query_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scanner, "read", read)
 
 
+def columns_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of a window are taken for rows of the page that came last."""
+    monkeypatch.setattr(LogRows, "layout_at", lambda self, _index: self.layouts[-1])
+
+
 def any_cursor_is_of_the_present_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Source, "_is_of_former_log", lambda _self, _cursor, **_: False)
 
@@ -152,6 +158,7 @@ def a_start_is_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
+        columns_of_another_page,
         no_cut_at_generations,
         a_list_of_generations_that_is_never_fresh,
         a_cursor_that_is_ahead,

@@ -61,6 +61,7 @@ KINDS = (
         "wrecked",
     ),
     *("generations", "splits", "merges", "upgrades", "joins", "leaves", "reslices", "alters", "writes_while_reading"),
+    "alters_between_pages",
     *("unavailable", "read_timeout", "read_failure", "overloaded", "bootstrapping", "rate_limit", "server_error"),
     *("write_timeout", "unprepared", "cut_connection", "cut_within_answer", "short_page", "empty_page"),
     *("replayed_write", "held_write", "node_stops", "node_skews", "clock_steps_back", "clock_steps_ahead"),
@@ -115,6 +116,7 @@ class Simulation:
         self.fresh = iter(range(1, 1_000_000))
         self.held_since_us: int | None = None
         self.is_reading = False
+        self.alters_between_pages = seed % 7 == 6
         self.world = WorldClock()
         self.clock = ClientClock(self.world)
         two = not sockets and self.model != "legacy" and self.dice.random() < 0.4
@@ -140,6 +142,8 @@ class Simulation:
             self.session = self.scylla.connect(connect_timeout=60.0, control_connection_timeout=60.0)
             if self.counts["sockets"]:
                 self.session.default_timeout = 60.0
+            if self.alters_between_pages:
+                self.session.add_request_init_listener(self._before_request)
             self._create()
             self.world.before = self._before_time_passes
             self.clock.before_wait = self._meanwhile
@@ -147,6 +151,8 @@ class Simulation:
             steps: list[Callable[[], None]] = [self.write, self.pause, self.consume, self.change_streams, self.reslice]
             steps += [self.alter, self.chaos.strike, self.kill, self.rename_key, self.life.strike]
             weights = [10, 5, 1.7, 0.5, 0.1, 0.8, 2, 0.3, 0.03, 0.7 * self.life.is_eventful]
+            if self.alters_between_pages:
+                weights[steps.index(self.alter)] = 3
             for _ in range(self.dice.randrange(30, 100)):
                 self.dice.choices(steps, weights)[0]()
                 self._settle()
@@ -300,6 +306,16 @@ class Simulation:
             self.schema.alter()
             self.life.altered()
 
+    def _before_request(self, request: Any) -> None:
+        """Change the schema before the next page of a window is asked for, so that its pages disagree."""
+        is_later_page = (
+            request.message.paging_state and "_scylla_cdc_log" in request.query.prepared_statement.query_string
+        )
+        if self.is_reading and is_later_page and self.dice.random() < 0.3:
+            before = self.counts["alters"]
+            self.alter()
+            self.counts["alters_between_pages"] += self.counts["alters"] - before
+
     def rename_key(self) -> None:
         """Rename a column of the key after all was read: the log does not tell the keys from before."""
         if self.life.may_rename():
@@ -386,9 +402,11 @@ class Simulation:
             prefetch=dice.choice([0, 0, 1]) if to_end else 0,
             streams_per_query=dice.choice([3, 100] if to_end else [1, 3, 16, 100]),
             limits=rscylla.Limits(
-                page_size=dice.choice([7, 5000] if to_end else [1, 2, 7, 5000]),
+                page_size=dice.choice(
+                    [7, 5000] if to_end else [1, 2] if self.alters_between_pages else [1, 2, 7, 5000]
+                ),
                 in_flight=dice.choice([1, 2, 16]),
-                window_rows=dice.choice([50, 100_000] if to_end else [1, 5, 50, 100_000]),
+                window_rows=dice.choice([50, 100_000] if to_end or self.alters_between_pages else [1, 5, 50, 100_000]),
             ),
             poll=timedelta(seconds=dice.choice([1, 3])),
             progress_every=timedelta(seconds=dice.choice([0, 10, 60])),
@@ -406,11 +424,11 @@ class Simulation:
 
     def reslice(self) -> None:
         """Share the table between another number of consumers, from where the old ones are."""
-        if not self.life.is_of_this_log(self.names()):
-            return
         self.mend_cluster()
-        count = self.dice.choice([n for n in (1, 2, 3, 5) if n != self.slices])
         store = self.new_store()
+        if not all(self.life.is_of_this_log(store.get_cursor(name)) for name in self.names()):
+            return
+        count = self.dice.choice([n for n in (1, 2, 3, 5) if n != self.slices])
         for name in self.names():
             if store.find_cursor(name) is None:
                 store.reset_cursor(name, "", reason="it never ran")
@@ -558,7 +576,7 @@ class Simulation:
         passed_us = rscylla.EventID.parse(cursor).exact_us
         log = self.life.reading_log
         passed = Counter(w for w in self.written if w.log == log and w.time_us < passed_us and w.pk in keys)
-        missing = self.life.saved(consumer, passed - Counter(self.order))
+        missing = self.life.saving(consumer, cursor, passed - Counter(self.order))
         self.claim(not missing, f"the cursor {cursor} passes {missing}")
 
     def claim(self, is_true: bool, otherwise: str) -> None:

@@ -64,7 +64,8 @@ class LogLife:
         self._altered_us = 0
         self._guessed: tuple[int, int, int | None] | None = None  # from when until when the reader takes what TTL
         self._expires_us: dict[Any, int] = {}
-        self._saved: dict[str, int | None] = {}  # by consumer: the log of its cursor, None if it has none
+        self._logs: dict[rscylla.EventID, int | None] = {}  # the log of each cursor that was to be saved
+        self._after = ""  # the cursor that the last stream was opened with
         self._policy: dict[str, Any] = {}
         self._skipped_us: dict[str, int] = {}  # by consumer: where one that went on with a new log had been
 
@@ -212,6 +213,7 @@ class LogLife:
         self.reading_log = None
         self.is_opening = True
         self._reading_name = name
+        self._after = after
         self._guessed = self._guess(after)
 
     def _guess(self, after: str) -> tuple[int, int, int | None] | None:
@@ -236,7 +238,7 @@ class LogLife:
 
     def opened(self, name: str, after: str, policy: str) -> None:
         """A stream was opened, so there is nothing to tell."""
-        saved = self._saved.get(name) if after else None  # a buffered cursor that a crash took was never saved
+        saved = self._log_of(after)
         self.reading_log = self.log
         self.is_lenient = after == "" or policy == "oldest"
         if saved not in (None, self.log):
@@ -245,9 +247,9 @@ class LogLife:
             policy == "oldest" or saved in (None, self.log), f"{name} is of log {saved}, and reads {self.log} untold"
         )
 
-    def saved(self, name: str, missing: Counter[Any]) -> Counter[Any]:
-        """A cursor was saved; return those of the writes that it passes without delivery that should not be missing."""
-        self._saved[name] = self.reading_log
+    def saving(self, name: str, cursor: str, missing: Counter[Any]) -> Counter[Any]:
+        """A cursor is about to be saved; return those of *missing*, which it passes undelivered, that should not be."""
+        self._keep(cursor, self.reading_log)  # a save may fail, and may have an effect though it fails
         missing -= self.gone
         since_us, until_us, _ = (0, NEVER_US, None) if self.is_lenient else self._guessed or (0, -1, None)
         skipped_us = self._skipped_us.get(name, 0) if self.is_lenient else 0
@@ -279,24 +281,31 @@ class LogLife:
             self._simulation.mend_cluster()
             self._simulation.new_store().reset_cursor(name, cursor, reason="as its operator wishes")
         self._starting.discard(name)
-        self._saved[name] = self.log if cursor else None
+        self._keep(cursor, self.log)
 
-    def is_of_this_log(self, names: list[str]) -> bool:
-        return all(self._saved.get(name) in (None, self.log) for name in names)
+    def is_of_this_log(self, cursor: str) -> bool:
+        return self._log_of(cursor) in (None, self.log)
+
+    def _keep(self, cursor: str, log: int | None) -> None:
+        if cursor:
+            self._logs[rscylla.EventID.parse(cursor)] = log
+
+    def _log_of(self, cursor: str) -> int | None:
+        return self._logs.get(rscylla.EventID.parse(cursor)) if cursor else None
 
     def resliced(self, names: list[str]) -> None:
         store = self._simulation.new_store()
         self._starting.clear()
         for name in names:
             cursor = store.get_cursor(name)
-            self._saved[name] = self.log if cursor else None
+            self._keep(cursor, self.log)
             if cursor and rscylla.EventID.parse(cursor).exact_us >= self._start_us:
                 self._starting.add(name)
 
     def told(self, name: str, error: BaseException | None) -> bool:
         """Return whether *error* tells a loss. It has to be one."""
         if isinstance(error, rscylla.TableChanged):
-            of = self._saved.get(name) if self.reading_log is None else self.reading_log
+            of = self._log_of(self._after) if self.reading_log is None else self.reading_log
             self._simulation.claim(of not in (None, self.log), f"{name} is of log {of}, which is there: {error}")
             self._happened("told_recreated")
         elif isinstance(error, rscylla.CursorExpired):

@@ -31,15 +31,16 @@ DROP_AHEAD_US = 5_000_000
 MOST_FIELDS = 6
 
 TYPES = {
-    "note": "int",
-    "tags": "list<int>",
-    "marks": "set<int>",
-    "home": "addr",
-    "work": "frozen<addr>",
-    "places": "list<frozen<addr>>",
-    "people": "map<text, frozen<addr>>",
-    "pair": "frozen<tuple<int, frozen<addr>>>",
+    "note": ("int", "text", "bigint"),
+    "tags": ("list<int>", "int", "frozen<set<int>>"),
+    "marks": ("set<int>", "frozen<list<int>>", "text"),
+    "home": ("addr", "frozen<addr>", "set<int>"),
+    "work": ("frozen<addr>", "addr"),
+    "places": ("list<frozen<addr>>",),
+    "people": ("map<text, frozen<addr>>",),
+    "pair": ("frozen<tuple<int, frozen<addr>>>", "int"),
 }
+"""By column, the types that it has in turn: another one each time that it is added again."""
 
 
 class Address(list[int | None]):
@@ -50,15 +51,21 @@ class Address(list[int | None]):
 class _Column:
     """A column by its name. ``drops``: how often it was dropped; ``dropped_us``: when that was last."""
 
+    types: tuple[str, ...]
     is_there: bool = False
     drops: int = 0
     dropped_us: int = 0
 
+    @property
+    def type(self) -> str:
+        return self.types[self.drops % len(self.types)]
+
 
 @attrs.frozen
 class _Wrote:
-    """What one write put into one column."""
+    """What one write put into one column, and the column's type then."""
 
+    type: str
     value: Any
     time_us: int
     drops: int
@@ -77,7 +84,7 @@ class Schema:
     pk: str = "pk"
     ck: str = "ck"
     fields: list[list[str]] = attrs.Factory(lambda: [["f0"]])  # by place in the type, all names it had
-    columns: dict[str, _Column] = attrs.Factory(lambda: {name: _Column() for name in TYPES})
+    columns: dict[str, _Column] = attrs.Factory(lambda: {name: _Column(types) for name, types in TYPES.items()})
     written: dict[int, dict[str, _Wrote]] = attrs.Factory(dict)
     fresh: int = 0
 
@@ -113,13 +120,13 @@ class Schema:
         self.dice.choice(steps)()
 
     def _add(self, name: str) -> None:
+        column = self.columns[name]
         try:
-            self.execute(f"ALTER TABLE {self.table} ADD {name} {TYPES[name]}")
+            self.execute(f"ALTER TABLE {self.table} ADD {name} {column.type}")
         except CqlError as e:
             if "dropped too recently" not in str(e):
                 raise
             return
-        column = self.columns[name]
         column.is_there = True
         self._happened("columns_again" if column.drops else "columns_added")
 
@@ -170,13 +177,13 @@ class Schema:
         texts: list[str] = []
         found: dict[str, Any] = {}
         for name in self._some():
-            if name in ("tags", "marks", "people"):
+            if self.columns[name].type.startswith(("list<int", "set", "map")):
                 found[name] = self._value(name, n)
                 texts.append(f", {name} = {name} + {self._text(found[name])}")
-            elif name == "home":
+            elif self.columns[name].type == "addr":
                 place = self.dice.randrange(len(self.fields))
                 found[name] = Address([None] * place + [n])
-                texts.append(f", home.{self.fields[place][-1]} = {n}")
+                texts.append(f", {name}.{self.fields[place][-1]} = {n}")
         self._note(n, time_us, found)
         return "".join(texts)
 
@@ -184,20 +191,28 @@ class Schema:
         return [name for name, column in self.columns.items() if column.is_there and self.dice.random() < 0.7]
 
     def _note(self, n: int, time_us: int, found: dict[str, Any]) -> None:
-        self.written[n] = {name: _Wrote(v, time_us, self.columns[name].drops) for name, v in found.items()}
+        columns = self.columns
+        self.written[n] = {
+            name: _Wrote(columns[name].type, value, time_us, columns[name].drops) for name, value in found.items()
+        }
 
     def _value(self, name: str, n: int) -> Any:
         address = Address([n + place for place in range(len(self.fields))])
-        return {
-            "note": n,
-            "tags": [n, n + 1],
-            "marks": {n},
-            "home": address,
-            "work": address,
-            "places": [address, Address([n])],
-            "people": {f"p{n}": address},
-            "pair": (n, address),
-        }[name]
+        values: dict[str, Any] = {
+            "int": n,
+            "bigint": n,
+            "text": str(n),
+            "list<int>": [n, n + 1],
+            "frozen<list<int>>": [n, n + 1],
+            "set<int>": {n},
+            "frozen<set<int>>": {n},
+            "addr": address,
+            "frozen<addr>": address,
+            "list<frozen<addr>>": [address, Address([n])],
+            "map<text, frozen<addr>>": {f"p{n}": address},
+            "frozen<tuple<int, frozen<addr>>>": (n, address),
+        }
+        return values[self.columns[name].type]
 
     def _text(self, value: Any) -> str:
         if isinstance(value, Address):
@@ -228,7 +243,7 @@ class Schema:
                 self.counts["values_gone"] += 1
                 continue
             assert self._same(values[name], what.value), f"{n}: {name} is {values[name]} and was {what.value}"
-            assert change.cql_types[name] == TYPES[name], f"{n}: {name} is no {change.cql_types[name]}"
+            assert change.cql_types[name] == what.type, f"{n}: {name} is no {change.cql_types[name]}"
             self.counts["values_checked"] += 1
 
     def _same(self, value: Any, wrote: Any) -> bool:
