@@ -171,40 +171,30 @@ def _marshal(cls: str, *parts: str) -> str:
 class _Collection(CqlType):
     """What list, set and map share. The frozen flag comes last so that ``ListType(INT)`` is the non-frozen one."""
 
-    @property
-    def is_hashable(self) -> bool:
-        return False
-
-
-@attrs.frozen
-class ListType(_Collection):
-    """``list<element>``; elements are always frozen."""
-
-    element: CqlType
-    frozen: bool = False
-
-    @property
-    def name(self) -> str:
-        return _frozen_name(f"list<{self.element.name}>", self.frozen)
-
-    @property
-    def wire(self) -> bytes:
-        return b"\x00\x20" + self.element.wire
-
-    @property
-    def marshal_name(self) -> str:
-        inner = _marshal("ListType", self.element.marshal_name)
-        return _marshal("FrozenType", inner) if self.frozen else inner
+    frozen: bool
 
     @property
     def is_frozen(self) -> bool:
         return self.frozen
 
-    def freeze(self) -> ListType:
-        return ListType(self.element.freeze(), frozen=True)
+    @property
+    def is_hashable(self) -> bool:
+        return False
+
+    def _marshal(self, cls: str, *parts: str) -> str:
+        inner = _marshal(cls, *parts)
+        return _marshal("FrozenType", inner) if self.frozen else inner
+
+
+@attrs.frozen
+class _Elements(_Collection):
+    """What list and set share: elements, which are always frozen."""
+
+    element: CqlType
+    frozen: bool = False
 
     def split(self, data: bytes) -> list[bytes]:
-        """Return the encoded elements."""
+        """Return the encoded elements in the order of *data*."""
         count = _read_count(self, data)
         parts = _read_parts(self, data, 4, count)
         if len(parts) != count:
@@ -235,11 +225,28 @@ class ListType(_Collection):
 
 
 @attrs.frozen
-class SetType(_Collection):
-    """``set<element>``; stored in element order."""
+class ListType(_Elements):
+    """``list<element>``."""
 
-    element: CqlType
-    frozen: bool = False
+    @property
+    def name(self) -> str:
+        return _frozen_name(f"list<{self.element.name}>", self.frozen)
+
+    @property
+    def wire(self) -> bytes:
+        return b"\x00\x20" + self.element.wire
+
+    @property
+    def marshal_name(self) -> str:
+        return self._marshal("ListType", self.element.marshal_name)
+
+    def freeze(self) -> ListType:
+        return ListType(self.element.freeze(), frozen=True)
+
+
+@attrs.frozen
+class SetType(_Elements):
+    """``set<element>``; stored in element order."""
 
     @property
     def name(self) -> str:
@@ -251,12 +258,7 @@ class SetType(_Collection):
 
     @property
     def marshal_name(self) -> str:
-        inner = _marshal("SetType", self.element.marshal_name)
-        return _marshal("FrozenType", inner) if self.frozen else inner
-
-    @property
-    def is_frozen(self) -> bool:
-        return self.frozen
+        return self._marshal("SetType", self.element.marshal_name)
 
     @property
     def is_hashable(self) -> bool:
@@ -265,37 +267,14 @@ class SetType(_Collection):
     def freeze(self) -> SetType:
         return SetType(self.element.freeze(), frozen=True)
 
-    def split(self, data: bytes) -> list[bytes]:
-        """Return the encoded elements in the order of *data*."""
-        count = _read_count(self, data)
-        parts = _read_parts(self, data, 4, count)
-        if len(parts) != count:
-            raise bad_value(self, f"announced {count} elements, found {len(parts)}")
-        return _no_nulls(self, parts)
-
     def join(self, items: Iterable[bytes]) -> bytes:
         """Return the encoded value of these encoded elements, sorted, repeats dropped."""
         # Scylla keeps sets and maps in order, however a driver sends them.
-        parts = sorted(set(items), key=self.element.sort_key)
-        return _pack_length(len(parts)) + _join(parts)
-
-    def encode(self, value: Any) -> bytes:
-        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-            raise bad_value(self, f"cannot encode {type(value).__name__}")
-        return self.join([self.element.encode(item) for item in value])
+        return super().join(sorted(set(items), key=self.element.sort_key))
 
     def decode(self, data: bytes) -> Any:
-        items = [self.element.decode(item) for item in self.split(data)]
+        items = super().decode(data)
         return frozenset(items) if self.element.is_hashable else items
-
-    def sort_key(self, data: bytes) -> Any:
-        return [self.element.sort_key(item) for item in self.split(data)]
-
-    def normalize(self, data: bytes) -> bytes:
-        return self.join([self.element.normalize(item) for item in self.split(data)])
-
-    def references(self, keyspace: str, type_name: str) -> bool:
-        return self.element.references(keyspace, type_name)
 
 
 @attrs.frozen
@@ -316,12 +295,7 @@ class MapType(_Collection):
 
     @property
     def marshal_name(self) -> str:
-        inner = _marshal("MapType", self.key.marshal_name, self.value.marshal_name)
-        return _marshal("FrozenType", inner) if self.frozen else inner
-
-    @property
-    def is_frozen(self) -> bool:
-        return self.frozen
+        return self._marshal("MapType", self.key.marshal_name, self.value.marshal_name)
 
     def freeze(self) -> MapType:
         return MapType(self.key.freeze(), self.value.freeze(), frozen=True)
