@@ -1,4 +1,4 @@
-"""The source: reads CDC logs. Its modules, from the public one down; data flows upward from ``topology``::
+"""The source: reads CDC logs. Its modules, from the public ones down; data flows upward from ``topology``::
 
 stream, client              ``NewStream`` and the open stream, which reads ahead in a thread
 settings                    how a stream reads: the keyword arguments of ``NewStream``

@@ -1,7 +1,7 @@
 """A CDC log as Arrow record batches, in one of three views: the log's own rows, changes, or events.
 
-The views share nothing with the objects of ``rscylla.cdc.changes`` but what a record is: they take the same undecoded
-cells and make columns of them. docs/spark.md describes the columns of each view.
+The views convert undecoded cells straight to columns, without the objects of ``rscylla.cdc.changes``; they share only
+its definition of a record. docs/spark.md describes the columns of each view.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["ROWS_A_BATCH", "BatchView", "ChangeView", "EventView", "LogView", "M
 Mode = Literal["log", "changes", "events"]
 
 ROWS_A_BATCH = 5_000
-"""Rows of one record batch: more do not make it faster, fewer do."""
+"""Rows per record batch. Larger batches are not faster; smaller ones are slower."""
 
 _RANGES = frozenset((b"\x05", b"\x06", b"\x07", b"\x08"))
 _RANGE_ENDS = frozenset((b"\x07", b"\x08"))
@@ -36,20 +36,20 @@ _INCLUSIVE = frozenset((b"\x05", b"\x07"))
 
 
 class BatchView(Protocol):
-    """How a log looks as columns. Made for one layout of pages; another layout needs another view."""
+    """Shows a log as columns. A view is for one layout of pages; another layout needs another view."""
 
     schema: Any
     """The ``pyarrow.Schema`` of all columns."""
 
     def columns(self, rows: Any, names: Sequence[str]) -> list[Any]:
-        """Return the arrays of the columns *names*, of rows in terms of the view."""
+        """Return the arrays of the columns *names*. *rows* are of the kind that the view takes."""
 
 
 def view_for(mode: Mode, layout: Layout, *, keep_dollar: bool = False) -> LogView | ChangeView | EventView:
     """Return the view of *mode* for pages of *layout*.
 
     Raises:
-        ConfigError: two columns would have one name.
+        ConfigError: two columns would have the same name.
     """
     if mode == "log":
         return LogView(layout, keep_dollar=keep_dollar)
@@ -57,7 +57,7 @@ def view_for(mode: Mode, layout: Layout, *, keep_dollar: bool = False) -> LogVie
 
 
 def _schema(fields: Iterable[tuple[str, Any]], what: str, instead: str) -> Any:
-    """Return the schema of *fields*, whose names are all different."""
+    """Return the schema of *fields*; raise ``ConfigError`` if two have the same name."""
     pairs = list(fields)
     names = [name for name, _ in pairs]
     double = next((n for n in names if names.count(n) > 1), None)
@@ -70,7 +70,7 @@ def _schema(fields: Iterable[tuple[str, Any]], what: str, instead: str) -> Any:
 
 
 class LogView:
-    """The rows of the log as they are, in no order; ``cdc$x`` is called ``cdc_x``. Takes rows of cells."""
+    """The raw rows of the log, in no order. Takes rows of cells. ``cdc$x`` is called ``cdc_x``."""
 
     def __init__(self, layout: Layout, *, keep_dollar: bool = False) -> None:
         mark = "cdc$" if keep_dollar else "cdc_"
@@ -110,7 +110,7 @@ def _built(name: str, build: Build, cells: Sequence[bytes | None]) -> Any:
 
 @attrs.frozen
 class _Rows:
-    """The log rows of some changes, side by side: each change's delta row, and its other rows where it has them."""
+    """The log rows of some changes as parallel lists: the delta row of each change, and its other rows or None."""
 
     events: Sequence[ChangeEvent]
     delta: Sequence[Cells]
@@ -123,16 +123,16 @@ class _Rows:
     def of(cls, events: Sequence[ChangeEvent], operation: int) -> _Rows:
         rows = [e.raw_rows() for e in events]
         ops = [r[0][operation] for r in rows]
-        # An image whose delta is gone stands for itself.
+        # An image without its delta is a change of its own, whose first row it is.
         before = [r[0] if op == _PREIMAGE else r[1] for r, op in zip(rows, ops, strict=True)]
         after = [r[0] if op == _POSTIMAGE else r[2] for r, op in zip(rows, ops, strict=True)]
         return cls(events, [r[0] for r in rows], before, after, [r[3] for r in rows], ops)
 
 
 class ChangeView:
-    """One row a change, with its images. Takes ``ChangeEvent``s, in their order.
+    """One row per change, with its images. Takes ``ChangeEvent``s, in their order.
 
-    Columns that could never hold anything are left out: a table without clustering key has no ``cdc_range``.
+    Columns that would always be empty are left out: a table without a clustering key has no ``cdc_range``.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -142,10 +142,11 @@ class ChangeView:
         self._loose = [c for c in layout.values if c.kind != "value"]
         self._lists = [c for c in self._loose if c.kind == "list"]
         types = [c.type for c in layout.columns]
-        # By name of a column: what its cells are in Arrow, and how they become it.
+        # By column name: the Arrow type of its values, and the builder that converts its cells.
         self._value_types = {c.name: arrow_type(c.type) for c in (*layout.keys, *layout.values)}
         self._value_builders = {c.name: builder_for(c.type, loose=c.kind == "udt") for c in layout.values}
-        # A null would make rows of one key of them, and of the end of a deleted range that of the partition.
+        # A timestamp beyond Arrow's range must not become null: different keys would become equal, and the bound of a
+        # deleted range would become the end of the partition.
         self._key_builders = {c.name: builder_for(c.type, beyond="raise") for c in layout.keys}
         self._bound_builders = {c.name: builder_for(c.type, beyond="bound") for c in self._clustering}
         self._added = {c.name: builder_for(types[c.index]) for c in self._lists}
@@ -245,7 +246,7 @@ class ChangeView:
         raise KeyError(name)
 
     def _key(self, column: ValueColumn, rows: _Rows) -> Any:
-        """Return a key column; that of a range delete is the partition key alone."""
+        """Return a key column. The key of a range delete is the partition key."""
         i = column.index
         if column.name in self._partition:
             cells = [r[i] for r in rows.delta]
@@ -261,10 +262,10 @@ class ChangeView:
             ) from e
 
     def _values(self, rows: Sequence[Cells | None], *, whole: bool) -> Any:
-        """Return all columns but those of the key, as a struct.
+        """Return all columns outside the key, as a struct.
 
         Args:
-            whole: rows that are not there are null; otherwise they are structs of nulls.
+            whole: the struct of an absent row is null; otherwise, it is a struct of nulls.
         """
         columns = self._layout.values
         children = [
@@ -292,7 +293,7 @@ class ChangeView:
             at = column.index if name == "cdc_added" else column.elements
             cells = [None if r is None else r[at] for r in deltas]
             if name == "cdc_added":
-                # A map without entries adds nothing, which is null here as it is in ColumnChange.added.
+                # A map without entries adds nothing: null, as in ColumnChange.added.
                 cells = [None if c is not None and not any(c[:4]) else c for c in cells]
                 children.append(_built(column.name, self._added[column.name], cells))
             elif column.kind == "udt":
@@ -343,7 +344,7 @@ def _names_where(marks: dict[str, list[bool]], count: int) -> Any:
 
 
 def _field_names(column: ValueColumn, cell: bytes | None) -> list[str] | None:
-    """Return the fields of a UDT that were removed; those that were added to the type since have a number only."""
+    """Return the removed fields of a UDT by name, or by number if a field was added to the type later."""
     if cell is None or column.decode_elements is None:
         return None
     numbers = column.decode_elements(cell)
@@ -354,7 +355,7 @@ def _field_names(column: ValueColumn, cell: bytes | None) -> list[str] | None:
 
 
 class EventView:
-    """Events as a consumer sees them: id, type, foreign id, time and metadata. Takes ``ChangeEvent``s, in order."""
+    """Events as a consumer gets them: id, type, foreign id, time, and metadata. Takes ``ChangeEvent``s, in order."""
 
     def __init__(self) -> None:
         self.schema = pa.schema(
@@ -382,7 +383,7 @@ class EventView:
 
 
 def in_batches(view: BatchView, rows: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Yield record batches of the columns *names* of *rows*, which are in terms of the view."""
+    """Yield record batches of the columns *names*. *rows* are of the kind that *view* takes."""
     schema = pa.schema([view.schema.field(n) for n in names])
     taken = iter(rows)
     while part := list(islice(taken, ROWS_A_BATCH)):

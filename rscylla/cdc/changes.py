@@ -1,4 +1,4 @@
-"""What one write did, in typed values: a ``Change`` is a delta row with its images, a ``ChangeBatch`` a record."""
+"""Changes as typed values: a ``Change`` is a delta row with its images, a ``ChangeBatch`` a record of changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _OPERATIONS: dict[bytes | None, Operation] = {
     bytes((n & 0xFF,)): Operation(n if n < 128 else n - 256) for n in range(256)
 }
-_OPERATIONS[None] = Operation(-128)  # the cell has expired or was deleted by hand
+_OPERATIONS[None] = Operation(-128)  # the cell has expired or was deleted manually
 
 operation_of = _OPERATIONS.__getitem__
 """The ``Operation`` of the bytes of ``cdc$operation``."""
@@ -35,7 +35,7 @@ _RANGE_ENDS = frozenset((b"\x07", b"\x08"))
 _RANGES = _RANGE_STARTS | _RANGE_ENDS
 _IMAGES = frozenset((_PREIMAGE, _POSTIMAGE))
 NOT_ALONE = _RANGES | _IMAGES
-"""Operations of rows that belong to another row of their record."""
+"""Operations of rows that form a change together with another row of their record."""
 
 _WRITES = frozenset((Operation.INSERT, Operation.UPDATE))
 _EXPIRIES = frozenset((Operation.SERVICE_ROW_DELETE, Operation.SERVICE_PARTITION_DELETE))
@@ -56,9 +56,9 @@ _BOUND_INCLUSIVE = {
 
 
 class _Lazy(Generic[T]):
-    """A property that is worked out once. Unlike ``functools.cached_property`` of Python 3.11 it takes no lock.
+    """A property that is computed once. Unlike ``functools.cached_property`` in Python 3.11, it takes no lock.
 
-    Two threads may both work it out; they get equal values.
+    If two threads compute it at the same time, they get equal values.
     """
 
     def __init__(self, work: Callable[[Any], T]) -> None:
@@ -76,11 +76,10 @@ class _Lazy(Generic[T]):
 
 
 class _Kept(Generic[T]):
-    """A property of which each access gives a value of its own: what is done to it stays with whoever does it.
+    """A property that returns a new value at each access, so that modifying the value does not affect other users.
 
-    An event goes through filters, attempts, retries and dead letters, and each of them gets what the log says. Most
-    parts are looked at once, so the first value is handed out as it is, and only from the second on one is kept to be
-    copied.
+    An event passes through filters, retries, and dead letters, and each of them must get the content of the log. Most
+    parts are read once, so the first access keeps no value. The second one keeps a value, and returns copies of it.
     """
 
     def __init__(self, work: Callable[[Any], T]) -> None:
@@ -103,7 +102,7 @@ class _Kept(Generic[T]):
 
 
 def _copied(value: Any) -> Any:
-    """Return *value* with containers of its own. Keys of dicts and elements of sets cannot be changed anyway."""
+    """Return *value* with new containers. Keys of dicts and elements of sets are immutable and need no copy."""
     kind = type(value)
     if kind is dict:
         return {name: one if type(one) in _SCALARS else _copied(one) for name, one in value.items()}
@@ -190,8 +189,9 @@ class Change:
     def after(self) -> Mapping[str, Any] | None:
         """The postimage by column if there is one; otherwise, for inserts and updates, the known part of the new row.
 
-        That is the columns that were set, made null or overwritten. Of a collection that was only edited the whole is
-        not known, so it is absent: see ``columns``. With ``delta = 'keys'`` nothing is known.
+        The known part has the columns that were set, made null, or overwritten. The whole value of a collection that
+        was only edited is not known, so such a column is absent; see ``columns``. With ``delta = 'keys'``, no column is
+        known.
         """
         image = self._cells if self.operation == Operation.POSTIMAGE else self._postimage
         if image is not None:
@@ -200,7 +200,7 @@ class Change:
             return None
         cells = self._cells
         known: dict[str, Any] = {}
-        for column in self._layout.values:  # what columns would say, without an object for each
+        for column in self._layout.values:  # the same as from ``columns``, without an object for each column
             if column.kind != "value":
                 found = column_change(column, cells)
                 if found is not None and found.known:
@@ -330,10 +330,11 @@ class Change:
         return out | {"batch": {**self.batch.as_dict(), "index": self.batch_index}}
 
     def _image(self, cells: Cells, *, whole: bool) -> Mapping[str, Any]:
-        """Return an image by column. A row's image does not speak of static columns, nor theirs of others.
+        """Return an image by column. The image of a row says nothing about static columns, and vice versa.
 
         Args:
-            whole: null columns are null; otherwise only if they are marked, and unknown, so left out, if not.
+            whole: the image has all columns, so an absent cell is null. Otherwise, it is null only if it is marked as
+                deleted; if not, it is unknown, and the column is left out.
         """
         layout = self._layout
         static = layout.is_static(cells)
@@ -355,7 +356,7 @@ class Change:
 _NEVER_STATIC = _RANGES | PARTITION_DELETES | {b"\xfd", b"\x03"}
 
 Parts = tuple[int, Cells | None, Cells | None, Cells | None]
-"""The rows of one change: place of the delta (or what stands for it) in the record, preimage, postimage, range end."""
+"""The rows of a change: index in the record of the delta or the row in its place, preimage, postimage, range end."""
 
 
 class ChangeBatch:
@@ -428,9 +429,9 @@ _SEQ = struct.Struct(">i")
 def parts_of(rows: Sequence[Cells], layout: Layout) -> list[Parts]:
     """Return the rows of one record as the parts of its changes, in order.
 
-    Images belong to the deltas of the same row, wherever in the record they are. Deletes of ranges and of whole
-    partitions have none, though their keys may look like the static row's. An image whose delta is gone, and a range
-    end whose start is, become changes of their own, so that nothing is dropped without a trace.
+    Images belong to the deltas of the same row, wherever they are in the record. Deletes of ranges and of whole
+    partitions have no images, although their keys may look like that of the static row. An image without its delta, and
+    a range end without its start, become separate changes, so that no row is dropped silently.
     """
     at = layout.operation
     preimages: dict[Cells, Cells] = {}
@@ -465,7 +466,7 @@ def parts_of(rows: Sequence[Cells], layout: Layout) -> list[Parts]:
 
 
 def _may_have_images(cells: Cells, layout: Layout) -> bool:
-    """Whether a delta row can have images: those of partitions only where a partition is a row."""
+    """Return whether a delta row can have images. A partition delete can only if each partition is a single row."""
     operation = cells[layout.operation]
     if operation in PARTITION_DELETES:
         return not layout.table.clustering_key

@@ -1,4 +1,4 @@
-"""Reads the facts for the doctor from a cluster; a query that fails is a fact, too."""
+"""Reads the facts for the doctor from a cluster. A query that fails is a fact, too."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def diagnose(
         lag: the lag of its streams; default: 30 s.
         consistency, writes: the consistency levels of log reads, and of writes to the table.
         cursors: saved cursors by consumer, to be checked, too; None for a consumer without a cursor.
-        can_save: the caller found that cursors can be read and saved.
-        failed: checks of the caller that failed: the reason, by check.
+        can_save: the caller has checked that cursors can be read and saved.
+        failed: the reasons of checks that failed in the caller, by check.
         clock: the clock of the checks; default: the system's.
 
     Raises:
         TableNotFound: the table does not exist.
         ConfigError: a level is invalid, or invalid for this use.
-        ConnectionFailed, AuthenticationFailed, QueryTimeout, QueryFailed: not even the schema can be read.
+        ConnectionFailed, AuthenticationFailed, QueryTimeout, QueryFailed: the schema cannot be read.
     """
     for level, levels, name in ((consistency, READ_LEVELS, "consistency"), (writes, WRITE_LEVELS, "writes")):
         if level.upper() not in levels:
@@ -109,7 +109,7 @@ class _Examination:
         return findings(facts)
 
     def _try(self, check: str, read: Callable[[], T]) -> T | None:
-        """Return what *read* gives, or None, and then *check* has failed."""
+        """Return the result of *read*. If it raises, record that *check* failed, and return None."""
         try:
             return read()
         except TableNotFound:
@@ -178,8 +178,8 @@ class _Examination:
                 consistency=self._session.consistency,
             )
         except QueryTimeout as e:
-            # A node answered the queries before this one. This one waits for as many replicas as the level demands, so
-            # Unavailable and time-outs, which both arrive here, mean that too few of them answer.
+            # Nodes answered the earlier queries. This one needs as many replicas as the consistency level requires, so
+            # Unavailable and time-outs, which both arrive here, mean that too few replicas answer.
             self._failed.setdefault("consistency", str(e))
         except SourceError as e:
             self._failed.setdefault("permissions", str(e))

@@ -20,7 +20,7 @@ from .source import Source
 __all__ = ["Client"]
 
 CLOSE_TIMEOUT_S = 5.0
-"""A small query in progress cannot be cancelled; the thread ends when it is answered or times out."""
+"""How long ``close`` waits for the thread: a query in progress cannot be cancelled, only answered or timed out."""
 
 
 class Client:
@@ -46,7 +46,8 @@ class Client:
         self._reported_at = clock.monotonic()
         self._error: BaseException | None = None
         self._ready: SimpleQueue[Batch | BaseException] = SimpleQueue()
-        # A queue and not a semaphore: the finalizer may put to it while the reader's own thread is inside of it.
+        # A SimpleQueue, not a semaphore, because its put is reentrant: the finalizer may run in the reader's thread
+        # while that thread is inside the queue.
         self._slots: SimpleQueue[None] = SimpleQueue()
         for _ in range(settings.prefetch):
             self._slots.put(None)
@@ -55,20 +56,20 @@ class Client:
         self._finalizer.atexit = False
         if settings.prefetch:
             self._thread = threading.Thread(
-                target=_read_ahead,  # not a method: a thread that held the client would keep it from being dropped
+                target=_read_ahead,  # not a method: a reference from the thread would keep a dropped client alive
                 args=(self._timed, self._ready, self._slots, stop),
                 name="rscylla-reader",
                 daemon=True,
             )
             self._thread.start()
-            # So that recv ends at once: the reader may be in a query that a node does not answer.
+            # Ends recv at once, even while the reader waits for a node that does not answer.
             ready = self._ready
             stop.on_set(lambda: ready.put(Stopped()))
 
     def status(self) -> StreamStatus:
-        """Return the stream's position, and what is known about the log and the cluster. Any thread."""
-        # The finished batch counts, and how far the events of the next one are out. Read in the opposite order of
-        # being set, so that the watermark does not seem to step back.
+        """Return the stream's position, and facts about the log and the cluster. Thread-safe."""
+        # The watermark is the end of the finished batch, or the last event of the current one. The two are read in the
+        # opposite order of being set, so that the watermark does not appear to step back.
         last_event, asked_at = self._last_event, self._timed.since
         return StreamStatus(
             watermark_us=max(self._finished.exact_us, last_event.timestamp_us if last_event is not None else 0),
@@ -80,14 +81,14 @@ class Client:
         )
 
     def recv(self) -> ChangeEvent | Progress:
-        """Return the next event or the next point worth saving; see ``StreamClient.recv``."""
+        """Return the next event, or a ``Progress`` with a cursor to save; see ``StreamClient.recv``."""
         while True:
             try:
                 for event in self._batch.events:
                     self._last_event = event
                     return event
             except BaseException as e:
-                self._batch = attrs.evolve(self._batch, events=_Broken(e))  # it must not pass for finished
+                self._batch = attrs.evolve(self._batch, events=_Broken(e))  # else the batch would look finished
                 raise
             self._finished = self._batch.done
             progress = self._progress()
@@ -99,7 +100,7 @@ class Client:
         """Return the end of the finished batch as a cursor, if it is time to save one."""
         done, now = self._batch.done, self._clock.monotonic()
         if self._last_event is not None:
-            # Saving the last event moved the cursor nearly as far: the interval starts again.
+            # The consumer saved the last event, which moved the cursor nearly as far, so the interval starts again.
             self._last_event, self._reported, self._reported_at = None, None, now
         if done == self._reported:
             return None
@@ -115,7 +116,7 @@ class Client:
             raise self._error
         self._stop.check()
         try:
-            # Its events and its end in one assignment: an interrupt in between would let one batch end as another.
+            # One assignment for the events and the end of the batch: an interrupt between two would mix two batches.
             self._batch = self._take()
         except BaseException as e:
             self._error = e
@@ -132,7 +133,7 @@ class Client:
         return got
 
     def close(self) -> None:
-        """Stop reading and wait for the thread, but not for a node that hangs; safe to repeat."""
+        """Stop reading and wait for the thread, but only briefly for a node that hangs. Safe to repeat."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_TIMEOUT_S)
@@ -152,7 +153,7 @@ class _Broken:
 
 
 class _TimedReader:
-    """A reader that shows since when it has been busy, by the clock's ``monotonic``; None while it is not."""
+    """A reader that shows since when its step has run, by the clock's ``monotonic``; None between steps."""
 
     def __init__(self, reader: Reader, clock: Clock) -> None:
         self._reader = reader
@@ -170,7 +171,7 @@ class _TimedReader:
 def _read_ahead(
     reader: _TimedReader, ready: SimpleQueue[Batch | BaseException], slots: SimpleQueue[None], stop: Stop
 ) -> None:
-    """Read windows for as long as there are slots for them; an error is the last thing put."""
+    """Read a window for each free slot, until an error; the error is put last."""
     forget = stop.on_set(lambda: slots.put(None))
     try:
         while True:

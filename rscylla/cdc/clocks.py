@@ -1,4 +1,4 @@
-"""The clocks of the nodes."""
+"""``NodeClocks``: the time on the nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class NodeClocks:
                     ahead[address] = self._ahead_us[address]
                     skew[address] = ahead[address] - base_us
                 continue
-            # The answer was read somewhere between asking and now, cut to the millisecond: between the two bounds is
-            # what the clocks may differ by. Zero counts whenever it is possible.
+            # The node read its clock at some time between the question and now, and truncated it to milliseconds. The
+            # true skew is therefore between *low* and *high*; zero is assumed if it is in between.
             node_us = rows[0][0] * 1000 - base_us
             low, high = node_us - self._monotonic_us(), node_us + 999 - asked_us
             skew[address] = low if low > 0 else min(0, high)

@@ -1,4 +1,4 @@
-"""What a change did to one column: set, made null, overwritten, or edited element by element.
+"""``ColumnChange``: what a change did to one column: set, made null, overwritten, or edited element by element.
 
 The states of each kind of CQL column, and the parts of ``ColumnChange`` that they use:
 
@@ -99,7 +99,7 @@ class ColumnChange:
             return (set(old or ()) | set(added or ())) - set(removed)
         found = {**(old or {}), **(added or {})}
         if self.kind == "udt":
-            # As in a SELECT: all fields are there, and a non-frozen UDT without any value is null.
+            # As in a SELECT: the value has all fields, and a non-frozen UDT without any value is null.
             found = {**dict.fromkeys(self._fields), **found, **dict.fromkeys(removed)}
             return found if any(v is not None for v in found.values()) else None
         found = {k: v for k, v in found.items() if k not in removed}
@@ -137,7 +137,7 @@ def untouched(column: ValueColumn) -> ColumnChange:
 def column_change(column: ValueColumn, cells: Cells) -> ColumnChange | None:
     """Return the change of *column* by the delta row *cells*; None if there is none.
 
-    Source: Scylla ``cdc/log.cc``; a UDT is written with all fields null when it or one of them is made null.
+    Source: Scylla ``cdc/log.cc``. When a UDT or one of its fields is made null, the log has a UDT of null fields.
     """
     raw = cells[column.index]
     marked = column.marked_in(cells)

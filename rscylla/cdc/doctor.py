@@ -1,4 +1,4 @@
-"""Judges whether a table's CDC log can be read, now and later: facts in, findings out. Pure."""
+"""Judges from facts whether a table's CDC log can be read, now and later. Pure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Severity = Literal["ok", "warn", "error"]
 SECOND = 1_000_000
 
 DRIVER_FROM, DRIVER_BEFORE = (3, 29, 2), (3, 30)
-"""Versions of scylla-driver that rscylla is tested with; ``setup.cfg`` asks for the same."""
+"""Versions of scylla-driver that rscylla is tested with; ``setup.cfg`` requires the same."""
 
 SKEW_BOUND_US = 1 * SECOND
 """Larger differences of node clocks are reported: windows end by the slowest clock, so it delays all events."""
 
 LEEWAY_US = 5 * SECOND
-"""Writes stamped further ahead than this are refused by a node. Source: Scylla ``cdc/metadata.cc``."""
+"""A node refuses writes with timestamps further ahead of its clock. Source: Scylla ``cdc/metadata.cc``."""
 
 MANY_QUERIES = 200
-"""With more queries for one poll, a poll takes longer than a second; see ``Limits``."""
+"""With more queries per poll, a poll takes longer than a second: the default of ``Limits.head_queries_per_s``."""
 
 CDC_PARTITIONER = "com.scylladb.dht.CDCPartitioner"
 
@@ -51,7 +51,7 @@ class Finding:
 
 @attrs.frozen
 class Node:
-    """A node as the driver sees it. ``skew_us``: its clock minus this machine's, None if it did not answer."""
+    """A node as the driver sees it. ``skew_us``: its clock minus this machine's; None if it did not answer."""
 
     address: str
     dc: str
@@ -63,11 +63,11 @@ class Node:
 class Facts:
     """The facts that the checks judge. ``failed`` has the reason of each check whose facts could not be read.
 
-    ``log_columns``: types by name. ``generations``: times in ms, ascending; ``forgets``: those that have expired are
-    left out. ``streams``: how many the one in use has, None if not read; ``queries``: how many one poll needs.
-    ``cursors``: by consumer, None for one without a cursor. ``left_s``: the remaining TTL of the row of a cursor, by
-    consumer, where nothing else tells what expires; see ``Lifetimes.known_from``. ``can_save``: whether the caller
-    found that cursors can be read and saved.
+    ``log_columns``: types by name. ``generations``: times in ms, ascending; ``forgets``: whether expired ones are left
+    out. ``streams``: how many streams the current generation has, None if not read; ``queries``: how many one poll
+    needs. ``cursors``: by consumer; None for a consumer without a cursor. ``left_s``: the remaining TTL of a cursor's
+    row, by consumer, if only the row shows the TTL; see ``Lifetimes.known_from``. ``can_save``: whether the caller has
+    checked that cursors can be read and saved.
     """
 
     table: LoggedTable
@@ -109,8 +109,8 @@ class Facts:
 def findings(facts: Facts) -> tuple[Finding, ...]:
     """Return the findings about *facts*, at least one for each check."""
     found = [finding for check in _CHECKS for finding in check(facts)]
-    told = {finding.check for finding in found}
-    return (*found, *(f for check in facts.failed if check not in told for f in _failed(facts, check)))
+    reported = {finding.check for finding in found}
+    return (*found, *(f for check in facts.failed if check not in reported for f in _failed(facts, check)))
 
 
 _DO_FAILED = "check that the nodes are up, and that this user has SELECT on the base table and the tables named here"
@@ -145,7 +145,7 @@ def _cdc(facts: Facts) -> Iterator[Finding]:
             "set 'delta': 'full', unless consumers look the rows up",
         )
     else:
-        yield Finding("options", "ok", "deltas are whole")
+        yield Finding("options", "ok", "deltas are full")
 
 
 def _log_table(facts: Facts) -> Iterator[Finding]:
@@ -181,7 +181,7 @@ def _log_table(facts: Facts) -> Iterator[Finding]:
 
 
 def _column_problems(facts: Facts) -> Iterator[str]:
-    """Yield how the columns of the log differ from what the base makes."""
+    """Yield the differences between the columns of the log and those that its base table requires."""
     wanted, types = log_columns(facts.table), {c.name: c.type_text for c in facts.table.columns}
     for name, type_ in wanted.items():
         has = facts.log_columns.get(name)
@@ -193,7 +193,7 @@ def _column_problems(facts: Facts) -> Iterator[str]:
 
 
 def _is_type(text: str, type_: Type) -> bool:
-    """Whether *text*, of a column of the log, names *type_*. Whether it says that it is frozen does not matter."""
+    """Return whether *text*, the type of a column of the log, is *type_*, ignoring whether it is frozen."""
     found = type_named(text)
     return str(attrs.evolve(found, frozen=type_.frozen)) == str(type_)
 
@@ -337,14 +337,14 @@ def _consistency(facts: Facts) -> Iterator[Finding]:
         return
     replicas = _replicas(facts)
     if not replicas:
-        yield Finding("consistency", "warn", "the replication of the keyspace cannot be read", "check it by hand")
+        yield Finding("consistency", "warn", "the replication of the keyspace cannot be read", "check it manually")
         return
     yield _overlap(facts, replicas)
     yield from _enough_nodes(facts, replicas)
 
 
 def _overlap(facts: Facts, replicas: Mapping[str, int]) -> Finding:
-    """Return whether each read sees each acknowledged write: R + W > RF, by data centre."""
+    """Return whether each read sees each acknowledged write: R + W > RF, by data center."""
     shown = ", ".join(f"{n} in {dc}" if dc else str(n) for dc, n in sorted(replicas.items()))
     levels = f"reads at {facts.reads}, writes at {facts.writes}, replicas: {shown}"
     pairs = [
@@ -360,18 +360,18 @@ def _overlap(facts: Facts, replicas: Mapping[str, int]) -> Finding:
             "consistency",
             "warn",
             f"reads in {apart[0][1]} may not see what was just written in {apart[0][0]} ({levels})",
-            "read or write at QUORUM, or keep a lag that is longer than replication between the data centres takes",
+            "read or write at QUORUM, or keep a lag that is longer than replication between the data centers takes",
         )
     return Finding(
         "consistency",
         "error",
         f"reads can miss writes permanently: R + W is not more than the number of replicas ({levels})",
-        "read the log at QUORUM (consistency=) and write at QUORUM, or LOCAL_QUORUM for both in one data centre",
+        "read the log at QUORUM (consistency=) and write at QUORUM, or LOCAL_QUORUM for both in one data center",
     )
 
 
 def _enough_nodes(facts: Facts, replicas: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield where fewer nodes are up than a read needs."""
+    """Yield an error for the first data center in which fewer nodes are up than a read needs."""
     for dc in sorted(replicas):
         mins, total = _least(facts.reads, replicas, dc)
         up = {d: min(n, sum(node.is_up for node in facts.nodes if d in ("", node.dc))) for d, n in replicas.items()}
@@ -386,7 +386,7 @@ def _enough_nodes(facts: Facts, replicas: Mapping[str, int]) -> Iterator[Finding
 
 
 def _replicas(facts: Facts) -> dict[str, int]:
-    """Return the replicas by data centre; "" where the strategy knows none. Empty if it cannot be determined."""
+    """Return the replicas by data center; "" if the strategy has none. Empty if they cannot be determined."""
     kind = facts.replication.get("class", "").rpartition(".")[2]
     if kind == "LocalStrategy":
         return {"": 1}
@@ -400,7 +400,7 @@ def _replicas(facts: Facts) -> dict[str, int]:
 
 
 def _factor(text: str) -> int | None:
-    """Return a replication factor: a number, or a list of the racks that have a replica each."""
+    """Return a replication factor, given as a number or as a list of the racks that have a replica each."""
     if text.strip().isdigit():
         return int(text)
     inner = text.strip()
@@ -410,7 +410,7 @@ def _factor(text: str) -> int | None:
 
 
 def _least(level: str, replicas: Mapping[str, int], local: str) -> tuple[dict[str, int], int]:
-    """Return the minimum number of replicas that take part: by data centre, and in all."""
+    """Return the minimum number of replicas that take part, by data center and in total."""
     total = sum(replicas.values())
     if level in ("LOCAL_ONE", "LOCAL_QUORUM"):
         n = 1 if level == "LOCAL_ONE" else replicas[local] // 2 + 1
@@ -424,7 +424,7 @@ def _least(level: str, replicas: Mapping[str, int], local: str) -> tuple[dict[st
 def _must_meet(
     write: tuple[dict[str, int], int], read: tuple[dict[str, int], int], replicas: Mapping[str, int]
 ) -> bool:
-    """Whether replicas of a write and a read cannot all be different ones."""
+    """Return whether a write and a read always have a replica in common."""
     if any(write[0].get(dc, 0) + read[0].get(dc, 0) > n for dc, n in replicas.items()):
         return True
     # At most all replicas take part: a node refuses TWO with a single replica, or reads that replica.
@@ -530,7 +530,7 @@ def _of_another(consumer: str) -> Finding:
 
 
 def _span(us: int) -> str:
-    """Return a length of time for people: two units at most.
+    """Return a duration as text for people, in at most two units.
 
     >>> _span(86_400_000_000), _span(5_400_000_000), _span(1_500_000)
     ('1 d', '1 h 30 min', '1.5 s')

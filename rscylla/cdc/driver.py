@@ -1,7 +1,7 @@
-"""The door to ``cassandra`` (scylla-driver): sessions, log reads and small queries, and its errors in our terms.
+"""Access to ``cassandra`` (scylla-driver): sessions, log reads, small queries, and translated errors.
 
-Log reads bypass the driver's row decoding, see ``pages``. That is chosen per request through the driver's public
-request-init hook, so a session shared with the application's own code is left as it was.
+Log reads bypass the driver's row decoding; see ``pages``. The driver's public request-init hook selects this per
+request, so other requests on a session that the application shares are not affected.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ RECEIVE_BUFFER = 65_536
 """Bytes per read of the socket. The driver's 4096 costs 160 calls for a page of 650 kB."""
 
 REQUEST_TIMEOUT_S = 30.0
+"""Timeout of a page of the log, in seconds."""
 
 METADATA_TIMEOUT_S = 10.0
 """Timeout of a small query on one node, in seconds."""
@@ -143,9 +144,9 @@ def connect(
         },
         protocol_version=4,
         connect_timeout=connect_timeout_s,
-        # The driver's own would wait up to ten minutes for a cluster that was away for long.
+        # The driver's default waits up to ten minutes before it reconnects to a cluster that was down for long.
         reconnection_policy=ExponentialReconnectionPolicy(0.5, 30.0, max_attempts=None),
-        # Each node prepares a statement when it first meets it: a node that hangs would hold up those of the others.
+        # Each node prepares a statement on first use. To prepare on all nodes would wait for a node that hangs.
         prepare_on_all_hosts=False,
         connection_class=_wide(Cluster.connection_class),
     )
@@ -190,7 +191,7 @@ def _tls_context(
     context.check_hostname = check_hostname  # the chain is always verified
     if cert is not None:
         try:
-            # A passphrase would be asked for on the terminal: an empty one makes such a key an error instead.
+            # Without a password, OpenSSL asks for a passphrase on the terminal; with "", such a key is an error.
             context.load_cert_chain(str(cert), str(key), password="")
         except (OSError, ssl.SSLError) as e:
             raise ConfigError(f"the TLS certificate {str(cert)!r} with key {str(key)!r} cannot be used: {e}") from e
@@ -208,20 +209,21 @@ _TLS_HINTS = (
     ("CERTIFICATE_VERIFY_FAILED", "the authority in tls_ca has not signed the node's certificate, or it has expired"),
     ("WRONG_VERSION_NUMBER", "the node does not speak TLS on this port; leave tls_ca out, or give its port for TLS"),
 )
-"""What to do about an error of the TLS handshake, by words of OpenSSL's message."""
+"""What to do about an error of the TLS handshake, by a part of OpenSSL's message."""
 
 _ALERT = "protocol version 21"
-"""What the driver makes of the first byte of a TLS alert."""
+"""Part of the driver's message about a TLS alert, whose first byte it takes for a protocol version."""
 
 
 def _tls_hint(error: Exception, *, has_tls: bool, has_certificate: bool) -> str | None:
-    """Return what to do about a failed connection if TLS is likely to be the reason, None if not."""
+    """Return what to do about a failed connection if TLS is the likely reason; otherwise None."""
     text = one_line(error)
     if has_tls:
         for words, hint in _TLS_HINTS:
             if words in text:
                 return hint
-    # TLS 1.3 refuses a client certificate after the handshake: a client that has sent on by then may see only a reset.
+    # With TLS 1.3, a node refuses a client certificate after the handshake. A client that has already sent more may
+    # only see that the connection was reset.
     if not any(words in text for words in ("was closed by server", "reset by peer", _ALERT)):
         return None
     if not has_tls:
@@ -235,10 +237,10 @@ _wide_classes: dict[type, type] = {}
 
 
 def _wide(base: type) -> type:
-    """Return a connection class that suits large pages; one class per base, as the driver keeps state on it.
+    """Return a connection class for large pages. There is one class per base, because the driver keeps state on it.
 
-    It has a larger receive buffer, and notices a connection that ends within an answer: the driver's own takes the half
-    of it for more to come, and asks the closed socket again and again until the request times out.
+    It has a larger receive buffer, and detects a connection that ends within an answer. The driver's own class waits
+    for the rest of the answer and polls the closed socket until the request times out.
     """
     if base not in _wide_classes:
 
@@ -255,9 +257,9 @@ def _wide(base: type) -> type:
 
 
 def _ended(connected: socket.socket) -> bool:
-    """Return whether the other side has closed *connected* and all it sent was read. Does not block."""
+    """Return whether the other side has closed *connected*, and everything that it sent was read. Does not block."""
     try:
-        # Of the plain socket below TLS, if that is one: TLS cannot look ahead, and its own end would be data here.
+        # Peeks at the plain socket, also below TLS: a TLS socket cannot peek, and its closing alert would be data here.
         return socket.socket.recv(connected, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except OSError:
         return False
@@ -267,7 +269,7 @@ def _ended(connected: socket.socket) -> bool:
 
 
 class _BoundRead(BoundStatement):  # type: ignore[misc]
-    """A bound read of raw pages; the request-init hook knows it by its class."""
+    """A bound read of raw pages, which the request-init hook recognizes by its class."""
 
     handler: type
 
@@ -277,12 +279,12 @@ class _MetadataRead(SimpleStatement):  # type: ignore[misc]
 
 
 def _on_request(future: Any) -> None:
-    """Choose how the answer of one of our own requests is decoded; others pass untouched."""
+    """Set how the answer to one of our own requests is decoded. Other requests are not changed."""
     query = future.query
     if isinstance(query, _BoundRead):
-        future._protocol_handler = query.handler  # noqa: SLF001 - what the hook exists for
+        future._protocol_handler = query.handler  # noqa: SLF001 - the purpose of the hook
         future.row_factory = _as_it_is
-        future.message.skip_meta = False  # each page must say what its own columns are
+        future.message.skip_meta = False  # each page must describe its own columns, because the table may change
     elif isinstance(query, _MetadataRead):
         future.row_factory = tuple_factory
 
@@ -300,7 +302,7 @@ _OF_FEW = frozenset(
         ConsistencyLevel.LOCAL_ONE,
     )
 )
-"""Levels at which a read may find nothing although an earlier one at the same level found it."""
+"""Levels at which a read may miss a row that an earlier read at the same level found."""
 
 _NO_RETRY: dict[str, Any] = {"retry_policy": FallthroughRetryPolicy()}
 
@@ -309,11 +311,11 @@ _hooked_lock = threading.Lock()
 
 
 def _on_some_node(ask: Callable[[], T], doing: str, *, attempts: int, stop: Stop) -> T:
-    """Return what *ask* gives; where trying again may help it is asked again at once, for the driver changes nodes.
+    """Return the result of *ask*. After a temporary error, call it again at once: the driver then uses another node.
 
     Raises:
-        Stopped: *stop* was set before an attempt, or while *ask* waited for it.
-        RscyllaError: the last attempt failed, or one for good.
+        Stopped: *stop* was set before an attempt, or *ask* noticed it.
+        RscyllaError: the last attempt failed, or an error is permanent.
     """
 
     def asked() -> T:
@@ -344,7 +346,7 @@ class ReadStatement:
 
 
 class ReadSession:
-    """What reads of logs and tables need of a driver session. Thread-safe; the session stays the caller's.
+    """Reads logs and tables with a driver session, which belongs to the caller. Thread-safe.
 
     Args:
         session: a connected session.
@@ -361,9 +363,9 @@ class ReadSession:
                 _hooked.add(session)
 
     def until(self, stop: Stop) -> ReadSession:
-        """Return the same session, whose small queries end with ``Stopped`` when *stop* is set, answered or not."""
+        """Return a copy whose small queries raise ``Stopped`` as soon as *stop* is set, answered or not."""
         same = copy.copy(self)
-        same._stop = stop  # noqa: SLF001 - a new one of ours
+        same._stop = stop  # noqa: SLF001 - a copy of this object
         return same
 
     def rows(
@@ -376,9 +378,13 @@ class ReadSession:
         host: Any = None,
         timeout_s: float | None = None,
     ) -> list[tuple[Any, ...]]:
-        """Return all rows of a small query as tuples. Blocks. Errors come in our terms, saying what was *doing*.
+        """Return all rows of a small query as tuples. Blocks. *doing* starts the message of an error.
 
-        Unless it is for one *host*, it is tried a few times: the driver asks another node each time.
+        Unless the query is for one *host*, it is tried a few times: the driver asks another node each time.
+
+        Raises:
+            Stopped: the stop of ``until`` was set.
+            RscyllaError: the query failed; the driver's error is translated.
         """
         statement = _MetadataRead(
             cql,
@@ -405,17 +411,17 @@ class ReadSession:
 
     @property
     def metadata_consistency(self) -> int:
-        """ONE on a single node, else QUORUM: the description tables have three replicas even where one node is.
+        """ONE on a single node, otherwise QUORUM: the description tables have three replicas even on a single node.
 
-        Source: Scylla's CDC clients, facts on ``system_distributed``.
+        Source: Scylla's CDC clients; the replication of ``system_distributed``.
         """
-        # All nodes count, also those that are down: with ONE a single stale replica would decide what there is.
+        # Counts all nodes, including those that are down: with ONE, a single stale replica could decide the answer.
         nodes = len(self.session.cluster.metadata.all_hosts())
         return cast("int", ConsistencyLevel.ONE if nodes < 2 else ConsistencyLevel.QUORUM)
 
     @property
     def quorum_at_least(self) -> int:
-        """The level of log reads, but QUORUM at least: what one replica lacks, another one may have returned."""
+        """The level of log reads, but at least QUORUM: a single replica may lack a row that another one returned."""
         return cast("int", ConsistencyLevel.QUORUM) if self.consistency in _OF_FEW else self.consistency
 
     def hosts(self) -> list[Any]:
@@ -423,12 +429,12 @@ class ReadSession:
         return [h for h in self.session.cluster.metadata.all_hosts() if h.is_up is not False]
 
     def nodes(self) -> list[tuple[str, str, bool]]:
-        """Return address, data centre, and whether the driver believes it to be up, of each node, by address."""
+        """Return address, data center, and whether the driver believes that it is up, of each node, by address."""
         hosts = self.session.cluster.metadata.all_hosts()
         return sorted((str(h.endpoint), h.datacenter or "", h.is_up is not False) for h in hosts)
 
     def prepare(self, cql: str, *, page_size: int, doing: str) -> ReadStatement:
-        """Prepare a log read. Blocks. As with `rows`, several nodes are asked."""
+        """Prepare a log read. Blocks. Tries several nodes, as ``rows`` does."""
         prepared = _on_some_node(lambda: self.session.prepare(cql), doing, attempts=METADATA_ATTEMPTS, stop=self._stop)
         return ReadStatement(prepared, raw_handler(), self.consistency, page_size)
 
@@ -441,17 +447,17 @@ class ReadSession:
         on_page: Callable[[Page], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Ask for one page and return at once. Exactly one of the callbacks is called, on the driver's own thread.
+        """Request one page and return at once. Calls exactly one of the callbacks, on the driver's event loop thread.
 
         Args:
             state: where to continue, from an earlier ``Page.state``; None for the first page.
             on_page: must not block.
-            on_error: gets the driver's error as it is; see ``translate``.
+            on_error: gets the untranslated error of the driver; see ``translate``.
         """
         self._send(statement, _BoundRead(statement.prepared, **_NO_RETRY).bind(values), state, on_page, on_error)
 
     def read(self, statement: ReadStatement, raw: Sequence[bytes], *, doing: str, state: bytes | None = None) -> Page:
-        """Return a page for values that are given as bytes, the first or that of *state*. Blocks. Errors are ours."""
+        """Return a page for serialized values, the first or that of *state*. Blocks; errors are translated."""
         bound = _BoundRead(statement.prepared, **_NO_RETRY)
         bound.values = list(raw)
         answers: SimpleQueue[Page | BaseException] = SimpleQueue()
@@ -475,7 +481,7 @@ class ReadSession:
         bound.is_idempotent = True
         try:
             future = self.session.execute_async(bound, timeout=REQUEST_TIMEOUT_S, paging_state=state)
-        except Exception as e:  # noqa: BLE001 - a refusal to send is an answer like any other
+        except Exception as e:  # noqa: BLE001 - callers handle a failure to send like an error that a node returns
             on_error(e)
             return
         future.add_callbacks(on_page, on_error)

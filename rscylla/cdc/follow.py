@@ -1,4 +1,4 @@
-"""Follows a log that is still written: asks the walk for its next step, given the present state of the log."""
+"""Follows a log that is still written: asks the walk for its next step, given the current state of the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Follower"]
 
 
 class Follower:
-    """A walk along a log that keeps its knowledge of the log up to date and skips what has expired.
+    """A walk along a log that keeps its knowledge of the log up to date and skips expired rows.
 
     Used by one thread at a time. The owner takes the steps, and replaces ``walk`` with the walk after each step.
 
@@ -43,7 +43,7 @@ class Follower:
         self._on_expired: OnExpired = on_expired
         assert options.lag is not None
         self.lag_us = options.lag // timedelta(microseconds=1)
-        # Nothing before a start is delivered, even if a generation that was not known yet begins before it.
+        # No row before a start is delivered, even if a generation that is not known yet begins before it.
         is_start = start.mark is not None and start.mark.is_start
         is_ahead = start.mark is None and not start.is_row and start.exact_us > source.now_us()
         self.walk = Walk(
@@ -57,7 +57,7 @@ class Follower:
             probe_from_us=probe_from_us,
         )
         self.promised_us = start.exact_us if promised else source.now_us()
-        """Rows from here on must not be missed. For a start at whatever is oldest, these are all rows from now on."""
+        """Time from which rows must not be missed: the start if it is promised, otherwise the current time."""
         if source.gaps:  # the skipped gap was reported, and grows while rows expire
             self.promised_us = max(self.promised_us, source.safe_start_us())
         self.watermark_us = 0
@@ -76,12 +76,12 @@ class Follower:
         source = self._source
         self.watermark_us = source.watermark_us(self.lag_us)
         source.refresh_metadata()
-        holes = source.holes(self.walk.at_us)  # once: more rows expire while these are passed over
+        holes = source.holes(self.walk.at_us)  # read once, because more rows expire during the loop
         while True:
             generations = source.generations_until(self.walk.horizon_us(self.watermark_us), self.lag_us)
             step = self.walk.next(generations, self.watermark_us, holes)
             if isinstance(step, Switch):
-                # The streams of tablets are the table's own: the next set may be that of a log that was created again.
+                # Each tablets table has its own streams, so the next set may belong to a log that was created again.
                 source.reread_table(retrying=True)
             if not isinstance(step, Skip):
                 return step
@@ -89,12 +89,12 @@ class Follower:
             self._pass_over(step.hole, generations)
 
     def point(self, walk: Walk) -> EventID:
-        """Return where *walk* is as a cursor."""
+        """Return the position of *walk* as a cursor."""
         is_start = walk.at_us == walk.floor_us
         return (self._source.start if is_start else self._source.read_until)(walk.generation, walk.at_us)
 
     def has_lost(self, since_us: int, until_us: int) -> bool:
-        """Return whether rows between these that were promised have expired by now."""
+        """Return whether promised rows between the two times have expired by now."""
         return since_us >= self.promised_us and self._source.missed(since_us, until_us) is not None
 
     def _pass_over(self, hole: Hole, generations: Sequence[Generation]) -> None:

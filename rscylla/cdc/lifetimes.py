@@ -15,28 +15,28 @@ __all__ = ["NEVER_US", "Lifetimes"]
 NEVER_US = 2**63
 
 SAME_CHANGE_US = 10_000_000
-"""A table whose log is at most this much older than its last change was not altered since the log was created."""
+"""If a table was last altered within this time after its log was created, the two count as one change."""
 
 
 @attrs.frozen
 class Lifetimes:
-    """What rows were written with: TTLs in seconds, each from a time on. 0: none; None: not known.
+    """The TTLs with which rows were written: ``spans`` has start times and seconds; 0: no TTL, None: not known.
 
-    The TTL of a row is the table's option at the time of the write, and a later change of the option leaves it alone.
+    The TTL of a row is the table's option at the time of the write. A later change of the option does not affect it.
     """
 
     spans: tuple[tuple[int, int | None], ...]
 
     @classmethod
     def of(cls, table: LoggedTable) -> Lifetimes:
-        """Return what the schema says: the present option, and the latest time since which it applies."""
+        """Return the lifetimes that the schema shows: the current option, and the time since which it applies."""
         altered_us, created_us = table.altered_us, table.log_created_us
         if altered_us is None or (created_us is not None and altered_us <= created_us + SAME_CHANGE_US):
             return cls(((0, table.ttl_s),))
         return cls(((0, None), (altered_us, _written_with(table))))
 
     def knowing(self, ttl_s: int) -> Lifetimes:
-        """Return the same where *ttl_s* is what the oldest rows were written with, if that was not known."""
+        """Return a copy with *ttl_s* as the TTL of the oldest rows if that was not known."""
         return Lifetimes(((0, ttl_s), *self.spans[1:])) if self.spans[0][1] is None else self
 
     def needs_row(self, cursor: EventID) -> bool:
@@ -46,11 +46,12 @@ class Lifetimes:
     def known_from(self, cursor: EventID, now_us: int, left_s: Sequence[int | None] | None) -> Lifetimes | None:
         """Return the lifetimes with the TTL from before the table was altered; None if the row of *cursor* has expired.
 
-        A point contains the TTL, and a row has its remaining TTL. For other cursors, the TTL stays unknown.
+        A progress cursor contains the TTL, and the row of a row cursor has its remaining TTL. For other cursors, the
+        TTL stays unknown.
 
         Args:
-            left_s: where ``needs_row``, the remaining TTL of the row in seconds: None in it without a TTL, empty if the
-                row is gone. None if the row was not looked up.
+            left_s: if ``needs_row``, the result of ``row_left_s``: the remaining TTL of the row in seconds, or None for
+                a row without a TTL; empty if the row is gone. None if the row was not looked up.
         """
         if not self.needs_row(cursor):
             known_s = None if cursor.mark is None else cursor.mark.ttl_s
@@ -68,7 +69,7 @@ class Lifetimes:
         return cursor.exact_us < self.unknown_until_us() and not is_start
 
     def altered(self, table: LoggedTable, now_us: int) -> Lifetimes:
-        """Return the same and what *table* says now."""
+        """Return the lifetimes with the current TTL of *table* added."""
         ttl_s = _written_with(table)
         if ttl_s == self.spans[-1][1]:
             return self
@@ -92,7 +93,7 @@ class Lifetimes:
                     yield Hole(start_us, end_us, ttl_s)
 
     def missing(self, at_us: int, now_us: int, first_us: int) -> tuple[Hole, ...]:
-        """Return ``holes`` and what is before *first_us*, the start of the first generation."""
+        """Return ``holes`` and the time before *first_us*, the start of the first generation."""
         expired = tuple(self.holes(max(at_us, first_us), now_us))
         if at_us >= first_us:
             return expired

@@ -1,4 +1,4 @@
-"""The current row of the base table that an event or a foreign id names."""
+"""Looks up the current row of the base table for an event or a foreign id."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(second
 
 @attrs.frozen(eq=False)
 class _Prepared:
-    """How to read one row: by the names of the columns of its key, in the order that they are bound in."""
+    """A prepared read of one row, with the names and encoders of its key columns in the order of the values."""
 
     statement: ReadStatement
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class _Prepared:
 
 
 class BaseRows:
-    """Reads rows of a base table by key. Thread-safe; the statements are prepared when they are first needed, once."""
+    """Reads rows of a base table by key. Thread-safe. Each statement is prepared once, on first use."""
 
     def __init__(self, session: ReadSession, keyspace: str, table: str, clock: Clock) -> None:
         self._session = session
@@ -53,7 +53,7 @@ class BaseRows:
         self._decoders: tuple[Any, list[tuple[str, Decoder]]] | None = None
 
     def get(self, of: Event | str) -> dict[str, Any] | None:
-        """Return the row by column, nulls as None, or None if there is none now; see ``Stream.lookup``."""
+        """Return the row by column, with null as None; None if the row does not exist. See ``Stream.lookup``."""
         if isinstance(of, ChangeEvent):
             if of.table != (self._keyspace, self._table):
                 raise ConfigError(f"the event is of {of.table[0]}.{of.table[1]}, not of {self._name}")
@@ -65,7 +65,7 @@ class BaseRows:
                     f"the event ({of.operation.name}) does not identify a single row of {self._name}; look up rows "
                     "by events with a whole primary key"
                 )
-            return self._read(self._prepared(), list(key.values()))  # in order: a column may have been renamed since
+            return self._read(self._prepared(), list(key.values()))  # by position: a column may have been renamed since
         text = of if isinstance(of, str) else of.foreign_id
         prepared = self._prepared()
         key_of = self._key_of(prepared, text)
@@ -78,7 +78,7 @@ class BaseRows:
     # ------------------------------------------------------------ keys
 
     def _key_of(self, prepared: _Prepared, foreign_id: str) -> dict[str, bytes]:
-        """Return the bytes of a key from its JSON. Errors name the column and never show values."""
+        """Return the serialized key of a foreign id. Errors name the column and never contain values."""
         try:
             fields = json.loads(foreign_id)
         except (ValueError, RecursionError) as e:
@@ -129,7 +129,7 @@ class BaseRows:
     # ------------------------------------------------------------ reading
 
     def _read(self, prepared: _Prepared, values: Sequence[bytes]) -> dict[str, Any] | None:
-        """Return the row of the key *values*, which are in the order of the key's columns."""
+        """Return the row with the key *values*, which are in the order of the key columns."""
         doing = f"looking up a row of {self._name}"
         try:
             page = self._retried(lambda: self._session.read(prepared.statement, values, doing=doing))
@@ -144,18 +144,18 @@ class BaseRows:
         return {name: None if raw is None else decode(raw) for (name, decode), raw in found}
 
     def _decoders_of(self, page: Page) -> list[tuple[str, Decoder]]:
-        """Return the decoders of a page's columns; those of the last page are kept."""
-        known = self._decoders  # one read and one write of a pair
+        """Return the decoders for the columns of *page*. Keeps those of the last page."""
+        known = self._decoders  # a single attribute, so that threads never see columns with the decoders of others
         if known is None or known[0] is not page.columns:
             known = self._decoders = page.columns, [(c.name, decoder_for(c.type)) for c in page.columns]
         return known[1]
 
     def _retried(self, read: Callable[[], T]) -> T:
-        """Return what *read* gives, trying again where the cluster may be better soon."""
+        """Return the result of *read*. Retries temporary errors."""
         return retry(read, attempts=ATTEMPTS, backoff=_BACKOFF, clock=self._clock, stop=Stop())
 
 
 def _or_empty(type_: Type) -> Encoder:
-    """Return an encoder that takes JSON's null for a value without bytes: no part of a primary key is null."""
+    """Return an encoder that encodes JSON null as an empty value, because no part of a primary key is null."""
     encode = encoder_for(type_)
     return encode if native(type_).has_empty else lambda value: b"" if value is None else encode(value)

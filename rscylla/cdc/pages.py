@@ -1,6 +1,6 @@
-"""Undecoded pages: the protocol handler that leaves them raw, and the functions that cut them into cells.
+"""Undecoded pages: the protocol handler that keeps them raw, and the functions that split them into cells.
 
-The result metadata is parsed once and then recognised by comparing bytes; no row is decoded here.
+The result metadata is parsed once and then recognized by comparing bytes. No row is decoded here.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Column:
 
 
 def type_of(cql_type: Any, *, frozen: bool = False) -> Type:
-    """Return the type that a class of the driver stands for. What is inside another one is frozen."""
+    """Return the type that a class of the driver represents. Types inside another type are frozen."""
     args = tuple(type_of(t, frozen=True) for t in cql_type.subtypes or ())
     if issubclass(cql_type, UserType):
         return Type("udt", args, tuple(cql_type.fieldnames), name=cql_type.typename, frozen=frozen)
     if issubclass(cql_type, VectorType):
         return Type("vector", (type_of(cql_type.subtype, frozen=True),), size=cql_type.vector_size)
-    if cql_type.typename == "frozen":  # the driver gives it for elements of vectors only
+    if cql_type.typename == "frozen":  # the driver has this class only for elements of vectors
         return args[0]
     kind = "text" if cql_type.typename == "varchar" else cql_type.typename.strip("'")
     return Type(kind, args, frozen=frozen and kind in ("list", "set", "map"))
@@ -46,9 +46,9 @@ def type_of(cql_type: Any, *, frozen: bool = False) -> Type:
 
 @attrs.frozen(eq=False)
 class Page:
-    """One page as it came: ``rows`` start with a count (int32) at ``offset`` of ``body``. ``state`` asks for the next.
+    """One raw page: at ``offset``, ``body`` has the row count (int32), then the rows. ``state`` requests the next page.
 
-    ``columns`` is the same tuple object for as long as the server's metadata stays the same.
+    ``columns`` is the same tuple object as long as the server's metadata stays the same.
     """
 
     columns: tuple[Column, ...]
@@ -62,7 +62,7 @@ class Page:
 
     @property
     def size(self) -> int:
-        """Bytes of the rows. What describes the columns is left out: it comes with each page, though it be empty."""
+        """Bytes of the rows, without the description of the columns, which every page has, even an empty one."""
         return len(self.body) - self.offset - _INT.size
 
     def cells(self) -> list[tuple[bytes | None, ...]]:
@@ -71,7 +71,7 @@ class Page:
 
 
 def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
-    """Return the rows of a page in plain Python: what the driver's compiled parser gives for blob columns."""
+    """Return the rows of a page, split in Python; the same result as from the driver's compiled parser."""
     (count,) = _INT.unpack_from(body, offset)
     offset += 4
     unpack = _INT.unpack_from
@@ -104,19 +104,19 @@ _descs: dict[int, Any] = {}
 
 
 def _blob_desc(width: int) -> Any:
-    """Return the driver's description of a result of blob columns: its parser then only cuts the bytes."""
+    """Return the driver's description of a result of blob columns, with which its parser only splits the bytes."""
     types = [BytesType] * width
     names = ["c"] * width
     return _ParseDesc(names, types, None, [None] * width, _make_deserializers(types), 4)
 
 
 def _fast_parser_agrees() -> bool:
-    """Compare the driver's compiled parser, which is not a published interface, with ours on one page."""
+    """Return whether the driver's compiled parser, which is not a public interface, agrees with ours on a page."""
     cells: list[tuple[bytes | None, ...]] = [(b"a" * 16, None, b""), (b"", b"\x00\x01", None)]
     body = _INT.pack(2) + b"".join(_INT.pack(-1) if c is None else _INT.pack(len(c)) + c for row in cells for c in row)
     try:
         parsed = _ListParser().parse_rows(_BytesIOReader(body), _blob_desc(3))
-    except Exception:  # noqa: BLE001 - whatever a changed private interface raises, the plain way works
+    except Exception:  # noqa: BLE001 - a changed private interface may raise anything; the Python parser still works
         return False
     return list(parsed) == cells == split_rows(body, 0, 3)
 
@@ -133,7 +133,7 @@ else:
 
 
 class _RawResult(ResultMessage):  # type: ignore[misc]
-    """A RESULT message whose rows stay bytes. Each handler class has its own, with its own cache of metadata."""
+    """A RESULT message whose rows stay bytes. Each handler has its own subclass, with its own cache of metadata."""
 
     cache: tuple[bytes, int, tuple[Column, ...]] | None = None
 
@@ -161,6 +161,7 @@ class _RawResult(ResultMessage):  # type: ignore[misc]
 
 
 def raw_handler() -> type:
+    """Return a new protocol handler class whose results are ``Page``s."""
     result = type("RawResult", (_RawResult,), {"cache": None})
     return type(
         "RawProtocolHandler",

@@ -1,4 +1,4 @@
-"""Log reads as CQL: a window cut into tasks of one query each, and the text and values of the queries. Pure."""
+"""Log reads as CQL: splits a window into tasks of one query each, and returns the text and values of queries. Pure."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class ScanTask:
 
 
 def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUERY) -> tuple[tuple[bytes, ...], ...]:
-    """Return the streams in groups of at most *limit*, each of whole vnodes where they fit.
+    """Return the streams in groups of at most *limit*, with the streams of a vnode in one group if they fit.
 
-    The streams of a vnode share their replicas, and neighbours in the ring mostly do. Those of tablets name no vnode;
-    each stands for itself, and a group is any *limit* neighbours.
+    The streams of a vnode share their replicas, and those of neighboring vnodes usually do. Streams of tablets belong
+    to no vnode; a group has up to *limit* neighbors.
 
     Args:
-        streams: in ascending order of token, as ``Topology.streams`` gives them.
+        streams: in ascending order of token, as ``Topology.streams`` returns them.
     """
     if not 0 < limit <= MAX_STREAMS_PER_QUERY:
         raise ConfigError(f"streams per query must be from 1 to {MAX_STREAMS_PER_QUERY}, not {limit}")
@@ -74,15 +74,15 @@ def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUER
 def tasks_for(
     window: LogWindow, groups: Sequence[tuple[bytes, ...]], *, keyspace: str, table: str
 ) -> tuple[ScanTask, ...]:
-    """Return one task a group of streams."""
+    """Return one task per group of streams."""
     return tuple(ScanTask(keyspace, table, window.generation, g, window.start_us, window.end_us) for g in groups)
 
 
 def scan_cql(keyspace: str, table: str) -> str:
     """Return the text that reads all rows of some streams in a half-open span of time; see ``scan_values``.
 
-    All columns by ``*``: the decoder follows the metadata of each page, so a column that is added or dropped while
-    reading cannot be mixed up with another.
+    It selects ``*``: the decoder follows the metadata of each page, so columns that are added or dropped during a read
+    cannot be confused.
     """
     return (
         f"SELECT * FROM {_log(keyspace, table)} "
@@ -91,7 +91,7 @@ def scan_cql(keyspace: str, table: str) -> str:
 
 
 def first_row_cql(keyspace: str, table: str) -> str:
-    """Return the text that asks for the first row of each stream in a span; values as for ``scan_cql``."""
+    """Return the text that reads the time of the first row of each stream in a span; values as for ``scan_cql``."""
     return (
         f'SELECT "cdc$time" FROM {_log(keyspace, table)} '
         'WHERE "cdc$stream_id" IN ? AND "cdc$time" >= ? AND "cdc$time" < ? PER PARTITION LIMIT 1 BYPASS CACHE'
@@ -99,12 +99,12 @@ def first_row_cql(keyspace: str, table: str) -> str:
 
 
 def stream_row_cql(keyspace: str, table: str) -> str:
-    """Return the text of a simple statement that reads one row of a stream, to see whether that can be done."""
+    """Return the text of a simple statement that reads one row of a stream, to check whether the log can be read."""
     return f'SELECT "cdc$time" FROM {_log(keyspace, table)} WHERE "cdc$stream_id" = %s LIMIT 1'
 
 
 def row_ttl_cql(keyspace: str, table: str) -> str:
-    """Return the text of a simple statement that gives the seconds which a row of a stream and time has left."""
+    """Return the text of a simple statement that reads the remaining TTL of a row, by stream and time."""
     return (
         f'SELECT TTL("cdc$operation") FROM {_log(keyspace, table)} '
         'WHERE "cdc$stream_id" = %s AND "cdc$time" = %s LIMIT 1'

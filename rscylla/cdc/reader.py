@@ -1,4 +1,4 @@
-"""Walks a log window by window: each step reads one and returns its changes in order."""
+"""Walks along a log: each step reads one window and returns its changes in order."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ CLOCK_BACK_US = 1_000_000
 
 @attrs.frozen
 class Batch:
-    """The events of one window in order, created on demand, and the point before which everything is then done.
+    """The events of one window, in order and created on demand; ``done`` is the cursor after the last of them.
 
-    ``must_save``: the point is worth saving even if the last one was saved just now. ``rows``: how many log rows the
-    events come from.
+    ``must_save``: save ``done`` even if the last cursor was saved just now. ``rows``: how many log rows the events
+    come from.
     """
 
     events: Iterator[ChangeEvent]
@@ -104,12 +104,12 @@ class Reader:
 
     @property
     def done(self) -> EventID:
-        """The point before which everything was read."""
+        """The cursor before which everything was read."""
         walk = self._walk
         if walk.at_us == self._start.exact_us and walk.generation.time == self._start.generation:
-            return self._start  # nothing was read: a point of this time would be before the row of the cursor
+            return self._start  # nothing was read yet, and a progress cursor would be before the row of the start
         if (self._done.generation, self._done.time) != (walk.generation.time, walk.at_us):
-            # Created once for each point: the known TTL of the log may change, but a cursor that was returned may not.
+            # Created once per position: the known TTL of the log may change, but a cursor that was returned must not.
             self._done = self._follower.point(walk)
         return self._done
 
@@ -143,7 +143,7 @@ class Reader:
         return HeadReached(cursor=str(self.done))
 
     def _pause(self) -> None:
-        """Wait until the next look at the head is due, or until the rows read so far are within their rate."""
+        """Wait until the next poll of the head is due, or until the rows read so far are within ``rows_per_s``."""
         if self._walk.is_done:
             return
         clock = self._source.clock
@@ -176,7 +176,7 @@ class Reader:
     # ------------------------------------------------------------ steps
 
     def _read(self, step: Read) -> Batch:
-        """Read the rows of a window, in order. A window that holds too much is read as narrower ones."""
+        """Read the rows of a window, in order. If it holds too much, the next steps read narrower windows."""
         rows = LogRows()
         size = 0
 
@@ -227,11 +227,11 @@ class Reader:
         try:
             return query(window, self._groups, *args)
         except QueryFailed:
-            self._source.reread_table()  # raises the better error if the table is gone or was created again
+            self._source.reread_table()  # raises a more precise error if the table was dropped or created again
             raise
 
     def _report_lost_keys(self, window: LogWindow) -> None:
-        """Report that rows of *window* lack their key, if they were promised: raise unless they may be skipped."""
+        """Report that rows of *window* lack their key if they were promised. Raises unless the policy is to skip."""
         table = self._source.table
         if window.end_us <= self._follower.promised_us:
             return

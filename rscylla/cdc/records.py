@@ -20,18 +20,18 @@ from .rows import Cells, Layout, LogRows
 __all__ = ["ChangeEvent", "Counters", "EventContext", "changes_of", "rows_as_events"]
 
 _RECORD = 32
-"""Length of the part of a position that the rows of one record share: ticks, low half, stream id."""
+"""Length of the prefix of a position that the rows of one record share: ticks, low half, stream id."""
 
 _FIRST = b"\x00\x00\x00\x00"
 _AFTER = b"\xff"
-"""What follows the shared part in no position: sequence numbers are not negative."""
+"""Sorts after all sequence numbers, which are not negative."""
 
 
 @attrs.define(eq=False)
 class Counters:
-    """What one open stream counts. Written by the thread that takes its events, read by any.
+    """Counters of one open stream. Written by the thread that takes its events, read by any thread.
 
-    ``incomplete_records``: records of which rows were gone when they were read, mostly because they were expiring.
+    ``incomplete_records``: records that were read with rows missing, usually because the rows were expiring.
     """
 
     incomplete_records: int = 0
@@ -39,7 +39,7 @@ class Counters:
 
 @attrs.define(eq=False)
 class EventContext:
-    """What the events of one generation share. ``event_type`` maps a change to a number of the user's own."""
+    """Shared by the events of one generation. ``event_type`` is the user's function from a change to a type."""
 
     generation: int
     event_type: Callable[[Change], int] | None = None
@@ -47,9 +47,9 @@ class EventContext:
     _last: tuple[int, str] = (-1, "")
 
     def id_prefix(self, us: int) -> str:
-        """Return the part of an event id that the rows of one second share. The last one is kept."""
+        """Return the part of an event id that the rows of one second share. Keeps the last result."""
         second = us // GRID_US
-        last, prefix = self._last  # one read and one write of a pair: events may be used by several threads
+        last, prefix = self._last  # a single attribute, because several threads may use the events
         if second != last:
             start = tu.format_time(second * GRID_US)
             prefix = f'{{"cursor_gen":"{tu.format_time(self.generation * 1000)}","cursor_time":"{start}","stream_id":"'
@@ -60,7 +60,7 @@ class EventContext:
         """Return the result of the user's function for *event*.
 
         Raises:
-            EventTypeError: it failed, or gave no int.
+            EventTypeError: the function failed, or did not return an int.
         """
         assert self.event_type is not None
         try:
@@ -73,7 +73,7 @@ class EventContext:
 
 
 class ChangeEvent(Event):
-    """An event of a CDC log: a thin wrapper of undecoded cells. Parts are decoded when read, and kept if costly."""
+    """An event of a CDC log: a thin wrapper around undecoded cells. Parts are decoded on access, and kept if costly."""
 
     __slots__ = ("_cells", "_change", "_context", "_foreign_id", "_index", "_layout", "_record", "position")
 
@@ -155,7 +155,7 @@ class ChangeEvent(Event):
 
     @property
     def row(self) -> Mapping[str, Any]:
-        """The raw delta row by column of the log, decoded, null columns left out."""
+        """The decoded delta row by column of the log, without null columns."""
         layout, cells = self._layout, self._cells
         out: dict[str, Any] = {
             "cdc$stream_id": cells[layout.stream_id],
@@ -172,7 +172,7 @@ class ChangeEvent(Event):
         return {name: value for name, value in out.items() if value is not None}
 
     def raw_key(self) -> Mapping[str, bytes] | None:
-        """Return the undecoded primary key by column; None when the change is not of one row."""
+        """Return the undecoded primary key by column; None if the change does not concern a single row."""
         if self._cells[self._layout.operation] in NOT_ALONE and self.change.range is not None:
             return None
         raw = {c.name: cell for c in self._layout.keys if (cell := self._cells[c.index]) is not None}
@@ -191,7 +191,7 @@ class ChangeEvent(Event):
 
     @property
     def layout(self) -> Layout:
-        """What the cells of ``raw_rows`` mean. Mostly one object for as long as the table stays the same."""
+        """The layout of the cells of ``raw_rows``. Usually the same object as long as the table does not change."""
         return self._layout
 
     @property
@@ -209,17 +209,17 @@ class _LateChangeEvent(ChangeEvent):
 
 
 def rows_as_events(rows: LogRows, context: EventContext) -> Iterator[ChangeEvent]:
-    """Yield one event a log row, whatever its operation; for *rows* see ``changes_of``."""
+    """Yield one event per log row, whatever its operation; for *rows* see ``changes_of``."""
     return _events(rows, context, joined=False)
 
 
 def changes_of(rows: LogRows, context: EventContext) -> Iterator[ChangeEvent]:
-    """Yield the events of *rows*, one a change, in the order of their positions.
+    """Yield the events of *rows*, one per change, in the order of their positions.
 
-    Events are made while they are handed out, so that a window in memory is bytes and nothing else.
+    Events are created one at a time, so that memory holds the bytes of a window but not its events.
 
     Args:
-        rows: sorted by position, records whole: all of one stream and time.
+        rows: sorted by position, with whole records: all rows of one stream and time.
     """
     return _events(rows, context, joined=True)
 
@@ -255,6 +255,6 @@ def _events(rows: LogRows, context: EventContext, *, joined: bool) -> Iterator[C
         record = ChangeBatch(layout, of_record, parts)
         if not record.complete:
             counters.incomplete_records += 1
-        for index, place in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
-            yield ChangeEvent(context, positions[at + place], of_record[place], layout, record, index)
+        for index, delta in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
+            yield ChangeEvent(context, positions[at + delta], of_record[delta], layout, record, index)
         at = end

@@ -1,4 +1,4 @@
-"""Converts the bytes of a page to log rows: the columns are examined once, and each row costs almost nothing."""
+"""Converts the bytes of a page to log rows: examines the columns once, so that each row costs almost nothing."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ Cells = tuple[bytes | None, ...]
 _NO_VERSION = bytes(b & 0x0F for b in range(256))
 
 ColumnKind = Literal["value", "list", "set", "map", "udt"]
-"""What can happen to a column: all but "value" are not frozen, so their parts can be written one by one."""
+"""How a column can be written: a "value" as a whole; the others, which are not frozen, also part by part."""
 
 
 @attrs.frozen
 class ValueColumn:
-    """A base column in the log: where its value and deletion marks are in a row (-1 for none), and how to read them.
+    """A base column in the log: the indexes of its value and deletion marks in a row (-1: none), and their decoders.
 
-    ``type`` is its type in the log, as values are read; ``cql_type`` the text of that in the base table.
+    ``type`` is the type of the values that are read from the log; ``cql_type`` is the text of the type in the base
+    table.
     """
 
     name: str
@@ -53,11 +54,11 @@ class ValueColumn:
     fields: tuple[str, ...] = ()
 
     def marked_in(self, cells: Cells) -> bool:
-        """Whether the row says that the column is, or was made, null."""
+        """Whether the row marks the column as null or deleted."""
         return self.deleted >= 0 and cells[self.deleted] == b"\x01"
 
     def touched_in(self, cells: Cells) -> bool:
-        """Whether the delta row does anything to the column."""
+        """Whether the delta row changes the column."""
         if cells[self.index] is not None or self.marked_in(cells):
             return True
         return self.elements >= 0 and cells[self.elements] is not None
@@ -65,7 +66,7 @@ class ValueColumn:
     def value_in(self, cells: Cells) -> Any:
         """Return the decoded value, or None.
 
-        A non-frozen UDT without any field is null, which the log writes as one whose fields are all null.
+        A non-frozen UDT without any field is null; the log has it as a UDT with only null fields.
         """
         raw = cells[self.index]
         if raw is None:
@@ -78,7 +79,7 @@ class ValueColumn:
 
 @attrs.frozen(eq=False)
 class Layout:
-    """What the columns of a page mean. Made once for each result metadata."""
+    """The meaning of the columns of a page. Created once for each result metadata."""
 
     columns: tuple[Column, ...] = attrs.field(repr=False)
     table: LoggedTable
@@ -95,14 +96,14 @@ class Layout:
     def of(cls, columns: tuple[Column, ...], table: LoggedTable, former: Iterable[LoggedTable] = ()) -> Layout:
         """Return the layout of a ``SELECT *`` from the log of *table*.
 
-        A log does not say everything: a list is kept like a map, and the key and static columns are not marked. That
-        comes from the base table, and for columns that it does not have, or has with another type, from *former*.
+        The log alone is not enough: it stores a list as a map, and does not mark key columns and static columns. The
+        base table supplies this, and *former* does for columns that the base table lacks or has with another type.
 
         Args:
             former: the table as it was known before, newest first.
 
         Raises:
-            MetadataError: a column that every log has, or a key column, is not there.
+            MetadataError: a column that every log has, or a key column, is missing.
         """
         index = {c.name: i for i, c in enumerate(columns)}
         types = {c.name: c.type for c in columns}
@@ -155,12 +156,12 @@ class Layout:
         return key
 
     def is_static(self, cells: Cells) -> bool:
-        """Whether an image or write is of the partition's static row: its clustering key is null."""
+        """Whether an image or a write concerns the static row of its partition: its clustering key is null."""
         clustering = self.keys[len(self.table.partition_key) :]
         return bool(clustering) and all(cells[c.index] is None for c in clustering)
 
     def raw_key(self, cells: Cells) -> Cells:
-        """Return the undecoded primary key: equal for the rows of one base row."""
+        """Return the undecoded primary key, which is equal for all log rows of one base row."""
         return tuple([cells[c.index] for c in self.keys])
 
     def raw_partition_key(self, cells: Cells) -> Cells:
@@ -170,7 +171,7 @@ class Layout:
     def lost_key(self, cells: Cells, renamed_us: int) -> bool:
         """Whether the row had a part of its key in a column that has been renamed since.
 
-        The log keeps the key of rows written before *renamed_us* under the old name, where it cannot be read any more.
+        The log has the key of rows written before *renamed_us* under the old name, where it can no longer be read.
         """
         partition = len(self.table.partition_key)
         if any(cells[c.index] is None for c in self.keys[:partition]):
@@ -189,30 +190,31 @@ PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
 """Operations that delete a whole partition."""
 
 _OF_WHOLE_KEYS = frozenset((b"\x02", b"\x03", b"\xfd"))
-"""Operations of rows that name a whole primary key: inserts and deletes of rows."""
+"""Operations whose rows have a whole primary key: inserts and row deletes."""
 
 
 def _value_names(columns: Iterable[Column], keys: Sequence[str]) -> list[str]:
     """Return the columns of the base table that are not in its key.
 
-    A base column may itself be called cdc$something; only those with a deletion mark are values.
+    The name of a base column may itself start with cdc$; a column is a value if it has a deletion mark.
     """
     names = {c.name: None for c in columns}
     return [n for n in names if n not in FIXED_COLUMNS and n not in keys and deleted_of(n) in names]
 
 
 def _base_column(name: str, type_: Type, tables: Sequence[LoggedTable], *, multicell: bool) -> BaseColumn:
-    """Return what the column of the log was in the base table, by the first of *tables* that has it so.
+    """Return the base column of a column of the log, from the first of *tables* that has it with this type.
 
     Args:
-        multicell: the log has a column for removed elements, as for what is not frozen.
+        multicell: the log has a column for its removed elements, so it is not frozen.
     """
     known = [c for table in tables for c in table.columns if c.name == name]
     known += [BaseColumn(name, "regular", -1, text) for table in tables for of, text in table.dropped if of == name]
     for column in known:
         if _is_logged_as(column, type_, multicell=multicell):
             return column
-    # It was dropped before it was first read. The log cannot distinguish a list from a map by timeuuid, which is rare.
+    # The column was dropped before the table was first read. The log does not distinguish a list from a map with
+    # timeuuid keys, which is rare, so a list is assumed.
     is_list = multicell and _outline(type_)[:2] == ("map", "timeuuid")
     guess = Type("list", type_.args[1:]) if is_list else type_
     guess = attrs.evolve(guess, frozen=guess.is_multicell and not multicell)
@@ -225,15 +227,15 @@ def _is_logged_as(column: BaseColumn, type_: Type, *, multicell: bool) -> bool:
 
 
 def _outline(type_: Type) -> tuple[str, ...]:
-    """Return of a type what stays the same when fields are added to UDTs."""
+    """Return the part of a type that stays the same when fields are added to UDTs."""
     return (type_.kind, *(t.kind for t in type_.args if type_.kind != "udt"))
 
 
 class Layouts:
-    """The layouts of a log's pages: each page by its own columns, and by the base table as it was about then.
+    """The layouts of a log's pages: each from the columns of the page, and the base table at about the same time.
 
     Args:
-        reread: reads the base table again. It is called for a page that does not fit the table as it is known.
+        reread: reads the base table again. Called for a page that does not fit the known table.
     """
 
     def __init__(self, reread: Callable[[], LoggedTable]) -> None:
@@ -242,10 +244,10 @@ class Layouts:
         self._tables: deque[LoggedTable] = deque(maxlen=_TABLES_KEPT)  # newest first
 
     def of(self, page: Page, table: LoggedTable) -> Layout:
-        """Return what the columns of *page* mean; *table*: as it was read last. May read the table again.
+        """Return the layout of *page*. *table* is the table as it was last read; may read it again.
 
         Raises:
-            MetadataError: a column that every log has, or a key column of the table, is not there.
+            MetadataError: a column that every log has, or a key column of the table, is missing.
         """
         key = page.columns, table.columns
         layout = self._known.get(key)
@@ -266,10 +268,11 @@ class Layouts:
 
 
 _TABLES_KEPT = 16
+"""How many versions of the table are kept, for pages from before it was changed."""
 
 
 def _fits(columns: Sequence[Column], table: LoggedTable) -> bool:
-    """Whether *columns* are those of the log of *table* as it is."""
+    """Return whether the log of *table*, in this version, has *columns*."""
     types = {c.name: c.type for c in columns}
     names = {c.name for c in table.columns}
     if not names <= types.keys() or not names >= set(_value_names(columns, [c.name for c in table.key])):
@@ -281,12 +284,12 @@ def _fits(columns: Sequence[Column], table: LoggedTable) -> bool:
 
 
 class LogRows:
-    """The rows of a window, undecoded: ``cells[i]`` lie at ``positions[i]``, and mean what ``layout_at(i)`` says.
+    """The undecoded rows of a window: row i has ``cells[i]``, ``positions[i]``, and the layout ``layout_at(i)``.
 
-    Positions order rows as ``EventID.position`` does. The lists hold nothing but bytes, tuples of bytes and numbers,
-    which the garbage collector need not walk: with an object a row it takes a third of the time of reading.
+    Positions order rows as ``EventID.position`` does. The lists contain only bytes, tuples of bytes, and numbers, which
+    the garbage collector need not traverse: with an object per row, it takes a third of the time of reading.
 
-    ``layouts``: those of the pages; more than one if the table was changed while the window was read.
+    ``layouts`` has more than one element if the table was changed while the window was read.
     """
 
     def __init__(self) -> None:
@@ -307,7 +310,7 @@ class LogRows:
         return self.layouts[self._layout_of[index] if self.is_mixed else 0]
 
     def add(self, page: Page, layout: Layout) -> None:
-        """Add the rows of *page*, which stay as they are: another page may have other columns."""
+        """Add the rows of *page*. They keep the layout of their page: another page may have other columns."""
         cells = page.cells()
         self._note(layout, len(cells))
         time, stream_id, seq = layout.time, layout.stream_id, layout.seq
@@ -316,8 +319,8 @@ class LogRows:
         slow = head = b""
         for row in cells:
             t: Any = row[time]
-            # Same as order_key(t), spelled out because it runs once a row. Its first half is worked out again only when
-            # it changes, which is every seven minutes of time.
+            # The same as order_key(t), inlined because it runs once per row. The high bytes are computed only when they
+            # change, which is about every seven minutes of write time.
             if t[4:8] != slow:
                 slow = t[4:8]
                 head = t[6:7].translate(_NO_VERSION) + t[7:8] + t[4:6]
@@ -325,7 +328,7 @@ class LogRows:
         self.cells += cells
 
     def _note(self, layout: Layout, count: int) -> None:
-        """Keep in mind that the next *count* rows have *layout*."""
+        """Record that the next *count* rows have *layout*."""
         if not count:
             return
         number = next((i for i, known in enumerate(self.layouts) if known is layout), len(self.layouts))
@@ -337,19 +340,19 @@ class LogRows:
             self._layout_of += [number] * count
 
     def sort(self) -> None:
-        """Put the rows in the order of their positions."""
+        """Sort the rows by their positions."""
         self.take(sorted(range(len(self)), key=self.positions.__getitem__))
 
-    def take(self, places: Sequence[int]) -> None:
-        """Keep the rows at *places* only, in that order."""
+    def take(self, indexes: Sequence[int]) -> None:
+        """Keep only the rows at *indexes*, in that order."""
         positions, cells, layouts = self.positions, self.cells, self._layout_of
-        self.positions = [positions[i] for i in places]
-        self.cells = [cells[i] for i in places]
+        self.positions = [positions[i] for i in indexes]
+        self.cells = [cells[i] for i in indexes]
         if self.is_mixed:
-            self._layout_of = [layouts[i] for i in places]
+            self._layout_of = [layouts[i] for i in indexes]
 
     def record(self, start: int, end: int) -> tuple[Layout, list[Cells]]:
-        """Return the rows of a record, in one layout: a record may be cut by pages of different columns."""
+        """Return the rows of a record in one layout, because a record may span pages with different columns."""
         layout, cells = self.layout_at(start), self.cells[start:end]
         if not self.is_mixed:
             return layout, cells
@@ -362,10 +365,10 @@ class LogRows:
     def leave_out_lost_keys(self, table: LoggedTable, start_us: int, after: bytes) -> bool:
         """Drop the rows whose key was lost with a renamed column of *table*; see ``Layout.lost_key``.
 
-        Return whether a reader that has read everything up to the position *after* misses one of them.
+        Return whether a dropped row comes after the position *after*, up to which the reader has read.
 
         Args:
-            start_us: no row is older than this.
+            start_us: no row is older.
         """
         renamed_us = table.renamed_us
         if renamed_us is None or not table.may_lack_keys(start_us):
@@ -380,8 +383,8 @@ class LogRows:
 def _united(rows: Sequence[tuple[Layout, Cells]]) -> Layout:
     """Return a layout with the columns of all rows of a record, so that each value can be read.
 
-    Of a type that grew in between, the larger form is taken, which reads both. What was dropped and made again with a
-    type unlike the old one has values in some of the rows only: those before, or those after.
+    If a UDT got more fields in between, the layout has the larger type, which reads both. A column that was dropped and
+    added again with an incompatible type keeps the values from before or from after that, not both.
     """
     columns: dict[str, Column] = {}
     for layout, cells in rows:
@@ -398,7 +401,7 @@ def _united(rows: Sequence[tuple[Layout, Cells]]) -> Layout:
 
 
 def _larger(one: Type, other: Type) -> Type | None:
-    """Return the type that reads values of both, where one is the other with more fields in some UDT; else None."""
+    """Return the type that reads values of both, if one has the same UDTs with more fields; otherwise None."""
     if one == other:
         return one
     if one.kind != other.kind or not one.args or (one.kind != "udt" and len(one.args) != len(other.args)):
@@ -412,7 +415,7 @@ def _larger(one: Type, other: Type) -> Type | None:
 
 
 def _moved(row: Cells, layout: Layout, target: Layout) -> Cells:
-    """Return *row* with its cells where *target* has the columns; what *layout* has not is null."""
+    """Return *row* with its cells in the columns of *target*; columns that *layout* lacks are null."""
     of = {c.name: (c.type, cell) for c, cell in zip(layout.columns, row, strict=True)}
 
     def cell(column: Column) -> bytes | None:

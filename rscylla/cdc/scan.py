@@ -1,4 +1,4 @@
-"""Runs scan tasks: concurrent queries under one limit, page by page; temporary errors of a page are retried."""
+"""Runs scan tasks: concurrent queries under one limit, page by page. Retries temporary errors of a page."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class TooSlow(TooMuch):
 
 @attrs.define
 class _Fetch:
-    """The next page of one task. ``read`` is the number of the call that wants it; ``due`` is a time of the monotonic
-    clock before which it is not sent."""
+    """The next page of one task. ``read`` is the number of the call that requests it. It is not sent before ``due``, in
+    seconds of the monotonic clock."""
 
     task: ScanTask
     read: int
@@ -76,15 +76,15 @@ class _Fetch:
 
 
 class Scanner:
-    """Reads all pages of some tasks. One thread at a time; the answers come on the driver's thread."""
+    """Reads all pages of some tasks. Used by one thread at a time; answers arrive on the driver's thread."""
 
     def __init__(self, session: ReadSession, *, clock: Clock, limits: Limits) -> None:
         self._session = session
         self._clock = clock
         self._limits = limits
-        # Kept from one read to the next: queries of a read that was given up still count until they are answered.
+        # Kept across reads: queries of a read that was given up count as in flight until they are answered.
         self._answers: SimpleQueue[tuple[_Fetch, Page | BaseException] | None] = SimpleQueue()
-        self._arrived = Stop()  # set by the next answer, for a wait that ends by itself
+        self._arrived = Stop()  # set by the next answer, to end a wait for delayed pages
         self._in_flight = 0
         self._reads = 0
         self.pages = 0
@@ -99,17 +99,17 @@ class Scanner:
         *,
         may_give_up: bool = True,
     ) -> None:
-        """Call *on_page* with each page of *tasks*, in no order between tasks, from this thread. Blocks.
+        """Call *on_page* with each page of *tasks*, from this thread; tasks are in no order. Blocks.
 
-        The next page of a task travels while the one before is worked on.
+        The next page of a task is requested before *on_page* gets the current one.
 
         Args:
-            may_give_up: raise ``TooMuch`` when the limits for a window are passed or a page times out repeatedly;
-                otherwise read on.
+            may_give_up: raise ``TooMuch`` when the limits of a window are exceeded or a page times out repeatedly;
+                otherwise continue to read.
 
         Raises:
             Stopped: *stop* was set.
-            SourceError: a page failed for good, or at each of its attempts.
+            SourceError: a page failed with a permanent error, or at each of its attempts.
             TooMuch: see *may_give_up*.
         """
         forget = stop.on_set(lambda: self._answer(None))
@@ -151,16 +151,16 @@ class Scanner:
             forget()
 
     def _answer(self, answer: tuple[_Fetch, Page | BaseException] | None) -> None:
-        """Hand an answer to the thread that reads. Any thread."""
+        """Pass an answer to the thread that reads. Thread-safe."""
         self._answers.put(answer)
         self._arrived.set()
 
     def _next_answer(self, delayed: list[_Fetch]) -> tuple[_Fetch, Page | BaseException] | None:
-        """Wait for an answer; None when the stop signal is set, or the first of the delayed pages is due."""
+        """Wait for an answer; return None when the stop signal is set or the first delayed page is due."""
         if not delayed:
             return self._answers.get()
         self._arrived = Stop()
-        if self._answers.empty():  # an answer that comes from now on sets the signal
+        if self._answers.empty():  # an answer that arrives from now on sets the new signal
             self._pause(self._arrived, delayed)
         try:
             return self._answers.get_nowait()
@@ -178,9 +178,10 @@ class Scanner:
         )
 
     def _pause(self, signal: Stop, delayed: list[_Fetch]) -> None:
-        """Wait until the first of the delayed pages is due, or *signal* is set."""
+        """Wait until the first delayed page is due, or *signal* is set."""
         due = min(f.due for f in delayed)
-        self._clock.wait(signal, max(0.001, due - self._clock.monotonic()))  # clocks have a grain
+        # At least 1 ms, because a wait may end slightly early by the clock's resolution.
+        self._clock.wait(signal, max(0.001, due - self._clock.monotonic()))
 
     def _wake(self, delayed: list[_Fetch], waiting: deque[_Fetch]) -> None:
         """Move the delayed pages that are due to *waiting*."""
@@ -190,14 +191,14 @@ class Scanner:
             delayed[:] = [f for f in delayed if f.due > now]
 
     def _after_failure(self, fetch: _Fetch, error: BaseException, *, may_give_up: bool) -> _Fetch:
-        """Return when to try again, or raise what ends the scan."""
-        # Not by ``retry``, which blocks for one call: one thread waits for many pages here, each with its own pause.
+        """Return the fetch for the next attempt, or raise the error that ends the scan."""
+        # Does not use ``retry``, which blocks for one call: here one thread waits for many pages, each with its pause.
         task = fetch.task
         ours = translate(error, f"reading the CDC log of {task.keyspace}.{task.table}")
         failures = fetch.failures + 1
         if not ours.resumable or failures >= self._limits.attempts:
             raise ours from error
-        # One or two time-outs may be the node's. After the third, narrower windows are tried while attempts are left.
+        # A node may cause one or two time-outs. After the third, a narrower window is tried while attempts are left.
         if may_give_up and took_too_long(error) and failures >= 3:
             raise TooSlow from error
         self.retries += 1
@@ -234,9 +235,9 @@ class LogScan:
         self._ask(self._scan, window, groups, on_page, may_give_up=window.can_narrow)
 
     def first_us(self, window: LogWindow, groups: Sequence[tuple[bytes, ...]]) -> int | None:
-        """Return the time of the first row in *window*, None if there is none.
+        """Return the time of the first row in *window*; None if there is none.
 
-        Where finding it takes too long, it is taken to be at the start: to read the window finds it, too.
+        If the search takes too long, return the start of the window: reading from there finds the row, too.
         """
         found: list[int] = []
 

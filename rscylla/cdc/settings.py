@@ -23,7 +23,7 @@ Granularity = Literal["change", "row"]
 
 @attrs.define(kw_only=True, eq=False, repr=False, slots=False)
 class StreamSettings:
-    """How a stream reads; ``Stream`` says what each argument means. Not to be changed once it is made.
+    """How a stream reads; ``Stream`` documents the arguments. Treat it as immutable.
 
     Raises:
         ConfigError: an argument is invalid.

@@ -1,9 +1,9 @@
-"""Which streams a slice of a table has to read, and which of their rows it then delivers. Pure.
+"""Decides which streams a slice of a table reads, and which of their rows it delivers. Pure.
 
-A key belongs to one slice by its own token, and to one stream a generation by the range of tokens that the stream
-serves. Where a range lies inside of a slice, the whole stream is the slice's. The few ranges that lie across the edge
-of two slices are read by both, and each keeps the rows of its own keys. So a key is read by one process only, in every
-generation: the order of its changes holds across a switch without processes that wait for each other.
+The token of a key decides its slice, and in each generation also its stream, because a stream serves a range of tokens.
+If the range is inside a slice, the whole stream belongs to the slice. The few ranges that cross the edge of a slice are
+read by both slices, and each keeps the rows of its own keys. Only one process therefore delivers the changes of a key,
+in every generation, and their order holds across a switch without coordination between processes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .topology import Range
 __all__ = ["Part", "part_of", "routing_key"]
 
 TokenOf = Callable[[bytes], int]
-"""Gives the token of a serialized partition key."""
+"""Returns the token of a serialized partition key."""
 
 
 @attrs.frozen(eq=False)
 class Part:
-    """What one slice reads of a generation.
+    """The streams of a generation that one slice reads.
 
-    ``streams``: in the given order. ``shared``: those that other slices read too, and the slices that do.
+    ``streams``: in the given order. ``shared``: those that other slices also read, with the indexes of all readers.
     """
 
     key_slice: Slice
@@ -34,7 +34,7 @@ class Part:
     shared: Mapping[bytes, tuple[int, ...]]
 
     def keep_own(self, rows: LogRows, token: TokenOf) -> None:
-        """Take from *rows* those of keys of other slices. Each row of a stream is kept by exactly one reader of it."""
+        """Remove the rows of other slices from *rows*. Exactly one reader of a stream keeps each of its rows."""
         if not self.shared:
             return
         owners: dict[Cells, int] = {}
@@ -47,7 +47,8 @@ class Part:
             owner = owners.get(key)
             if owner is None:
                 owner = owners[key] = slice_at(token(routing_key(key)), self.key_slice.count)
-            # A key that a stream should not hold is kept: better out of order than lost.
+            # If no reader owns the key, the stream should not contain it. The first reader keeps it: a change out of
+            # order is better than a lost one.
             return (owner if owner in readers else readers[0]) == self.key_slice.index
 
         kept = [i for i, cells in enumerate(rows.cells) if is_own(rows.layout_at(i), cells)]
@@ -59,7 +60,7 @@ def part_of(streams: Sequence[bytes], key_slice: Slice, ranges: Callable[[Sequen
     """Return the part of *key_slice* of a generation's *streams*, which are in ascending order of token.
 
     Args:
-        ranges: gives the tokens of their keys; see ``Topology.ranges``.
+        ranges: returns the tokens of their keys; see ``Topology.ranges``.
     """
     if key_slice.count == 1:
         return Part(key_slice, tuple(streams), {})
@@ -76,7 +77,7 @@ def part_of(streams: Sequence[bytes], key_slice: Slice, ranges: Callable[[Sequen
 
 
 def routing_key(key: Iterable[bytes | None]) -> bytes:
-    """Return a partition key as the database hashes it: one column as it is, several each with length and a zero."""
+    """Return the bytes of a partition key that the database hashes: the column, or several with lengths and zeros."""
     cells = [cell or b"" for cell in key]
     if len(cells) == 1:
         return cells[0]
@@ -84,7 +85,10 @@ def routing_key(key: Iterable[bytes | None]) -> bytes:
 
 
 def _near(start: int, end: int, count: int) -> Iterable[int]:
-    """Return the indices of slices that may have tokens of a span, ascending; ranges are short, counts may be large."""
+    """Return the indexes of slices that may have tokens of a span, ascending.
+
+    A shortcut before the exact check, because spans are short and there may be many slices.
+    """
     if start >= end:
         return range(count)
     return range(slice_at(start, count), slice_at(end, count) + 1)

@@ -1,4 +1,4 @@
-"""One table as a source: its metadata, generations and clocks, kept fresh, and where a cursor lies in them."""
+"""``Source``: the metadata, generations, and clocks of one table's log, and where a cursor is in them."""
 
 from __future__ import annotations
 
@@ -51,15 +51,16 @@ LIST_MARGIN_US = 15_000_000
 """The list of generations may be this much older than the end of what is read, or half the lag if that is less."""
 
 STREAMS_ATTEMPTS = 6
+"""Attempts of a metadata read; the pauses between them add up to 3 to 6 s."""
 
 CLOCKS_ATTEMPTS = 3
 
 EDGE_US = 60_000_000
-"""A cursor for later use keeps this far from what is about to expire."""
+"""A cursor for later use is at least this far from the rows that are about to expire."""
 
 SETTLING_US = 60_000_000
-"""For this long after a table was created, nodes may still have its former schema, and rows the stamp of a clock that
-is behind."""
+"""For this long after a table is created, nodes may still have a former schema of that name, and the clock that stamps
+a row may be behind the creation."""
 
 
 class _MaybeStale(MetadataError):
@@ -84,7 +85,7 @@ def row_left_s(session: ReadSession, table: LoggedTable, cursor: EventID) -> lis
 
 
 class Source:
-    """What is known of a table's log. Used by one thread at a time. All methods may block on small queries.
+    """What is known about a table's log. Used by one thread at a time. All methods may block on small queries.
 
     Raises (constructor):
         TableNotFound, CDCDisabled, NoStreams: see there.
@@ -103,11 +104,11 @@ class Source:
         self.generations: tuple[Generation, ...] = ()
         self.known_at_us = 0
         self.gaps = 0
-        """How often changes that may be lost were skipped."""
+        """How often the source skipped changes that may be lost."""
         self._metadata_at = clock.monotonic()
         self._learn_clocks()
         self.same_until_us = self.node_clocks.slowest_us() - round((clock.monotonic() - began) * 1e6)
-        """The log is known to have been this one until then, by the slowest clock."""
+        """The log is known not to have been replaced by this time of the slowest clock."""
         self.refresh_generations()
 
     # ------------------------------------------------------------ freshness
@@ -129,10 +130,10 @@ class Source:
             raise ConnectionFailed("no node returned its time")
 
     def refresh_generations(self) -> None:
-        """Read the list of generations; ``known_at_us`` is when that began, by the slowest clock.
+        """Read the list of generations. ``known_at_us`` is the time when the read began, by the slowest clock.
 
-        Generations are announced by nodes, a while before they start by the clock of the node: a list that was read at
-        some time on all nodes has all that start until then.
+        A node announces a generation some time before it starts, by the clock of the node. A list that is read when all
+        nodes' clocks are past a time therefore has all generations that start by that time.
         """
         at = self.node_clocks.slowest_us()
         found = self._retried(self._read_generations)
@@ -140,10 +141,10 @@ class Source:
         self.known_at_us = at
 
     def generations_until(self, time_us: int, lag_us: int) -> tuple[Generation, ...]:
-        """Return the generations, with all that start before *time_us*; read again if the list is too old for that.
+        """Return the generations, including all that start before *time_us*. Reads the list again if it is too old.
 
         Args:
-            lag_us: how far reading stays behind, so that the list may be somewhat older than what is read.
+            lag_us: how far the reader stays behind the clocks, which allows for a somewhat older list.
         """
         if time_us > self.known_at_us - min(lag_us // 2, LIST_MARGIN_US):
             self.refresh_generations()
@@ -152,7 +153,7 @@ class Source:
     def _read_generations(self) -> tuple[Generation, ...]:
         found = self.topology.generations()
         if not found:
-            self.reread_table()  # the streams of tablets go with the table: then this raises the better error
+            self.reread_table()  # a dropped tablets table has no streams: then this raises a more precise error
             raise NoStreams("the cluster has no CDC generation yet; wait until the cluster has started")
         return found
 
@@ -214,16 +215,17 @@ class Source:
         return fresh
 
     def confirm(self, until_us: int) -> None:
-        """Make sure that what was read up to *until_us* is of this log and not of one created since under its name.
+        """Check that the rows read up to *until_us* are of this log, and not of a new one with the same name.
 
-        The log was this one at ``same_until_us``, so another one's rows are later. Blocks if that is too long ago.
+        The log was not replaced by ``same_until_us``, so the rows of a new log are later. Blocks on a query if
+        *until_us* is later, too.
 
         Raises:
             TableChanged, TableNotFound, CDCDisabled, SourceError: as for ``reread_table``.
         """
         if until_us <= self.same_until_us:
             return
-        # With a short lag, each poll at the head asks this: one small query instead of those for the table.
+        # With a short lag, each poll at the head gets here, so this is one small query instead of those for the table.
         at_us = self.node_clocks.slowest_us()
         table = self.table
         if self._retried(lambda: read_log_id(self.session, table.keyspace, table.name)) == table.log_id:
@@ -239,29 +241,29 @@ class Source:
         """Return the result of *read*, with retries while nodes fail or have not received the data yet."""
         return retry(read, attempts=STREAMS_ATTEMPTS, backoff=self._backoff, clock=self.clock, stop=self._stop)
 
-    # ------------------------------------------------------------ places
+    # ------------------------------------------------------------ positions
 
     def watermark_us(self, lag_us: int) -> int:
         """Return the time before which all rows have arrived, according to the clocks and the lag."""
         return self.node_clocks.slowest_us() - lag_us
 
     def oldest_us(self) -> int:
-        """Return the time from which the log may still hold rows."""
+        """Return the time from which the log may still contain rows."""
         return max(self.generations[0].start_us, self.lifetimes.oldest_us(self.now_us()))
 
     def holes(self, at_us: int, *, surely: bool = False) -> tuple[Hole, ...]:
-        """Return the spans from *at_us* on, in order, whose rows may have expired, or that no generation held.
+        """Return the spans from *at_us* on, in order, whose rows may have expired, or that are before any generation.
 
-        Rows expire by the clock of the node that reads them, so they may be gone as soon as the fastest clock says so.
-        *surely*: they have expired by all clocks, and no node returns them any more.
+        Rows expire by the clock of the node that reads them, so they may be gone once they have expired by the fastest
+        clock. *surely*: return the spans that have expired by all clocks, whose rows no node returns any more.
         """
         now_us = self.now_us() if surely else self.latest_us()
         return self.lifetimes.missing(at_us, now_us, self.generations[0].start_us)
 
     def missed(self, at_us: int, end_us: int, *, since_us: int = 0) -> Hole | None:
-        """Return the first span from *at_us* to *end_us* whose rows a reader may miss, None if there is none.
+        """Return the first span from *at_us* to *end_us* whose rows a reader may miss, by the fastest clock, or None.
 
-        That is, by the fastest clock. *since_us*: rows that had expired by then are not missed.
+        *since_us*: rows that had expired by then are not missed.
         """
         for hole in self.holes(at_us):
             start_us = hole.start_us
@@ -273,9 +275,9 @@ class Source:
         return None
 
     def remaining_us(self, at_us: int) -> int:
-        """Return the first time from *at_us* on whose rows a node may still return.
+        """Return the first time from *at_us* on whose rows a node may still return, by the slowest clock.
 
-        That is, by the slowest clock: a node whose clock is behind returns rows that have expired on others.
+        A node whose clock is behind returns rows that have expired on other nodes.
         """
         for hole in self.holes(at_us, surely=True):
             if hole.start_us > at_us:
@@ -328,7 +330,7 @@ class Source:
         return self.at(self.watermark_us(lag_us))
 
     def begin(self, after: str | datetime | None, on_expired: OnExpired) -> tuple[EventID, bool]:
-        """Return where a read begins, and whether the rows after that were promised, so that their loss is an error.
+        """Return where a read begins, and whether the rows after it are promised, so that their loss is an error.
 
         Args:
             after: a cursor, or "" for the oldest row; an aware time; None for the oldest row that a later read finds.
@@ -339,14 +341,14 @@ class Source:
         if isinstance(after, str):
             return self.resume(after, on_expired), after != ""
         start = self.at_time(after)
-        # Rows before the start that was asked for have expired by now, and were not promised.
+        # A later start than requested means that the rows before it have expired by now, so they are not promised.
         return start, after is not None and start.exact_us == us_of(after)
 
     def at_time(self, time: datetime | None) -> EventID:
-        """Return the cursor that starts at *time* (aware), or at the oldest row that may be there.
+        """Return the cursor that starts at *time* (aware), or at the oldest row that may exist.
 
-        A cursor at the very edge of what the log keeps would have expired before a stream is opened with it, so the
-        rows that expire within a minute are left out.
+        A cursor right at the oldest row could expire before a stream is opened with it, so the cursor skips rows that
+        expire within a minute.
         """
         oldest_us = self.safe_start_us()
         try:
@@ -372,7 +374,7 @@ class Source:
             return self._changed(cursor, on_expired)
         if at_us >= first.start_us and not self._learn_lifetime(cursor):
             self._report_expired(cursor, self.lifetimes.unknown_until_us(), on_expired)
-            return cursor  # where the remaining rows begin is not known, so everything is searched
+            return cursor  # it is not known where the remaining rows begin, so the whole time is searched
         hole = self.missed(at_us, at_us + 1)
         if hole is not None:
             self._report_expired(cursor, hole.end_us, on_expired, ttl_s=hole.ttl_s)
@@ -381,7 +383,7 @@ class Source:
                 return self.at(remaining_us)
         is_start = cursor.mark is not None and cursor.mark.is_start
         if self.topology.forgets and cursor.generation < first.time and (is_start or cursor.exact_us == first.start_us):
-            return self.at(cursor.exact_us)  # the set that is no longer listed holds no rows after the cursor
+            return self.at(cursor.exact_us)  # the stream set that is no longer listed has no rows after the cursor
         if not is_listed:
             owner = self.topology.owner
             raise InvalidCursor(
@@ -425,7 +427,8 @@ class Source:
     def _learn_lifetime(self, cursor: EventID) -> bool:
         """Learn the TTL of rows at *cursor* if the table was altered since; return whether the rows may still exist.
 
-        A point contains the TTL, and a row has its remaining TTL. For other cursors, the TTL is not known.
+        A progress cursor contains the TTL, and the row of a row cursor has its remaining TTL. For other cursors, the
+        TTL is not known.
         """
         left_s = self._left_s(cursor) if self.lifetimes.needs_row(cursor) else None
         known = self.lifetimes.known_from(cursor, self.now_us(), left_s)
@@ -452,7 +455,7 @@ class Source:
             CursorExpired: they were promised, and the policy is to raise.
             TableChanged, TableNotFound, CDCDisabled: the log itself is gone.
         """
-        # The stream sets of tablets go with their table: a gap may be that of a log that was dropped.
+        # The stream sets of a tablets table disappear with the table, so a gap may mean that the log was dropped.
         self.reread_table(retrying=True)
         if not promised:
             return
@@ -481,7 +484,7 @@ class Source:
         # Stores refuse a cursor below the saved one, and generations of vnodes may be older than it.
         start = self.at(max(self.oldest_us(), cursor.exact_us + 1))
         if start.generation < cursor.generation:
-            raise TableChanged(f"{repair}: it is above the rows of the new log, whose streams are older than it")
+            raise TableChanged(f"{repair}: the rows of the new log are in an older generation than the cursor")
         self.skip_gap(text)
         return start
 

@@ -1,7 +1,7 @@
 """Reads a closed span of time of some streams of one generation, as a task of a distributed job.
 
-Unlike ``rscylla.cdc.reader``, it follows no head, no new generations, and no clocks: the planner of the span knew that
-it is complete.
+Unlike ``rscylla.cdc.reader``, it does not follow the head, new generations, or clocks: whoever planned the span made
+sure that it is complete.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .walk import LogWindow, Probe, Read, Walk, Width
 __all__ = ["Span", "SpanReader"]
 
 FIRST_WIDTH_US = 10_000_000
+"""Width of the first window; later ones adapt to the rows found."""
 
 
 @attrs.frozen
@@ -39,10 +40,10 @@ class Span:
 
 
 class SpanReader:
-    """Reads one span, window by window, each as wide as the limits for one allow. One thread at a time.
+    """Reads one span, window by window, each as wide as the limits of a window allow. Used by one thread at a time.
 
     Args:
-        limits: the rows and bytes of a window are what is held in memory at once.
+        limits: the rows and bytes of a window limit what is in memory at once.
     """
 
     def __init__(self, session: ReadSession, span: Span, *, clock: Clock, limits: Limits, stop: Stop) -> None:
@@ -55,15 +56,16 @@ class SpanReader:
         self._scan = LogScan(session, table.keyspace, table.name, clock=clock, limits=limits, stop=stop)
         self._layouts = Layouts(self._reread)
         self.table = table
-        """The base table as it was read last."""
+        """The base table as it was last read."""
 
     def windows(self) -> Iterator[list[Page]]:
-        """Yield the pages of each window that has rows, in the order of time; in a window pages are in no order.
+        """Yield the pages of each window that has rows. Windows are in order of time; pages of a window in no order.
 
         All rows of one stream and time are in one window.
 
         Raises:
-            Stopped, SourceError: reading did not succeed.
+            Stopped: the stop signal was set.
+            SourceError: reading failed.
         """
         window, limits = self._span.window, self._limits
         generations = (Generation(window.generation),)
@@ -89,14 +91,14 @@ class SpanReader:
                     return
 
     def layout_of(self, page: Page) -> Layout:
-        """Return what the columns of *page* mean.
+        """Return the layout of *page*. May read the table again.
 
         Raises:
-            MetadataError: a column that every log has, or a key column of the table, is not there.
+            MetadataError: a column that every log has, or a key column of the table, is missing.
         """
         return self._layouts.of(page, self.table)
 
     def _reread(self) -> LoggedTable:
-        """Read the table again: it was changed since the span was planned."""
+        """Read the table again, because it was changed after the span was planned."""
         self.table = read_table(self._session, self.table.keyspace, self.table.name)
         return self.table

@@ -1,4 +1,4 @@
-"""The public face of the source: ``NewStream`` and what can be asked of a stream."""
+"""The public interface of the source: ``NewStream``, and the methods of a stream."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Stream(StreamSettings):
             #   records  rows to records, and to events as they are taken
             reader = Reader(source, start, chosen, self, inner, promised=promised)
             inner.on_set(forget)
-            # A head start is worth saving before anything is read: a restart must not begin at a newer head.
+            # A start at the head is saved before anything is read, so that a restart does not begin at a newer head.
             first = Batch(iter(()), reader.done, must_save=chosen.from_head)
             return Client(reader, source, self, inner, first)
         except BaseException:

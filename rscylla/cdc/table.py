@@ -1,4 +1,4 @@
-"""The one description of a base table, and of the log that Scylla creates for it."""
+"""Describes a base table, and the log that Scylla creates for it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 DEFAULT_TTL_S = 86_400
+"""TTL of log rows if the CDC options do not set one."""
 
 _U32 = struct.Struct("<I")
 
@@ -40,7 +41,7 @@ _KINDS = ("partition_key", "clustering", "static", "regular")
 
 
 def type_named(text: str, udts: Mapping[str, Fields] | None = None) -> Type:
-    """Return the type that the schema calls *text*. One of a Scylla newer than this is bytes."""
+    """Return the type with the name *text* in the schema. Values of an unknown type, of a newer Scylla, are bytes."""
     try:
         return parse_type(text, udts)
     except ValueError:
@@ -52,10 +53,10 @@ def _type_of(column: BaseColumn) -> Type:
 
 
 def _in_order(columns: Iterable[BaseColumn]) -> tuple[BaseColumn, ...]:
-    return tuple(sorted(columns, key=_place))
+    return tuple(sorted(columns, key=_rank))
 
 
-def _place(column: BaseColumn) -> tuple[int, int, str]:
+def _rank(column: BaseColumn) -> tuple[int, int, str]:
     kind = _KINDS.index(column.kind) if column.kind in _KINDS else len(_KINDS)
     return kind, column.position if column.in_key else 0, column.name
 
@@ -64,9 +65,9 @@ def _place(column: BaseColumn) -> tuple[int, int, str]:
 class BaseColumn:
     """A column of a base table.
 
-    ``kind``: partition_key, clustering, static or regular. ``position``: in its part of the primary key, from 0.
-    ``type_text``: the type as the schema has it; ``type``: the same as a tree. ``descending``: a clustering column
-    declared DESC.
+    ``kind``: partition_key, clustering, static, or regular. ``position``: its index in its part of the primary key,
+    from 0. ``type_text``: the text of the type in the schema; ``type``: the parsed type. ``descending``: whether it is
+    a clustering column declared DESC.
     """
 
     name: str
@@ -88,18 +89,18 @@ class BaseColumn:
 
     @property
     def is_multicell(self) -> bool:
-        """Whether its parts are written one by one, so that there is no one time and TTL of the whole."""
+        """Whether each of its parts has its own cell, and therefore its own write time and TTL."""
         return self.type.is_multicell and not self.in_key
 
     @property
     def has_cell(self) -> bool:
-        """Whether the column is one cell, which has a time and a TTL of its own."""
+        """Whether the column is a single cell, with one write time and TTL."""
         return not self.in_key and not self.is_multicell
 
 
 @attrs.frozen
 class Table:
-    """A base table. ``columns``: those of the key first, in their order, then static and regular ones by name."""
+    """A base table. ``columns`` has the key columns in their order, then the static and the regular ones by name."""
 
     keyspace: str
     name: str
@@ -126,18 +127,18 @@ class Table:
 
 
 LOG_DROP_AHEAD_US = 5_000_000
-"""Columns of a log are dropped as of this much later. Source: Scylla ``cdc/log.cc``."""
+"""Scylla dates a drop of a log's column this much ahead. Source: Scylla ``cdc/log.cc``."""
 
 
 @attrs.frozen
 class LoggedTable(Table):
     """A base table with CDC.
 
-    ``log_id`` is the log table's id, which changes when it is dropped and created again. ``ttl_s`` is the TTL of log
-    rows written now, 0 for none. ``enabled``: whether new writes are logged. ``dropped``: name and CQL type of columns
-    that the base table had. ``renamed_us``: when a key column was renamed last, None if never: the log cannot tell the
-    keys of rows from before that. ``altered_us``: when the table was created or altered last, so that all options are
-    as they have been since; None if the cluster does not say.
+    ``log_id`` is the log table's id, which changes when the log is dropped and created again. ``ttl_s`` is the TTL of
+    log rows written now, 0 for none. ``enabled``: whether new writes are logged. ``dropped``: names and CQL types of
+    columns that the base table had. ``renamed_us``: when a key column was last renamed, None if never; the keys of
+    earlier log rows cannot be read. ``altered_us``: when the table was created or last altered, since when its options
+    are unchanged; None if the cluster does not return it.
     """
 
     log_id: uuid.UUID
@@ -152,14 +153,14 @@ class LoggedTable(Table):
 
     @property
     def log_created_us(self) -> int | None:
-        """When the log was created, by the clock of the node that did it; None if its id does not contain it.
+        """When the log was created, by the clock of the node that created it; None if its id does not contain the time.
 
-        Source: Scylla's ``schema_builder`` makes the id of each new table from the time, and altering a table keeps it.
+        Source: Scylla's ``schema_builder`` creates the id of a new table from the time, and altering a table keeps it.
         """
         return ticks_to_us(ticks_of(self.log_id.bytes)) if self.log_id.version == 1 else None
 
     def may_lack_keys(self, start_us: int) -> bool:
-        """Whether rows from *start_us* on may have had their key in a column that was renamed since."""
+        """Return whether rows from *start_us* on may have a part of their key in a column that was renamed later."""
         return self.renamed_us is not None and start_us < self.renamed_us + LOG_DROP_AHEAD_US
 
     @property
@@ -190,17 +191,17 @@ _DELETED_ELEMENTS = "cdc$deleted_elements_"
 
 
 def deleted_of(name: str) -> str:
-    """Return the column of the log that says whether the base column *name* was, or was made, null."""
+    """Return the column of the log that marks the base column *name* as null or deleted."""
     return _DELETED + name
 
 
 def deleted_elements_of(name: str) -> str:
-    """Return the column of the log that has the elements which were removed from the base column *name*."""
+    """Return the column of the log that has the elements removed from the base column *name*."""
     return _DELETED_ELEMENTS + name
 
 
 def logged_type(column: BaseColumn) -> Type:
-    """Return the type of a base column in the log: frozen; a list that is not frozen is a map from timeuuid."""
+    """Return the type of a base column in the log: frozen, and a non-frozen list as a map from timeuuids."""
     type_ = column.type
     if column.is_multicell and type_.kind == "list":
         type_ = attrs.evolve(type_, kind="map", args=(Type("timeuuid"), *type_.args))
@@ -224,14 +225,14 @@ def log_columns(table: Table) -> dict[str, Type]:
 
 
 def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
-    """Read what the source needs to know of a base table. Blocks.
+    """Return the description of a base table and its log. Blocks on small queries.
 
     Raises:
-        TableNotFound: there is no such keyspace or table; similar names are pointed out.
-        CDCDisabled: it has no CDC log.
+        TableNotFound: the keyspace or table does not exist; the message suggests a similar name.
+        CDCDisabled: the table has no CDC log.
     """
     doing = f"looking up table {quote_name(keyspace)}.{quote_name(table)}"
-    # By name: a keyspace may have thousands of tables, and this is asked again and again.
+    # Selected by name, because a keyspace may have thousands of tables, and streams repeat this query.
     names = sorted({table, table + LOG_SUFFIX, table.removesuffix(LOG_SUFFIX)})
     found = {
         row[0]: row[1:]
@@ -270,16 +271,16 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         postimage=options.get("postimage", "false"),
         delta=options.get("delta", "full"),
         dropped=tuple((column, text) for of, column, text, _ in dropped if of == table),
-        renamed_us=_renamed_us({column: dropped_us(told) for of, column, _, told in dropped if of != table}),
+        renamed_us=_renamed_us({column: dropped_us(stored) for of, column, _, stored in dropped if of != table}),
         altered_us=found[table][2],
     )
 
 
 def read_base_table(session: ReadSession, keyspace: str, table: str) -> Table | None:
-    """Return the table, with or without CDC; None if there is none. Blocks.
+    """Return the table, with or without CDC; None if it does not exist. Blocks.
 
     Raises:
-        ConnectionFailed, QueryTimeout, QueryFailed: the cluster did not tell.
+        ConnectionFailed, QueryTimeout, QueryFailed: the schema cannot be read.
     """
     columns = _read_columns(session, keyspace, table, f"looking up table {quote_name(keyspace)}.{quote_name(table)}")
     return Table(keyspace, table, columns) if columns else None
@@ -295,7 +296,7 @@ def _read_columns(session: ReadSession, keyspace: str, table: str, doing: str) -
     columns = [
         BaseColumn(name, kind, at, text, order == "desc")
         for name, kind, at, text, order in found
-        if text != "empty"  # what tables WITH COMPACT STORAGE have for no column
+        if text != "empty"  # a placeholder in tables WITH COMPACT STORAGE, not a column
     ]
     if not any(c.type.has_udt for c in columns):
         return columns
@@ -314,12 +315,12 @@ def read_types(session: ReadSession, keyspace: str, *, doing: str) -> Mapping[st
 
 
 def dropped_columns(session: ReadSession, keyspace: str, table: str) -> dict[str, int]:
-    """Return the columns that a table once lost, which it may have again, and when they were dropped last. Blocks.
+    """Return when the dropped columns of a table, which it may have again, were last dropped, by name. Blocks.
 
-    What was written to them with timestamps up to that, in microseconds, is gone.
+    The times are write timestamps in microseconds: values written with timestamps up to that are gone.
 
     Raises:
-        ConnectionFailed, QueryTimeout, QueryFailed: the cluster did not tell.
+        ConnectionFailed, QueryTimeout, QueryFailed: the schema cannot be read.
     """
     found = session.rows(
         "SELECT column_name, toUnixTimestamp(dropped_time) FROM system_schema.dropped_columns "
@@ -327,11 +328,11 @@ def dropped_columns(session: ReadSession, keyspace: str, table: str) -> dict[str
         (keyspace, table),
         doing=f"looking up columns of {quote_name(keyspace)}.{quote_name(table)}",
     )
-    return {name: dropped_us(told) for name, told in found}
+    return {name: dropped_us(stored) for name, stored in found}
 
 
 def read_log_id(session: ReadSession, keyspace: str, table: str) -> uuid.UUID | None:
-    """Return the id of the log of a base table, None if there is no such log. Blocks on one query."""
+    """Return the id of the log of a base table; None if it does not exist. Blocks on one query."""
     found = session.rows(
         "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
         (keyspace, table + LOG_SUFFIX),
@@ -340,24 +341,24 @@ def read_log_id(session: ReadSession, keyspace: str, table: str) -> uuid.UUID | 
     return found[0][0] if found else None
 
 
-def dropped_us(told: int) -> int:
-    """Return the write time of a drop, in microseconds; *told*: ``dropped_time`` as a number of milliseconds.
+def dropped_us(stored: int) -> int:
+    """Return the write time of a drop, in microseconds; *stored* is the number in the column ``dropped_time``.
 
-    Scylla puts microseconds into this column of milliseconds. Of milliseconds it is the last microsecond.
+    Scylla stores microseconds in this column of milliseconds. For true milliseconds, return the last microsecond.
     Source: Scylla ``db/schema_tables.cc``, ``db_clock::duration(column.timestamp)``.
     """
-    return told if told > _LAST_MS else told * 1000 + 999
+    return stored if stored > _LAST_MS else stored * 1000 + 999
 
 
 _LAST_MS = 10**14
-"""As milliseconds in the year 5138, as microseconds in 1973."""
+"""Larger numbers are microseconds. As milliseconds, this is in the year 5138; as microseconds, in 1973."""
 
 
 def _renamed_us(dropped: dict[str, int]) -> int | None:
-    """Return when a key column was renamed last, by the columns of the log and when they were dropped, None if never.
+    """Return when a key column was last renamed, from the drop times of the log's columns; None if never.
 
-    A column of the key that is renamed is dropped from the log and a new one added. Other columns are dropped together
-    with the one that marks their deletion, which key columns do not have.
+    When a key column is renamed, Scylla drops its column from the log and adds a new one. Other columns are dropped
+    together with the column that marks their deletion, which key columns do not have.
     """
     of_keys = [
         us
@@ -368,7 +369,7 @@ def _renamed_us(dropped: dict[str, int]) -> int | None:
 
 
 TOGETHER_US = 1_000_000
-"""Columns dropped by one statement have about the same time."""
+"""Two columns that are dropped within this time were dropped by one statement."""
 
 
 def _not_found(session: ReadSession, keyspace: str, table: str, doing: str) -> str:
@@ -390,9 +391,9 @@ def _not_found(session: ReadSession, keyspace: str, table: str, doing: str) -> s
 
 
 def _cdc_options(packed: bytes | None) -> dict[str, str] | None:
-    """Decode ``extensions['cdc']``: uint32 LE count, then length-prefixed keys and values.
+    """Return the decoded ``extensions['cdc']``: a uint32 LE count, then length-prefixed keys and values.
 
-    Source: Scylla ``serializer_impl.hh``, which writes maps so.
+    Source: the serialization of maps in Scylla ``serializer_impl.hh``.
     """
     if packed is None:
         return None

@@ -33,7 +33,7 @@ log = logging.getLogger("rscylla")
 Model = Literal["vnodes", "tablets"]
 
 FIRST_SET_US = 10_000_000
-"""The first stream set of a tablets table is at most this much older than its log; in Scylla it is 5 s."""
+"""The first stream set of a tablets table is at most this much older than its log; in Scylla, 5 s."""
 
 _OLD = "cdc_streams_descriptions"
 _NEW = "cdc_generation_timestamps"
@@ -60,40 +60,40 @@ class Topology(Protocol):
     """
 
     model: Model
-    """What the table's streams follow."""
+    """What the keys are divided by, and the streams with them."""
 
     owner: Literal["cluster", "table"]
-    """Whose the generations are."""
+    """Whether all tables of the cluster share the generations, or each table has its own."""
 
     forgets: bool
-    """Whether generations whose rows have all expired leave the list."""
+    """Whether a generation leaves the list when all its rows have expired."""
 
     def generations(self) -> tuple[Generation, ...]:
-        """Read all generations from the cluster, sorted by time. Blocks."""
+        """Return all generations, sorted by time. Blocks on queries."""
 
     def streams(self, generation: Generation) -> tuple[bytes, ...]:
-        """Return the generation's stream ids in ascending order of token. Read once, then kept. Blocks.
+        """Return the generation's stream ids in ascending order of token. Blocks on a query, unless they are cached.
 
         Raises:
-            NoStreams: the set is empty or not there.
+            NoStreams: the set is empty, missing, or incomplete.
         """
 
     def oldest_of(self, log_created_us: int) -> int | None:
-        """Return the earliest start of a generation of a log that was created then; None if it may be any time."""
+        """Return the earliest possible start of a generation of a log created at *log_created_us*; None if unknown."""
 
     def vnodes(self, streams: Sequence[bytes]) -> int | None:
         """Return the number of vnodes of a generation's streams; None if the stream ids do not contain it."""
 
     def ranges(self, streams: Sequence[bytes]) -> Iterable[Range]:
-        """Return the streams of a generation, in ascending order of token, by the tokens that their keys may have."""
+        """Return the streams of a generation with the tokens that their keys may have, in ascending order of token."""
 
 
 Range = tuple[Sequence[bytes], int, int]
-"""Some streams, and the span of tokens of their keys, from after the first to the second. Of equal tokens: all."""
+"""Some streams, and the tokens of their keys: above the first number, up to the second; all tokens if both are equal."""
 
 
-class _Kept:
-    """The stream sets read last, by generation: a reader goes through them one after the other. Thread-safe."""
+class _StreamSets:
+    """Caches the last few stream sets; a reader goes through generations one after the other. Thread-safe."""
 
     def __init__(self, most: int = 4) -> None:
         self._most = most
@@ -121,18 +121,18 @@ class _Kept:
 
 
 def _sorted(rows: Iterable[tuple[Any, ...]]) -> tuple[Generation, ...]:
-    # Sorted here: the tables are clustered newest first or not at all, and no order is to be relied on.
+    # Sorted here, because the tables are clustered newest first or not at all.
     return tuple(Generation(t) for t in sorted({row[0] for row in rows}))
 
 
 def _whole(streams: list[bytes], generation: Generation) -> list[bytes]:
-    """Return *streams* if they are of all vnodes up to the highest, as those of a generation are.
+    """Return *streams* if they include all vnodes up to the highest, as a complete generation does.
 
-    The rows of a generation are written before its time is listed, so that this holds unless replicas lost some:
-    reading on without those streams would lose their changes in silence. Ids of an early form name no vnode.
+    The rows of a generation are written before its time is listed, so rows are missing only if replicas lost them. To
+    read without their streams would silently lose changes. Ids of an early form do not contain the vnode.
 
     Raises:
-        NoStreams: those of some vnodes are missing.
+        NoStreams: the streams of some vnodes are missing.
     """
     vnodes = {vnode for stream in streams if (vnode := vnode_of(stream)) is not None}
     if vnodes and len(vnodes) <= max(vnodes):
@@ -144,14 +144,14 @@ def _whole(streams: list[bytes], generation: Generation) -> list[bytes]:
 
 
 def _closes(vnodes: list[tuple[int, set[int]]]) -> bool:
-    """Return whether no vnodes are missing behind the last one, as far as that can be determined.
+    """Return whether no vnodes are missing after the last one, as far as the tokens show it.
 
-    The first vnode begins where the last one ends, and Scylla gives one of a vnode's streams the first token behind the
-    vnode before. If that holds for all other vnodes, it has to hold for the first one, too; if it does not, the tokens
+    The first vnode begins where the last one ends, and in Scylla one stream of a vnode has the first token after the
+    preceding vnode. If that is true for all other vnodes, it must be true for the first one, too. If not, the tokens
     were chosen in another way and prove nothing. Source: Scylla ``cdc/generation.cc``, ``dht/i_partitioner.cc``.
 
     Args:
-        vnodes: the last token of each, and the tokens of its streams.
+        vnodes: the last token of each vnode, and the tokens of its streams.
     """
     ring = sorted(vnodes, key=lambda vnode: vnode[0])
     begins = [_token_after(ring[i - 1][0]) in tokens for i, (_, tokens) in enumerate(ring)]
@@ -159,15 +159,16 @@ def _closes(vnodes: list[tuple[int, set[int]]]) -> bool:
 
 
 def _token_after(token: int) -> int:
-    return token + 1 if token + 1 < 2**63 - 1 else 1 - 2**63  # the smallest token is no key's, the largest no stream's
+    # No key has the smallest token, and no stream has the largest one.
+    return token + 1 if token + 1 < 2**63 - 1 else 1 - 2**63
 
 
 class _ClusterTopology:
-    """What generations of vnode keyspaces have in common, wherever they are described. They are the cluster's own.
+    """The common part of the topologies of vnode keyspaces, whose generations belong to the cluster.
 
-    With vnodes the token of a stream is the first one that one of a node's shards has somewhere in the vnode, so all
-    streams of a vnode are taken to serve all of it; and the ids do not say where a vnode begins, so up to the last
-    stream token of the vnode before, the keys may be its own. Source: Scylla ``cdc/generation.cc``.
+    The token of a stream is the first token of one of a node's shards in the vnode, so any stream of a vnode may have
+    any of its keys. The ids do not contain the start of a vnode, so its range is assumed to begin after the last stream
+    token of the preceding vnode. Source: Scylla ``cdc/generation.cc``.
     """
 
     model: Model = "vnodes"
@@ -187,7 +188,7 @@ class _ClusterTopology:
             vnodes.setdefault(vnode_of(stream), []).append(stream)
         spans = _in_ring_order(vnodes)
         if spans is None:
-            yield streams, 0, 0  # an early form of ids, which does not name the vnode: any key may be in any stream
+            yield streams, 0, 0  # ids of an early form do not contain the vnode: any stream may have any key
             return
         for at, (members, _, _) in enumerate(spans):
             _, _, last_before = spans[at - 1]
@@ -196,9 +197,9 @@ class _ClusterTopology:
 
 
 def _in_ring_order(vnodes: Mapping[int | None, Sequence[bytes]]) -> list[tuple[Sequence[bytes], int, int]] | None:
-    """Return each vnode's streams with their first and last token, in the order of the ring; None if there is no order.
+    """Return each vnode's streams with their first and last token, in ring order; None if they are not in order.
 
-    The first vnode is that which passes the end of the ring, so some of its tokens may be above all others.
+    The first vnode wraps around the end of the ring, so some of its tokens may be above all others.
     """
     if None in vnodes or len(vnodes) < 2:
         return None
@@ -217,14 +218,14 @@ def _in_ring_order(vnodes: Mapping[int | None, Sequence[bytes]]) -> list[tuple[S
 
 
 class VnodeTopology(_ClusterTopology):
-    """Generations of a vnode keyspace, Scylla 4.4 and later: ``cdc_generation_timestamps`` and the streams by vnode.
+    """Generations of a vnode keyspace of Scylla 4.4 and later: ``cdc_generation_timestamps``, and streams by vnode.
 
     Source: Scylla ``docs/dev/cdc.md``; tables of ``system_distributed``.
     """
 
     def __init__(self, session: ReadSession) -> None:
         self._session = session
-        self._kept = _Kept()
+        self._kept = _StreamSets()
 
     def generations(self) -> tuple[Generation, ...]:
         return _sorted(
@@ -254,16 +255,16 @@ class VnodeTopology(_ClusterTopology):
 
 
 class LegacyTopology(_ClusterTopology):
-    """Generations of Scylla 4.3 in ``cdc_streams_descriptions``, followed through the upgrade to 4.4.
+    """Generations of Scylla 4.3 in ``cdc_streams_descriptions``, also during and after the upgrade to 4.4.
 
-    The upgrade makes the new tables and copies the old generations there; ``system.cdc_local`` says ``rewritten`` when
-    all are copied, and then the new tables are all that is read. Until then both are, and what either lists counts:
-    generations created in between are in the new tables only, and stay there if the copying is switched off.
+    The upgrade creates the new tables and copies the old generations to them. ``system.cdc_local`` has the key
+    ``rewritten`` when all are copied; from then on, only the new tables are read. Until then, both are read, because
+    generations created in between are only in the new tables, and the copying can be switched off.
     """
 
     def __init__(self, session: ReadSession) -> None:
         self._session = session
-        self._kept = _Kept()
+        self._kept = _StreamSets()
         self._new = VnodeTopology(session)
         self._in_new: frozenset[Generation] = frozenset()
         self._has_moved = False
@@ -278,7 +279,7 @@ class LegacyTopology(_ClusterTopology):
         return self._new.generations()
 
     def _old_generations(self) -> tuple[Generation, ...] | None:
-        """Return what old and new tables list; None when only the new ones count any more."""
+        """Return the generations of the old and new tables; None if only the new tables count."""
         described = _description_tables(self._session)
         if _OLD not in described:
             return None
@@ -292,7 +293,7 @@ class LegacyTopology(_ClusterTopology):
         except QueryFailed:
             if _OLD in _description_tables(self._session):
                 raise
-            return None  # it was just removed, as operators may do after an upgrade
+            return None  # the table has just been removed, as operators may do after an upgrade
         newer = self._new.generations() if has_new else ()
         self._in_new = frozenset(newer)
         return _sorted([*found, *((g.time,) for g in newer)])
@@ -325,11 +326,11 @@ class LegacyTopology(_ClusterTopology):
 
 
 class TabletTopology:
-    """Stream sets of one table in a tablets keyspace; each split or merge of its tablets makes a whole new one.
+    """Stream sets of one table in a tablets keyspace; each split or merge of its tablets creates a new set.
 
-    Source: Scylla ``docs/dev/cdc.md``; virtual tables ``system.cdc_timestamps`` and ``system.cdc_streams``, which list
-    a set from when it is decided, a minute before it is used, and drop it when its rows have expired. The token of a
-    stream is the last of its tablet.
+    The virtual tables ``system.cdc_timestamps`` and ``system.cdc_streams`` list a set as soon as it is decided, a
+    minute before it is used, and drop it when its rows have expired. A stream has the last token of its tablet.
+    Source: Scylla ``docs/dev/cdc.md``.
     """
 
     model: Model = "tablets"
@@ -339,7 +340,7 @@ class TabletTopology:
     def __init__(self, session: ReadSession, keyspace: str, table: str) -> None:
         self._session = session
         self._table = (keyspace, table)
-        self._kept = _Kept()
+        self._kept = _StreamSets()
 
     def generations(self) -> tuple[Generation, ...]:
         return _sorted(
@@ -355,7 +356,7 @@ class TabletTopology:
         return self._kept.get(generation, lambda: self._read(generation))
 
     def _read(self, generation: Generation) -> list[bytes]:
-        # State 0 lists all streams of the set. States 1 and 2 list those closed and opened, against the set before.
+        # State 0 has all streams of the set; states 1 and 2 have those closed and opened since the preceding set.
         rows = self._session.rows(
             "SELECT stream_id FROM system.cdc_streams "
             "WHERE keyspace_name = %s AND table_name = %s AND timestamp = %s AND stream_state = 0",
@@ -371,16 +372,16 @@ class TabletTopology:
         return None
 
     def ranges(self, streams: Sequence[bytes]) -> Iterable[Range]:
-        # The keys after the last tablet, of which there are none, would go to the first.
+        # The first tablet also gets the tokens above the last one; there are no keys with such tokens.
         for at, stream in enumerate(streams):
             yield [stream], token_of(streams[at - 1]), token_of(stream)
 
 
 def topology_for(session: ReadSession, keyspace: str, table: str) -> Topology:
-    """Return the topology of a table's streams, by looking at the schema. Blocks.
+    """Return the topology of a table's streams, as the schema shows it. Blocks on queries.
 
     Raises:
-        MetadataError: the cluster describes no CDC generations.
+        MetadataError: the cluster has no tables of CDC generations.
     """
     tables = session.rows(
         "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_schema'",
@@ -392,7 +393,7 @@ def topology_for(session: ReadSession, keyspace: str, table: str) -> Topology:
             (keyspace,),
             doing=f"looking at keyspace {keyspace}",
         )
-        if rows and rows[0][0] is not None:  # 0 is the usual value: as many tablets as the server likes
+        if rows and rows[0][0] is not None:  # usually 0: the server chooses the number of tablets
             return TabletTopology(session, keyspace, table)
     described = _description_tables(session)
     if _OLD in described:
@@ -414,5 +415,5 @@ def _description_tables(session: ReadSession) -> set[str]:
 
 
 def generation_at(generations: Sequence[Generation], time_us: int) -> int:
-    """Return the index of the generation in use at *time_us*, or -1 when that is before the first."""
+    """Return the index of the generation in use at *time_us*; -1 if that is before the first one."""
     return bisect_right(generations, time_us, key=lambda g: g.start_us) - 1

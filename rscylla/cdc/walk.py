@@ -1,14 +1,14 @@
-"""Where to read next in a log, and how far, as values. Pure: no clock is read and nothing is sent.
+"""Decides where to read next in a log, and how far. Pure: it reads no clock and sends no query.
 
 A caller asks ``Walk.next`` for a step, takes it, and reports the result to the walk, which returns the next walk:
 
     step      what it asks for                                      reported by
     Read      the rows of a window                                  ``read``, or ``too_much``
-    Probe     the first row of a span that may well be empty        ``probed``
-    Skip      nothing: the rows up to there have expired            ``skipped``
+    Probe     the first row of a span that is probably empty        ``probed``
+    Skip      nothing: the rows of a span have expired              ``skipped``
     Switch    nothing: the next generation begins here              ``switched``
     Wait      nothing: the rows that follow are not complete yet    ``waited``
-    End       nothing: all that was asked for was read
+    End       nothing: everything requested was read
 
 Windows follow each other without gaps. None crosses the start of a generation or of a span that has expired.
 """
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 PROBE_FROM_US = 10_000_000
-"""Empty time longer than this is not walked but jumped over, by asking each stream for its first row."""
+"""Empty time longer than this is not read window by window: each stream is asked for its first row instead."""
 
 
 @attrs.frozen
 class LogWindow:
-    """A half-open span of time, ``[start_us, end_us)``, inside one generation (its time in ms)."""
+    """A half-open span of time, ``[start_us, end_us)``, in one generation, given by its time in ms."""
 
     generation: int
     start_us: int
@@ -54,13 +54,13 @@ class LogWindow:
 
     @property
     def can_narrow(self) -> bool:
-        """Whether it is wide enough to be cut."""
+        """Whether the window is wide enough to be split."""
         return self.span_us > 1
 
 
 @attrs.frozen
 class Hole:
-    """A span of time whose rows have expired, or cannot be there; ``ttl_s`` is what they were written with."""
+    """A span of time whose rows have expired, or in which there can be none; ``ttl_s`` is the TTL of its rows."""
 
     start_us: int
     end_us: int
@@ -69,12 +69,12 @@ class Hole:
 
 @attrs.frozen
 class Width:
-    """How wide the next window may be, from what the last ones held. Each step returns a new value.
+    """How wide the next window may be, from the contents of the last ones. Each step returns a new value.
 
-    ``us`` follows what was found: towards ``target`` rows or ``target_bytes`` a window, whichever is less, at most four
-    times wider a step, and four times narrower when a window held more than the limits allow or a query timed out.
-    ``slow_us``: a window this long took too long. Only half of that is asked from then on, and with each window a
-    sixteenth more: to wait for time-outs at every other window would be slower than the log is written.
+    ``us`` adapts to ``target`` rows or ``target_bytes`` per window, whichever is less: at most four times wider per
+    step, and four times narrower after a window that exceeded the limits or a query that timed out. ``slow_us``: the
+    length of a window that took too long. From then on, windows are at most half as long, plus a sixteenth more with
+    each window: with a time-out at every other window, reading would be slower than the writes to the log.
     """
 
     us: int = 1_000_000
@@ -85,28 +85,28 @@ class Width:
 
     @classmethod
     def within(cls, rows: int, size: int, *, us: int = 1_000_000) -> Width:
-        """Return the width for windows that must not hold more than *rows* rows or *size* bytes; *us* at first."""
-        # A window that exceeds the limits is read in vain. At a fifth of them, writes may become five times denser.
+        """Return the width for windows of at most *rows* rows and *size* bytes; the first one is *us* long."""
+        # A window that exceeds the limits must be read again. At a fifth of them, writes may become five times denser.
         return cls(us=us, target=max(1, rows // 5), target_bytes=max(1, size // 5))
 
     def after(self, window: LogWindow, rows: int, size: int = 0) -> Width:
-        """Return the width to use after *window* was read whole and held *rows* rows of *size* bytes in all."""
+        """Return the width to use after *window* was read and had *rows* rows with *size* bytes in total."""
         fitting = window.span_us * self.target // rows if rows else self.most_us
         if size:
             fitting = min(fitting, window.span_us * self.target_bytes // size)
         if window.span_us < self.us and fitting >= self.us:
-            return self  # cut short at a watermark or boundary: says nothing of wider ones
+            return self  # a window cut short at a watermark or boundary says nothing about wider ones
         fitting = min(fitting, 4 * self.us)
         if self.slow_us is None:
             return self._bounded(fitting)
         slow_us = self.slow_us + self.slow_us // 16 + 1
         known = attrs.evolve(self, slow_us=slow_us if slow_us // 2 < self.most_us else None)
-        return known._bounded(min(fitting, slow_us // 2))  # noqa: SLF001 - one of ours
+        return known._bounded(min(fitting, slow_us // 2))  # noqa: SLF001 - same class
 
     def narrower(self, window: LogWindow, *, slow: bool = False) -> Width:
-        """Return the width to use after *window* turned out too much to read at once; *slow*: it took too long."""
+        """Return the width to use after *window* was too much to read at once; *slow*: it took too long."""
         known = attrs.evolve(self, slow_us=window.span_us) if slow else self
-        return known._bounded(window.span_us // 4)  # noqa: SLF001 - one of ours
+        return known._bounded(window.span_us // 4)  # noqa: SLF001 - same class
 
     def _bounded(self, us: int) -> Width:
         return attrs.evolve(self, us=max(1, min(us, self.most_us)))
@@ -114,7 +114,7 @@ class Width:
 
 @attrs.frozen
 class Read:
-    """Read the rows of a window. ``at_head``: it ends where the complete rows end."""
+    """Read the rows of a window. ``at_head``: the window ends where the complete rows end."""
 
     window: LogWindow
     at_head: bool
@@ -130,7 +130,7 @@ class Probe:
 
 @attrs.frozen
 class Skip:
-    """Continue behind a span whose rows have expired."""
+    """Continue after a span whose rows have expired."""
 
     hole: Hole
 
@@ -144,14 +144,14 @@ class Switch:
 
 @attrs.frozen
 class Wait:
-    """Ask again later; ``until_us``: when rows are complete up to there, there is something to read."""
+    """Ask again later: there is something to read once rows are complete up to ``until_us``."""
 
     until_us: int
 
 
 @attrs.frozen
 class End:
-    """All that was asked for was read."""
+    """Everything requested was read."""
 
 
 Step = Read | Probe | Skip | Switch | Wait | End
@@ -159,13 +159,13 @@ Step = Read | Probe | Skip | Switch | Wait | End
 
 @attrs.frozen
 class Walk:
-    """A position in a log, and what was learned on the way there. Each report of a step returns a new value.
+    """A position in a log, and facts from the steps so far. Each report of a step returns a new value.
 
-    ``generation`` and ``at_us``: all rows before were read. ``floor_us``: nothing before it is ever read. ``end_us``
-    and ``to_head``: where the walk ends. ``least_us``: a window at the head is worth reading from this width on.
-    ``probe_from_us``: the shortest span that is probed; None: none is.
+    ``generation`` and ``at_us``: the position; all rows before it were read. ``floor_us``: no row before it is read.
+    ``end_us`` and ``to_head``: where the walk ends. ``least_us``: the shortest window that is read at the head.
+    ``probe_from_us``: the shortest span that is probed; None: probe no span.
 
-    The last two say how the last step went: ``at_head``: it read all that was complete. ``was_empty``: it found no row.
+    The last two describe the last step. ``at_head``: it read all complete rows. ``was_empty``: it found no row.
     """
 
     generation: Generation
@@ -181,11 +181,11 @@ class Walk:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was asked for was read. The head is that of the last step, however far it is by now."""
+        """Whether everything requested was read. The head is that of the last step, although it has moved since."""
         return (self.at_head and self.to_head) or (self.end_us is not None and self.at_us >= self.end_us)
 
     def horizon_us(self, reach_us: int) -> int:
-        """Return how far the next step goes at most: generations that start before must be known for ``next``."""
+        """Return how far the next step goes at most; ``next`` needs all generations that start before that."""
         if self.was_empty and self.probe_from_us is not None:
             return reach_us
         return min(self.at_us + self.width.us, reach_us)
@@ -195,8 +195,8 @@ class Walk:
 
         Args:
             generations: all that start before ``horizon_us``, in order of time.
-            reach_us: all rows before it have arrived.
-            holes: what has expired at ``at_us`` or later, in order of time.
+            reach_us: time before which all rows have arrived.
+            holes: the expired spans at ``at_us`` or later, in order of time.
         """
         at_us, end_us = self.at_us, self.end_us
         if self.is_done:
@@ -221,7 +221,7 @@ class Walk:
         return Read(LogWindow(self.generation.time, at_us, to_us), to_us == head_us)
 
     def read(self, step: Read, rows: int | None, size: int = 0) -> Walk:
-        """Return the walk after *step* was taken and its window held *rows* rows of *size* bytes.
+        """Return the walk after *step*, whose window had *rows* rows with *size* bytes.
 
         Args:
             rows: None if they were not counted.
@@ -230,33 +230,33 @@ class Walk:
         return attrs.evolve(self, at_us=step.window.end_us, width=width, at_head=step.at_head, was_empty=rows == 0)
 
     def too_much(self, step: Read, *, slow: bool = False) -> Walk:
-        """Return the walk after the window of *step* held too much to be read at once; *slow*: it took too long."""
+        """Return the walk after the window of *step* was too much to read at once; *slow*: it took too long."""
         return attrs.evolve(self, width=self.width.narrower(step.window, slow=slow), at_head=False, was_empty=False)
 
     def probed(self, step: Probe, first_us: int | None) -> Walk:
-        """Return the walk after *step*: *first_us* is the time of the first row, None if there is none."""
+        """Return the walk after *step*; *first_us* is the time of the first row, None if there is none."""
         window = step.window
         at_us = window.end_us if first_us is None else min(max(first_us, window.start_us), window.end_us)
         at_head = step.at_head and at_us == window.end_us
         return attrs.evolve(self, at_us=at_us, at_head=at_head, was_empty=False)
 
     def skipped(self, step: Skip, generations: Sequence[Generation]) -> Walk:
-        """Return the walk behind what has expired."""
+        """Return the walk after the expired span of *step*."""
         generation = generations[max(generation_at(generations, step.hole.end_us), 0)]
         at_us = max(step.hole.end_us, generation.start_us)
         return attrs.evolve(self, generation=generation, at_us=at_us, at_head=False, was_empty=False)
 
     def switched(self, step: Switch) -> Walk:
-        """Return the walk at the start of the next generation, however long ago that was."""
+        """Return the walk at the start of the next generation, even if that is before the current position."""
         at_us = max(step.generation.start_us, self.floor_us)
         return attrs.evolve(self, generation=step.generation, at_us=at_us, at_head=False, was_empty=False)
 
     def waited(self) -> Walk:
-        """Return the walk to ask later."""
+        """Return the walk to use after a ``Wait``."""
         return attrs.evolve(self, at_head=True, was_empty=False)
 
     def _following(self, generations: Sequence[Generation]) -> Generation | None:
-        """Return the successor of the generation, None if it is the newest."""
+        """Return the next generation; None if the current one is the newest."""
         i = generation_at(generations, self.generation.start_us) + 1
         return generations[i] if i < len(generations) else None
 
@@ -267,7 +267,7 @@ class Walk:
 
 
 def windows_between(generations: Sequence[Generation], start_us: int, end_us: int) -> tuple[LogWindow, ...]:
-    """Return the time from *start_us* to *end_us* cut where generations begin; none before the first.
+    """Return the windows from *start_us* to *end_us*, cut where generations begin; none before the first generation.
 
     >>> [w.end_us for w in windows_between((Generation(1), Generation(2)), 0, 2_500)]
     [2000, 2500]

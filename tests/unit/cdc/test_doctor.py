@@ -326,7 +326,7 @@ def meet(reads: str, writes: str, replication: dict[str, str]) -> str:
         ("TWO", "QUORUM", "error"),
     ],
 )
-def test_levels_over_two_data_centres(reads: str, writes: str, severity: str) -> None:
+def test_levels_over_two_data_centers(reads: str, writes: str, severity: str) -> None:
     assert meet(reads, writes, TWO_DCS) == severity
 
 
