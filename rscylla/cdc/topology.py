@@ -89,7 +89,7 @@ class Topology(Protocol):
 
 
 Range = tuple[Sequence[bytes], int, int]
-"""Some streams, and the tokens of their keys: above the first number, up to the second; all tokens if both are equal."""
+"""Some streams, and the tokens of their keys: above the first number, up to the second; if both are equal, all."""
 
 
 class _StreamSets:
