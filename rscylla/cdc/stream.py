@@ -106,7 +106,7 @@ class Stream(StreamSettings):
             if chosen.from_head:
                 start, promised = source.head(lag_us), True
             else:
-                start, promised = source.begin(after, self.on_expired)
+                start, promised = source.resume(after, self.on_expired), after != ""
             self._warn_of_lag(chosen.lag)
             # The pipeline, outermost first:
             #   Client   read-ahead thread, sticky errors, progress
