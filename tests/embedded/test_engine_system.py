@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from typing import get_args
 
 import pytest
 from enginebox import EngineBox
 
+from rscylla.embedded.cql import ast
 from rscylla.embedded.errors import InvalidRequest
 from rscylla.embedded.system.definitions import KEYSPACES
 
@@ -228,3 +230,8 @@ def test_describe_with_internals_shows_the_id_and_dropped_columns(box: EngineBox
 def test_describe_of_what_is_not_there(box: EngineBox, statement: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         box.run(statement)
+
+
+def test_every_statement_that_is_parsed_is_executed_or_refused_by_name(box: EngineBox) -> None:
+    planned = {ast.Select, ast.Insert, ast.Update, ast.Delete, ast.Batch}
+    assert set(get_args(ast.Statement)) - planned == box.engine._others.keys()

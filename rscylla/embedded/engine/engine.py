@@ -10,7 +10,7 @@ import random
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, get_args
 
 import attrs
 
@@ -138,6 +138,14 @@ class Engine:
         self._list_node = self._random.randbytes(6)  # of list keys; random, as each shard of Scylla has one
         self._calls = Calls()
         self._writes = 0
+        self._others: dict[type, Callable[[Any, str | None], Result]] = {
+            ast.Use: self._use,
+            ast.Truncate: self._truncate,
+            ast.Describe: self._describe,
+            ast.Unsupported: self._refuse,
+            **dict.fromkeys(get_args(DdlStatement), self._change_schema),
+        }
+        """How statements are executed that have no plan."""
 
     # ------------------------------------------------------------ prepared statements
 
@@ -256,7 +264,7 @@ class Engine:
             plans, using = plan
             shared = using.timestamp(request) if using is not None else None
             return self._write([(inner, request) for inner in plans], shared, is_batch=True)
-        return self._other(statement, keyspace, params)
+        return self._others[type(statement)](statement, keyspace)
 
     def batch(self, kind: str, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
         """Execute a protocol BATCH: all statements of a partition make one mutation."""
@@ -420,28 +428,27 @@ class Engine:
 
     # ------------------------------------------------------------ everything else
 
-    def _other(self, statement: Any, keyspace: str | None, params: QueryParams) -> Result:
-        if isinstance(statement, ast.Use):
-            if statement.keyspace not in self.schema.keyspaces:
-                raise InvalidRequest(f"Keyspace '{statement.keyspace}' does not exist")
-            return SetKeyspaceResult(statement.keyspace)
-        if isinstance(statement, DdlStatement):
-            return self._change_schema(statement, keyspace)
-        if isinstance(statement, ast.Truncate):
-            table = self._table(statement.table, keyspace)
-            if table.keyspace in self._system.protected:
-                raise Unauthorized(f"Cannot TRUNCATE {table.keyspace}.{table.name}")
-            # Before the rows go, as with a write.
-            if self.journal is not None:
-                self.journal.truncated(table)
-            self._stores[table.keyspace, table.name].truncate()
-            return VoidResult()
-        if isinstance(statement, ast.Describe):
-            return describe(self.schema, self.cluster, statement, keyspace, self._system.protected)
-        if isinstance(statement, ast.Unsupported):
-            self._check_view(statement, keyspace)
-            raise InvalidRequest(f"{statement.what} is not supported by the embedded server")
-        raise InvalidRequest(f"{type(statement).__name__} is not supported by the embedded server")
+    def _use(self, statement: ast.Use, _: str | None) -> Result:
+        if statement.keyspace not in self.schema.keyspaces:
+            raise InvalidRequest(f"Keyspace '{statement.keyspace}' does not exist")
+        return SetKeyspaceResult(statement.keyspace)
+
+    def _truncate(self, statement: ast.Truncate, keyspace: str | None) -> Result:
+        table = self._table(statement.table, keyspace)
+        if table.keyspace in self._system.protected:
+            raise Unauthorized(f"Cannot TRUNCATE {table.keyspace}.{table.name}")
+        # Before the rows go, as with a write.
+        if self.journal is not None:
+            self.journal.truncated(table)
+        self._stores[table.keyspace, table.name].truncate()
+        return VoidResult()
+
+    def _describe(self, statement: ast.Describe, keyspace: str | None) -> Result:
+        return describe(self.schema, self.cluster, statement, keyspace, self._system.protected)
+
+    def _refuse(self, statement: ast.Unsupported, keyspace: str | None) -> Result:
+        self._check_view(statement, keyspace)
+        raise InvalidRequest(f"{statement.what} is not supported by the embedded server")
 
     def _change_schema(self, statement: DdlStatement, keyspace: str | None) -> Result:
         change, all_changes = self._edit_schema(statement, keyspace)
