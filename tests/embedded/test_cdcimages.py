@@ -8,7 +8,7 @@ import attrs
 import pytest
 from cdc_mutations import T, Write, cks, encoded_key, i, logged, single, table, wide
 
-from rscylla.embedded.schema.tables import Table
+from rscylla.embedded.schema.tables import TableSchema
 from rscylla.embedded.storage.mutation import Bound, Key
 from rscylla.embedded.types import INT, ListType, MapType, SetType, UdtType
 
@@ -17,7 +17,7 @@ from rscylla.embedded.types import INT, ListType, MapType, SetType, UdtType
 class Stored:
     """A partition before the write, given as plain values by clustering value; checks what it is asked for."""
 
-    base: Table
+    base: TableSchema
     rows: dict[tuple[int, ...], dict[str, Any]] = attrs.field(factory=dict)
     static: dict[str, Any] = attrs.field(factory=dict)
 

@@ -10,7 +10,7 @@ from enginebox import EngineBox
 
 from rscylla.embedded.errors import ConfigError, CqlError, InvalidRequest, ServerError, SyntaxException, Unauthorized
 from rscylla.embedded.result import RowsResult, VoidResult
-from rscylla.embedded.schema.tables import Table
+from rscylla.embedded.schema.tables import TableSchema
 
 CDC = "WITH cdc = {'enabled': true}"
 LOG = "t_scylla_cdc_log"
@@ -29,7 +29,7 @@ def logged(box: EngineBox) -> EngineBox:
     return box
 
 
-def table(box: EngineBox, name: str = LOG) -> Table:
+def table(box: EngineBox, name: str = LOG) -> TableSchema:
     return box.engine.schema.keyspaces["ks"].tables[name]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.embedded.schema.tables import Column, Table
+from rscylla.embedded.schema.tables import Column, TableSchema
 from rscylla.embedded.storage.mutation import (
     Bound,
     Cell,
@@ -33,13 +33,13 @@ def int_bytes(number: int) -> bytes:
     return number.to_bytes(4, "big", signed=True)
 
 
-def make_table(*, descending: bool = False, depth: int = 1) -> Table:
+def make_table(*, descending: bool = False, depth: int = 1) -> TableSchema:
     keys = [Column(f"ck{at}", INT, "clustering", at, descending) for at in range(depth)]
     columns = (Column("pk", INT, "partition_key", 0), *keys, Column("v", TEXT, "regular"), Column("w", INT, "regular"))
-    return Table("ks", "t", uuid.UUID(int=1), uuid.UUID(int=2), columns)
+    return TableSchema("ks", "t", uuid.UUID(int=1), uuid.UUID(int=2), columns)
 
 
-def make_store(table: Table) -> TableStore:
+def make_store(table: TableSchema) -> TableStore:
     return TableStore(table, table_token(table))
 
 
@@ -211,7 +211,7 @@ def test_a_column_dropped_and_added_again_is_empty() -> None:
     table = make_table()
     store = make_store(table)
     store.apply(insert(1, 10, v=b"old"))
-    store.set_table(Table("ks", "t", table.id, uuid.uuid4(), table.columns, dropped={"v": (TEXT, 20)}))
+    store.set_table(TableSchema("ks", "t", table.id, uuid.uuid4(), table.columns, dropped={"v": (TEXT, 20)}))
     store.apply(insert(1, 15, v=b"late"))
     store.apply(insert(2, 30, v=b"new"))
     partition = store.get((int_bytes(1),))
@@ -253,14 +253,14 @@ def test_dead_elements_do_not_make_a_row_live() -> None:
 # ---------------------------------------------------------------- packed partitions
 
 
-def log_table(*regular: str, dropped: dict[str, Any] | None = None) -> Table:
+def log_table(*regular: str, dropped: dict[str, Any] | None = None) -> TableSchema:
     columns = (
         Column("cdc$stream_id", BLOB, "partition_key", 0),
         Column("cdc$time", TIMEUUID, "clustering", 0),
         Column("cdc$batch_seq_no", INT, "clustering", 1),
         *(Column(name, TEXT, "regular") for name in regular),
     )
-    return Table("ks", "log", uuid.UUID(int=3), uuid.uuid4(), columns, is_cdc_log=True, dropped=dropped or {})
+    return TableSchema("ks", "log", uuid.UUID(int=3), uuid.uuid4(), columns, is_cdc_log=True, dropped=dropped or {})
 
 
 STREAM = b"s" * 16

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from rscylla.embedded.cdclog import log as cdclog
-from rscylla.embedded.schema.tables import CdcOptions, Column, Table
+from rscylla.embedded.schema.tables import CdcOptions, Column, TableSchema
 from rscylla.embedded.storage.mutation import (
     Bound,
     Cell,
@@ -33,19 +33,19 @@ UDT = UdtType("ks", "pair", ("x", "y"), (INT, TEXT))
 STREAM = bytes(range(16))
 
 
-def table(*columns: Column, **cdc: Any) -> Table:
+def table(*columns: Column, **cdc: Any) -> TableSchema:
     ordered = [c for kind in ("partition_key", "clustering") for c in columns if c.kind == kind]
     ordered += sorted((c for c in columns if c.kind in ("static", "regular")), key=lambda c: c.name)
     ident = uuid.UUID(int=1)
-    return Table("ks", "t", ident, ident, tuple(ordered), cdc=CdcOptions(enabled=True, **cdc))
+    return TableSchema("ks", "t", ident, ident, tuple(ordered), cdc=CdcOptions(enabled=True, **cdc))
 
 
-def log_of(base: Table) -> Table:
+def log_of(base: TableSchema) -> TableSchema:
     ident = uuid.UUID(int=2)
-    return Table("ks", "t_scylla_cdc_log", ident, ident, cdclog.log_columns(base), is_cdc_log=True, cdc_base="t")
+    return TableSchema("ks", "t_scylla_cdc_log", ident, ident, cdclog.log_columns(base), is_cdc_log=True, cdc_base="t")
 
 
-def wide(*, descending: bool = False, **cdc: Any) -> Table:
+def wide(*, descending: bool = False, **cdc: Any) -> TableSchema:
     """A table with every sort of column: atomic, static, map, set, list and UDT."""
     return table(
         Column("pk", INT, "partition_key", 0),
@@ -64,7 +64,7 @@ def wide(*, descending: bool = False, **cdc: Any) -> Table:
     )
 
 
-def compound() -> Table:
+def compound() -> TableSchema:
     return table(
         Column("pk", INT, "partition_key", 0),
         Column("ck1", INT, "clustering", 0),
@@ -73,7 +73,7 @@ def compound() -> Table:
     )
 
 
-def single(**cdc: Any) -> Table:
+def single(**cdc: Any) -> TableSchema:
     """A table without clustering columns."""
     return table(Column("pk", INT, "partition_key", 0), Column("v", INT, "regular"), **cdc)
 
@@ -98,7 +98,7 @@ def list_key(number: int) -> bytes:
 class Write:
     """One partition's mutation, built statement by statement."""
 
-    base: Table
+    base: TableSchema
     timestamp: int = T
     ttl: int = 0
     mutation: PartitionMutation = attrs.field(init=False)
@@ -204,7 +204,7 @@ def elements(cql_type: CqlType, value: Any) -> list[tuple[bytes, bytes | None]]:
 _OPERATIONS = {"cdc$operation": "op", "cdc$ttl": "ttl"}
 
 
-def shown(row: cdclog.LogRow, log: Table) -> dict[str, Any]:
+def shown(row: cdclog.LogRow, log: TableSchema) -> dict[str, Any]:
     """The row's non-null cells by short name, without the partition key and the end-of-batch mark."""
     out: dict[str, Any] = {}
     for name, value in row.values.items():

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from ..errors import InvalidRequest
-from ..schema.tables import CdcOptions, Column, Table
+from ..schema.tables import CdcOptions, Column, TableSchema
 from ..storage.mutation import CollectionCells, Key, PartitionMutation, RowMutation
 from ..types import (
     BIGINT,
@@ -71,7 +71,7 @@ _OPERATION_BYTES: Final = {operation: bytes([operation & 0xFF]) for operation in
 # ---------------------------------------------------------------- the log table
 
 
-def log_columns(base: Table) -> tuple[Column, ...]:
+def log_columns(base: TableSchema) -> tuple[Column, ...]:
     """Return the columns of the log of ``base`` in ``SELECT *`` order.
 
     Raises InvalidRequest when a base column has the name of a column that the log needs for itself.
@@ -115,7 +115,7 @@ def _element_key_type(cql_type: CqlType) -> CqlType:
     return TIMEUUID if isinstance(cql_type, ListType) else SMALLINT
 
 
-def log_options(base: Table) -> dict[str, Any]:
+def log_options(base: TableSchema) -> dict[str, Any]:
     """Return the properties of a new log of ``base``; they follow its CDC ``ttl`` as it is now.
 
     Source: Scylla ``cdc/log.cc`` set_default_properties_log_table.
@@ -177,7 +177,7 @@ def record_time(timestamp_us: int, random_bits: int) -> bytes:
 
 def log_rows(
     mutation: PartitionMutation,
-    log: Table,
+    log: TableSchema,
     stream_for: Callable[[int], bytes],
     random_bits: Callable[[], int],
     images: ImageReader | None,
@@ -228,7 +228,7 @@ def log_rows(
 class _RecordWriter:
     """Turns changes and images of one partition into the cells of log rows."""
 
-    def __init__(self, mutation: PartitionMutation, log: Table, options: CdcOptions) -> None:
+    def __init__(self, mutation: PartitionMutation, log: TableSchema, options: CdcOptions) -> None:
         table = mutation.table
         self._columns = table.by_name
         self._clustering = [column.name for column in table.clustering_key]

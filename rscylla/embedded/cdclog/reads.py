@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..schema.tables import Table
+from ..schema.tables import TableSchema
 from ..storage.mutation import Cell, Key, RowMutation
 from ..storage.partitions import Partition
 from ..storage.reconcile import live_value
@@ -17,7 +17,11 @@ class PartitionImages:
     """Implements ``images.ImageReader`` over the stored rows. ``now_s`` decides what has expired."""
 
     def __init__(
-        self, prior: Callable[[Table, Key, Key | None], RowMutation | None], table: Table, key: Key, now_s: int
+        self,
+        prior: Callable[[TableSchema, Key, Key | None], RowMutation | None],
+        table: TableSchema,
+        key: Key,
+        now_s: int,
     ) -> None:
         self._prior = prior
         self._table = table

@@ -14,7 +14,7 @@ import attrs
 
 from ..errors import InvalidRequest, ServerError
 from ..schema.properties import MOST_TABLETS
-from ..schema.tables import Keyspace, Table
+from ..schema.tables import Keyspace, TableSchema
 from ..storage.tokens import MIN_TOKEN
 from .generation import stream_id
 from .timewindow import LEEWAY_US, window_message
@@ -130,7 +130,7 @@ class TabletStreams:
 
     # ------------------------------------------------------------ following the schema
 
-    def table_changed(self, keyspace: Keyspace, table: Table, now_us: int) -> None:
+    def table_changed(self, keyspace: Keyspace, table: TableSchema, now_us: int) -> None:
         """Follow a new or altered table: a log's first set is made with it, the base's TTL decides how long it stays.
 
         Its time is five seconds ago, so that writes of clients whose clocks are behind find their streams.
@@ -156,7 +156,7 @@ class TabletStreams:
         self._tables[place] = TableStreams(*place, table.id, ttl_s, [first])
         self._notify()
 
-    def table_dropped(self, table: Table) -> None:
+    def table_dropped(self, table: TableSchema) -> None:
         """Follow a dropped table: the sets go with the log."""
         place = (table.keyspace, table.cdc_base or "")
         known = self._tables.get(place)

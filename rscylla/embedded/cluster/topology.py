@@ -14,7 +14,7 @@ import attrs
 
 from ..clock import Clock, NodeClock, SystemClock
 from ..errors import InvalidRequest, ServerError
-from ..schema.tables import Table
+from ..schema.tables import TableSchema
 from ..storage.tokens import MIN_TOKEN
 from .descriptions import Descriptions, Rewriting, Version
 from .generation import Generation, StreamRange, make_generation
@@ -158,7 +158,7 @@ class Cluster:
         self.descriptions.rewrite([generation.time_ms for generation in self.generations])
         self._notify()
 
-    def stream_for(self, table: Table | None, token: int, timestamp_us: int, now_us: int) -> bytes:
+    def stream_for(self, table: TableSchema | None, token: int, timestamp_us: int, now_us: int) -> bytes:
         """Return the stream id for a write to a base partition.
 
         Args:

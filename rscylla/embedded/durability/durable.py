@@ -30,7 +30,7 @@ from typing import Any, Final
 from ..engine.engine import Engine, LoggedRow
 from ..errors import ServerError
 from ..result import SchemaChange
-from ..schema.tables import Table
+from ..schema.tables import TableSchema
 from ..storage.mutation import PartitionMutation
 from ..storage.partitions import PackedPartition, TableStore
 from ..storage.reconcile import NEVER
@@ -228,7 +228,7 @@ class Durable:
         self._move_snapshot(len(payload))
         self._append(payload)
 
-    def truncated(self, table: Table) -> None:
+    def truncated(self, table: TableSchema) -> None:
         self._append(pack((_TRUNCATE, table.keyspace, table.name)))
 
     def schema_changing(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import attrs
 
-from ..schema.tables import CdcOptions, Column, Keyspace, Table
+from ..schema.tables import CdcOptions, Column, Keyspace, TableSchema
 from ..storage.mutation import Bound, Cell, CollectionCells, Marker, PartitionMutation, RangeTombstone, RowMutation
 from ..types import NATIVE_TYPES, CqlType, ListType, MapType, NativeType, SetType, TupleType, UdtType, VectorType
 
@@ -112,7 +112,7 @@ def keyspace_of(state: State) -> Keyspace:
     return Keyspace(**state)
 
 
-def table_state(table: Table) -> State:
+def table_state(table: TableSchema) -> State:
     """Return a table's definition."""
     return _fields(table) | {
         "id": table.id.bytes,
@@ -123,10 +123,10 @@ def table_state(table: Table) -> State:
     }
 
 
-def table_of(state: State) -> Table:
+def table_of(state: State) -> TableSchema:
     """Return the table that ``table_state`` was given."""
     columns = tuple(Column(**(column | {"type": type_of(column["type"])})) for column in state["columns"])
-    return Table(
+    return TableSchema(
         **state
         | {
             "id": uuid.UUID(bytes=state["id"]),
@@ -190,7 +190,7 @@ def mutation_state(mutation: PartitionMutation) -> State:
     )
 
 
-def mutation_of(state: State, table: Table) -> PartitionMutation:
+def mutation_of(state: State, table: TableSchema) -> PartitionMutation:
     """Return the mutation that ``mutation_state`` was given, for ``table`` as it was then."""
     _, _, key, tombstone, static, rows, ranges = state
     return PartitionMutation(

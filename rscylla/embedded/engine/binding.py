@@ -10,7 +10,7 @@ import attrs
 from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, BindValue, ColumnSpec, QueryParams
-from ..schema.tables import Schema, Table
+from ..schema.tables import Schema, TableSchema
 from ..storage.mutation import Key
 from ..types import (
     CqlType,
@@ -59,7 +59,7 @@ class Functions(Protocol):
         self, scope: Scope, name: str, arguments: list[Any]
     ) -> tuple[CqlType, Callable[[Request], Callable[[RowView], bytes | None]]]: ...
 
-    def token(self, table: Table) -> Callable[[Key], int]: ...
+    def token(self, table: TableSchema) -> Callable[[Key], int]: ...
 
     def cast(self, source: CqlType, target: CqlType) -> Callable[[bytes], bytes | None]: ...
 
@@ -84,7 +84,7 @@ def has_parts_to_bind(term: Any) -> bool:
 class Scope:
     """What a statement is compiled against: the schema, its table, and the bind variables found on the way."""
 
-    def __init__(self, schema: Schema, table: Table, functions: Functions) -> None:
+    def __init__(self, schema: Schema, table: TableSchema, functions: Functions) -> None:
         self.schema = schema
         self.table = table
         self.functions = functions

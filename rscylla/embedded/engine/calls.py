@@ -9,7 +9,7 @@ from typing import Any
 from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET
-from ..schema.tables import Table
+from ..schema.tables import TableSchema
 from ..storage.mutation import Key
 from ..storage.tokens import table_token
 from ..types import BIGINT, TEXT, CqlType
@@ -116,7 +116,7 @@ class Calls:
 
         return function.result, for_request
 
-    def token(self, table: Table) -> Callable[[Key], int]:
+    def token(self, table: TableSchema) -> Callable[[Key], int]:
         return table_token(table)
 
     def cast(self, source: CqlType, target: CqlType) -> Callable[[bytes], bytes | None]:

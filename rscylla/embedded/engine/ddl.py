@@ -15,7 +15,7 @@ from ..cql import ast
 from ..errors import AlreadyExists, ConfigError, InvalidRequest, SyntaxException, Unauthorized
 from ..result import SchemaChange
 from ..schema.properties import DEFAULTS, keyspace_options, table_options, tablets_option
-from ..schema.tables import LOG_SUFFIX, CdcOptions, Column, Keyspace, Schema, Table
+from ..schema.tables import LOG_SUFFIX, CdcOptions, Column, Keyspace, Schema, TableSchema
 from ..schema.udts import replace_udt
 from ..storage.rowttl import altered_ttl_column, created_ttl_column
 from ..types import (
@@ -62,11 +62,11 @@ DdlStatement = (
 class SchemaStores(Protocol):
     """Who keeps the tables' data. Called once the schema holds the new state, in the same thread."""
 
-    def table_changed(self, table: Table) -> None:
+    def table_changed(self, table: TableSchema) -> None:
         """``table`` is new, or is the new form of the table with its id."""
         ...
 
-    def table_dropped(self, table: Table) -> None:
+    def table_dropped(self, table: TableSchema) -> None:
         """``table`` is no longer there: its data goes."""
         ...
 
@@ -196,7 +196,7 @@ class SchemaEditor:
         columns = self._new_columns(keyspace, statement)
         cdc = cdc_options(statement.options["cdc"]) if "cdc" in statement.options else None
         self._check_counters(keyspace, name, columns, cdc)
-        table = Table(
+        table = TableSchema(
             keyspace.name,
             name,
             self._table_id(statement.options.get("id")),
@@ -269,19 +269,19 @@ class SchemaEditor:
         # What Scylla refuses comes first, with its words; this is a limit of ours.
         raise InvalidRequest("counter tables are not supported by the embedded server")
 
-    def _put(self, keyspace: Keyspace, table: Table, change: Any, changes: list[SchemaChange]) -> None:
+    def _put(self, keyspace: Keyspace, table: TableSchema, change: Any, changes: list[SchemaChange]) -> None:
         table = attrs.evolve(table, written_us=self.now_us())
         keyspace.tables[table.name] = table
         self.stores.table_changed(table)
         changes.append(SchemaChange(change, "TABLE", keyspace.name, table.name))
 
-    def _log_of(self, keyspace: Keyspace, base: Table) -> Table:
+    def _log_of(self, keyspace: Keyspace, base: TableSchema) -> TableSchema:
         """Return the log of ``base`` as it has to be now: a new one, or the present one with the base's columns."""
         name = base.name + LOG_SUFFIX
         columns = log_columns(base)
         known = keyspace.tables.get(name)
         if known is None:
-            return Table(
+            return TableSchema(
                 base.keyspace,
                 name,
                 self._new_table_id(),
@@ -306,7 +306,7 @@ class SchemaEditor:
                 self._check_dropped(known, column)
         return attrs.evolve(known, version=uuid.uuid4(), columns=columns, dropped=lost, cdc_base=base.name)
 
-    def _check_dropped(self, table: Table, column: Column) -> None:
+    def _check_dropped(self, table: TableSchema, column: Column) -> None:
         """Refuse a column whose name was dropped at a time to come, or stood for a collection of another type."""
         if column.name not in table.dropped:
             return
@@ -325,7 +325,7 @@ class SchemaEditor:
                 " different type has already been used in the past"
             )
 
-    def _find_table(self, keyspace: Keyspace, name: str) -> Table:
+    def _find_table(self, keyspace: Keyspace, name: str) -> TableSchema:
         table = keyspace.tables.get(name)
         if table is None:
             raise InvalidRequest(f"unconfigured table {name}")
@@ -358,7 +358,7 @@ class SchemaEditor:
         if log is not None:
             self._put(keyspace, log, "UPDATED", changes)
 
-    def _refuse_log_columns(self, keyspace: Keyspace, log: Table, statement: ast.AlterTable) -> None:
+    def _refuse_log_columns(self, keyspace: Keyspace, log: TableSchema, statement: ast.AlterTable) -> None:
         base = keyspace.tables.get(log.cdc_base or "")
         attached = base is not None and base.cdc is not None and base.cdc.enabled
         if statement.rename:
@@ -376,7 +376,7 @@ class SchemaEditor:
             " allowed."
         )
 
-    def _added(self, keyspace: Keyspace, table: Table, added: tuple[ast.ColumnDef, ...]) -> tuple[Column, ...]:
+    def _added(self, keyspace: Keyspace, table: TableSchema, added: tuple[ast.ColumnDef, ...]) -> tuple[Column, ...]:
         columns = list(table.columns)
         for item in added:
             if any(column.name == item.name for column in columns):
@@ -393,7 +393,7 @@ class SchemaEditor:
         keys = [c for c in columns if c.kind in ("partition_key", "clustering")]
         return (*keys, *_sorted_rest([c for c in columns if c not in keys]))
 
-    def _dropped(self, table: Table, statement: ast.AlterTable) -> tuple[tuple[Column, ...], dict[str, Any]]:
+    def _dropped(self, table: TableSchema, statement: ast.AlterTable) -> tuple[tuple[Column, ...], dict[str, Any]]:
         timestamp = self.now_us()
         if statement.drop_timestamp is not None:
             raw = term_bytes(BIGINT, statement.drop_timestamp)
@@ -411,13 +411,13 @@ class SchemaEditor:
         return tuple(c for c in table.columns if c.name not in statement.drop), dropped
 
     def _alter_options(
-        self, keyspace: Keyspace, table: Table, given: dict[str, Any], changes: list[SchemaChange]
+        self, keyspace: Keyspace, table: TableSchema, given: dict[str, Any], changes: list[SchemaChange]
     ) -> None:
         if "id" in given:
             raise ConfigError("Cannot alter table id.")
         options = table_options(given, table.options, is_log=table.is_cdc_log)
         altered = attrs.evolve(table, version=uuid.uuid4(), options=options)
-        log: Table | None = None
+        log: TableSchema | None = None
         if "cdc" in given:
             cdc = altered_cdc_options(given["cdc"])
             if cdc.enabled and table.is_cdc_log:
@@ -450,7 +450,7 @@ class SchemaEditor:
         if log is not None and log.is_cdc_log and log.cdc_base == name:
             self._remove(keyspace, log, changes)
 
-    def _remove(self, keyspace: Keyspace, table: Table, changes: list[SchemaChange]) -> None:
+    def _remove(self, keyspace: Keyspace, table: TableSchema, changes: list[SchemaChange]) -> None:
         del keyspace.tables[table.name]
         self.stores.table_dropped(table)
         changes.append(SchemaChange("DROPPED", "TABLE", keyspace.name, table.name))
@@ -571,7 +571,7 @@ def _sorted_rest(columns: list[Column]) -> tuple[Column, ...]:
     return tuple(sorted(columns, key=lambda c: (c.kind != "static", c.name.encode())))
 
 
-def _renamed(table: Table, renames: tuple[tuple[str, str], ...]) -> tuple[Column, ...]:
+def _renamed(table: TableSchema, renames: tuple[tuple[str, str], ...]) -> tuple[Column, ...]:
     columns = list(table.columns)
     for old, new in renames:
         at = next((i for i, column in enumerate(columns) if column.name == old), None)

@@ -32,7 +32,7 @@ from ..result import (
     SetKeyspaceResult,
     VoidResult,
 )
-from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, Table
+from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, TableSchema
 from ..storage.mutation import Key, PartitionMutation, RowMutation
 from ..storage.partitions import PackedPartition, Stamp, TableStore
 from ..storage.reconcile import delete_row
@@ -82,7 +82,7 @@ class Journal(Protocol):
         """Record the edits of one request, before they are applied."""
         ...
 
-    def truncated(self, table: Table) -> None:
+    def truncated(self, table: TableSchema) -> None:
         """Record that a table is about to lose all rows."""
         ...
 
@@ -98,7 +98,7 @@ class Journal(Protocol):
 class WriteFaults(Protocol):
     """Injected faults of writes; see ``faults/rules.py``."""
 
-    def copies(self, table: Table) -> int:
+    def copies(self, table: TableSchema) -> int:
         """Return how many times the log rows of a write to *table* are made: 1, or more for a repeated Paxos learn."""
 
     def hold(self, mutations: Iterable[PartitionMutation], apply: Callable[[], None]) -> bool:
@@ -384,7 +384,7 @@ class Engine:
         images = PartitionImages(self._prior, table, mutation.key, request.now_s)
         return log_rows(mutation, log.table, stream_for, lambda: self._random.getrandbits(64), images)
 
-    def _prior(self, table: Table, key: Key, ck: Key | None) -> RowMutation | None:
+    def _prior(self, table: TableSchema, key: Key, ck: Key | None) -> RowMutation | None:
         """Return a stored row, or the static row for ``ck`` None; dead and expired cells included."""
         store = self._stores[table.keyspace, table.name]
         if table.keyspace in self._system.protected:
@@ -521,12 +521,12 @@ class Engine:
         """Put the system tables of the cluster's version in their places; those that are there stay."""
         self._system.install(self.table_changed)
 
-    def is_current(self, table: Table) -> bool:
+    def is_current(self, table: TableSchema) -> bool:
         """Return whether *table* is in use as it is: not dropped and not altered."""
         keyspace = self.schema.keyspaces.get(table.keyspace)
         return keyspace is not None and keyspace.tables.get(table.name) is table
 
-    def _table(self, name: ast.TableName, current: str | None) -> Table:
+    def _table(self, name: ast.TableName, current: str | None) -> TableSchema:
         keyspace_name = name.keyspace or current
         if keyspace_name is None:
             raise InvalidRequest(
@@ -540,7 +540,7 @@ class Engine:
             raise InvalidRequest(f"unconfigured table {name.name}")
         return table
 
-    def _check_writable(self, table: Table) -> None:
+    def _check_writable(self, table: TableSchema) -> None:
         if table.keyspace in self._system.protected and not self._system.is_writable(table):
             raise Unauthorized(f"Cannot modify {table.keyspace}.{table.name}: system tables are read-only here")
 
@@ -559,11 +559,11 @@ class Engine:
         if plan.is_conditional and table.is_cdc_log and self.schema.keyspaces[table.keyspace].tablets is not None:
             raise InvalidRequest(f"LWT is not supported on CDC log tables: {table.keyspace}.{table.name}")
 
-    def _store(self, table: Table, request: Request) -> TableStore:
+    def _store(self, table: TableSchema, request: Request) -> TableStore:
         written = self._stores[table.keyspace, table.name]
         return self._system.store(table, request.params.node, written) or written
 
-    def table_changed(self, table: Table) -> None:
+    def table_changed(self, table: TableSchema) -> None:
         place = (table.keyspace, table.name)
         store = self._stores.get(place)
         # A new id under an old name is another table, which starts empty.
@@ -573,7 +573,7 @@ class Engine:
             store.set_table(table)
         self.cluster.tablets.table_changed(self.schema.keyspaces[table.keyspace], table, self.clock.now_us())
 
-    def table_dropped(self, table: Table) -> None:
+    def table_dropped(self, table: TableSchema) -> None:
         self._stores.pop((table.keyspace, table.name), None)
         self.cluster.tablets.table_dropped(table)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import InvalidRequest
 from ..result import ColumnSpec, RowsResult
-from ..schema.tables import Column, Table
+from ..schema.tables import Column, TableSchema
 from ..storage.mutation import Key, RowMutation
 from ..storage.partitions import Partition, join_row
 from ..storage.reconcile import is_live_cell
@@ -22,7 +22,7 @@ from .write import WritePlan
 
 __all__ = ["Conditional", "cas_columns", "check_one_partition"]
 
-PriorRow = Callable[[Table, Key, Key | None], RowMutation | None]
+PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
 
 
 def cas_columns(plans: Sequence[WritePlan], *, is_batch: bool) -> tuple[Column, ...]:
@@ -38,7 +38,7 @@ def cas_columns(plans: Sequence[WritePlan], *, is_batch: bool) -> tuple[Column, 
     return tuple(column for column in table.columns if column.name in names)
 
 
-def cas_specs(table: Table, columns: Sequence[Column]) -> tuple[ColumnSpec, ...]:
+def cas_specs(table: TableSchema, columns: Sequence[Column]) -> tuple[ColumnSpec, ...]:
     applied = ColumnSpec(table.keyspace, table.name, "[applied]", BOOLEAN)
     return (applied, *(ColumnSpec(table.keyspace, table.name, c.name, c.type) for c in columns))
 

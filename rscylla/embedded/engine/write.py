@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, BindValue
-from ..schema.tables import Column, Table
+from ..schema.tables import Column, TableSchema
 from ..storage.mutation import Key, Marker, PartitionMutation, RangeTombstone, RowMutation
 from ..storage.reconcile import MutationBuilder, delete_row, put_marker
 from ..types import BIGINT, INT, TEXT
@@ -24,7 +24,7 @@ __all__ = ["Mutations", "WritePlan", "compile_write"]
 _MAX_TTL = 20 * 365 * 24 * 60 * 60  # seconds; Scylla refuses more
 _MAX_KEY = 0xFFFF  # bytes; Scylla stores the length of a key in 16 bits
 
-PriorRow = Callable[[Table, Key, Key | None], RowMutation | None]
+PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
 
 
 class Mutations:
@@ -38,7 +38,7 @@ class Mutations:
         self.prior = prior
         self._builders: dict[tuple[str, str, Key], MutationBuilder] = {}
 
-    def of(self, table: Table, key: Key) -> MutationBuilder:
+    def of(self, table: TableSchema, key: Key) -> MutationBuilder:
         place = (table.keyspace, table.name, key)
         builder = self._builders.get(place)
         if builder is None:
@@ -377,7 +377,7 @@ def _check_conditional(plan: WritePlan) -> None:
         )
 
 
-def _column(table: Table, name: str) -> Column:
+def _column(table: TableSchema, name: str) -> Column:
     column = table.by_name.get(name)
     if column is None:
         raise InvalidRequest(f"Unknown identifier {name}")
@@ -435,7 +435,7 @@ def _forbid_clustering(plan: WritePlan) -> None:
         )
 
 
-def _check_key(table: Table, key: Key) -> None:
+def _check_key(table: TableSchema, key: Key) -> None:
     # Only a key of a single column may not be empty; a part of a composite key may.
     if len(key) == 1 and not key[0]:
         raise InvalidRequest("Key may not be empty")

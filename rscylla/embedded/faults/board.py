@@ -32,7 +32,7 @@ from ..errors import (
     WriteTimeout,
 )
 from ..result import Prepared, QueryParams, Result, RowsResult
-from ..schema.tables import Table
+from ..schema.tables import TableSchema
 from ..storage.mutation import PartitionMutation
 from .rules import Statements
 
@@ -185,12 +185,12 @@ NOTHING: Final = Fault()
 class FaultBoard:
     """The rules of one server. ``is_current`` tells whether a table is still the one that a held write was made for."""
 
-    def __init__(self, is_current: Callable[[Table], bool]) -> None:
+    def __init__(self, is_current: Callable[[TableSchema], bool]) -> None:
         self.rules: list[_Rule] = []
         """Those that may still strike a request."""
         self._writes: list[_Rule] = []
         self._all: list[_Rule] = []
-        self._held: list[tuple[list[Table], Callable[[], None]]] = []
+        self._held: list[tuple[list[TableSchema], Callable[[], None]]] = []
         self._is_current = is_current
 
     # ------------------------------------------------------------ the owner's side
@@ -260,7 +260,7 @@ class FaultBoard:
                 return _fault(rule, asked)
         return NOTHING
 
-    def copies(self, table: Table) -> int:
+    def copies(self, table: TableSchema) -> int:
         """See `engine.WriteFaults`."""
         return 1 + any(
             rule.action == "replay" and rule.fits_table(table.keyspace, table.name) and rule.strikes()

@@ -9,7 +9,7 @@ import attrs
 
 from ..types import CqlType
 
-__all__ = ["LOG_SUFFIX", "CdcOptions", "Column", "Keyspace", "Schema", "Table"]
+__all__ = ["LOG_SUFFIX", "CdcOptions", "Column", "Keyspace", "Schema", "TableSchema"]
 
 LOG_SUFFIX = "_scylla_cdc_log"
 
@@ -43,7 +43,7 @@ class CdcOptions:
 
 
 @attrs.frozen
-class Table:
+class TableSchema:
     """An immutable snapshot; every ALTER makes a new one (same ``id``, new ``version``).
 
     ``columns`` in ``SELECT *`` order: partition key, clustering key, then static and regular columns by name.
@@ -90,7 +90,7 @@ class Keyspace:
     name: str
     options: dict[str, Any]
     tablets: int | None = None
-    tables: dict[str, Table] = attrs.field(factory=dict)
+    tables: dict[str, TableSchema] = attrs.field(factory=dict)
     types: dict[str, CqlType] = attrs.field(factory=dict)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from ..schema.tables import Table
+from ..schema.tables import TableSchema
 
 __all__ = ["Bound", "Cell", "CollectionCells", "Marker", "PartitionMutation", "RangeTombstone", "RowMutation"]
 
@@ -80,7 +80,7 @@ class PartitionMutation:
     ``is_service`` marks deletes of the server itself, of rows that have expired: the log tells them from the users'.
     """
 
-    table: Table
+    table: TableSchema
     key: Key
     partition_tombstone: int | None = None
     static_row: RowMutation | None = None

@@ -15,7 +15,7 @@ from typing import Any
 
 from sortedcontainers import SortedDict  # type: ignore[import-untyped]
 
-from ..schema.tables import Table
+from ..schema.tables import TableSchema
 from ..types import has_grown_from
 from .mutation import Cell, CollectionCells, Key, PartitionMutation, RowMutation
 from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
@@ -137,7 +137,7 @@ class Partition:
         at = bisect_left(self.positions, place)
         return self.rows[at] if at < len(self.positions) and self.positions[at] == place else None
 
-    def as_mutation(self, table: Table) -> PartitionMutation:
+    def as_mutation(self, table: TableSchema) -> PartitionMutation:
         """Return the write that makes this partition out of nothing. It shares rows with it: do not change them."""
         tombstone = None if self.tombstone == NEVER else self.tombstone
         rows = dict(zip(self.keys, self.rows, strict=True))
@@ -222,7 +222,7 @@ class PackedPartition:
 
     __slots__ = ("key", "layout", "longest", "next_expiry", "place", "positions", "stamps", "wires")
 
-    def __init__(self, key: Key, place: tuple[int, bytes], layout: Table) -> None:
+    def __init__(self, key: Key, place: tuple[int, bytes], layout: TableSchema) -> None:
         self.key = key
         self.place = place
         self.layout = layout
@@ -280,7 +280,7 @@ class PackedPartition:
         first = len(self.layout.partition_key)
         return tuple(cell or b"" for cell in cells[first : first + len(self.layout.clustering_key)])
 
-    def adopt(self, table: Table) -> None:
+    def adopt(self, table: TableSchema) -> None:
         """Re-write rows after the log's columns changed, so that they have ``table``'s layout."""
         before = {column.name: at for at, column in enumerate(self.layout.columns)}
         moves: list[tuple[int | None, int]] = []
@@ -326,16 +326,16 @@ AnyPartition = Partition | PackedPartition
 class TableStore:
     """The data of one table. ``token`` gives the partitioner's token of a partition key."""
 
-    def __init__(self, table: Table, token: Callable[[Key], int]) -> None:
+    def __init__(self, table: TableSchema, token: Callable[[Key], int]) -> None:
         self.token = token
         self.partitions: dict[Key, AnyPartition] = {}
         self.order: Any = SortedDict()  # (token, key bytes) -> partition
         self.set_table(table)
 
-    def set_table(self, table: Table) -> None:
+    def set_table(self, table: TableSchema) -> None:
         """Follow a schema change. Cells of columns dropped since are forgotten."""
         # Only what this change dropped: earlier drops were carried out when they happened.
-        previous: Table | None = getattr(self, "table", None)
+        previous: TableSchema | None = getattr(self, "table", None)
         self.table = table
         self.position = position_maker(table)
         dropped = dict(table.dropped if previous is None else table.dropped.items() - previous.dropped.items())

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..schema.tables import Column, Table
+from ..schema.tables import Column, TableSchema
 from .mutation import Bound, Key, RangeTombstone
 
 __all__ = ["HIGH", "Descending", "Position", "RangeTombstones", "bound_end", "bound_start", "position_maker"]
@@ -113,7 +113,7 @@ def _position_maker(columns: tuple[Column, ...]) -> Callable[[Key], Position]:
     return lambda parts: tuple([key(part) for key, part in zip(keys, parts, strict=False)])
 
 
-def position_maker(table: Table) -> Callable[[Key], Position]:
+def position_maker(table: TableSchema) -> Callable[[Key], Position]:
     """Return the function from a clustering key (or a prefix of one) to its position in ``table``."""
     return _position_maker(table.clustering_key)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidRequest
-from ..schema.tables import Column, Table
+from ..schema.tables import Column, TableSchema
 from ..types import BIGINT, INT, TIMESTAMP
 from .mutation import Cell, Key
 from .partitions import Partition, TableStore
@@ -28,7 +28,7 @@ def created_ttl_column(columns: Iterable[Column], named: list[str]) -> str | Non
     return _checked(by_name[named[0]]) if named else None
 
 
-def altered_ttl_column(table: Table, name: str | None) -> str | None:
+def altered_ttl_column(table: TableSchema, name: str | None) -> str | None:
     """Return the TTL column after ``ALTER TABLE ... TTL name`` (None: ``TTL NULL``). Raises InvalidRequest."""
     if name is None:
         if table.ttl_column is None:

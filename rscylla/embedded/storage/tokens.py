@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from ..schema.tables import Table
+from ..schema.tables import TableSchema
 from .mutation import Key
 
 __all__ = ["MIN_TOKEN", "key_bytes", "log_token", "murmur3_token", "table_token"]
@@ -97,7 +97,7 @@ def log_token(parts: Key) -> int:
     return int(_LONG.unpack_from(parts[0])[0]) if len(parts[0]) == 16 else MIN_TOKEN
 
 
-def table_token(table: Table) -> Callable[[Key], int]:
+def table_token(table: TableSchema) -> Callable[[Key], int]:
     """Return the partitioner of a table: the CDC one for logs, else Murmur3 of the whole key."""
     # A log row has to lie beside the base row, so its token is part of the stream id and not a hash of it.
     return log_token if table.is_cdc_log else lambda key: murmur3_token(key_bytes(key))

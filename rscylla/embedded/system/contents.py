@@ -9,7 +9,7 @@ from ..cdclog.log import extension_bytes
 from ..cluster.descriptions import LEGACY_TABLE, V2_TABLES
 from ..cluster.generation import Generation
 from ..cluster.topology import Cluster, Node
-from ..schema.tables import Keyspace, Schema, Table
+from ..schema.tables import Keyspace, Schema, TableSchema
 from ..storage.mutation import Cell, Key, Marker, PartitionMutation, RowMutation
 from ..storage.partitions import PackedPartition, Partition, TableStore, join_row
 from ..storage.positions import position_maker
@@ -63,9 +63,9 @@ class SystemTables:
             ("system_distributed", "cdc_streams_descriptions_v2"): self._streams,
         }
 
-    def install(self, table_changed: Callable[[Table], None]) -> list[Table]:
+    def install(self, table_changed: Callable[[TableSchema], None]) -> list[TableSchema]:
         """Put what the cluster's version has and the schema lacks into the schema; return those tables."""
-        added: list[Table] = []
+        added: list[TableSchema] = []
         for name, replication in KEYSPACES.items():
             if name not in self._schema.keyspaces:
                 self._schema.keyspaces[name] = Keyspace(name, {"replication": replication, "durable_writes": True})
@@ -89,11 +89,11 @@ class SystemTables:
         return True
 
     @staticmethod
-    def is_writable(table: Table) -> bool:
+    def is_writable(table: TableSchema) -> bool:
         """Tell whether clients may INSERT, UPDATE and DELETE: the tables that describe generations are open to them."""
         return table.keyspace == "system_distributed" and table.name in (LEGACY_TABLE, *V2_TABLES)
 
-    def store(self, table: Table, node: int, written: TableStore) -> TableStore | None:
+    def store(self, table: TableSchema, node: int, written: TableStore) -> TableStore | None:
         """Return the rows as ``node`` shows them, or None for a table that is stored like any other.
 
         ``written`` is what clients have put into the table.
@@ -113,7 +113,7 @@ class SystemTables:
             store.apply(partition.as_mutation(table))
         return store
 
-    def _made(self, table: Table, node: int) -> TableStore | None:
+    def _made(self, table: TableSchema, node: int) -> TableStore | None:
         make = self._rows.get((table.keyspace, table.name))
         if make is None:
             return None
@@ -184,7 +184,7 @@ class SystemTables:
 
     # ------------------------------------------------------------ system_schema
 
-    def _all_tables(self) -> Iterator[Table]:
+    def _all_tables(self) -> Iterator[TableSchema]:
         for keyspace in self._schema.keyspaces.values():
             yield from keyspace.tables.values()
 
@@ -302,7 +302,7 @@ class SystemTables:
                     }
 
 
-def _store(table: Table, rows: Iterable[SystemRow]) -> TableStore:
+def _store(table: TableSchema, rows: Iterable[SystemRow]) -> TableStore:
     """Return a store that holds these rows; columns not named are null."""
     store = TableStore(table, table_token(table))
     position = position_maker(table)
@@ -318,7 +318,7 @@ def _store(table: Table, rows: Iterable[SystemRow]) -> TableStore:
     return store
 
 
-def _encoded(table: Table, rows: Iterable[SystemRow]) -> Iterator[tuple[Key, Key, list[bytes | None]]]:
+def _encoded(table: TableSchema, rows: Iterable[SystemRow]) -> Iterator[tuple[Key, Key, list[bytes | None]]]:
     """Yield each row as encoded partition key, clustering key and other columns."""
     partition_depth, key_depth = len(table.partition_key), len(table.partition_key) + len(table.clustering_key)
     for row in rows:

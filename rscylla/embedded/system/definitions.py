@@ -9,7 +9,7 @@ import attrs
 
 from ..errors import InvalidRequest
 from ..schema.properties import DEFAULTS
-from ..schema.tables import Column, Table
+from ..schema.tables import Column, TableSchema
 from ..types import UdtType, parse_type
 
 __all__ = ["KEYSPACES", "TABLET_TABLES", "system_tables"]
@@ -92,19 +92,19 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def system_tables() -> list[Table]:
+def system_tables() -> list[TableSchema]:
     """Return all system tables."""
     return [_table(keyspace, name, text) for keyspace, tables in _DEFINITIONS.items() for name, text in tables.items()]
 
 
-def _table(keyspace: str, name: str, text: str) -> Table:
+def _table(keyspace: str, name: str, text: str) -> TableSchema:
     partition, clustering, rest = (_split(part) for part in text.split("|"))
     columns = [_column(words, "partition_key", at) for at, words in enumerate(partition)]
     columns += [_column(words, "clustering", at) for at, words in enumerate(clustering)]
     columns += sorted((_column(words, "regular", -1) for words in rest), key=lambda column: column.name)
     # From the name, so that clients see the same id after a restart.
     identity = uuid.uuid5(uuid.NAMESPACE_OID, f"{keyspace}.{name}")
-    return Table(keyspace, name, identity, identity, tuple(columns), {**DEFAULTS, "gc_grace_seconds": 0})
+    return TableSchema(keyspace, name, identity, identity, tuple(columns), {**DEFAULTS, "gc_grace_seconds": 0})
 
 
 def _split(text: str) -> list[list[str]]:

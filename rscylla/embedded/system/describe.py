@@ -10,7 +10,7 @@ from ..cluster.topology import Cluster
 from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import ColumnSpec, RowsResult
-from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, Table
+from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, TableSchema
 from ..storage.partitions import join_row
 from ..types import TEXT, ListType, MapType, UdtType, quote_name
 
@@ -139,11 +139,11 @@ class _Describing:
         return f" AND tablets = {{'initial': {keyspace.tablets}}}"
 
     @staticmethod
-    def _is_attached_log(keyspace: Keyspace, table: Table) -> bool:
+    def _is_attached_log(keyspace: Keyspace, table: TableSchema) -> bool:
         base = keyspace.tables.get(table.cdc_base or "")
         return table.is_cdc_log and base is not None and base.cdc is not None and base.cdc.enabled
 
-    def _table(self, keyspace: Keyspace, table: Table) -> list[Item]:
+    def _table(self, keyspace: Keyspace, table: TableSchema) -> list[Item]:
         internals = self._statement.internals
         text = create_table_text(table, internals=internals)
         # As a comment: whoever runs the text must not make the log, which its base makes.
@@ -183,7 +183,7 @@ def _name(udt: Any) -> str:
     return str(udt.type_name)
 
 
-def create_table_text(table: Table, *, internals: bool) -> str:
+def create_table_text(table: TableSchema, *, internals: bool) -> str:
     """Return the CREATE TABLE statement; with ``internals`` also the id and the columns dropped since."""
     full = f"{quote_name(table.keyspace)}.{quote_name(table.name)}"
     lone_key = len(table.partition_key) == 1 and not table.clustering_key
@@ -215,7 +215,7 @@ def create_table_text(table: Table, *, internals: bool) -> str:
     return text
 
 
-def _properties(table: Table) -> list[str]:
+def _properties(table: TableSchema) -> list[str]:
     out = [f"{name} = {_literal(table.options[name])}" for name in sorted(table.options)]
     if table.cdc is not None:
         out.append(f"cdc = {_map(option_map(table.cdc))}")
