@@ -427,7 +427,7 @@ class WiredScylla(EmbeddedScylla):
             "prepare_on_all_hosts": False,
             "reconnection_policy": ExponentialReconnectionPolicy(0.5, 30.0, max_attempts=None),
             "idle_heartbeat_interval": 0,
-            "schema_event_refresh_window": 0,
+            "schema_metadata_enabled": False,  # rscylla reads the tables that it needs itself
             "topology_event_refresh_window": 0,
             "status_event_refresh_window": 0,
             "timestamp_generator": Timestamps(self._driven),
