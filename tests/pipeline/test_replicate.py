@@ -8,12 +8,15 @@ import random
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import attrs
 import histories
 import pytest
+from cassandra import ConsistencyLevel
+from cassandra.protocol import ExecuteMessage
 
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
@@ -96,6 +99,83 @@ def test_the_copy_of_a_random_history_is_the_table(place: Place, seed: int) -> N
     again = place.replicate()  # from the oldest change on: nothing comes back to life
     assert again > 100
     assert place.verify().same
+
+
+class Watched(rscylla.Stop):
+    """Counts who waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+
+    def on_set(self, call: Callable[[], None]) -> Callable[[], None]:
+        forget = super().on_set(call)
+        self.waiting += 1
+
+        def forgotten() -> None:
+            self.waiting -= 1
+            forget()
+
+        return forgotten
+
+
+def test_a_table_is_copied_to_another_cluster_and_compared_there(place: Place) -> None:
+    levels: set[int] = set()
+
+    def sent(future: Any) -> None:
+        if isinstance(future.message, ExecuteMessage):
+            levels.add(future.message.consistency_level)
+
+    with EmbeddedScylla() as other:
+        target = other.connect()
+        target.execute("CREATE KEYSPACE copy WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        place.run(
+            "CREATE TYPE {src}.inner (x int)",
+            'CREATE TYPE {src}."Outer" (inner frozen<inner>)',
+            'CREATE TABLE {src}."T" ("Pk" int, day int, "Ck" int, o "Outer", PRIMARY KEY (("Pk", day), "Ck")) '
+            """WITH CLUSTERING ORDER BY ("Ck" DESC) AND cdc = {'enabled': true}""",
+            *(
+                f'INSERT INTO {{src}}."T" ("Pk", day, "Ck", o) VALUES ({n % 3}, 1, {n}, {{inner: {{x: {n}}}}})'
+                for n in range(9)
+            ),
+        )
+        replicator = Replicator(place.session, target, "copy", "CopyOfT", create=True)
+        spec = rscylla.Spec(
+            rscylla.NewStream(place.session, place.source, "T"),
+            MemoryCursorStore(),
+            rscylla.Consumer("copy", replicator),
+            rscylla.StreamLag(LAG),
+            rscylla.StreamUntil(datetime.now(UTC) + timedelta(milliseconds=1)),
+        )
+        with pytest.raises(rscylla.HeadReached):
+            rscylla.run(spec)
+        for session in (place.session, target):
+            session.add_request_init_listener(sent)
+        stop = Watched()
+
+        def compared() -> Verdict:
+            return verify(
+                place.session,
+                target,
+                place.source,
+                "T",
+                "copy",
+                "CopyOfT",
+                lag=LAG,
+                stop=stop,
+                clock=ManualClock(),
+                consistency="LOCAL_QUORUM",
+            )
+
+        assert compared() == Verdict(9, ())
+        target.execute('DELETE FROM copy."CopyOfT" WHERE "Pk" = 1 AND day = 1 AND "Ck" = 4')
+        assert compared() == Verdict(9, (Difference("missing", {"Pk": 1, "day": 1, "Ck": 4}),))
+        assert levels == {ConsistencyLevel.LOCAL_QUORUM}
+        assert stop.waiting == 0
+        with pytest.raises(rscylla.TableNotFound, match="there is no table copy"):
+            verify(place.session, target, "copy", "CopyOfT", "copy", lag=LAG)
+        with pytest.raises(rscylla.TableNotFound, match=r'the target table copy\."T" does not exist'):
+            verify(place.session, target, place.source, "T", "copy", lag=LAG)
 
 
 RANGES = [
@@ -465,8 +545,11 @@ def test_a_comparison_ends_early_and_does_not_read_the_rest(place: Place, monkey
 
 
 def test_bad_numbers_are_refused(place: Place) -> None:
+    for name in ("limit", "looks", "workers", "page_size"):
+        with pytest.raises(rscylla.ConfigError, match="1 or more"):
+            place.verify(**{name: 0})
     with pytest.raises(rscylla.ConfigError, match="1 or more"):
-        place.verify(limit=0)
+        verify(place.session, place.session, place.source, "t", place.target, lag=LAG, ranges=0)
     with pytest.raises(rscylla.ConfigError, match="'original' or 'remaining'"):
         Replicator(place.session, place.session, place.target, ttl="none")  # type: ignore[arg-type]
 

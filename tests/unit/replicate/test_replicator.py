@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cassandra import OperationTimedOut
+from cassandra import ConsistencyLevel, OperationTimedOut
+from cassandra.query import PreparedStatement
 from fakelog import body_of, columns_of, integer, log_time, stream_id
 
 import rscylla
+from rscylla.base.statements import ChangeWriter
 from rscylla.cdc.pages import Page
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of
 from rscylla.cdc.rows import Layout, LogRows
 from rscylla.cdc.table import BaseColumn, LoggedTable, Table
+from rscylla.event import SimpleEvent
 from rscylla.replicate import Replicator
 from rscylla.replicate.replicator import _MOST_LAYOUTS
+from rscylla.testing import ScriptedFate
 
 BASE = (("pk", "partition_key", "int"),)
 TABLE = LoggedTable(
@@ -108,3 +114,148 @@ def test_the_stop_of_the_run_ends_the_attempts_to_write() -> None:
     with pytest.raises(rscylla.Stopped):
         replicator(an_event(a_layout()), run)
     assert silent.asked == 1
+
+
+def test_what_is_no_change_is_refused() -> None:
+    with pytest.raises(rscylla.ConfigError, match="granularity='change'"):
+        Looking()(SimpleEvent("e1"), rscylla.Run("copy"))
+
+
+def test_whoever_waits_for_the_tables_gets_the_error_of_the_one_that_looks() -> None:
+    class Asked(Looking):
+        def prepare(self, keyspace: str, table: str) -> Table:
+            [self.waiting] = self._writers.values()
+            return super().prepare(keyspace, table)
+
+    replicator = Asked()
+    with pytest.raises(rscylla.QueryTimeout) as caught:
+        replicator._writer(a_layout())
+    assert replicator.waiting.exception(timeout=0) is caught.value
+
+
+def test_a_failure_leaves_what_another_thread_has_begun_since() -> None:
+    layout, other = a_layout(), Future[ChangeWriter]()
+
+    class Overtaken(Looking):
+        def prepare(self, keyspace: str, table: str) -> Table:
+            self._writers.clear()
+            if self.looks:
+                self._writers[layout] = other
+            self.looks += 1
+            raise rscylla.QueryTimeout("nobody answered")
+
+    replicator = Overtaken()
+    for expected in ({}, {layout: other}):
+        with pytest.raises(rscylla.QueryTimeout):
+            replicator._writer(layout)
+        assert replicator._writers == expected
+
+
+# ---------------------------------------------------------------- the tables
+
+
+class Answer:
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    def add_callbacks(self, callback: Any, _errback: Any) -> None:
+        callback(self._rows)
+
+    def result(self) -> list[Any]:
+        return self._rows
+
+
+class Scylla:
+    """A session on a cluster with some hosts and tables, which keeps what it is sent."""
+
+    def __init__(self, *hosts: str | None, tables: dict[tuple[str, str], str] | None = None) -> None:
+        found = [SimpleNamespace(host_id=host) for host in hosts]
+        self.cluster = SimpleNamespace(metadata=SimpleNamespace(all_hosts=lambda: found))
+        self.tables = tables or {}
+        self.created: list[str] = []
+        self.sent: list[Any] = []
+
+    def add_request_init_listener(self, _listener: Any) -> None:
+        pass
+
+    def execute_async(self, statement: Any, values: Any, **_: Any) -> Answer:
+        if statement.query_string.startswith("CREATE TABLE"):
+            self.created.append(statement.query_string)
+            self.tables["copy", "t"] = "pk v"
+            return Answer([])
+        assert "system_schema.columns" in statement.query_string
+        columns = self.tables.get(values, "").split()
+        return Answer([(c, "partition_key" if c == "pk" else "regular", 0, "int", "none") for c in columns])
+
+    def prepare(self, cql: str) -> Any:
+        return PreparedStatement([], cql.encode(), None, cql, "copy", 4, [], None)
+
+    def execute(self, statement: Any, **_: Any) -> None:
+        self.sent.append(statement)
+
+
+SOURCE = {("shop", "t"): "pk v"}
+
+
+def test_the_target_has_the_name_of_the_source_or_the_one_that_is_given() -> None:
+    source, target = Scylla("a", tables=SOURCE), Scylla("b", tables={("copy", "t"): "pk v", ("copy", "u"): "pk v x"})
+    assert Replicator(source, target, "copy").prepare("shop", "t").full_name == "copy.t"
+    assert Replicator(source, target, "copy", "u").prepare("shop", "t").full_name == "copy.u"
+
+
+def test_tables_that_do_not_exist_are_named() -> None:
+    replicator = Replicator(Scylla("a", tables=SOURCE), Scylla("b"), "copy")
+    with pytest.raises(rscylla.TableNotFound, match=r"^there is no table shop\.u"):
+        replicator.prepare("shop", "u")
+    with pytest.raises(rscylla.TableNotFound, match=r"^the target table copy\.t does not exist"):
+        replicator.prepare("shop", "t")
+
+
+def test_a_target_is_created_where_it_is_missing_and_asked_for() -> None:
+    source, target = Scylla("a", tables=SOURCE), Scylla("b")
+    for _ in range(2):
+        table = Replicator(source, target, "copy", create=True).prepare("shop", "t")
+        assert (table.full_name, [c.name for c in table.columns]) == ("copy.t", ["pk", "v"])
+    assert len(target.created) == 1
+    assert source.created == []
+
+
+def test_a_target_that_lacks_a_column_is_refused() -> None:
+    target = Scylla("b", tables={("copy", "t"): "pk"})
+    with pytest.raises(rscylla.CannotReplicate, match="lacks the column 'v'"):
+        Replicator(Scylla("a", tables=SOURCE), target, "copy").prepare("shop", "t")
+
+
+def test_a_table_is_known_to_be_its_own_copy_by_the_nodes_of_its_cluster() -> None:
+    tables = {**SOURCE, ("shop", "u"): "pk v", ("copy", "t"): "pk v"}
+    source = Scylla("a", "b", tables=tables)
+    same = Scylla("b", "c", tables=tables)
+    for session in (source, same):
+        with pytest.raises(rscylla.CannotReplicate, match=r"shop\.t cannot be copied to itself"):
+            Replicator(source, session, "shop").prepare("shop", "t")
+        assert Replicator(source, session, "shop", "u").prepare("shop", "t").full_name == "shop.u"
+        assert Replicator(source, session, "copy").prepare("shop", "t").full_name == "copy.t"
+    bare = Scylla(tables=SOURCE)
+    bare.cluster = source.cluster
+    with pytest.raises(rscylla.CannotReplicate):
+        Replicator(source, bare, "shop").prepare("shop", "t")
+
+
+def test_clusters_without_a_common_node_may_have_tables_of_the_same_name() -> None:
+    """The driver knows no id of a node that it has not reached yet."""
+    source, target = Scylla("a", None, tables=SOURCE), Scylla("b", None, tables=SOURCE)
+    assert Replicator(source, target, "shop").prepare("shop", "t").full_name == "shop.t"
+
+
+def test_changes_are_written_to_the_target_at_the_level_that_is_asked_for() -> None:
+    source, target = Scylla("a", tables=SOURCE), Scylla("b", tables={("copy", "t"): "pk v"})
+    replicator = Replicator(source, target, "copy", consistency="LOCAL_ONE")
+    event = an_event(a_layout())
+    with pytest.raises(rscylla.FateError):
+        replicator(event, rscylla.Run("copy", fate=ScriptedFate(at={"before_apply": rscylla.FateError("struck")})))
+    assert (target.sent, replicator.applied) == ([], 0)
+    for _ in range(2):
+        replicator(event, rscylla.Run("copy"))
+    assert [s.consistency_level for s in target.sent] == [ConsistencyLevel.LOCAL_ONE] * 2
+    assert all(s.prepared_statement.query_string.startswith("INSERT INTO copy.t (pk) ") for s in target.sent)
+    assert (source.sent, replicator.applied) == ([], 2)
