@@ -34,7 +34,7 @@ def moves(consumer: str, codec: CursorCodec, known: str, given: str) -> bool:
     Raises:
         CursorRegression: *given* is lower.
     """
-    if codec.place(given) < codec.place(known):
+    if codec.sort_key(given) < codec.sort_key(known):
         raise CursorRegression(
             f"the cursor for consumer {consumer!r} is lower than the saved one, which does not change; check that "
             "no other process runs this consumer, or reset the cursor to move it back on purpose",

@@ -25,7 +25,7 @@ _INTEGER = re.compile(r"\d{1,20}", re.ASCII)  # as many digits as 64 bits need
 class CursorCodec(Protocol):
     """Converts the cursors of one kind of stream to positions and back. Pure, and therefore thread-safe.
 
-    For all cursors a and b: a comes before b exactly when ``place(encode(a)) < place(encode(b))``, and then
+    For all cursors a and b: a comes before b exactly when ``sort_key(encode(a)) < sort_key(encode(b))``, and then
     ``encode(a) < encode(b)`` too. All positions are ASCII, so the database, which compares bytes, uses the same order.
     """
 
@@ -43,7 +43,7 @@ class CursorCodec(Protocol):
             InvalidCursor: *position* was not created by this codec.
         """
 
-    def place(self, position: str) -> str:
+    def sort_key(self, position: str) -> str:
         """Return the part of *position* that decides the order, because equal cursors may have different positions."""
 
 
@@ -87,7 +87,7 @@ class EventCursorCodec:
         except (ValueError, IndexError, OverflowError) as e:
             raise InvalidCursor("the saved position is not that of an event id; check the codec of the store") from e
 
-    def place(self, position: str) -> str:
+    def sort_key(self, position: str) -> str:
         return position.partition("  ")[0]
 
 
@@ -108,7 +108,7 @@ class IntCursorCodec:
             raise InvalidCursor("the saved position is not that of a whole number; check the codec of the store")
         return str(int(position))
 
-    def place(self, position: str) -> str:
+    def sort_key(self, position: str) -> str:
         return position
 
 

@@ -54,7 +54,7 @@ class SqliteCursorStore:
         with self._reading(consumer) as (_, epoch, saved, _, reason):
             if self._epochs.setdefault(consumer, epoch) != epoch:
                 raise rscylla.CursorConflict(f"the cursor of consumer {consumer!r} was reset; read it again")
-            if self._codec.place(position) < self._codec.place(saved):
+            if self._codec.sort_key(position) < self._codec.sort_key(saved):
                 raise rscylla.CursorRegression(
                     f"the cursor of consumer {consumer!r} is lower than the saved one; reset the cursor to "
                     "move it back on purpose",

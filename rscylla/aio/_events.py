@@ -191,9 +191,9 @@ def events(
     series = metrics_for(registry).consumer(name) if name else ConsumerSeries("events")
     clock = clock or SystemClock()
     series.configure(clock=clock, lag_alert=None, activity_ttl=None)
-    place = store if store is not None else _Nowhere(after)
-    bridge = Bridge(name or "events", series, None, place.flush, buffer)
-    return Events(Spec(stream, place, bridge, *options, clock=clock, flush_timeout=flush_timeout), bridge, stop)
+    target = store if store is not None else _Nowhere(after)
+    bridge = Bridge(name or "events", series, None, target.flush, buffer)
+    return Events(Spec(stream, target, bridge, *options, clock=clock, flush_timeout=flush_timeout), bridge, stop)
 
 
 class _Nowhere:

@@ -278,8 +278,8 @@ def _edits(column: ValueColumn, cells: Cells) -> Iterator[tuple[str, tuple[Value
                 for number, value in enumerate(sized_cells(raw, 0)):
                     if value is not None:
                         yield f"{name}.{quote_name(_field(column, number))} = ?", (value,)
-            for place in [] if gone is None else collection_cells(gone):
-                number = -1 if place is None else int.from_bytes(place, "big", signed=True)
+            for cell in [] if gone is None else collection_cells(gone):
+                number = -1 if cell is None else int.from_bytes(cell, "big", signed=True)
                 yield f"{name}.{quote_name(_field(column, number))} = ?", (None,)
 
 

@@ -28,6 +28,6 @@ def main() -> NoReturn:
     if (failure := unwritable()) is not None and code == 0 and not isinstance(failure, BrokenPipeError):
         say(f"error: {output_error(failure)}")
         code = 1
-    # Everything is closed by now. The driver's exit handler is left out: now and then it waits five seconds for a
-    # thread of its event loop that missed the call to stop. Source: cassandra/io/libevreactor.py, _cleanup.
+    # Everything is closed by now. Skips the driver's exit handler, which sometimes waits five seconds for a thread of
+    # its event loop that missed the signal to stop. Source: cassandra/io/libevreactor.py, _cleanup.
     os._exit(code)

@@ -340,7 +340,7 @@ def stopping() -> Iterator[rscylla.Stop]:
         return
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        # A command that does not react to the first Ctrl-C must be stoppable all the same.
+        # The second Ctrl-C must stop a command that does not react to the first one.
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()

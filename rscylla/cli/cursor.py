@@ -120,9 +120,9 @@ def get(
     with _opened(connection, store, table_name, factory) as (_, cursors):
         records = list(cursors.cursor_history(consumer))
     if not records:
-        place = factory or f"{store}.{table_name}"
+        where = factory or f"{store}.{table_name}"
         raise rscylla.CursorError(
-            f"consumer {consumer!r} has no cursor in {place}; run `rscylla cursor list` to see all cursors"
+            f"consumer {consumer!r} has no cursor in {where}; run `rscylla cursor list` to see all cursors"
         )
     for record in records if history else records[:1]:
         if as_json:

@@ -312,9 +312,9 @@ def _from_log(source: rscylla.Stream, kept: rscylla.Event) -> rscylla.Event:
     Raises:
         CursorError: the log no longer has it.
     """
-    place = rscylla.EventID.parse(kept.id)
+    position = rscylla.EventID.parse(kept.id)
     # Start at the microsecond of the event. A full lag is not needed for an event that has been read before.
-    after = str(rscylla.EventID(place.generation, place.exact_us))
+    after = str(rscylla.EventID(position.generation, position.exact_us))
     lag = max(timedelta(), min(timedelta(seconds=30), datetime.now(UTC) - kept.timestamp - timedelta(seconds=1)))
     # The end is exclusive, so it is a little later than the event.
     until = rscylla.StreamUntil(kept.timestamp + timedelta(milliseconds=1))

@@ -1,4 +1,4 @@
-"""The demo's work: a writer, a consumer that keeps dying, and a node that joins in between. Nothing is shown here."""
+"""The work of the demo, without its display: a writer, a consumer that keeps crashing, a node that joins halfway."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _UPDATE = f"UPDATE {KEYSPACE}.{TABLE} SET number = ?, status = ? WHERE order_id 
 _DELETE = f"DELETE FROM {KEYSPACE}.{TABLE} WHERE order_id = ? AND line = ?"
 
 _ROUND = 16
-"""Writes in flight at once, each to another order: those of one order follow each other."""
+"""Concurrent writes, each to a different order, so that the writes of one order stay in sequence."""
 
 
 @attrs.frozen
 class DemoPlan:
-    """How much is done, and how much goes wrong.
+    """How much the demo writes, and how often it fails.
 
-    ``lag`` may be far below 30 s because one server stamps all rows as it stores them, by the clock that the reader
-    goes by; on a real cluster it may not. ``crash_every`` is the mean number of steps between forced crashes.
+    ``lag`` can be far below 30 s, because one server stamps all rows when it stores them, with the clock that the
+    reader uses; on a real cluster, it must not. ``crash_every`` is the mean number of steps between forced crashes.
     """
 
     events: int = 8_000
@@ -55,23 +55,23 @@ class DemoPlan:
     fate: float = 0.01
     crash_every: int = 1_500
     switch: timedelta = timedelta(seconds=1)
-    """From the moment a node joins to the start of the new generation."""
+    """Time from when a node joins until the new generation starts."""
     save_every: timedelta = timedelta(milliseconds=200)
 
     @property
     def rate(self) -> float:
-        """Changes a second, if the machine is fast enough: up to nine seconds of writing, less for a few changes."""
+        """Target rate of changes per second, for about nine seconds of writing; less time for a few changes."""
         return max(400.0, self.events / 9)
 
     @property
     def time_limit_s(self) -> float:
-        """When to give up."""
+        """Time after which the demo gives up, in seconds."""
         return 120.0 + self.events / 100
 
 
 @attrs.frozen
 class Snapshot:
-    """How far the demo is. ``lag_s`` is how old the newest delivered moment is, None before the first."""
+    """The progress of the demo. ``lag_s`` is the lag of the consumer in seconds; None before its first event."""
 
     verdict: Verdict
     lag_s: float | None
@@ -80,11 +80,11 @@ class Snapshot:
 
 
 class _Crash(Exception):
-    """The consumer's process dies, as far as the consumer can tell."""
+    """Simulates the death of the consumer's process."""
 
 
 class _Mishaps:
-    """A fate that now and then also crashes the process, at any of the points where fate is tempted."""
+    """A fate that also simulates a crash of the process, at the *crash_in*-th call of ``tempt``."""
 
     def __init__(self, fate: rscylla.Fate, crash_in: int, store: _MortalStore) -> None:
         self._fate = fate
@@ -101,7 +101,7 @@ class _Mishaps:
 
 
 class _MortalStore:
-    """Cursors of one life of the consumer: buffered, and what is buffered when it dies is gone."""
+    """The cursor store of one process of the consumer. When the process dies, buffered cursors are lost."""
 
     def __init__(self, session: rscylla.Session, save_every: timedelta) -> None:
         table = ScyllaCursorStore(session, KEYSPACE, create=True)
@@ -125,7 +125,7 @@ class _MortalStore:
 
 
 class Demo:
-    """One demo on a running embedded server. ``run`` blocks; ``snapshot`` may be called from any thread."""
+    """One demo on a running embedded server. ``run`` blocks; ``snapshot`` and ``stop`` are thread-safe."""
 
     def __init__(self, scylla: EmbeddedScyllaProcess, plan: DemoPlan) -> None:
         self._scylla = scylla
@@ -144,23 +144,23 @@ class Demo:
         self._phase = "starting"
         self._nodes = 1
 
-    # ------------------------------------------------------------ seen from outside
+    # ------------------------------------------------------------ control
 
     def snapshot(self) -> Snapshot:
-        """Return how far it is."""
+        """Return the current progress."""
         return Snapshot(self._checker.verdict(), self._consumer.series.lag(), self._nodes, self._phase)
 
     def stop(self) -> None:
-        """End early."""
+        """End the demo early."""
         self._ended_early = True
         self._stop.set()
 
     def run(self) -> Verdict:
-        """Write, read, fail and come back until all is read; return what came of it.
+        """Write, read, crash, and recover until everything is read; return the verdict.
 
         Raises:
             Stopped: ``stop`` was called.
-            RscyllaError: something failed that was not made to fail, or it took longer than the plan allows.
+            RscyllaError: an error occurred that the demo did not inject, or the time limit of the plan has passed.
         """
         with self._session() as session:
             for statement in (_KEYSPACE_CQL, _TABLE_CQL):
@@ -192,7 +192,7 @@ class Demo:
     @contextmanager
     def _session(self) -> Iterator[rscylla.Session]:
         session = rscylla.connect(self._scylla.contact_points, port=self._scylla.port)
-        # The server stamps the writes, when it stores them: no row can arrive behind the reader.
+        # The server stamps writes when it stores them, so no row can arrive behind the reader.
         session.use_client_timestamp = False
         try:
             yield session
@@ -200,7 +200,7 @@ class Demo:
             session.cluster.shutdown()
 
     def _guarded(self, work: Any, session: rscylla.Session) -> None:
-        """Run *work*; keep what it raises for ``run``, and end the other thread too."""
+        """Run *work*. Save its error for ``run``, and then end the other thread."""
         try:
             work(session)
         except rscylla.Stopped:
@@ -212,7 +212,7 @@ class Demo:
     # ------------------------------------------------------------ writing
 
     def _write(self, session: rscylla.Session) -> None:
-        """Write all changes: half, then a node joins, then the rest, the last quarter surely after the switch."""
+        """Write all changes: a node joins after half of them, and the last quarter waits for the new generation."""
         writer = _Writer(session, self._plan, self._checker, self._deletes, self._clock, self._stop)
         half, most = self._plan.events // 2, self._plan.events * 3 // 4
         self._phase = "writing"
@@ -224,7 +224,7 @@ class Demo:
         self._clock.wait(self._stop, switches - self._clock.monotonic())
         self._phase = "new generation"
         writer.write(self._plan.events)
-        # The end is exclusive, and the last write may bear this very microsecond.
+        # The end is exclusive, and the last write may have a timestamp of this microsecond.
         self._written_until_us = self._clock.now_us() + 1
         self._phase = "reading the rest"
         self._consumer_stop.set()
@@ -232,7 +232,7 @@ class Demo:
     # ------------------------------------------------------------ reading
 
     def _read(self, session: rscylla.Session) -> None:
-        """Run the consumer again and again until it has read all that was written."""
+        """Run the consumer again after each crash, until it has read everything that was written."""
         while True:
             end = self._written_until_us
             try:
@@ -242,16 +242,16 @@ class Demo:
             except rscylla.Stopped:
                 self._stop.check()
                 if end is None and self._written_until_us is None:
-                    raise  # not a stop that the demo asked for
+                    raise  # the demo did not request this stop
             except rscylla.RunError as error:
                 if not isinstance(error.__cause__, _Crash | rscylla.FateError):
                     raise
 
     def _live(self, session: rscylla.Session, end_us: int | None) -> None:
-        """Be one process: a stream, a store and a run of its own, which always raises. Ends at *end_us* if given."""
+        """Simulate one process, with a new stream, store, and run. Always raises. Reads up to *end_us*, if given."""
         stop = rscylla.Stop()
         store = _MortalStore(session, self._plan.save_every)
-        # Exponential: a crash is as likely at each step, however long ago the last one was.
+        # An exponential distribution: a crash is equally likely at each step, however long ago the last one was.
         crash_in = 1 + int(self._random.expovariate(1 / self._plan.crash_every))
         until = [] if end_us is None else [rscylla.StreamUntil(time_of(end_us))]
         spec = rscylla.Spec(
@@ -262,7 +262,7 @@ class Demo:
             *until,
             fate=_Mishaps(self._fate, crash_in, store),
         )
-        # A stop of its own for each life: a crash must not end the lives after it.
+        # A separate stop for each process, so that the end of one does not end the next.
         forget = [self._stop.on_set(stop.set)]
         if end_us is None:
             forget.append(self._consumer_stop.on_set(stop.set))
@@ -275,8 +275,8 @@ class Demo:
                 one()
 
     def _consume(self, event: rscylla.Event, fate: rscylla.Fate) -> None:
-        """Note what was delivered. An order's change is known by its number, a delete by the line, which never comes
-        back."""
+        """Record a delivered change. Its number identifies it in its order; a delete, which has no number, is
+        identified by the line, because lines are not reused."""
         assert isinstance(event, rscylla.ChangeEvent)
         order, line = event.key["order_id"], event.key["line"]
         written = event.change.after
@@ -289,7 +289,7 @@ _ENGINE_POINTS = ("after_recv", "after_consume", "before_set_cursor", "before_fl
 
 
 class _Writer:
-    """Writes random changes of random orders, at an even pace. Each change has a number in its order's sequence."""
+    """Writes random changes of random orders at a steady rate. The changes of an order are numbered in sequence."""
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ class _Writer:
         self._begun = clock.monotonic()
 
     def write(self, until: int) -> None:
-        """Write until *until* changes are confirmed, in all."""
+        """Write until *until* changes in total are confirmed."""
         while self._done < until:
             self._stop.check()
             count = min(_ROUND, until - self._done, len(self._numbers))
@@ -323,7 +323,7 @@ class _Writer:
             changes = [self._change(order) for order in orders]
             futures = [self._session.execute_async(*change) for change in changes]
             for order, future in zip(orders, futures, strict=True):
-                # Only what the database has confirmed may count as lost.
+                # Recorded once confirmed: only a confirmed change can count as lost.
                 future.result()
                 self._checker.written(order, self._numbers[order])
             self._done += count
@@ -332,7 +332,7 @@ class _Writer:
                 self._clock.wait(self._stop, early)
 
     def _change(self, order: int) -> tuple[Any, tuple[Any, ...]]:
-        """Return a statement with values that makes the next change of *order*."""
+        """Return the statement and values of the next change of *order*."""
         self._numbers[order] += 1
         number, lines = self._numbers[order], self._lines[order]
         kind = self._random.random()
@@ -341,10 +341,10 @@ class _Writer:
             self._next_line[order] += 1
             lines.append(line)
             return self._prepared[_INSERT], (order, line, number, self._random.randrange(1, 500))
-        place = self._random.randrange(len(lines))
+        index = self._random.randrange(len(lines))
         if kind < 0.85:
             status = self._random.choice(("paid", "packed", "sent"))
-            return self._prepared[_UPDATE], (number, status, order, lines[place])
-        line = lines.pop(place)
-        self._deletes[order, line] = number  # before it is sent, so that no reader can be faster
+            return self._prepared[_UPDATE], (number, status, order, lines[index])
+        line = lines.pop(index)
+        self._deletes[order, line] = number  # recorded before it is sent, so that the reader always finds it
         return self._prepared[_DELETE], (order, line)

@@ -61,7 +61,7 @@ def load_store(name: str) -> OperableStore:
             f"--store-factory {name} is not a function; name a function that returns a cursor store"
         )
     store = factory()
-    # Told here and not when the command is half done.
+    # Checked here, so that the command does not fail halfway.
     lacking = [
         method
         for protocol in (CursorStore, CursorAdmin)

@@ -19,7 +19,7 @@ __all__ = ["check_spark", "local_spark"]
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # 200 unless told otherwise, far too many tasks for small data on one machine.
+    # The default, 200, is far too many tasks for small data on one machine.
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

@@ -1,4 +1,4 @@
-"""Opens a table's log and says what to read of it: the bounds of a read, cut into spans for the executors."""
+"""Plans reads of a table's log: decides where they start and end, and splits them into spans for the executors."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MAX_PARTITIONS = 100_000
 
 
 def open_source(options: Options) -> Source:
-    """Return the present state of the table's log. Blocks on a few small queries."""
+    """Return the current state of the table's log. Blocks on a few small queries."""
     return Source(session_for(options.connection), options.keyspace, options.table, SystemClock(), Stop())
 
 
 def view_of(source: Source, options: Options) -> tuple[Layout, LogView | ChangeView | EventView]:
-    """Return the meaning of the log's columns, and their view for the mode of *options*. Blocks on one statement.
+    """Return the layout of the log's columns, and their view for the mode of *options*. Blocks on one statement.
 
     Raises:
         ConfigError: two columns would have the same name.
@@ -107,13 +107,13 @@ class Plan:
         since_us: int = 0,
         most_us: int | None = None,
     ) -> list[Span]:
-        """Return spans that hold all rows from *start_us* to *end_us*, each exactly once.
+        """Return spans that contain all rows from *start_us* to *end_us*, each exactly once.
 
         Args:
-            after: the position of the row to start behind, if not empty.
+            after: if not empty, the position of the row after which to start.
             promised: see ``start``.
             since_us: rows that had expired by then were never promised.
-            most_us: longest span, None for any.
+            most_us: the longest span; None for any.
 
         Raises:
             CursorExpired: rows that were promised may be gone, and ``failOnDataLoss`` is true.
@@ -125,7 +125,7 @@ class Plan:
         for window in windows_between(generations, start_us, end_us):
             streams = source.streams(Generation(window.generation))
             spans += spans_between(window, streams, options, most_us)
-            # Within the loop: a mistyped span must not fill the memory before it is refused.
+            # Checked inside the loop, so that a mistyped windowSpan does not fill the memory first.
             if len(spans) > MAX_PARTITIONS:
                 raise ConfigError(
                     f"the read would have more than {MAX_PARTITIONS:,} partitions; increase the options windowSpan or "
@@ -134,7 +134,7 @@ class Plan:
         return [Span(source.table, s.window, s.streams, after) for s in spans]
 
     def learn_ttl(self, ttl_s: int | None) -> None:
-        """Take *ttl_s*, unless None, for what the oldest rows were written with, if the schema does not tell it."""
+        """Use *ttl_s*, unless None, as the TTL of the oldest rows, if the schema does not show it."""
         if ttl_s is not None:
             self.source.lifetimes = self.source.lifetimes.knowing(ttl_s)
 
@@ -143,7 +143,7 @@ class Plan:
         source = self.source
         known_us = start_us
         if source.lifetimes.ttl_at(start_us) is None:
-            known_us = max(start_us, source.oldest_us())  # rows whose TTL is not known count as expired after a day
+            known_us = max(start_us, source.oldest_us())  # rows with an unknown TTL count as expired after a day
         if promised:
             unknown = Hole(start_us, known_us) if start_us < known_us else None
             lost = unknown or source.missed(start_us, end_us, since_us=since_us)
@@ -170,9 +170,9 @@ class Plan:
 def spans_between(
     window: LogWindow, streams: tuple[bytes, ...], options: Options, most_us: int | None = None
 ) -> list[Span]:
-    """Return *window* cut by streams, and by time where there are too few of them to keep all executors busy.
+    """Return *window* split by streams, and also by time if there are too few streams to keep all executors busy.
 
-    The table is left open: the caller fills it in.
+    The table of the spans is None; the caller sets it.
     """
     size = options.streams_per_partition or -(-len(streams) // options.parallelism)
     groups = [streams[at : at + size] for at in range(0, len(streams), size)]
@@ -187,7 +187,7 @@ def spans_between(
 
 
 def _cut(window: LogWindow, pieces: int, most_us: int | None) -> Iterator[LogWindow]:
-    """Yield *window* in equal parts, at least *pieces*, of at most *most_us* each, none of them empty."""
+    """Yield *window* in equal parts: at least *pieces*, unless some would be empty, each at most *most_us* long."""
     if most_us is not None:
         pieces = max(pieces, -(-window.span_us // most_us))
     pieces = min(pieces, window.span_us, MAX_PARTITIONS + 1)

@@ -154,11 +154,11 @@ class Shape:
 
 
 def _shape_of(field: StructField) -> ColumnShape:
-    told = field.metadata.get(CQL)
-    if told is None:
+    stored = field.metadata.get(CQL)
+    if stored is None:
         raise ConfigError(
             f"the schema of column {field.name!r} lacks its CQL type (metadata {CQL!r}), because a previous step "
             "dropped it; pass the DataFrame of the data source, which you may filter"
         )
-    descending, dropped_us = bool(told.get("descending", False)), told.get("dropped_us")
-    return ColumnShape(field.name, told["kind"], told["type"], field.dataType, descending, dropped_us)
+    descending, dropped_us = bool(stored.get("descending", False)), stored.get("dropped_us")
+    return ColumnShape(field.name, stored["kind"], stored["type"], field.dataType, descending, dropped_us)

@@ -210,8 +210,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end_us, after = at.time_us, at.after
         plan = self._opened()
         source, lifetimes = plan.source, plan.source.lifetimes
-        # After "earliest", what expires before it is read was never promised. Each end says so while such rows follow
-        # it.
+        # After "earliest", rows that expire before they are read were never promised. Each end records that as long as
+        # such rows follow it.
         since_us = at.since_us if at.promised else source.latest_us() + source.edge_us
         if next(lifetimes.holes(end_us, since_us), None) is None:
             since_us = 0

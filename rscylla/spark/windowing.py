@@ -45,9 +45,9 @@ _OWN_OPTIONS = frozenset(("keyspace", "table", "lag", "mode", "startingposition"
 class Window:
     """A span of time in one generation: the changes after the cursor ``start`` and before the point ``end``.
 
-    Both are cursors: the store keeps ``end`` when the window is done. ``start`` may name a row in the middle of a span,
-    if a service stopped there.
-    Equal windows contain equal rows, so you can use ``name`` as the key of an idempotent sink.
+    Both are cursors; the store saves ``end`` when the window is done. ``start`` may be a row in the middle of a span,
+    if a service stopped there. Equal windows contain equal rows, so you can use ``name`` as the key of an idempotent
+    sink.
     """
 
     generation: int
@@ -110,13 +110,13 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
         self._on_expired: OnExpired = on_expired
         self._stop = stop
         assert options.lag is not None
-        self._place, promised = self._first_place(options.lag // _MICROSECOND)
+        self._position, promised = self._first_position(options.lag // _MICROSECOND)
         most = caps.longest_us
         self._follower = Follower(
             source,
-            self._place,
+            self._position,
             options,
-            # A window with more rows than the limit is counted in vain. Four fifths leave room for a quarter more.
+            # A window that exceeds the limit must be counted again. At four fifths, there is room for a quarter more.
             Width(us=most, target=max(1, (caps.max_rows or 1) * 4 // 5), most_us=most),
             on_expired,
             promised=promised,
@@ -139,7 +139,7 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
             if self._max_rows is not None:
                 with spark_errors():
                     rows = frame.count()
-                # Counted before it is given out: a window that was seen cannot be narrowed any more.
+                # Counted before it is returned: a window that the caller has seen can no longer be narrowed.
                 if rows > self._max_rows and step.window.can_narrow:
                     self._follower.walk = self._follower.walk.too_much(step)
                     continue
@@ -171,21 +171,21 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
 
     # ------------------------------------------------------------ planning
 
-    def _first_place(self, lag_us: int) -> tuple[EventID, bool]:
-        """Return where to begin, and whether the rows after that were promised; see ``Source.begin``."""
+    def _first_position(self, lag_us: int) -> tuple[EventID, bool]:
+        """Return where to begin, and whether the rows after it are promised; see ``Source.begin``."""
         if self._options.from_head:
-            place = self._source.head(lag_us)
-            self._store.set_cursor(self._name, str(place))  # a restart must not begin at a newer head
-            return place, True
+            position = self._source.head(lag_us)
+            self._store.set_cursor(self._name, str(position))  # a restart must not begin at a newer head
+            return position, True
         return self._source.begin(self._store.get_cursor(self._name) or None, self._on_expired)
 
-    def _move(self, place: EventID, walk: Walk) -> None:
-        self._store.set_cursor(self._name, str(place))
-        self._place = place
+    def _move(self, position: EventID, walk: Walk) -> None:
+        self._store.set_cursor(self._name, str(position))
+        self._position = position
         self._follower.walk = walk
 
     def _next_read(self) -> Read | None:
-        """Return the next window to be read, None at the end. Waits at the head."""
+        """Return the next window to read; None at the end. Waits at the head."""
         source, follower = self._source, self._follower
         while not self._ended and not self._stop.is_set():
             match follower.next():
@@ -206,10 +206,10 @@ class Windows(Iterator[tuple[Window, "DataFrame"]]):
 
     def _window(self, step: Read) -> Window:
         generation, start_us, end_us = step.window.generation, step.window.start_us, step.window.end_us
-        if (self._place.generation, self._place.exact_us) != (generation, start_us):
-            self._place = self._source.at(start_us)  # what lies between has expired
+        if (self._position.generation, self._position.exact_us) != (generation, start_us):
+            self._position = self._source.at(start_us)  # the rows in between have expired
         end = self._source.read_until(Generation(generation), end_us)
-        return Window(generation, start_us, end_us, str(self._place), str(end))
+        return Window(generation, start_us, end_us, str(self._position), str(end))
 
     def _frame(self, window: Window) -> DataFrame:
         reader = self._spark.read.format(FORMAT).options(**self._read)
@@ -243,8 +243,7 @@ def windows(
     without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and the
     window is delivered again; if the window is done, call ``save()`` on the iterator before a ``break``. A body may
     therefore run twice for one window, with the same rows. It must be idempotent; ``window.name`` is the same each
-    time.
-    A window never spans two generations of streams. Its rows are those whose write times are in the window.
+    time. A window never spans two generations of streams. Its rows are those whose write times are in the window.
 
     A window that begins at a row cursor of a service contains the rows after that row. The saved cursor is then a
     point, from which a service can continue. With ``StreamToHead``, the loop ends at the head as of the time when the

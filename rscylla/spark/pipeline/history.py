@@ -69,24 +69,24 @@ def history(changes: DataFrame, *, at: datetime | None = None) -> DataFrame:
 
 def _moments(changes: DataFrame, shape: Shape, second: Column) -> DataFrame:
     """Return all cells that concern each row, with ``cdc$at``: the time of the write or expiration."""
-    told = cells_of(changes, shape, "cdc_timestamp", "cdc_ttl")
-    told = told.withColumn("cdc$at", F.unix_micros("cdc_timestamp"))
+    cells = cells_of(changes, shape, "cdc_timestamp", "cdc_ttl")
+    cells = cells.withColumn("cdc$at", F.unix_micros("cdc_timestamp"))
     expiry = F.when(F.col("cdc_ttl") > 0, F.floor(F.col("cdc$at") / 1_000_000) + F.col("cdc_ttl"))
-    told = told.withColumn("cdc$expires", expiry).drop("cdc_timestamp", "cdc_ttl")
+    cells = cells.withColumn("cdc$expires", expiry).drop("cdc_timestamp", "cdc_ttl")
     if shape.clustering:
-        told = _for_each_row(told, shape)
-    expired = told.where(F.col("cdc$expires") <= second).select(
+        cells = _for_each_row(cells, shape)
+    expired = cells.where(F.col("cdc$expires") <= second).select(
         *(F.col(quoted(c.name)) for c in shape.keys), (F.col("cdc$expires") * 1_000_000).alias("cdc$at")
     )
-    return told.drop("cdc$expires").unionByName(expired, allowMissingColumns=True)
+    return cells.drop("cdc$expires").unionByName(expired, allowMissingColumns=True)
 
 
-def _for_each_row(told: DataFrame, shape: Shape) -> DataFrame:
-    """Return *told* with the changes of a partition repeated for each row that it ever had."""
-    of_rows = told.where(~is_static(shape))
-    of_partitions = told.where(is_static(shape)).drop(*(c.name for c in shape.clustering))
+def _for_each_row(cells: DataFrame, shape: Shape) -> DataFrame:
+    """Return *cells* with the changes of a partition repeated for each row that it ever had."""
+    of_rows = cells.where(~is_static(shape))
+    of_partitions = cells.where(is_static(shape)).drop(*(c.name for c in shape.clustering))
     rows = grouped(of_rows, shape.keys).withColumnsRenamed({c.name: f"cdc$key_{c.name}" for c in shape.partition})
     sides = (identities(shape.partition, of) for of in (named, lambda name: named(f"cdc$key_{name}")))
     same = reduce(lambda a, b: a & b, (a.eqNullSafe(b) for a, b in zip(*sides, strict=True)))
-    repeated = of_partitions.join(rows, same).select(*(F.col(quoted(n)) for n in told.columns))
+    repeated = of_partitions.join(rows, same).select(*(F.col(quoted(n)) for n in cells.columns))
     return of_rows.unionByName(repeated)

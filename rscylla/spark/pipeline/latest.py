@@ -109,9 +109,9 @@ def with_partition(cells: DataFrame, shape: Shape) -> DataFrame:
         return cells.withColumn("cdc$covered", row_deleted)
     static, partition = is_static(shape), _of_partition(shape)
     shared = ["cdc$partition_deleted", "cdc$ranges", *(n for c in shape.statics for n in cell_names(c))]
-    told = {n: F.first(F.when(static, F.col(quoted(n))), ignorenulls=True).over(partition) for n in shared}
-    told["cdc$partition_deleted"] = F.coalesce(told["cdc$partition_deleted"], F.lit(NEVER))
-    joined = cells.withColumns(told)
+    of_partition = {n: F.first(F.when(static, F.col(quoted(n))), ignorenulls=True).over(partition) for n in shared}
+    of_partition["cdc$partition_deleted"] = F.coalesce(of_partition["cdc$partition_deleted"], F.lit(NEVER))
+    joined = cells.withColumns(of_partition)
     deleted = F.col("cdc$partition_deleted")
     covered = F.greatest(row_deleted, deleted, range_deleted(F.col("cdc$ranges"), shape))
     return joined.withColumn("cdc$covered", F.when(static, deleted).otherwise(covered))

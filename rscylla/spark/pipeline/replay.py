@@ -99,7 +99,7 @@ class ArrowChangeWriter:
             return found
         removed = _part(change, "cdc_removed", name) or None
         if removed is not None and column.form == "udt":
-            removed = [self._place(column, field) for field in removed]
+            removed = [self._field_index(column, field) for field in removed]
         elements = deleted_elements_of(name)
         found[elements] = self._raw(elements, removed)
         return found
@@ -113,7 +113,8 @@ class ArrowChangeWriter:
             )
         return b""  # an empty value, which is not null in CQL
 
-    def _place(self, column: ColumnShape, field: str) -> int:
+    def _field_index(self, column: ColumnShape, field: str) -> int:
+        """Return the number of a UDT's field in the target's type; raise ``CannotReplicate`` if it has none."""
         fields = self._columns[column.name].type.fields
         if field in fields:
             return fields.index(field)

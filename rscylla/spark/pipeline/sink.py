@@ -119,4 +119,4 @@ class _Writer:
                         pass
                     yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows], pa.int64())], ["written"])
             finally:
-                stop.set()  # what is under way when another change fails is not tried again
+                stop.set()  # after an error, writes in progress are not retried

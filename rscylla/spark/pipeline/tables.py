@@ -242,7 +242,7 @@ def _shape_of(manifest: dict[str, Any]) -> Shape:
     return shape_of(manifest["shape"])
 
 
-def shape_of(told: list[dict[str, Any]]) -> Shape:
+def shape_of(stored: list[dict[str, Any]]) -> Shape:
     """Return the shape from the result of ``shape_json``."""
     columns = [
         ColumnShape(
@@ -253,7 +253,7 @@ def shape_of(told: list[dict[str, Any]]) -> Shape:
             c["descending"],
             c["dropped_us"],
         )
-        for c in told
+        for c in stored
     ]
     return Shape.by_kind(columns)
 
