@@ -52,7 +52,7 @@ def test_server_that_is_not_there(run: Run, closed_port: int) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:http", "127.0.0.1:", "[::1]9042", "[::1]:", "[::1", ":9042", ""])
-def test_text_that_is_no_host(run: Run, host: str) -> None:
+def test_text_that_is_not_a_host_is_refused(run: Run, host: str) -> None:
     ran = run("topology", "shop.orders", "--host", host)
     assert (ran.code, ran.error) == (2, f"error: {host!r} is not a host; write name, name:port, or [ipv6]:port")
 
@@ -184,7 +184,7 @@ def test_expired_cursor_stays_as_it_was(run: Run, shop: Shop) -> None:
     assert store.get_cursor("audit") == OLD
 
 
-def test_expired_cursor_goes_on_at_the_oldest_when_asked(run: Run, shop: Shop) -> None:
+def test_expired_cursor_continues_at_the_oldest_on_request(run: Run, shop: Shop) -> None:
     shop.insert(1)
     ran = run(
         *("tail", shop.orders, "--lag", "0", "--to-head", "--host", shop.host, "--json"),

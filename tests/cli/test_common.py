@@ -49,7 +49,7 @@ def test_every_quoted_name_can_be_written(keyspace: str, table: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["orders", "", ".", "shop.", "a.b.c", '"shop.orders', 'shop."orders', "shop orders"])
-def test_what_names_no_table_is_told_how_to_write_one(text: str) -> None:
+def test_text_that_names_no_table_is_refused_with_the_syntax(text: str) -> None:
     with pytest.raises(rscylla.ConfigError, match=r"write KEYSPACE\.TABLE, such as shop\.orders"):
         parse_table(text)
 
@@ -177,7 +177,7 @@ def test_errors_are_one_line_and_with_json_an_object_more() -> None:
     ]
 
 
-def test_unexpected_errors_tell_their_kind_and_how_to_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_errors_name_their_kind_and_how_to_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of a foreign error may hold row values."""
     monkeypatch.delenv("RSCYLLA_DEBUG", raising=False)
     result = CliRunner().invoke(command_that_raises(KeyError("row value")), [])

@@ -68,7 +68,7 @@ def test_set_moves_forward_and_refuses_to_go_back(cursor: Run, store: ScyllaCurs
 
 
 @pytest.mark.parametrize("text", ["12", "{}", "2026-11-21T10:00:00Z"])
-def test_what_is_no_cursor_changes_nothing(cursor: Run, store: ScyllaCursorStore, text: str) -> None:
+def test_text_that_is_not_a_cursor_changes_nothing(cursor: Run, store: ScyllaCursorStore, text: str) -> None:
     store.set_cursor("billing", at(2))
     for action in (("set",), ("reset", "--reason", "test")):
         ran = cursor(action[0], "billing", text, *action[1:])
@@ -90,7 +90,7 @@ def test_reset_goes_back_and_keeps_the_reason(cursor: Run, store: ScyllaCursorSt
     assert cursor("get", "billing", "--history").out[0].endswith("reset: replay after a bug")
 
 
-def test_history_tells_takeovers_from_resets(cursor: Run, store: ScyllaCursorStore, shop: Shop) -> None:
+def test_history_distinguishes_takeovers_from_resets(cursor: Run, store: ScyllaCursorStore, shop: Shop) -> None:
     lease = ScyllaLease(shop.session, shop.keyspace, "billing", owner="pod-1", create=True)
     lease.acquire()
     ScyllaCursorStore(shop.session, shop.keyspace, lease=lease).set_cursor("billing", at(1))

@@ -105,7 +105,7 @@ def test_list_counts(deadletter: Run) -> None:
     assert deadletter("list", "--count").out[1].split() == ["billing", "2"]
 
 
-def test_show_tells_everything(deadletter: Run, letters: ScyllaDeadLetters) -> None:
+def test_show_prints_the_whole_letter(deadletter: Run, letters: ScyllaDeadLetters) -> None:
     event_id = ids(letters)[0]
     whole = deadletter("show", "billing", event_id, "--json").objects[0]
     assert '"after":{"status":"new"' in whole["metadata"]
@@ -162,7 +162,7 @@ def test_replay_from_a_log_that_has_it_no_more_says_so(deadletter: Run, letters:
 
 
 @pytest.mark.parametrize("wrap", [rscylla.dead_letter, rscylla.best_effort])
-def test_replay_to_a_consumer_that_lets_go_of_events_does_not_mark_what_fails(
+def test_replay_to_a_consumer_that_finishes_events_later_does_not_mark_failures(
     deadletter: Run, letters: ScyllaDeadLetters, wrap: Callable[..., rscylla.abc.Consumer]
 ) -> None:
     def handle(event: rscylla.Event, fate: rscylla.Fate) -> None:

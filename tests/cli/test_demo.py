@@ -93,7 +93,7 @@ def test_restart_that_leaves_a_gap_and_fills_it_later_is_found(checker: Checker)
     assert (verdict.lost, verdict.out_of_order, verdict.ok) == (0, 1, False)
 
 
-def test_changes_that_nobody_wrote_are_found(checker: Checker) -> None:
+def test_delivered_changes_that_were_never_written_are_found(checker: Checker) -> None:
     verdict = deliver(checker, 1, 2, 3, 4)
     assert (verdict.strangers, verdict.ok) == (1, False)
 
@@ -119,7 +119,7 @@ def test_generations_are_counted(checker: Checker) -> None:
         ((1, 2, 3, 4), "error: 1 delivered changes were never written (seed 5)"),
     ],
 )
-def test_bad_verdict_is_told_with_the_seed(
+def test_bad_verdict_is_shown_with_the_seed(
     checker: Checker, capsys: pytest.CaptureFixture[str], numbers: tuple[int, ...], told: str
 ) -> None:
     verdict = deliver(checker, *numbers)

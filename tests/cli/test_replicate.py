@@ -122,7 +122,7 @@ def test_a_table_is_not_copied_to_itself_by_another_way(run: Run, shop: Shop) ->
     assert "cannot be copied to itself" in ran.error
 
 
-def test_the_target_is_reached_as_the_source_unless_told() -> None:
+def test_the_target_has_the_connection_of_the_source_by_default() -> None:
     source = Connection(
         ["a"], "ann", "secret", Path("pass"), Path("ca"), Path("cert"), Path("key"), tls_no_check_hostname=True
     )

@@ -16,7 +16,7 @@ from .conftest import Process, Run
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_serves_until_it_is_told_to_stop(start: Callable[..., Process], number: int) -> None:
+def test_serves_until_a_signal_stops_it(start: Callable[..., Process], number: int) -> None:
     server = start("serve", "--port", "0", "--json")
     ready = json.loads(server.line())
     assert ready["host"] == "127.0.0.1"

@@ -100,7 +100,7 @@ def test_messages_that_cannot_be_written_change_nothing(words: Shop, redirection
     assert shell(redirection, "topology", "orders").returncode == 2
 
 
-def test_input_that_is_closed_is_no_terminal(words: Shop) -> None:
+def test_closed_input_is_not_a_terminal(words: Shop) -> None:
     ended = shell("<&-", "topology", words.orders, "--host", words.host, "--username", "ann")
     assert ended.returncode == 2
     assert ended.stderr.startswith(b"error: --username requires a password")
@@ -149,7 +149,7 @@ def test_escapes_are_those_of_json(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["help", "cursor list", "topology"])
-def test_a_reader_that_has_gone_is_no_failure(
+def test_a_closed_output_pipe_is_not_a_failure(
     words: Shop, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As with ``rscylla ... | head -1``."""

@@ -37,7 +37,7 @@ def at(second: int) -> str:
     return str(rscylla.EventID(1_795_000_000_000, 1_795_000_000_000_000 + second * 1_000_000))
 
 
-def test_cursors_are_looked_after_without_a_cluster(cursor: Run) -> None:
+def test_cursors_are_managed_without_a_cluster(cursor: Run) -> None:
     assert cursor("set", "billing", at(2)).out == [at(2)]
     assert cursor("get", "billing").out == [at(2)]
     assert cursor("reset", "billing", at(1), "--reason", "replay").out == [at(1)]
@@ -100,7 +100,9 @@ class NoAdmin(MemoryCursorStore):
         ),
     ],
 )
-def test_what_is_no_store_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch, made: object, said: str) -> None:
+def test_an_object_that_is_not_a_store_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, made: object, said: str
+) -> None:
     ran = run("cursor", "list", "--store-factory", of_module(monkeypatch, made), *NOWHERE)
     assert ran.code == 2
     assert said in ran.error

@@ -92,7 +92,7 @@ def test_lines_for_people_keep_control_characters_off_the_terminal(
     assert ran.out[0].endswith(expected)
 
 
-def test_cursor_that_is_told_continues_after_the_last_line(tail: Run, shop: Shop) -> None:
+def test_cursor_that_is_printed_continues_after_the_last_line(tail: Run, shop: Shop) -> None:
     shop.insert(1, 2, 3)
     first = tail("--from", "oldest", "--limit", "2", "--json")
     assert (first.code, ids(first)) == (0, [1, 2])
@@ -102,7 +102,7 @@ def test_cursor_that_is_told_continues_after_the_last_line(tail: Run, shop: Shop
     assert ids(tail("--from", said_cursor(rest), "--to-head", "--json")) == []
 
 
-def test_quiet_does_not_tell_the_cursor(tail: Run, shop: Shop) -> None:
+def test_quiet_does_not_print_the_cursor(tail: Run, shop: Shop) -> None:
     shop.insert(1)
     loud, quiet = tail("--to-head"), tail("--to-head", "--quiet")
     assert loud.err[-1].startswith("continue with --from '{")

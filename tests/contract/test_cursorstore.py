@@ -155,7 +155,7 @@ def test_table_of_other_columns_is_refused(scylla: EmbeddedScylla) -> None:
         store.get_cursor("c")
 
 
-def test_row_deleted_by_hand_is_noticed_and_a_reset_mends_it(
+def test_row_deleted_manually_is_noticed_and_a_reset_repairs_it(
     open_store: Callable[..., ScyllaCursorStore], sessions: Iterator[Any], consumer: str
 ) -> None:
     open_store().set_cursor(consumer, "5")

@@ -18,7 +18,7 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def test_every_limit_is_told_with_its_default() -> None:
+def test_every_limit_is_documented_with_its_default() -> None:
     section = PAGE.read_text().split("## Limits\n")[1].split("\n## ")[0]
     told = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE)
     limits = rscylla.Limits()

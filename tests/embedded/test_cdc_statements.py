@@ -465,7 +465,7 @@ def test_static_images_stand_apart() -> None:
 # ---------------------------------------------------------------- the life of a log
 
 
-def test_switching_off_keeps_the_log_and_switching_on_goes_on_in_it(server: Server) -> None:
+def test_disabling_cdc_keeps_the_log_and_enabling_it_continues_the_log(server: Server) -> None:
     server.cql("INSERT INTO t (pk, ck) VALUES (1, 2)")
     server.cql("ALTER TABLE t WITH cdc = {'enabled': false}")
     server.cql("INSERT INTO t (pk, ck) VALUES (1, 3)")

@@ -704,7 +704,7 @@ def test_refused_options(given_map: dict[str, str], message: str) -> None:
     assert (caught.value.code, caught.value.message) == (0x2300, message)
 
 
-def test_an_option_that_is_no_map_is_a_server_error() -> None:
+def test_an_option_that_is_not_a_map_is_a_server_error() -> None:
     with pytest.raises(ServerError):
         cdc_options("x")
 

@@ -176,7 +176,7 @@ def test_a_directory_of_other_things_is_left_alone(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- crashes of a snapshot
 
 
-def test_a_restart_is_no_reason_for_a_snapshot(tmp_path: Path) -> None:
+def test_a_restart_does_not_write_a_snapshot(tmp_path: Path) -> None:
     kept = Kept(tmp_path, compact_bytes=3_000)
     kept.create()
     rows = 0

@@ -543,7 +543,7 @@ def test_a_new_generation_needs_no_new_node(shared: Session) -> None:
 # ---------------------------------------------------------------- a driven clock
 
 
-def test_time_passes_only_when_told_for_writes_expiry_and_generations() -> None:
+def test_a_driven_clock_decides_the_time_of_writes_expiry_and_generations() -> None:
     clock = ManualClock(1_500_000_000_000_000)
     with EmbeddedScylla(clock=clock, seed=2) as scylla:
         session = scylla.connect()
@@ -598,7 +598,7 @@ def test_execute_inside_the_server_needs_no_driver() -> None:
             scylla.execute("INSERT INTO ks.t (pk, v) VALUES (?, ?)", [1])
 
 
-def test_a_taken_port_is_told_and_a_stopped_server_starts_again_with_its_data() -> None:
+def test_a_port_in_use_is_reported_and_a_stopped_server_starts_again_with_its_data() -> None:
     with EmbeddedScylla() as first:
         with pytest.raises(EmbeddedScyllaError, match=f"cannot listen on 127.0.0.1 port {first.port}"):
             EmbeddedScylla(port=first.port).start()

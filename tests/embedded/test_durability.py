@@ -188,7 +188,7 @@ def test_a_kill_between_any_two_records_leaves_a_whole_state(
         kept.durable.close()
 
 
-def test_a_restart_of_nothing_and_of_what_is_only_a_schema(tmp_path: Path) -> None:
+def test_an_empty_server_and_one_with_only_a_schema_restart(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     cluster = kept.cluster.state()
     kept = kept.reopened()
@@ -371,7 +371,7 @@ def test_an_upgrade_from_an_old_version_stays(tmp_path: Path) -> None:
         assert scylla.execute("SELECT time FROM system_distributed.cdc_generation_timestamps") == times
 
 
-def test_a_cursor_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_a_cursor_continues_after_a_restart(tmp_path: Path) -> None:
     """Events have the ids they had, and none is lost or comes again."""
 
     def read(scylla: EmbeddedScylla, after: str, limit: int | None = None) -> list[str]:

@@ -39,7 +39,7 @@ def events(box: EngineBox) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- tables
 
 
-def test_creating_a_cdc_table_tells_of_base_and_log(box: EngineBox) -> None:
+def test_creating_a_cdc_table_notifies_of_base_and_log(box: EngineBox) -> None:
     result = box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int) {CDC}")
     assert result == SchemaChange("CREATED", "TABLE", "ks", "t")
     assert events(box) == [("CREATED", "t"), ("CREATED", "t_scylla_cdc_log")]
@@ -54,7 +54,7 @@ def test_creating_a_cdc_table_tells_of_base_and_log(box: EngineBox) -> None:
     ]
 
 
-def test_every_change_gives_a_new_schema_version(box: EngineBox) -> None:
+def test_every_change_creates_a_new_schema_version(box: EngineBox) -> None:
     versions = {box.engine.schema.version}
     for statement in ("CREATE TABLE t (pk int PRIMARY KEY)", "ALTER TABLE t ADD v int", "DROP TABLE t"):
         box.run(statement)
@@ -160,7 +160,7 @@ def test_keyspaces(box: EngineBox) -> None:
         box.run("DROP TABLE system_distributed.cdc_generation_timestamps")
 
 
-def test_the_replication_factor_stands_for_that_of_each_datacenter(box: EngineBox) -> None:
+def test_the_replication_factor_applies_to_each_datacenter(box: EngineBox) -> None:
     def replication() -> dict[str, str]:
         found = box.row("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = 'k2'")["replication"]
         assert isinstance(found, dict)

@@ -122,7 +122,7 @@ def test_times_of_conditional_writes_grow_in_a_partition_whatever_the_nodes_cloc
     assert box.log()[0]["ck"] == 9
 
 
-def test_prepared_conditional_statement_tells_its_columns(box: EngineBox) -> None:
+def test_prepared_conditional_statement_describes_its_columns(box: EngineBox) -> None:
     prepared = box.engine.prepare("UPDATE k SET v = ? WHERE pk = ? IF w = ?", "ks")
     assert prepared.columns is not None
     assert [spec.name for spec in prepared.columns] == ["[applied]", "w"]

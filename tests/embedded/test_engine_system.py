@@ -115,7 +115,7 @@ def test_cdc_options_are_in_the_extensions_of_the_base(box: EngineBox) -> None:
     assert tables["t"]["id"] != tables["t_scylla_cdc_log"]["id"]
 
 
-def test_partitioners_tell_logs_from_other_tables(box: EngineBox) -> None:
+def test_partitioners_distinguish_logs_from_other_tables(box: EngineBox) -> None:
     query = "SELECT table_name, partitioner FROM system_schema.scylla_tables WHERE keyspace_name = 'ks'"
     assert {r["table_name"]: r["partitioner"] for r in box.rows(query)} == {
         "t": None,

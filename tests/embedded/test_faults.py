@@ -185,7 +185,7 @@ BATCH_T = f"BEGIN BATCH {INSERT_T}; APPLY BATCH"
         (Statements(later_pages=True), [], [SELECT_T]),
     ],
 )
-def test_faults_meet_the_statements_they_are_told(
+def test_faults_affect_the_selected_statements(
     scylla: EmbeddedScylla, session: Session, on: Statements, met: list[str], unmet: list[str]
 ) -> None:
     with scylla.faults.fail("read_timeout", on, times=None):
@@ -367,7 +367,7 @@ class Listener:
         return opcode, self._socket.recv(size, socket.MSG_WAITALL) if size else b""
 
 
-def test_stopping_and_starting_a_node_is_told(scylla: EmbeddedScylla) -> None:
+def test_stopping_and_starting_a_node_is_announced_to_clients(scylla: EmbeddedScylla) -> None:
     listener = Listener(scylla, NODES[0])
     scylla.faults.stop_node(NODES[2])
     scylla.faults.stop_node(NODES[2])
@@ -403,7 +403,7 @@ def _token(session: Session, bound: Any) -> Any:
     return session.cluster.metadata.token_map.token_class.from_key(bound.routing_key)
 
 
-def test_a_stalled_node_answers_what_it_was_asked_once_it_goes_on(scylla: EmbeddedScylla, session: Session) -> None:
+def test_a_stalled_node_answers_pending_requests_once_it_continues(scylla: EmbeddedScylla, session: Session) -> None:
     only, other = (session_on(scylla, node, keyspace=session.keyspace) for node in NODES[:2])
     scylla.faults.stall_node(NODES[0])
     asked = [only.execute_async(f"INSERT INTO t (pk, ck) VALUES (1, {ck})") for ck in range(20)]

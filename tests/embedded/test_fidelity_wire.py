@@ -94,7 +94,7 @@ def told(body: bytes) -> str:
     return f"{change} {'log' if name == 't_scylla_cdc_log' else name}"
 
 
-def test_the_answer_tells_of_what_was_asked_and_events_tell_of_base_and_log(scylla: EmbeddedScylla) -> None:
+def test_the_answer_describes_the_statement_and_events_describe_base_and_log(scylla: EmbeddedScylla) -> None:
     scylla.execute("CREATE KEYSPACE ev WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
     actor, listener = connected(scylla), connected(scylla)
     assert listener.ask(REGISTER, b"\0\1" + string("SCHEMA_CHANGE"))[0] == READY

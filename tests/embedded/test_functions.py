@@ -164,11 +164,11 @@ def test_milliseconds_before_1970_round_towards_it():
 
 
 @pytest.mark.parametrize("function", [f for group in FUNCTIONS.values() for f in group if f.arguments], ids=str)
-def test_null_in_gives_null_out(function):
+def test_functions_of_null_return_null(function):
     assert function.call(CONTEXT, [None] * len(function.arguments)) is None
 
 
-def test_an_empty_time_gives_null():
+def test_an_empty_time_becomes_null():
     for name, argument in (("totimestamp", TIMEUUID), ("mintimeuuid", TIMESTAMP), ("tounixtimestamp", DATE)):
         assert find_function(name, [argument]).call(CONTEXT, [b""]) is None
 
@@ -355,7 +355,7 @@ def test_a_timestamp_as_text_is_that_of_the_calendar(moment):
         (INT, BOOLEAN),
     ],
 )
-def test_there_is_no_such_cast(source, target):
+def test_an_unknown_cast_is_refused(source, target):
     with pytest.raises(InvalidRequest, match=f"{source.name} cannot be cast to {target.name}"):
         cast_function(source, target)
 
@@ -380,6 +380,6 @@ def test_a_number_of_many_digits_as_text():
     assert cast_function(VARINT, TEXT)(VARINT.encode(-(10**5000))) == b"-1" + b"0" * 5000
 
 
-def test_casting_an_empty_value_gives_null():
+def test_casting_an_empty_value_returns_null():
     assert cast_function(INT, TEXT)(b"") is None
     assert cast_function(TIMEUUID, DATE)(b"") is None

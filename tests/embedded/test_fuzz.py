@@ -310,7 +310,7 @@ def test_large_requests_on_their_way_in_share_a_bound() -> None:
     fuzzed.loop.close()
 
 
-def test_somebody_who_has_not_logged_in_may_send_little() -> None:
+def test_a_client_that_has_not_logged_in_may_send_little() -> None:
     fuzzed = Fuzzed()
     _, transport = fuzzed.talk([HEADER.pack(4, 0, 1, Opcode.STARTUP, 100_000)], started=False)
     ((_, opcode, body),) = answers(bytes(transport.out))

@@ -254,7 +254,7 @@ def test_insert_json_in_batches_and_conditions(box: EngineBox) -> None:
     assert [box.row(insert)["[applied]"] for _ in range(2)] == [True, False]
 
 
-def test_from_json_stands_for_a_value(box: EngineBox) -> None:
+def test_from_json_is_accepted_as_a_value(box: EngineBox) -> None:
     box.run("INSERT INTO t (pk, ck, m) VALUES (1, fromJson('2'), fromJson(?))", ['{"3": "x"}'])
     box.run("UPDATE t SET v = fromJson('5') WHERE pk = fromJson('1') AND ck = 2")
     assert box.rows("SELECT ck, v, m, toJson(m) AS j FROM t") == [{"ck": 2, "v": 5, "m": {3: "x"}, "j": '{"3": "x"}'}]

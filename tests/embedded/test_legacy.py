@@ -142,7 +142,7 @@ def test_a_wrong_word_changes_nothing() -> None:
         scylla.upgrade()
 
 
-def test_clients_are_told_of_the_new_tables() -> None:
+def test_clients_are_notified_of_the_new_tables() -> None:
     with EmbeddedScylla(version="4.3") as scylla:
         session = scylla.connect()
         tables = session.cluster.metadata.keyspaces["system_distributed"].tables

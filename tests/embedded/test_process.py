@@ -18,7 +18,7 @@ Server = EmbeddedScylla | EmbeddedScyllaProcess
 
 
 @pytest.mark.parametrize("make", [EmbeddedScylla, EmbeddedScyllaProcess])
-def test_what_is_refused_is_told_alike(make: Callable[[], Server]) -> None:
+def test_a_refusal_has_the_same_message_in_a_process(make: Callable[[], Server]) -> None:
     with make() as server:
         with pytest.raises(ValueError, match=r"^no fault is called 'nope'"):
             server.faults.fail(cast("Any", "nope"))

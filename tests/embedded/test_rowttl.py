@@ -61,7 +61,7 @@ def test_each_row_is_a_record_of_its_own(box: EngineBox) -> None:
     assert len(times) == 2
 
 
-def test_the_users_deletes_stay_what_they_were(box: EngineBox) -> None:
+def test_deletes_by_users_keep_their_operation(box: EngineBox) -> None:
     box.run(WIDE)
     box.run("INSERT INTO t (pk, ck, gone) VALUES (1, 1, 0)")
     box.run("DELETE FROM t WHERE pk = 1 AND ck = 1")

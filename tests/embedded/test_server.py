@@ -515,7 +515,7 @@ def test_lz4_travels_both_ways(make: Callable[..., Fixture]) -> None:
     assert block.decompress(answer[4:], uncompressed_size=size).endswith(LARGE)
 
 
-def test_a_large_page_leaves_uncompressed_unless_told_otherwise(make: Callable[..., Fixture]) -> None:
+def test_a_large_page_is_sent_uncompressed_unless_configured_otherwise(make: Callable[..., Fixture]) -> None:
     block = pytest.importorskip("lz4.block")
     client = make().client(started=False)
     assert client.ask(Opcode.STARTUP, startup(COMPRESSION="lz4"))[0] == Opcode.READY

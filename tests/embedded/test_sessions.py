@@ -8,7 +8,7 @@ import weakref
 from rscylla.embedded import EmbeddedScylla
 
 
-def test_a_session_that_nobody_holds_stays_open_until_the_server_stops() -> None:
+def test_an_unreferenced_session_stays_open_until_the_server_stops() -> None:
     with EmbeddedScylla() as scylla:
         session = weakref.ref(scylla.connect())
         gc.collect()

@@ -303,7 +303,7 @@ def test_log_rows_follow_a_change_of_columns() -> None:
     assert [cut_row(wire)[3:] for wire in packed(store).wires] == [[None, b"2"]]
 
 
-def test_a_log_column_that_comes_back_at_once_does_not_show_what_was_dropped() -> None:
+def test_a_log_column_that_is_added_again_at_once_does_not_show_dropped_values() -> None:
     """Also when nothing was read or written between the two changes."""
     store = make_store(log_table("a"))
     append(store, (STREAM,), log_key(1), {"a": b"1"}, (10, 0, None))

@@ -101,7 +101,7 @@ def test_an_authority_that_did_not_sign_is_refused_by_the_client(scylla: Embedde
         connect(scylla, tls_ca=strangers.ca)
 
 
-def test_plain_text_is_turned_away_and_others_go_on(scylla: EmbeddedScylla) -> None:
+def test_plain_text_is_rejected_and_other_clients_continue(scylla: EmbeddedScylla) -> None:
     with socket.create_connection(("127.0.0.1", scylla.port), timeout=10) as plain:
         plain.sendall(b"\x04\0\0\0\x05\0\0\0\0")
         answer = b""
@@ -198,7 +198,9 @@ def misnamed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedde
         yield server, directory / "ca.pem"
 
 
-def test_a_certificate_of_another_host_is_refused_unless_told(misnamed: tuple[EmbeddedScylla, Path]) -> None:
+def test_a_certificate_of_another_host_is_refused_unless_the_check_is_off(
+    misnamed: tuple[EmbeddedScylla, Path],
+) -> None:
     scylla, ca = misnamed
     with pytest.raises(rscylla.ConnectionFailed, match=r"does not name that address.*tls_check_hostname=False"):
         connect(scylla, tls_ca=ca)
@@ -233,7 +235,9 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
-def test_each_command_checks_the_name_unless_told(misnamed: tuple[EmbeddedScylla, Path], command: list[str]) -> None:
+def test_each_command_checks_the_name_unless_the_check_is_off(
+    misnamed: tuple[EmbeddedScylla, Path], command: list[str]
+) -> None:
     scylla, ca = misnamed
     line = [*command, "--host", f"127.0.0.1:{scylla.port}", "--tls-ca", str(ca)]
     ran = CliRunner().invoke(app, line)
@@ -263,14 +267,14 @@ def test_an_unchecked_name_needs_tls() -> None:
 # ---------------------------------------------------------------- what a refused connection says
 
 
-def test_a_plain_client_is_told_of_tls(scylla: EmbeddedScylla) -> None:
+def test_a_plain_client_gets_a_hint_about_tls(scylla: EmbeddedScylla) -> None:
     with pytest.raises(rscylla.ConnectionFailed, match=r"if it speaks TLS, give tls_ca$"):
         connect(scylla)
     ran = CliRunner().invoke(app, ["topology", "shop.orders", "--host", f"127.0.0.1:{scylla.port}"])
     assert ran.stderr.rstrip().endswith("if it speaks TLS, give --tls-ca")
 
 
-def test_a_plain_client_that_gets_a_tls_alert_is_told_of_tls() -> None:
+def test_a_plain_client_that_gets_a_tls_alert_gets_a_hint_about_tls() -> None:
     """OpenSSL and GnuTLS answer plain text with an alert before they hang up."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -315,7 +319,7 @@ def test_reasons_why_tls_is_refused(
         connect(plain, tls_ca=ours.ca)
 
 
-def test_a_port_that_nobody_listens_on_is_no_matter_of_tls(ours: Files) -> None:
+def test_a_refused_connection_gets_no_hint_about_tls(ours: Files) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         host = f"127.0.0.1:{closed.getsockname()[1]}"
     for tls in ({}, {"tls_ca": ours.ca}):

@@ -368,7 +368,7 @@ def test_the_shards_of_a_large_ring_are_evenly_used() -> None:
     assert used == set(cluster.generations[0].streams)
 
 
-def test_a_restored_cluster_goes_on_as_the_first_would_have() -> None:
+def test_a_restored_cluster_continues_as_the_first_would_have() -> None:
     clock = ManualClock(1_700_000_000_000_000)
     first = Cluster(2, clock=clock, seed=1)
     first.add_node(0)

@@ -265,7 +265,7 @@ def test_the_driver_decodes_what_was_encoded(data):
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_decoding_gives_back_what_was_encoded(data):
+def test_decoding_reverses_encoding(data):
     cql_type = data.draw(all_types)
     value = data.draw(values(cql_type))
     encoded = cql_type.encode(value)

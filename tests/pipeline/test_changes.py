@@ -532,7 +532,7 @@ def test_a_base_row_is_found_by_event_and_by_foreign_id(keyed: Callable[[str], r
         assert stream.lookup(simple) == expected
 
 
-def test_a_row_that_is_gone_is_none_and_nulls_are_told(session: rscylla.Session, keyspace: str) -> None:
+def test_a_missing_row_is_none_and_nulls_are_returned(session: rscylla.Session, keyspace: str) -> None:
     session.set_keyspace(keyspace)
     session.execute(
         "CREATE TABLE g (pk int, ck int, v int, s set<int>, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}"
@@ -575,7 +575,7 @@ def test_keys_that_name_no_single_row_are_refused(session: rscylla.Session, keys
         ('{"pk":1,"ck":true}', "not a whole number"),
     ],
 )
-def test_texts_that_are_no_foreign_id_are_told(
+def test_texts_that_are_not_a_foreign_id_are_reported(
     session: rscylla.Session, module_keyspace: str, changes: Any, text: str, error: str
 ) -> None:
     stream = rscylla.NewStream(session, module_keyspace, "t")

@@ -93,7 +93,7 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Shop]:
 
 @pytest.mark.parametrize("kind", ["row", "point"])
 @pytest.mark.parametrize("options", ["'enabled': true, 'ttl': '86400'", "'enabled': false"])
-def test_rows_that_expired_are_told_though_the_ttl_is_longer_now(shop: Shop, kind: str, options: str) -> None:
+def test_expired_rows_are_reported_even_if_the_ttl_is_longer_now(shop: Shop, kind: str, options: str) -> None:
     shop.save(kind)
     shop.write(1)
     shop.clock.advance(700)
@@ -117,7 +117,7 @@ def test_rows_that_are_there_are_delivered_though_the_ttl_is_shorter_now(shop: S
     assert shop.seen == [1, 2]
 
 
-def test_rows_before_a_gap_are_delivered_and_the_gap_is_told_where_it_begins(shop: Shop) -> None:
+def test_rows_before_a_gap_are_delivered_and_the_gap_is_reported_where_it_begins(shop: Shop) -> None:
     shop.save("point")
     shop.write(1)
     shop.clock.advance(10)
@@ -152,7 +152,7 @@ def test_an_open_stream_judges_by_the_ttl_of_the_rows(shop: Shop) -> None:
     client.close()
 
 
-def test_rows_that_expire_while_they_are_asked_for_are_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_expire_while_they_are_queried_are_reported(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page may be asked for again and again, or the process be paused."""
     shop.save("point")
     shop.write(1)
@@ -196,7 +196,7 @@ def test_an_alter_that_leaves_the_ttl_alone_changes_nothing(shop: Shop, caplog: 
     shop.expired()
 
 
-def test_a_point_that_does_not_tell_the_ttl_is_warned_of(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_point_without_the_ttl_causes_a_warning(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """As Go rscylla writes them."""
     cursor = rscylla.EventID.parse(shop.stream().cursor_at())
     now_us = shop.clock.now_us()

@@ -94,7 +94,7 @@ def cause_of(shop: Shop) -> BaseException | None:
     return caught.value.__cause__
 
 
-def test_a_row_cursor_of_the_former_table_is_told(shop: Shop) -> None:
+def test_a_row_cursor_of_the_former_table_is_reported(shop: Shop) -> None:
     shop.consume_one()
     shop.write(2)  # gone with the table: nobody will see it
     shop.recreate()
@@ -106,7 +106,7 @@ def test_a_row_cursor_of_the_former_table_is_told(shop: Shop) -> None:
     assert shop.seen == []
 
 
-def test_the_policy_may_be_to_go_on_with_the_new_table(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_policy_may_be_to_continue_with_the_new_table(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     shop.consume_one()
     shop.recreate()
     shop.write(3)
@@ -128,7 +128,7 @@ def test_going_on_with_the_new_table_does_not_go_back(shop: Shop) -> None:
     assert shop.seen == [4]
 
 
-def test_an_idle_cursor_of_the_former_table_is_told(shop: Shop) -> None:
+def test_an_idle_cursor_of_the_former_table_is_reported(shop: Shop) -> None:
     shop.write(1)
     shop.clock.advance(31)
     shop.run()
@@ -142,7 +142,7 @@ def test_an_idle_cursor_of_the_former_table_is_told(shop: Shop) -> None:
     assert shop.seen == []
 
 
-def test_cursors_of_a_table_that_is_what_it_was_are_not_suspected(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_cursors_of_an_unchanged_table_are_accepted(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """Neither at the head of a table that is younger than the lag, nor at rows written by a clock that is behind."""
     shop.recreate()
     shop.store.reset_cursor("billing", shop.stream().head_cursor(timedelta(seconds=30)), reason="test")
@@ -159,7 +159,7 @@ def test_cursors_of_a_table_that_is_what_it_was_are_not_suspected(shop: Shop, ca
 
 
 @pytest.mark.parametrize("shop", ["vnodes"], indirect=True)
-def test_a_cursor_at_a_row_from_before_the_table_is_no_cursor_of_another_table(shop: Shop) -> None:
+def test_a_cursor_at_a_row_from_before_the_table_is_not_taken_for_another_table(shop: Shop) -> None:
     """Rows may be written with timestamps of the past, which vnodes, unlike tablets, take from before the table."""
     shop.write(1, ago_s=1800)
     shop.write(2, ago_s=900)
@@ -182,7 +182,7 @@ def test_disabling_and_enabling_cdc_keeps_the_log(shop: Shop) -> None:
     assert shop.seen == [2]
 
 
-def test_the_id_of_a_log_tells_when_it_was_created(shop: Shop) -> None:
+def test_the_id_of_a_log_contains_its_creation_time(shop: Shop) -> None:
     created_us = shop.stream().describe().table.log_created_us
     assert created_us is not None
     assert datetime.fromtimestamp(created_us / 1e6, UTC) == datetime.fromtimestamp(shop.clock.now_us() / 1e6 - 60, UTC)
@@ -209,7 +209,7 @@ def progress_of(shop: Shop, client: rscylla.StreamClient, until_us: int) -> str:
             return got.cursor
 
 
-def test_idle_progress_that_was_told_before_the_drop_was_noticed_is_of_the_former_table(shop: Shop) -> None:
+def test_idle_progress_that_was_returned_before_the_drop_was_noticed_is_of_the_former_table(shop: Shop) -> None:
     """Each run that begins from the stored cursor tells it again, in whatever process."""
     shop.write(1)
     stream = shop.stream(progress_every=timedelta(0))
@@ -241,7 +241,7 @@ def test_idle_progress_that_was_told_before_the_drop_was_noticed_is_of_the_forme
 
 @pytest.mark.parametrize("shop", ["tablets"], indirect=True)
 @pytest.mark.parametrize("on_expired", ["raise", "oldest"])
-def test_an_open_stream_whose_stream_sets_are_gone_is_told_of_the_new_table(shop: Shop, on_expired: str) -> None:
+def test_an_open_stream_whose_stream_sets_are_gone_reports_the_new_table(shop: Shop, on_expired: str) -> None:
     """The stream sets go with the table, and their list is read at other times than the table."""
     poll = timedelta(milliseconds=100)
     stream = shop.stream(progress_every=timedelta(0), poll=poll, on_expired=on_expired)
@@ -256,7 +256,7 @@ def test_an_open_stream_whose_stream_sets_are_gone_is_told_of_the_new_table(shop
 
 
 @pytest.mark.parametrize("shop", ["tablets"], indirect=True)
-def test_a_start_before_which_the_former_table_was_split_can_go_on_with_the_new_one(shop: Shop) -> None:
+def test_a_start_before_which_the_former_table_was_split_can_continue_with_the_new_one(shop: Shop) -> None:
     """The new table's stream sets are younger than each one that the cursor may name."""
     start = datetime.fromtimestamp(shop.clock.now_us() / 1e6 + 60, UTC)
     shop.store.set_cursor("billing", shop.stream().cursor_at(start))
@@ -333,7 +333,7 @@ def test_a_start_that_was_stored_is_not_taken_for_a_cursor_of_a_former_table(
     assert caplog.records == []
 
 
-def test_a_start_that_was_stored_before_the_table_was_created_again_is_told(shop: Shop) -> None:
+def test_a_start_that_was_stored_before_the_table_was_created_again_is_reported(shop: Shop) -> None:
     shop.store.set_cursor(
         "billing", shop.stream().cursor_at(datetime.fromtimestamp(shop.clock.now_us() / 1e6 - 10, UTC))
     )
@@ -351,7 +351,7 @@ def test_a_point_that_does_not_name_its_log_is_warned_of(shop: Shop, caplog: pyt
     assert "the cursor is older than the CDC log" in caplog.text
 
 
-def test_a_node_whose_schema_is_behind_stops_no_consumer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_with_an_outdated_schema_stops_no_consumer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right after a re-creation nodes disagree for a while about which table there is."""
     former = shop.stream().describe().table
     shop.recreate()

@@ -391,7 +391,7 @@ def test_a_target_that_cannot_take_the_changes_is_refused(place: Place, target: 
         raise error
 
 
-def test_a_type_that_got_a_field_is_told(place: Place) -> None:
+def test_a_type_that_got_a_field_is_reported(place: Place) -> None:
     for keyspace in ("src", "dst"):
         place.run(f"CREATE TYPE {{{keyspace}}}.pair (x int)")
     place.run("CREATE TABLE {src}.t (pk int PRIMARY KEY, u pair) WITH cdc = {'enabled': true}")
@@ -481,7 +481,7 @@ def test_differences_are_found_and_named(place: Place) -> None:
     assert (len(few.differences), few.more, few.same) == (2, True, False)
 
 
-def test_a_change_on_its_way_is_no_difference(place: Place) -> None:
+def test_a_change_on_its_way_does_not_count_as_a_difference(place: Place) -> None:
     place.run(SOURCE, "INSERT INTO {src}.t (pk, ck, v) VALUES (1, 1, 1)")
     place.replicate()
     place.run("INSERT INTO {src}.t (pk, ck, v) VALUES (2, 1, 1)", "UPDATE {src}.t SET v = 2 WHERE pk = 1 AND ck = 1")

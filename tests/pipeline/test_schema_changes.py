@@ -309,7 +309,7 @@ def test_what_does_not_need_the_renamed_column_is_delivered(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_consumer_that_has_read_all_goes_on_after_a_rename(shop: Shop, late: bool) -> None:
+def test_a_consumer_that_has_read_everything_continues_after_a_rename(shop: Shop, late: bool) -> None:
     keyed(shop)
     shop.run("INSERT INTO ks.t (id, ck, v) VALUES (1, 1, 1)")
     shop.consume()
@@ -350,7 +350,7 @@ def test_changes_whose_keys_are_lost_are_left_out_where_that_is_asked_for(
     assert len([r for r in caplog.records if "was renamed at" in r.getMessage()]) == 1
 
 
-def test_a_new_consumer_is_not_told_of_keys_that_were_lost_before_it_came(shop: Shop) -> None:
+def test_a_new_consumer_gets_no_error_for_keys_that_were_lost_before_it_started(shop: Shop) -> None:
     keyed(shop)
     shop.run("INSERT INTO ks.t (id, ck, v) VALUES (1, 1, 1)", "ALTER TABLE ks.t RENAME ck TO cc")
     shop.run("INSERT INTO ks.t (id, cc, v) VALUES (1, 2, 2)")

@@ -143,7 +143,7 @@ def test_cursor_at_a_time_and_the_head(orders: Stream, run_cql: Callable[..., An
     assert [describe(e)[2] for e in collect(orders, head)] == [{"v": "later"}]
 
 
-def test_from_head_tells_its_place_before_any_event(orders: Stream, run_cql: Callable[..., Any]) -> None:
+def test_from_head_returns_its_position_before_any_event(orders: Stream, run_cql: Callable[..., Any]) -> None:
     run_cql("INSERT INTO orders (pk, ck, v) VALUES (1, 1, 'before')")
     client = orders("", rscylla.StreamLag(milliseconds=0), rscylla.StreamFromHead())
     try:
@@ -240,7 +240,7 @@ def test_server_not_there() -> None:
 # ---------------------------------------------------------------- with a consumer and a store
 
 
-def test_a_consumer_goes_on_where_it_stopped(
+def test_a_consumer_continues_where_it_stopped(
     session: rscylla.Session, orders: Stream, run_cql: Callable[..., Any]
 ) -> None:
     seen: list[int] = []

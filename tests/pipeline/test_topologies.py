@@ -209,7 +209,7 @@ def test_nothing_is_lost_or_out_of_order_while_streams_change(model: str, how: s
         assert (w.refused > 0) == (model != "tablets"), "only vnodes refuse the past"
 
 
-def test_any_event_is_a_place_to_go_on_from() -> None:
+def test_a_stream_can_continue_from_any_event() -> None:
     with world("tablets", seed=5) as w:
         w.seconds = 40
         events = w.read("ks.t")
@@ -266,7 +266,7 @@ def test_a_set_that_is_no_longer_listed_is_an_expired_cursor_and_not_an_unknown_
         assert found == [2]
 
 
-def test_a_cursor_at_the_end_of_a_set_that_is_gone_goes_on_with_the_next() -> None:
+def test_a_cursor_at_the_end_of_an_expired_set_continues_with_the_next() -> None:
     with quiet() as w:
         first = w.stream("ks.t").describe().generations[0]
         w.scylla.split_tablets("ks", "t", timedelta(seconds=5))
@@ -293,7 +293,7 @@ def only_progress(client: StreamClient) -> NoReturn:
         assert isinstance(client.recv(), rscylla.Progress), "no event of the new table"
 
 
-def test_a_log_that_is_created_again_while_it_is_read_is_told() -> None:
+def test_a_log_that_is_created_again_while_it_is_read_is_reported() -> None:
     with quiet() as w:
         insert(w, 1)
         w.clock.advance(LAG_S + 1)
@@ -310,7 +310,7 @@ def test_a_log_that_is_created_again_while_it_is_read_is_told() -> None:
         client.close()
 
 
-def test_a_table_that_is_dropped_while_it_is_read_is_told() -> None:
+def test_a_table_that_is_dropped_while_it_is_read_is_reported() -> None:
     with quiet() as w:
         client = w.stream("ks.t")("", rscylla.StreamLag(seconds=LAG_S))
         w.session.execute("DROP TABLE ks.t")

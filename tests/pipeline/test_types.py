@@ -50,7 +50,7 @@ def read_back(session: rscylla.Session, column: str) -> tuple[Type, Any]:
 @pytest.mark.parametrize("text", TYPES)
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_the_cql_text_of_a_value_gives_it_back(
+def test_the_cql_text_of_a_value_is_read_back_as_the_value(
     session: rscylla.Session, columns: dict[str, str], text: str, data: st.DataObject
 ) -> None:
     type_ = parse_type(text, UDTS)

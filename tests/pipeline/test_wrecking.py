@@ -64,7 +64,7 @@ def told(event: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_is_done_to_a_part_of_a_change_stays_with_whoever_does_it(stream: rscylla.Stream, part: str) -> None:
+def test_modifying_a_part_of_a_change_does_not_affect_the_change(stream: rscylla.Stream, part: str) -> None:
     untouched = [told(event) for event in events_of(stream)]
     assert len(untouched) >= len(STATEMENTS)
     assert any(one[part] for one in untouched), "there is nothing to be wrecked"
@@ -76,7 +76,7 @@ def test_what_is_done_to_a_part_of_a_change_stays_with_whoever_does_it(stream: r
         assert told(event) == before
 
 
-def test_attempts_letters_and_fallbacks_get_what_the_log_says(stream: rscylla.Stream) -> None:
+def test_attempts_letters_and_fallbacks_get_the_content_of_the_log(stream: rscylla.Stream) -> None:
     untouched = [told(event) for event in events_of(stream)]
     seen: list[dict[str, Any]] = []
     registry = CollectorRegistry()

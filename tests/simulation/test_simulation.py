@@ -60,7 +60,7 @@ def test_everything_written_is_delivered_in_order(group: range, record_property:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 4])
-def test_a_seed_gives_the_same_each_time(seed: int) -> None:
+def test_a_seed_repeats_the_same_run(seed: int) -> None:
     first, second = Simulation(seed), Simulation(seed)
     assert first.run() == second.run()
     assert first.written == second.written
@@ -75,7 +75,7 @@ def test_a_failing_seed_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -
     assert any("RSCYLLA_SIMULATION_SEED=3 " in note for note in caught.value.__notes__)
 
 
-def test_a_full_run_in_which_something_never_happened_is_told() -> None:
+def test_a_full_run_in_which_something_never_happened_is_reported() -> None:
     total = Counter(dict.fromkeys(KINDS, 1), seeds=FULL_RUN)
     assert never_happened(total) == []
     del total["splits"], total["overloaded"]

@@ -38,7 +38,7 @@ def told(error: Exception) -> rscylla.RscyllaError:
     return caught.value
 
 
-def test_a_source_that_is_not_found_is_told_with_its_three_causes() -> None:
+def test_a_source_that_is_not_found_is_reported_with_its_three_causes() -> None:
     text = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: {}. Make sure the provider name is correct"
     found = told(JavaError("SparkClassNotFoundException", text.format("scylla-cdc")))
     assert type(found) is rscylla.ConfigError
@@ -89,7 +89,7 @@ def test_one_that_has_more_to_say_comes_back_as_the_kind_above_it() -> None:
         ),
     ],
 )
-def test_of_any_other_error_only_the_kind_is_told(error: Exception, text: str) -> None:
+def test_only_the_kind_of_any_other_error_is_reported(error: Exception, text: str) -> None:
     found = told(error)
     assert type(found) is rscylla.RscyllaError
     assert str(found).startswith(text)

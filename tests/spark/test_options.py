@@ -39,7 +39,7 @@ def test_names_are_read_without_case_and_values_are_typed() -> None:
     )
 
 
-def test_the_options_of_a_table_of_the_catalog_are_told_from_its_properties() -> None:
+def test_the_options_of_a_catalog_table_are_distinguished_from_its_properties() -> None:
     properties = {"owner": "me", "provider": "scylla-cdc", "comment": "orders", **GIVEN, "pageSize": "1"}
     assert of_table(GIVEN) is None
     assert of_table({**properties, **{f"option.{n.lower()}": v for n, v in GIVEN.items()}}) == {
@@ -47,7 +47,7 @@ def test_the_options_of_a_table_of_the_catalog_are_told_from_its_properties() ->
     }
 
 
-def test_a_missing_lag_is_told_why() -> None:
+def test_a_missing_lag_is_explained() -> None:
     with pytest.raises(MissingLag, match=r"no option lag; pass .option\('lag', '30s'\) or more, because rows"):
         Options.of({n: v for n, v in GIVEN.items() if n != "lag"})
 
@@ -79,7 +79,7 @@ def test_a_missing_lag_is_told_why() -> None:
         ({"path": "shop.orders"}, "'keyspace.table' instead of"),
     ],
 )
-def test_a_wrong_option_is_told_by_its_name(given: dict[str, str], told: str) -> None:
+def test_a_wrong_option_is_reported_by_its_name(given: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Options.of(GIVEN | given)
 
@@ -126,7 +126,7 @@ def test_passwords_do_not_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         assert b"hunter" not in pickle.dumps(one)
 
 
-def test_credentials_that_are_not_there_are_told_without_them(tmp_path: Path) -> None:
+def test_missing_credentials_are_reported_without_their_values(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="environment variable RSCYLLA_NOT_SET"):
         Options.of(GIVEN | {"username": "u", "passwordEnv": "RSCYLLA_NOT_SET"}).connection.credentials()
     file = tmp_path / "credentials"

@@ -311,7 +311,7 @@ def test_what_is_merged_into_a_table_keeps_it_the_base_table(spark: SparkSession
     assert dropped
 
 
-def test_a_table_that_cannot_merge_is_told(
+def test_a_table_that_cannot_merge_is_reported(
     spark: SparkSession, session: Any, options: Callable[..., dict[str, str]], vnodes: str
 ) -> None:
     h.create(session, vnodes)

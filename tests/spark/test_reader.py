@@ -247,7 +247,7 @@ def test_latest_is_where_the_query_began_however_often_its_first_batch_fails(
 
 
 @pytest.mark.parametrize("start", ["earliest", "2020-01-01T00:00:00Z"])
-def test_a_first_batch_that_failed_until_its_rows_expired_is_empty_and_the_query_goes_on(
+def test_a_first_batch_that_failed_until_its_rows_expired_is_empty_and_the_query_continues(
     world: World, start: str
 ) -> None:
     world.write(5)
@@ -362,7 +362,7 @@ def test_a_query_ends_where_it_is_asked_to(world: World) -> None:
     assert reader.latestOffset(end, ALL) is end
 
 
-def test_a_start_that_has_expired_is_an_error_unless_told_otherwise(world: World) -> None:
+def test_a_start_that_has_expired_is_an_error_by_default(world: World) -> None:
     world.write(5)
     world.clock.advance(60)
     start = format_time(world.clock.now_us())
@@ -392,7 +392,7 @@ def first_batch(world: World) -> Row:
     return passed_through_a_checkpoint(end)
 
 
-def test_rows_that_expired_in_the_middle_of_a_batch_are_told(world: World) -> None:
+def test_rows_that_expired_in_the_middle_of_a_batch_are_reported(world: World) -> None:
     start = first_batch(world)
     world.write(1)
     world.clock.advance(10)
@@ -434,7 +434,7 @@ def begin_behind_a_gap(world: World) -> tuple[Query, int]:
     return query, world.clock.now_us()
 
 
-def test_rows_that_had_expired_when_an_earliest_query_began_are_owed_to_nobody(world: World) -> None:
+def test_rows_that_had_expired_when_an_earliest_query_began_were_never_promised(world: World) -> None:
     query, _ = begin_behind_a_gap(world)
     while query.run_batch(ReadMaxFiles(3)):
         query.restart(world.stream())
@@ -449,7 +449,7 @@ def about(us: int) -> Any:
     return pytest.approx(us, abs=10_000)
 
 
-def test_rows_that_expire_after_an_earliest_query_began_are_told(world: World) -> None:
+def test_rows_that_expire_after_an_earliest_query_began_are_reported(world: World) -> None:
     query, began_us = begin_behind_a_gap(world)
     world.clock.advance(100)
     query.restart(world.stream())
@@ -478,7 +478,7 @@ def test_rows_before_the_gap_may_expire_too(world: World) -> None:
     assert us_of(caught.value.gap_from) == json.loads(query.ends[0])["t"]
 
 
-def test_a_gap_behind_one_that_nobody_misses_is_told(world: World) -> None:
+def test_a_gap_after_one_that_was_not_promised_is_reported(world: World) -> None:
     world.clock.advance(60)
     alter(world, 60)
     world.clock.advance(100)
@@ -494,7 +494,7 @@ def test_a_gap_behind_one_that_nobody_misses_is_told(world: World) -> None:
     assert us_of(caught.value.gap_from) == about(began_us - 18_000_000)
 
 
-def test_rows_that_expired_before_the_ttl_became_longer_are_told(world: World) -> None:
+def test_rows_that_expired_before_the_ttl_became_longer_are_reported(world: World) -> None:
     start = first_batch(world)
     assert start["ttl"] == 3600
     world.write(1)
@@ -561,7 +561,7 @@ def test_offsets_that_do_not_fit_are_refused(world: World) -> None:
             Offset.of(wrong)
 
 
-def test_a_log_that_was_made_anew_is_noticed(world: World) -> None:
+def test_a_log_that_was_created_again_is_noticed(world: World) -> None:
     reader = world.stream()
     at = reader.initialOffset()
     world.session.execute("DROP TABLE ks.t")
@@ -600,7 +600,7 @@ def _cks(rows: list[Row]) -> list[int]:
     return [row["ck"] if "ck" in row else json.loads(row["foreign_id"])["ck"] for row in rows]
 
 
-def test_a_service_goes_on_where_a_batch_ended(world: World) -> None:
+def test_a_service_continues_where_a_batch_ended(world: World) -> None:
     world.write(30, every=timedelta(seconds=1))
     world.clock.advance(60)
     source = rscylla.NewStream(world.session, "ks", "t", clock=world.clock)
@@ -625,7 +625,7 @@ def test_the_end_of_a_batch_must_be_complete(world: World) -> None:
     assert world.batch(endingPosition=format_time(world.clock.now_us() - 30_000_000)) == []
 
 
-def test_a_cursor_that_has_expired_is_an_error_unless_told_otherwise(world: World) -> None:
+def test_a_cursor_that_has_expired_is_an_error_by_default(world: World) -> None:
     world.write(2)
     world.clock.advance(60)
     cursor = world.events()[0].id
@@ -685,11 +685,11 @@ def test_few_streams_are_cut_by_time_so_that_no_executor_is_idle(
         assert windows[-1][1] == start_us + length_us
 
 
-def test_no_time_is_no_partition(world: World) -> None:
+def test_an_empty_span_has_no_partitions(world: World) -> None:
     assert world.batch(startingPosition="latest") == []
 
 
-def test_a_table_that_is_changed_meanwhile_keeps_the_schema_of_the_query(world: World) -> None:
+def test_a_table_that_is_changed_during_a_query_keeps_the_schema_of_the_query(world: World) -> None:
     world.session.execute("ALTER TABLE ks.t ADD gone int")
     source = world.source()
     schema = source.schema()
@@ -797,7 +797,7 @@ def test_a_schema_given_by_hand_may_leave_out_columns_but_not_change_them(world:
             source.reader(schema=StructType([fields])).partitions()
 
 
-def test_columns_are_chosen_and_misspelt_ones_told(world: World) -> None:
+def test_columns_are_selected_and_misspelled_ones_reported(world: World) -> None:
     world.write(1)
     world.clock.advance(60)
     assert world.batch(columns="ck,cdc_operation") == [{"ck": 0, "cdc_operation": "insert"}]
@@ -834,7 +834,7 @@ def test_an_unsafe_lag_warns(world: World) -> None:
         world.source(lag="1s").schema()
 
 
-def test_names_that_collide_are_told(world: World) -> None:
+def test_names_that_collide_are_reported(world: World) -> None:
     world.session.execute(
         "CREATE TABLE ks.c (pk int PRIMARY KEY, cdc_time int, cdc_timestamp int) WITH cdc = {'enabled': true}"
     )

@@ -49,7 +49,7 @@ def test_who_logs_in_and_who_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
         close_sessions()
 
 
-def test_an_unknown_consistency_is_told_before_anything_is_opened() -> None:
+def test_an_unknown_consistency_is_reported_before_anything_is_opened() -> None:
     with EmbeddedScylla() as scylla, pytest.raises(ConfigError, match="no consistency level is named 'SOME'"):
         session_for(options(scylla, consistency="some").connection)
 

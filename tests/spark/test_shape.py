@@ -101,7 +101,7 @@ def test_a_shape_has_its_keys_in_the_order_of_the_table_and_its_values_by_kind()
         ("partition_key", "addr", UDT, "value"),
     ],
 )
-def test_how_a_column_can_be_written_is_told_from_its_type(kind: str, cql: str, type_: DataType, form: str) -> None:
+def test_how_a_column_can_be_written_follows_from_its_type(kind: str, cql: str, type_: DataType, form: str) -> None:
     assert ColumnShape("x", kind, cql, type_).form == form
 
 
@@ -119,7 +119,7 @@ CASES: list[tuple[list[Any], list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("keys", "values", "names"), CASES)
-def test_names_that_differ_only_in_case_are_told_unless_spark_sees_case(
+def test_names_that_differ_only_in_case_are_refused_unless_spark_is_case_sensitive(
     keys: list[Any], values: list[Any], names: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"the names {names} differ only in case, .* spark.sql.caseSensitive to true"):
@@ -137,7 +137,7 @@ def test_names_that_are_never_side_by_side_may_be_alike() -> None:
     assert len(Shape.of(frame([ID], values)).values) == 3
 
 
-def test_what_is_no_frame_of_changes_is_told() -> None:
+def test_a_frame_that_has_no_changes_is_refused() -> None:
     whole = frame([ID], [(column("v", "regular"), INT)]).schema
     for name in ("cdc_operation", "cdc_timestamp", "cdc_ttl", "cdc_touched", "cdc_deleted"):
         less = StructType([f for f in whole.fields if f.name != name])

@@ -31,7 +31,7 @@ def table(session: rscylla.Session, vnodes: str) -> str:
     return vnodes
 
 
-def test_bad_input_is_told_in_the_users_terms(spark: SparkSession, table: str, options: MakeOptions) -> None:
+def test_bad_input_is_reported_in_the_users_terms(spark: SparkSession, table: str, options: MakeOptions) -> None:
     given = options(table, "t")
     without_lag = {n: v for n, v in given.items() if n != "lag"}
     assert "MissingLag: format('scylla-cdc') has no option lag; pass .option('lag', '30s')" in told(spark, without_lag)

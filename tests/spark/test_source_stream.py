@@ -76,7 +76,7 @@ def run(
     return [progress.sources[0].json for progress in query.recentProgress]
 
 
-def test_a_query_from_the_head_whose_first_batches_fail_goes_on_where_it_began(
+def test_a_query_from_the_head_whose_first_batches_fail_continues_where_it_began(
     spark: SparkSession, session: rscylla.Session, vnodes: str, options: MakeOptions, tmp_path: Path
 ) -> None:
     session.execute(f"CREATE TABLE {vnodes}.t (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")

@@ -118,7 +118,7 @@ def test_windows_follow_each_other_without_gap_up_to_the_head(box: Box) -> None:
     assert list(box.windows(TO_HEAD)) == []
 
 
-def test_a_failed_body_leaves_the_cursor_and_the_window_comes_again(box: Box) -> None:
+def test_a_failed_body_leaves_the_cursor_and_the_window_is_repeated(box: Box) -> None:
     box.pass_(600)
     done: list[rs.Window] = []
 
@@ -231,7 +231,7 @@ def test_a_row_cursor_is_continued_within_its_window(box: Box) -> None:
     assert "-after-" in window.name
 
 
-def test_an_expired_cursor_is_an_error_unless_told_otherwise(box: Box) -> None:
+def test_an_expired_cursor_is_an_error_by_default(box: Box) -> None:
     box.pass_(60)
     box.store.set_cursor(NAME, box.stream.cursor_at(datetime_of(START_US + 40_000_000)))
     box.pass_(7200)
@@ -278,7 +278,7 @@ def test_a_window_that_rows_which_expired_cut_short_is_not_waited_for(box: Box) 
     assert (window.start_us, window.end_us) == (start_us, altered_us)
 
 
-def test_what_had_expired_before_the_first_window_was_promised_to_nobody(box: Box) -> None:
+def test_rows_that_expired_before_the_first_window_were_never_promised(box: Box) -> None:
     altered_us = shorten_ttl(box)
     edges = [(w.start_us, w.end_us) for w, _ in box.windows(TO_HEAD)]
     now_us = box.clock.now_us()
@@ -293,7 +293,7 @@ def test_what_had_expired_before_the_first_window_was_promised_to_nobody(box: Bo
         ({"max_rows": 0}, "max_rows must be at least 1"),
     ],
 )
-def test_wrong_arguments_are_told(box: Box, arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_are_reported(box: Box, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(rscylla.ConfigError, match=message):
         box.windows(**arguments)
 

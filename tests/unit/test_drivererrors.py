@@ -57,7 +57,7 @@ def test_an_error_of_this_library_stays_what_it_is() -> None:
     assert translate(error, "reading ks.t") is error
 
 
-def test_a_refused_user_is_told_what_to_grant() -> None:
+def test_an_unauthorized_error_names_the_permission_to_grant() -> None:
     error = cassandra.Unauthorized("no MODIFY  on\n<table ks.t>")
     assert str(translate(error, "writing to ks.t", grant="MODIFY on the target table")) == (
         "writing to ks.t: the user has no permission (no MODIFY on <table ks.t>); grant MODIFY on the target table"
@@ -87,7 +87,7 @@ def test_a_value_that_reads_like_a_refused_password_is_none() -> None:
     assert type(translate(error, "saving")) is rscylla.QueryFailed
 
 
-def test_nodes_that_the_driver_only_names_are_no_errors_of_theirs() -> None:
+def test_nodes_without_an_error_are_not_listed_as_failed() -> None:
     error = cluster.NoHostAvailable("Unable to connect to any servers", ["127.0.0.1"])
     ours = translate(error, "connecting")
     assert type(ours) is rscylla.ConnectionFailed

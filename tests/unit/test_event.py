@@ -191,7 +191,7 @@ def test_a_point_names_its_log_which_has_no_part_in_the_order(fields: dict[str, 
         point(log=LOG, ttl=float("nan")),
     ],
 )
-def test_what_is_no_cursor_is_refused_without_showing_it(text: str) -> None:
+def test_text_that_is_not_a_cursor_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(InvalidCursor) as caught:
         EventID.parse(text)
     assert "ced00000" not in str(caught.value)

@@ -42,7 +42,7 @@ def test_the_fakes_keep_the_contracts() -> None:
 
 
 @pytest.mark.parametrize(("after", "ids"), [("", "abc"), ("a", "bc"), ("c", "")])
-def test_a_stream_goes_on_right_after_any_id(after: str, ids: str) -> None:
+def test_a_stream_continues_right_after_any_id(after: str, ids: str) -> None:
     assert drain(FakeStream(EVENTS)(after, StreamToHead())) == list(ids)
 
 

@@ -69,7 +69,7 @@ def test_until_needs_a_time_zone() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 30, "lag", timedelta(seconds=30)])
-def test_what_is_no_option_is_refused(wrong: Any) -> None:
+def test_an_object_that_is_not_an_option_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="is not a stream option; use StreamLag"):
         resolve([StreamToHead(), wrong])
 

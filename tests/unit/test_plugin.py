@@ -100,7 +100,7 @@ def test_two(embedded_scylla, scylla_session):
         (("-o", "embedded_scylla_scope=session", "--embedded-scylla-scope", "function"), False),
     ],
 )
-def test_a_server_lives_as_long_as_it_is_told(run: Run, options: tuple[str, ...], shared: bool) -> None:
+def test_a_server_lives_as_long_as_its_scope(run: Run, options: tuple[str, ...], shared: bool) -> None:
     ran = run(SCOPES.format(shared=shared), *options)
     assert ran.code == 0, ran.out
     assert "2 passed" in ran.out
@@ -124,7 +124,7 @@ def test_two_nodes(embedded_scylla, scylla_session):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scope", ["function", "module"])
-def test_a_marker_says_what_the_server_is_like(run: Run, scope: str) -> None:
+def test_a_marker_passes_arguments_to_the_server(run: Run, scope: str) -> None:
     ran = run(MARKED, "--strict-markers", "--embedded-scylla-scope", scope)
     assert ran.code == 0, ran.out
 

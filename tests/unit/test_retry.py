@@ -69,7 +69,7 @@ def test_after_so_many_attempts_the_last_error_is_raised() -> None:
 
 
 @pytest.mark.parametrize("error", [QueryFailed("no such column"), Stopped(), ValueError("x"), KeyboardInterrupt()])
-def test_what_no_attempt_mends_is_raised_at_once(error: BaseException) -> None:
+def test_an_error_that_a_retry_cannot_fix_is_raised_at_once(error: BaseException) -> None:
     for before in ([], [DOWN]):
         calls = Calls(*before, error)
         with pytest.raises(type(error)) as caught:
@@ -105,7 +105,7 @@ def test_an_attempt_made_before_counts_as_the_first() -> None:
     assert calls.made == 0
 
 
-def test_what_is_to_be_done_once_the_attempts_are_used_up_gives_the_result() -> None:
+def test_the_exhausted_function_may_return_the_result() -> None:
     assert Calls(DOWN, DOWN).tried(attempts=2, exhausted=lambda error: (error, "given up")) == (DOWN, "given up")
 
 
@@ -139,7 +139,7 @@ def test_between_attempts_without_pauses_nothing_waits() -> None:
     assert calls.clock.waits == []
 
 
-def test_who_is_told_of_a_pause_finds_no_line_of_it_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pause_with_a_callback_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "rscylla")
     Calls(DOWN).tried(waiting=lambda *told: None)
     assert caplog.messages == []

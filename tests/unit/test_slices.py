@@ -59,7 +59,7 @@ def test_a_slice_meets_no_span_without_its_tokens(start: int, end: int, met: lis
 
 
 @pytest.mark.parametrize("given_", [(1, 1), (-1, 2), (0, 0), (0.0, 2), ("0", 2), (True, 2), (0, 1, 2), None, 3])
-def test_what_is_no_slice_is_refused(given_: object) -> None:
+def test_an_invalid_slice_is_refused(given_: object) -> None:
     with pytest.raises(ConfigError, match="slice must be"):
         Slice.of(given_)  # type: ignore[arg-type]
 

@@ -166,6 +166,6 @@ def test_digits_below_the_microsecond_are_cut_off(us: int, nanoseconds: int) -> 
         "2026-11-21T10:00:05+0100",
     ],
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_text_that_is_not_a_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         tu.parse_time(text)

@@ -120,7 +120,7 @@ def test_an_event_is_done_when_the_next_is_asked_for() -> None:
     assert store.durable == {"billing": "e1"}
 
 
-def test_commit_makes_the_event_at_hand_durable_at_once() -> None:
+def test_commit_makes_the_current_event_durable_at_once() -> None:
     store = FakeCursorStore(buffered=True)
 
     async def main() -> None:

@@ -62,7 +62,7 @@ def test_static_columns_are_written_by_partition() -> None:
     ]
 
 
-def test_a_change_of_nothing_is_no_statement() -> None:
+def test_a_change_without_values_is_no_statement() -> None:
     assert made(Operation.UPDATE, row(pk=1, Ck=2, d=3)) == []
 
 

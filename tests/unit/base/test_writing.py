@@ -72,7 +72,7 @@ def test_a_stop_ends_the_attempts() -> None:
     assert session.asked == 1
 
 
-def test_what_the_user_may_not_write_is_told_with_the_grant_it_takes() -> None:
+def test_a_refused_write_is_reported_with_the_required_grant() -> None:
     session = Session(Unauthorized("User ann has no MODIFY permission on <table shop.copy>"))
     target = Target(session, consistency="one", clock=rscylla.SystemClock())
     with pytest.raises(

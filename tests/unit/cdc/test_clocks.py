@@ -56,7 +56,7 @@ def test_while_all_nodes_are_away_their_clocks_count_and_not_that_of_the_client(
     assert clocks.skew_us == pytest.approx({"a": -7200 * SECOND, "b": -7201 * SECOND}, abs=1000)
 
 
-def test_the_time_an_answer_takes_is_no_skew(log: FakeLog) -> None:
+def test_the_time_of_an_answer_does_not_count_as_skew(log: FakeLog) -> None:
     log.nodes = [Host("a", 0)]
     log.on_rows = lambda _: log.clock.advance(0.25)  # type: ignore[assignment,func-returns-value]
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_a_skew_is_the_least_that_an_answer_allows_however_long_it_was_on_its_wa
     assert clocks.skew_us["a"] == pytest.approx(told_s * SECOND, abs=1000)
 
 
-def test_a_time_that_is_told_in_milliseconds_is_no_skew(log: FakeLog) -> None:
+def test_truncation_to_milliseconds_does_not_count_as_skew(log: FakeLog) -> None:
     log.clock.advance(0.0007)
     log.nodes = [Host("a", 0)]
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_a_wall_clock_that_is_set_does_not_set_those_of_the_nodes(log: FakeLog) 
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_skew_is_told_once_until_it_is_gone(log: FakeLog, caplog: pytest.LogCaptureFixture, sign: int) -> None:
+def test_skew_is_logged_once_until_it_is_gone(log: FakeLog, caplog: pytest.LogCaptureFixture, sign: int) -> None:
     caplog.set_level(logging.WARNING)
     clocks = NodeClocks(log, log.clock)  # type: ignore[arg-type]
     for skew in (2 * sign, 2 * sign, 0, 2 * sign):

@@ -80,7 +80,7 @@ def of(check: str, found: tuple[Finding, ...]) -> list[Finding]:
     return [f for f in found if f.check == check]
 
 
-def test_nothing_is_said_against_what_is_well() -> None:
+def test_a_healthy_table_has_only_ok_findings() -> None:
     found = findings(HEALTHY)
     assert [f for f in found if f.severity != "ok"] == []
     assert all(f.what and not f.do and "\n" not in f.what for f in found)
@@ -483,7 +483,7 @@ def test_what_cannot_be_read_is_a_finding(
     assert words in found[check][1]
 
 
-def test_a_permission_that_lacks_is_told_to_be_granted(cluster: Cluster) -> None:
+def test_a_missing_permission_is_reported_with_the_grant(cluster: Cluster) -> None:
     cluster.errors["LIMIT 1"] = Unauthorized("User x has no SELECT permission on <table ks.t>")
     (found,) = of("permissions", diagnose(cluster))
     assert (found.severity, found.do) == ("error", "grant SELECT on the base table")
@@ -501,14 +501,14 @@ def test_a_clock_that_is_off(cluster: Cluster) -> None:
     assert bad(diagnose(cluster))["clock"][0] == "error"
 
 
-def test_what_the_caller_knows_is_looked_at_too(cluster: Cluster) -> None:
+def test_facts_from_the_caller_are_judged_too(cluster: Cluster) -> None:
     found = bad(diagnose(cluster, cursors={"b": None}, failed={"cursor table": "no cursor table; create it"}))
     assert found["cursor"] == ("warn", "'b' has no cursor yet: it will start at the oldest row")
     assert found["cursor table"] == ("error", "no cursor table")
 
 
 @pytest.mark.parametrize("level", [Cluster.consistency, Cluster.quorum_at_least])
-def test_the_row_of_a_cursor_tells_the_ttl_from_before_the_table_was_altered(cluster: Cluster, level: int) -> None:
+def test_the_row_of_a_cursor_shows_the_ttl_from_before_the_table_was_altered(cluster: Cluster, level: int) -> None:
     cluster.altered_us = NOW_US - 60 * SECOND
     (generation,) = cluster.generations
     at = str(EventID.row(generation, stream_id(0), log_time(NOW_US - 1_800 * SECOND, 1), 0))
@@ -522,7 +522,7 @@ def test_the_row_of_a_cursor_tells_the_ttl_from_before_the_table_was_altered(clu
     assert (first.severity, first.what) == ("ok", "'b' is 30 min old")
 
 
-def test_a_row_that_cannot_be_looked_for_is_a_warning(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_cannot_be_looked_up_is_a_warning(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.altered_us = NOW_US - 60 * SECOND
     (generation,) = cluster.generations
     at = str(EventID.row(generation, stream_id(0), log_time(NOW_US - 1_800 * SECOND, 1), 0))

@@ -98,9 +98,7 @@ def test_rows_of_which_nothing_is_known_are_taken_to_live_for_a_day_or_more(ttl_
     [([49], 60), ([None], 0), ([0], 11)],
     ids=["a TTL", "no TTL", "about to expire"],
 )
-def test_the_row_of_a_cursor_tells_the_former_ttl_and_never_too_short_a_one(
-    left_s: list[int | None], ttl_s: int
-) -> None:
+def test_the_row_of_a_cursor_shows_the_former_ttl_and_never_a_shorter_one(left_s: list[int | None], ttl_s: int) -> None:
     """The remaining TTL is in whole seconds, so the age is rounded up."""
     found = Lifetimes(((0, None), (NOW_US, 5)))
     row = EventID.row(NOW_US // 1000 - 60_000, b"s" * 16, log_time(NOW_US - 10_500_000), 0)

@@ -171,7 +171,7 @@ def test_the_old_table_may_go_between_the_list_and_the_streams() -> None:
     assert topology.streams(Generation(10)) == tuple(A)
 
 
-def test_an_error_of_a_table_that_is_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_an_existing_table_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(old={10: A})
     rows = cluster.rows
 

@@ -211,7 +211,7 @@ def test_hundreds_of_generations_are_read_in_order_and_none_is_left_out(log: Fak
     assert drain(stream_of(log)(middle, LAG, StreamToHead())) == ids[len(ids) // 2 + 1 :]
 
 
-def test_hundreds_of_generations_without_a_row_cost_what_their_number_says(log: FakeLog) -> None:
+def test_hundreds_of_empty_generations_cost_in_proportion_to_their_number(log: FakeLog) -> None:
     start = HEAD_US - 80_000 * SECOND
     for n in range(400):
         log.generation(start + n * 200 * SECOND, [stream_id(s * 100, s, n) for s in range(2)])

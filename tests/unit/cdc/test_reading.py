@@ -174,7 +174,7 @@ def test_the_cursor_of_an_event_continues_right_after_it(one: FakeLog) -> None:
         assert [e.id for e in to_head(one, cursor)] == ids[at + 1 :]
 
 
-def test_an_idle_stream_tells_its_progress(one: FakeLog) -> None:
+def test_an_idle_stream_returns_progress(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     told = [client.recv() for _ in range(20)]
     assert all(isinstance(p, Progress) for p in told)
@@ -318,7 +318,7 @@ def test_a_page_that_fails_is_asked_again_and_no_other(one: FakeLog) -> None:
     assert {one.asked.count(a) for a in one.asked} == {2}
 
 
-def test_metadata_that_cannot_be_read_for_a_while_is_no_end(one: FakeLog) -> None:
+def test_metadata_that_cannot_be_read_for_a_while_does_not_end_the_stream(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     client.recv()
     failing = iter([True] * 3)
@@ -328,7 +328,7 @@ def test_metadata_that_cannot_be_read_for_a_while_is_no_end(one: FakeLog) -> Non
     assert next(failing, None) is None
 
 
-def test_a_query_that_is_refused_ends_the_stream_at_once_and_for_good(one: FakeLog) -> None:
+def test_a_refused_query_ends_the_stream_at_once_and_permanently(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     one.on_fetch = lambda _: InvalidRequest("no such column")
     with pytest.raises(QueryFailed, match=r"reading the CDC log of ks\.t.*no such column") as first:
@@ -386,7 +386,7 @@ def test_no_progress_passes_the_moment_when_the_log_became_another(one: FakeLog,
         assert all(us <= changed_us for us in told_times())
 
 
-def test_a_point_that_was_told_is_not_told_anew_when_the_ttl_changes(one: FakeLog) -> None:
+def test_a_returned_point_stays_the_same_when_the_ttl_changes(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
     reader = client._reader
     for _ in range(3):
@@ -420,7 +420,7 @@ def test_a_row_that_a_replica_lacks_has_not_expired(
     assert ReadSession(Mock(), consistency=level).quorum_at_least == firm
 
 
-def test_the_head_of_very_many_streams_is_looked_at_less_often(log: FakeLog) -> None:
+def test_the_head_of_very_many_streams_is_polled_less_often(log: FakeLog) -> None:
     log.generation(NOW_US - HOUR, [stream_id(n * 1000 + s, n) for n in range(64) for s in range(4)])
     client = stream_of(log, limits=Limits(head_queries_per_s=2), streams_per_query=4)("", LAG)
     client.recv()
@@ -513,7 +513,7 @@ def test_names_are_quoted(clock: Any) -> None:
 # ---------------------------------------------------------------- heads and ends
 
 
-def test_from_head_first_tells_where_it_starts(one: FakeLog) -> None:
+def test_from_head_first_returns_its_start(one: FakeLog) -> None:
     one.write(HEAD_US - SECOND)
     client = stream_of(one)("", LAG, StreamFromHead())
     start = client.recv()
@@ -603,7 +603,7 @@ def test_a_cluster_without_generations_is_an_error(log: FakeLog) -> None:
         stream_of(log)("", LAG)
 
 
-def test_an_expired_cursor_is_told_and_not_skipped(log: FakeLog) -> None:
+def test_an_expired_cursor_is_an_error_and_is_not_skipped(log: FakeLog) -> None:
     cut(log, NOW_US - 30 * DAY)
     cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
     with pytest.raises(CursorExpired, match=r"changes from .* to .* may be lost") as e:
@@ -612,7 +612,7 @@ def test_an_expired_cursor_is_told_and_not_skipped(log: FakeLog) -> None:
     assert e.value.gap_to == datetime_of(NOW_US - DAY)
 
 
-def test_the_policy_may_be_to_go_on_at_the_oldest(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_policy_may_be_to_continue_at_the_oldest_row(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
     cut(log, NOW_US - 30 * DAY)
     row = log.write(NOW_US - DAY + SECOND)
     cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
@@ -673,7 +673,7 @@ def test_a_reader_that_falls_behind_the_fastest_node_stops(log: FakeLog) -> None
         drain(client)
 
 
-def test_a_reader_that_fell_behind_and_goes_on_tells_it_once(log: FakeLog) -> None:
+def test_a_reader_that_fell_behind_and_continues_reports_it_once(log: FakeLog) -> None:
     cut(log, NOW_US - 30 * DAY)
     log.nodes = [Host("a", 0), Host("b", 600 * SECOND)]
     for seconds in range(700, 1500, 100):
@@ -687,7 +687,7 @@ def test_a_reader_that_fell_behind_and_goes_on_tells_it_once(log: FakeLog) -> No
 
 
 @pytest.mark.parametrize("ahead_s", [600, 40 * 86_400])
-def test_only_what_all_nodes_take_for_expired_is_left_out(log: FakeLog, ahead_s: int, monkeypatch: Any) -> None:
+def test_only_rows_that_have_expired_on_all_nodes_are_skipped(log: FakeLog, ahead_s: int, monkeypatch: Any) -> None:
     """A clock that is far ahead hides rows from nobody who asks the other nodes."""
     cut(log, NOW_US - 30 * DAY)
     rows = [log.write(NOW_US - DAY + seconds * SECOND) for seconds in (310, 50_000)]
@@ -712,7 +712,7 @@ def test_a_start_at_the_oldest_row_keeps_clear_of_what_any_node_takes_for_expire
     stream_of(log)(stream_of(log).cursor_at(), LAG).close()
 
 
-def test_a_gap_that_was_passed_over_to_open_a_stream_is_told_once(log: FakeLog) -> None:
+def test_a_gap_that_was_skipped_to_open_a_stream_is_reported_once(log: FakeLog) -> None:
     cut(log, NOW_US - 30 * DAY)
     long_ago = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - 3 * DAY))
     client = stream_of(log, on_expired="oldest", prefetch=0)(long_ago, LAG)
@@ -1008,7 +1008,7 @@ def test_a_short_lag_is_warned_of_once(one: FakeLog, caplog: pytest.LogCaptureFi
         ("other", "t", TableNotFound, "no keyspace other"),
     ],
 )
-def test_a_wrong_name_is_told_with_a_hint(
+def test_a_wrong_name_is_reported_with_a_hint(
     one: FakeLog, keyspace: str, table: str, error: type[Exception], text: str
 ) -> None:
     stream = Stream(one, keyspace, table, clock=one.clock)  # type: ignore[arg-type]
@@ -1017,7 +1017,9 @@ def test_a_wrong_name_is_told_with_a_hint(
     assert text in str(e.value)
 
 
-def test_a_table_without_a_log_is_told_how_to_get_one(one: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_table_without_a_log_says_how_to_enable_it(
+    one: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole: Callable[..., Any] = one._schema
     monkeypatch.setattr(one, "_schema", lambda cql, given: [r for r in whole(cql, given) if "_log" not in str(r[0])])
     with pytest.raises(CDCDisabled, match=r"ALTER TABLE ks\.t WITH cdc"):

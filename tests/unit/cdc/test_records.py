@@ -146,7 +146,7 @@ STATES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("name", "row", "told"), STATES)
-def test_null_empty_overwritten_and_untouched_are_told_apart(
+def test_null_empty_overwritten_and_untouched_are_distinguished(
     name: str, row: dict[str, Any], told: tuple[Any, ...]
 ) -> None:
     change = change_of(**row)
@@ -157,7 +157,7 @@ def test_null_empty_overwritten_and_untouched_are_told_apart(
     assert change.after == ({name: told[1]} if known else {})
 
 
-def test_kinds_and_static_columns_are_told() -> None:
+def test_columns_have_their_kind_and_whether_they_are_static() -> None:
     change = change_of()
     kinds = {n: change.column(n).kind for n in ("v", "tags", "notes", "steps", "u")}
     assert kinds == {"v": "value", "tags": "set", "notes": "map", "steps": "list", "u": "udt"}
@@ -234,7 +234,7 @@ def test_the_changes_of_a_record_share_their_batch() -> None:
     assert repr(batch).startswith("<ChangeBatch of 3 at")
 
 
-def test_images_and_range_ends_are_no_changes_of_their_own_in_a_batch() -> None:
+def test_images_and_range_ends_are_not_separate_changes_of_a_batch() -> None:
     events = events_of(
         {"op": 0, "ck": 1, "v": 1},
         {"op": 1, "ck": 1, "v": 2},

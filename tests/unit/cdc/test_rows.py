@@ -232,7 +232,7 @@ def test_a_list_column_is_the_elements_in_the_order_of_their_cells() -> None:
 @pytest.mark.parametrize(
     "name", ["int", "timestamp", "uuid", f"{LIST}({INT})", f"{SET}({INT})", f"{MAP}({INT},{INT})", f"{TUPLE}({INT})"]
 )
-def test_an_empty_cell_is_no_crash(name: str) -> None:
+def test_an_empty_cell_does_not_crash(name: str) -> None:
     found = decoder_for(type_of(name))(b"")
     assert found in (None, [], set(), {}, (None,))
 
@@ -343,7 +343,7 @@ def test_a_column_that_was_dropped_unseen_has_the_type_that_the_log_tells(text_:
 @pytest.mark.parametrize(
     ("now", "before"), [("bigint", "int"), ("map<int, int>", "list<int>"), ("set<int>", "list<int>")]
 )
-def test_a_column_that_was_made_anew_with_another_type_is_for_old_pages_what_it_was(now: str, before: str) -> None:
+def test_old_pages_keep_the_type_of_a_column_that_was_added_again(now: str, before: str) -> None:
     columns = columns_of((*SIMPLE[:2], ("v", "regular", before)), LOG_TYPES)
     fresh = attrs.evolve(table((*SIMPLE[:2], ("v", "regular", now))), dropped=(("v", before),))
     for layout in (

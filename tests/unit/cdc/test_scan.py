@@ -264,7 +264,7 @@ def test_a_window_that_times_out_again_and_again_is_given_up_for_a_narrower_one(
 @pytest.mark.parametrize(
     ("error", "ours"), [(ConnectionShutdown("gone"), ConnectionFailed), (Unavailable("too few"), QueryTimeout)]
 )
-def test_a_node_that_is_gone_is_no_reason_for_narrower_windows(error: Exception, ours: type[Exception]) -> None:
+def test_a_lost_node_does_not_narrow_windows(error: Exception, ours: type[Exception]) -> None:
     cluster = Cluster(1)
     cluster.fault = lambda stream, page: error
     try:

@@ -95,7 +95,7 @@ def test_most_streams_have_one_reader() -> None:
     assert max(len(part.streams) for part in parts) < len(ring.streams) / 4
 
 
-def test_streams_that_do_not_tell_their_vnode_are_read_by_all() -> None:
+def test_streams_without_a_vnode_are_read_by_all_slices() -> None:
     old = [t.to_bytes(8, "big", signed=True) + b"\x00" * 7 + b"\x07" for t in range(-3, 3)]
     mixed = [stream_id(-(2**62), 1), stream_id(0, 0), stream_id(2**62, 1)]  # no ring has vnodes in such an order
     for streams in (old, mixed):

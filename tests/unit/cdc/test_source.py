@@ -43,7 +43,7 @@ def old(log: FakeLog) -> FakeLog:
 
 
 @pytest.mark.parametrize("seen_us", [NOW_US - 2 * HOUR, NOW_US])
-def test_of_a_table_that_is_old_enough_another_log_is_told_at_once(old: FakeLog, seen_us: int) -> None:
+def test_another_log_of_an_old_table_is_reported_at_once(old: FakeLog, seen_us: int) -> None:
     source = source_of(old)
     old.log_id = id_of(seen_us)
     with pytest.raises(TableChanged):
@@ -51,7 +51,7 @@ def test_of_a_table_that_is_old_enough_another_log_is_told_at_once(old: FakeLog,
     assert old.clock.waits == []
 
 
-def test_a_table_that_is_old_enough_and_gone_is_told_at_once(old: FakeLog) -> None:
+def test_a_dropped_old_table_is_reported_at_once(old: FakeLog) -> None:
     source = source_of(old)
     old.table = "other"
     with pytest.raises(TableNotFound):
@@ -79,7 +79,7 @@ def test_a_new_table_is_asked_for_again_while_a_node_may_not_know_it(log: FakeLo
     assert len(log.clock.waits) > 1
 
 
-def test_a_new_table_that_was_made_again_is_told_at_once(log: FakeLog) -> None:
+def test_a_new_table_that_was_created_again_is_reported_at_once(log: FakeLog) -> None:
     log.generation(NOW_US - 2 * HOUR, [stream_id(1)])
     log.log_id = id_of(NOW_US - SETTLING_US // 2)
     source = source_of(log)
@@ -89,7 +89,7 @@ def test_a_new_table_that_was_made_again_is_told_at_once(log: FakeLog) -> None:
     assert log.clock.waits == []
 
 
-def test_where_there_are_no_generations_a_table_that_is_gone_is_what_is_told(old: FakeLog) -> None:
+def test_a_dropped_table_is_reported_before_missing_generations(old: FakeLog) -> None:
     source = source_of(old)
     old.generations.clear()
     with pytest.raises(NoStreams):
@@ -123,7 +123,7 @@ def test_a_row_that_the_log_lacks_is_of_a_former_log_if_its_stamp_may_be_from_be
         stream(str(row), StreamLag(seconds=30)).close()
 
 
-def test_a_row_that_a_fast_node_takes_for_expired_tells_nothing_of_a_former_log(
+def test_a_row_that_has_expired_only_on_a_fast_node_proves_no_former_log(
     log: FakeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created_us = NOW_US - DAY + 300 * SECOND
@@ -143,7 +143,7 @@ def test_a_row_that_a_fast_node_takes_for_expired_tells_nothing_of_a_former_log(
         stream(str(row), StreamLag(seconds=30))
 
 
-def test_what_no_generation_held_and_what_expired_after_it_are_one_gap(log: FakeLog) -> None:
+def test_time_before_any_generation_and_expired_rows_after_it_are_one_gap(log: FakeLog) -> None:
     log.generation(NOW_US - 3 * DAY, [stream_id(1)])
     source = source_of(log)
     expired_us = source.now_us() - DAY

@@ -51,14 +51,14 @@ def test_a_table_is_read_with_its_keys_in_order(clock: object) -> None:
     assert [c.name for c in (*table.partition_key, *table.clustering_key)] == ["a", "b"]
 
 
-def test_a_table_is_looked_up_among_its_own_and_not_all_of_its_keyspace(log: FakeLog) -> None:
+def test_a_table_is_looked_up_without_reading_its_whole_keyspace(log: FakeLog) -> None:
     read_table(log, "ks", "t")  # type: ignore[arg-type]
     (asked,) = [cql for cql in log.metadata if "system_schema.tables" in cql]
     assert "table_name IN" in asked
 
 
 @pytest.mark.parametrize("per_ms", [1, 1000], ids=["milliseconds", "microseconds, as Scylla"])
-def test_the_time_of_a_rename_is_told_in_either_unit(log: FakeLog, per_ms: int) -> None:
+def test_the_time_of_a_rename_is_read_in_either_unit(log: FakeLog, per_ms: int) -> None:
     at_ms = NOW_US // 1000
     name = log.table + LOG_SUFFIX
     log.dropped = [
@@ -143,7 +143,7 @@ class Told(FakeLog):
         return [(n, i, {"cdc": o} if o else {}, 7) for n, i, o in self._told if n in names]
 
 
-def test_options_that_are_not_told_are_what_scylla_takes_for_them(clock: Any) -> None:
+def test_options_that_are_not_set_have_the_defaults_of_scylla(clock: Any) -> None:
     log_id = uuid.uuid4()
     log = Told(clock, ("t", uuid.uuid4(), pack_options(a="b")), ("t" + LOG_SUFFIX, log_id, None))
     table = read_table(log, "ks", "t")  # type: ignore[arg-type]

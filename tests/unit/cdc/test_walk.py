@@ -106,7 +106,7 @@ def driven(walk: Walk, log: Log, dice: random.Random, *, most: int = 4) -> tuple
 
 @settings(max_examples=60)
 @given(logs(), st.data(), st.randoms(use_true_random=False))
-def test_every_row_that_has_not_expired_is_read_once_whatever_the_driver_tells(
+def test_every_row_that_has_not_expired_is_read_once_whatever_is_reported(
     log: Log, data: st.DataObject, dice: random.Random
 ) -> None:
     start_us = data.draw(st.integers(0, log.reach_us))
@@ -172,7 +172,7 @@ def test_a_start_in_the_future_waits_for_the_generations_before_it() -> None:
     assert walk.next((OLD, NEW), 60 * SECOND) == Switch(NEW)
 
 
-def test_how_the_last_step_went_says_nothing_behind_a_skip_or_a_switch() -> None:
+def test_the_result_of_the_last_step_is_forgotten_after_a_skip_or_a_switch() -> None:
     walk = attrs.evolve(START, at_head=True, was_empty=True)
     for after in (walk.skipped(Skip(Hole(0, SECOND)), (OLD,)), walk.switched(Switch(NEW))):
         assert (after.at_head, after.was_empty) == (False, False)
@@ -269,7 +269,7 @@ def test_only_a_window_of_one_microsecond_cannot_be_narrower() -> None:
     assert [LogWindow(0, 0, us).can_narrow for us in (1, 2)] == [False, True]
 
 
-def test_rows_that_nobody_counted_leave_the_width() -> None:
+def test_uncounted_rows_do_not_change_the_width() -> None:
     step = START.next((OLD,), 100 * SECOND)
     assert isinstance(step, Read)
     assert START.read(step, None).width == START.width

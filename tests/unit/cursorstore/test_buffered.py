@@ -308,7 +308,7 @@ def test_cursor_that_is_set_while_the_inner_store_is_read_counts(inner: Inner) -
 # Failures
 
 
-def test_failure_in_the_background_is_told_at_the_next_set_once_and_nothing_is_lost(
+def test_failure_in_the_background_is_raised_once_by_the_next_set_and_nothing_is_lost(
     inner: Inner, clock: TickClock
 ) -> None:
     store = BufferedCursorStore(inner, codec=INTS, clock=clock)
@@ -326,7 +326,7 @@ def test_failure_in_the_background_is_told_at_the_next_set_once_and_nothing_is_l
     store.close()
 
 
-def test_failure_that_was_mended_by_a_retry_is_not_told(inner: Inner, clock: TickClock) -> None:
+def test_failure_that_a_retry_fixed_is_not_raised(inner: Inner, clock: TickClock) -> None:
     store = BufferedCursorStore(inner, codec=INTS, clock=clock)
     store.set_cursor("a", "1")
     clock.await_waiter()
@@ -339,7 +339,7 @@ def test_failure_that_was_mended_by_a_retry_is_not_told(inner: Inner, clock: Tic
     store.close()
 
 
-def test_failure_is_told_to_its_own_consumer_only(inner: Inner) -> None:
+def test_failure_is_raised_only_to_its_own_consumer(inner: Inner) -> None:
     store = by_hand(inner)
     store.set_cursor("a", "1")
     store.set_cursor("b", "1")
@@ -350,7 +350,7 @@ def test_failure_is_told_to_its_own_consumer_only(inner: Inner) -> None:
         store.set_cursor("a", "2")
 
 
-def test_flush_tells_of_all_failures_and_the_one_that_no_retry_mends_first(inner: Inner) -> None:
+def test_flush_raises_the_permanent_failure_and_notes_the_others(inner: Inner) -> None:
     store = by_hand(inner)
     for consumer in ("a", "b", "c"):
         store.set_cursor(consumer, "1")
@@ -431,7 +431,7 @@ def test_conflict_drops_the_buffer_so_that_the_reset_counts(inner: Inner) -> Non
     assert inner.get_cursor("a") == "3"
 
 
-def test_process_that_was_passed_takes_up_the_higher_cursor(inner: Inner) -> None:
+def test_process_that_was_overtaken_adopts_the_higher_cursor(inner: Inner) -> None:
     store = by_hand(inner)
     store.set_cursor("a", "5")
     inner.set_cursor("a", "9")  # another process

@@ -97,7 +97,7 @@ def test_position_can_be_read_by_people() -> None:
     assert EVENTS.encode(cursor.replace(',"v":2', "")) == "2021-02-16T12:00:43.100Z 2021-02-16T13:07:05.0000000Z"
 
 
-def test_point_names_its_log_behind_what_orders_it() -> None:
+def test_the_log_of_a_point_follows_the_part_that_orders_it() -> None:
     point, log = EventID(1_613_476_843_100, 1_613_480_825_250_000), bytes.fromhex("ced00000000000009663c8dc500005a1")
     expected = "2021-02-16T12:00:43.100Z 2021-02-16T13:07:05.2500000Z"
     for mark, text in (
@@ -155,13 +155,13 @@ def test_whole_numbers_have_one_form_and_the_empty_cursor_stays_empty() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["-1", "1.0", "1e3", " 1", "٣", "1" * 21, "one", "{}"])
-def test_what_is_no_whole_number_is_refused(cursor: str) -> None:
+def test_text_that_is_not_a_whole_number_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidCursor):
         INTS.encode(cursor)
 
 
 @pytest.mark.parametrize("position", ["7", "0000000000000000000x", "0" * 21])
-def test_position_that_is_no_number_is_refused(position: str) -> None:
+def test_position_that_is_not_a_number_is_refused(position: str) -> None:
     with pytest.raises(InvalidCursor, match="codec"):
         INTS.decode(position)
 

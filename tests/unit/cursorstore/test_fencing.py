@@ -122,7 +122,7 @@ def dies_once_its_epoch_is_open(store: ScyllaCursorStore, *, first: Callable[[],
         store.get_cursor("c")
 
 
-def test_new_holder_reads_what_conditional_writes_under_way_will_leave(world: World) -> None:
+def test_new_holder_reads_the_result_of_conditional_writes_in_progress(world: World) -> None:
     """A plain read may miss the epoch that an attempt which timed out is about to open."""
     _, store = world.holder("a")
     world.scylla.levels.clear()
@@ -130,7 +130,7 @@ def test_new_holder_reads_what_conditional_writes_under_way_will_leave(world: Wo
     assert ("SELECT", ConsistencyLevel.LOCAL_SERIAL, ConsistencyLevel.LOCAL_SERIAL) in world.scylla.levels
 
 
-def test_old_holder_writes_where_nobody_looks(world: World) -> None:
+def test_old_holder_writes_to_an_epoch_that_is_no_longer_read(world: World) -> None:
     paused, working = world.succession()
     assert working.get_cursor("c") == "5"
     paused.set_cursor("c", "99")
@@ -153,7 +153,7 @@ def test_old_holder_learns_of_it_at_its_next_check(world: World) -> None:
     assert world.cursor == "5"
 
 
-def test_holder_that_knows_that_it_lost_the_lease_asks_nobody(world: World) -> None:
+def test_holder_that_knows_that_it_lost_the_lease_sends_no_query(world: World) -> None:
     lease, store = world.holder()
     store.set_cursor("c", "5")
     lease.blind = False
@@ -239,7 +239,7 @@ def test_what_was_saved_is_not_lost_though_the_next_holder_died_before_it_caught
     assert working.get_cursor("c") == world.cursor == "100"
 
 
-def test_what_an_old_holder_saves_after_the_next_one_found_nothing_counts_for_nobody(world: World) -> None:
+def test_cursor_of_an_old_holder_does_not_count_after_the_next_one_found_none(world: World) -> None:
     (first, old), (last, working) = world.process("first"), world.process("last")
     world.acquire(first)
     assert old.get_cursor("c") == ""
@@ -262,7 +262,7 @@ def test_catching_up_does_not_look_behind_a_reset(world: World) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_opening_of_which_nobody_can_tell_is_finished_or_repeated(world: World, when: str) -> None:
+def test_opening_with_an_unknown_result_is_finished_or_repeated(world: World, when: str) -> None:
     paused, working = world.succession()
     world.scylla.fail("INSERT", cassandra.WriteTimeout("t", write_type=0), when=when)
     assert working.get_cursor("c") == "5"
@@ -375,7 +375,7 @@ def test_race_of_old_and_new_holder_for_the_next_epoch_is_won_by_the_new_one(wor
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_reset_of_which_nobody_can_tell_counts_once(world: World, when: str) -> None:
+def test_reset_with_an_unknown_result_counts_once(world: World, when: str) -> None:
     """The first attempt may be done by the time that the second one is refused."""
     _, store = world.process()
     world.scylla.fail("INSERT", cassandra.WriteTimeout("t", write_type=0), when=when)
@@ -432,7 +432,7 @@ def test_reset_to_the_oldest_is_not_forgotten_by_the_next_holder(world: World) -
     assert record.cursor == ""
 
 
-def test_history_tells_who_had_the_lease(world: World) -> None:
+def test_history_names_the_lease_holders(world: World) -> None:
     _, store = world.holder("pod-1")
     store.set_cursor("c", "4")
     [record] = store.cursor_history("c")
@@ -523,7 +523,7 @@ def test_what_was_buffered_is_not_read_by_who_has_lost_the_lease(world: World) -
         buffered.get_cursor("c")
 
 
-def test_holder_that_comes_back_hears_no_more_of_what_its_last_tenure_could_not_save(world: World) -> None:
+def test_returning_holder_gets_no_error_for_cursors_from_before_it_lost_the_lease(world: World) -> None:
     (old, store), (new, working) = world.process("old"), world.process("new")
     buffered = BufferedCursorStore(store, codec=CODEC, background=False, clock=world.clock)
     world.acquire(old)

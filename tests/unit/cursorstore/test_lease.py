@@ -106,7 +106,7 @@ def test_acquisition_that_failed_undone_is_none(table: FaultyTable) -> None:
     assert lease.epoch == 1
 
 
-def test_acquisition_that_nobody_can_tell_of_is_taken_up_later(table: FaultyTable) -> None:
+def test_acquisition_with_an_unknown_result_is_completed_later(table: FaultyTable) -> None:
     """Nobody may count on it, but it must not keep out whoever made it, either."""
     table.fail("take", "after")
     table.fail("serial read")
@@ -171,14 +171,14 @@ def test_release_that_arrives_late_does_not_end_a_later_tenure(table: FaultyTabl
     assert not standby.try_acquire()
 
 
-def test_refusal_for_good_is_raised_as_it_is(table: FaultyTable) -> None:
+def test_permanent_refusal_is_raised_unchanged(table: FaultyTable) -> None:
     table.fail("take", error=QueryFailed("no"))
     with pytest.raises(QueryFailed):
         lease_of(table).acquire(Stop())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_new_lease_of_which_nobody_can_tell_is_asked_about(table: FaultyTable, when: str) -> None:
+def test_new_lease_with_an_unknown_result_is_read(table: FaultyTable, when: str) -> None:
     table.fail("add", when)
     lease = lease_of(table)
     assert lease.try_acquire() == (when == "after")
@@ -246,7 +246,7 @@ def test_acquisition_whose_answer_comes_after_its_time_is_none(clock: ManualCloc
     assert not lease.held()
 
 
-def test_standby_goes_on_until_it_has_an_epoch_that_is_not_over(clock: ManualClock) -> None:
+def test_standby_continues_until_it_has_an_epoch_that_has_not_expired(clock: ManualClock) -> None:
     lease = lease_of(SlowTable(clock, "take", 60))
     assert lease.acquire() == 2
     assert lease.held()
@@ -308,7 +308,7 @@ def test_there_is_one_holder_in_any_interleaving_with_any_fault(data: st.DataObj
 # Standing by
 
 
-def test_standby_waits_out_errors_that_may_pass_and_looks_soon_after_the_expiry(
+def test_standby_retries_temporary_errors_and_polls_soon_after_the_expiry(
     table: FaultyTable, clock: ManualClock
 ) -> None:
     dead, standby = lease_of(table), lease_of(table, "b")

@@ -25,7 +25,7 @@ def saved(count: int, *times: int) -> MemoryCursorStore:
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.lists(st.integers(0, 9), min_size=8, max_size=8), st.integers(0, 2**64))
-def test_no_key_is_left_behind_and_none_goes_back_for_nothing(old: int, new: int, times: list[int], key: int) -> None:
+def test_no_key_is_skipped_and_none_moves_back_without_need(old: int, new: int, times: list[int], key: int) -> None:
     """Wherever a key lies: its new slice starts no later than its old slice was, and no lower than some neighbour."""
     if old == new:
         return

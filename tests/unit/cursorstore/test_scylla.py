@@ -73,7 +73,7 @@ def open_store(scylla: FakeScylla, clock: HandClock | None = None, **options: ob
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_saved_cursor_is_the_highest_that_anybody_saved_in_any_interleaving(data: st.DataObject) -> None:
+def test_saved_cursor_is_the_highest_of_all_processes_in_any_interleaving(data: st.DataObject) -> None:
     """Processes of one name read, save, pause, reset, start again in random order: nothing moves a cursor back."""
     scylla, clock = FakeScylla(), HandClock()
     processes = [open_store(scylla, clock) for _ in range(3)]
@@ -224,7 +224,7 @@ def test_only_the_newest_epochs_are_kept(scylla: FakeScylla, monkeypatch: pytest
     assert scylla.count("DELETE") == 3, "each deletion leaves a tombstone"
 
 
-def test_old_epochs_that_cannot_be_deleted_hinder_nobody(
+def test_failure_to_delete_old_epochs_does_not_fail_a_reset(
     scylla: FakeScylla, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("cursorstore.scylla.KEPT_EPOCHS", 1)
@@ -261,7 +261,7 @@ def test_record_shows_when_the_cursor_was_last_saved(scylla: FakeScylla, clock: 
     assert saved.updated_at == opened.updated_at + timedelta(seconds=60)
 
 
-def test_history_tells_of_every_reset(scylla: FakeScylla, clock: HandClock) -> None:
+def test_history_has_every_reset(scylla: FakeScylla, clock: HandClock) -> None:
     store = open_store(scylla, clock)
     store.set_cursor("c", "5")
     clock.advance(60)
@@ -346,7 +346,7 @@ def test_row_deleted_under_a_running_process_is_noticed_at_the_next_check(scylla
         store.set_cursor("c", "6")
 
 
-def test_reset_mends_what_was_deleted_by_hand(scylla: FakeScylla) -> None:
+def test_reset_repairs_a_manual_deletion(scylla: FakeScylla) -> None:
     store = open_store(scylla, HandClock(next(scylla.clock)))
     store.set_cursor("c", "5")
     scylla.delete_partition("c")

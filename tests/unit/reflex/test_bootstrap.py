@@ -53,7 +53,7 @@ def ids(of: Spec) -> list[str]:
 # ---------------------------------------------------------------- bootstrap
 
 
-def test_a_new_consumer_starts_at_the_head_and_another_goes_on() -> None:
+def test_a_new_consumer_starts_at_the_head_and_a_known_one_continues() -> None:
     for known, wanted in (({}, []), ({"recording": "e1"}, ["e2"])):
         one = bootstrap(spec(HeadedStream(event(1), event(2)), FakeCursorStore(known)))
         with pytest.raises(HeadReached):
@@ -116,7 +116,7 @@ def test_an_option_that_skips_to_the_head_at_each_restart_is_refused() -> None:
         bootstrap(spec(HeadedStream(event(1)), FakeCursorStore(), StreamFromHead()))
 
 
-def test_a_stream_that_cannot_tell_its_head_is_refused() -> None:
+def test_a_stream_without_head_cursor_is_refused() -> None:
     with pytest.raises(ConfigError, match="no head_cursor"):
         bootstrap(spec(FakeStream(), FakeCursorStore()))
 
@@ -243,7 +243,7 @@ def test_await_event_fails_when_both_listener_and_poll_failed() -> None:
     assert caught.value.__cause__ is cause
 
 
-def test_it_times_out_and_says_what_had_failed() -> None:
+def test_it_times_out_and_names_the_failure() -> None:
     wait = Wait()
     with pytest.raises(TimeoutError, match="within 10 s"):
         wait()

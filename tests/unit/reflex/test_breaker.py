@@ -83,7 +83,7 @@ def test_while_it_is_closed_the_pauses_of_one_call_grow() -> None:
     assert bench.clock.waits == [1, 2, 4]
 
 
-def test_a_success_in_between_starts_the_count_anew() -> None:
+def test_a_success_in_between_restarts_the_count() -> None:
     bench = Bench()
     failing = iter([True, True, False, True, True, False, True, True, False])
 
@@ -148,7 +148,7 @@ def test_several_successes_may_be_asked_for() -> None:
     assert states == ["closed", "half-open", "half-open", "closed"]
 
 
-def test_a_stop_ends_the_pause_at_once_and_the_event_comes_again() -> None:
+def test_a_stop_ends_the_pause_at_once_and_the_event_is_delivered_again() -> None:
     bench = Bench(failures=1)
     warehouse = Warehouse(bench.clock, down_s=1e9)
     bench.clock.on_wait = lambda seconds: bench.stop.set()
@@ -275,7 +275,7 @@ def test_it_guards_any_code() -> None:
     assert Bench().breaker.call(lambda: 7) == 7
 
 
-def test_outages_may_be_told_by_a_function() -> None:
+def test_a_function_may_decide_what_is_an_outage() -> None:
     bench = Bench(outage=lambda error: "busy" in str(error), failures=1)
     answers = iter(["busy", "busy", "fine"])
 
@@ -287,7 +287,7 @@ def test_outages_may_be_told_by_a_function() -> None:
     assert isinstance(bench.run(fn), HeadReached)
 
 
-def test_a_stop_is_no_outage_whatever_is_said_to_be_one() -> None:
+def test_a_stop_is_never_an_outage() -> None:
     bench = Bench(outage=Exception, failures=1)
     ends = iter([Stopped(), None])
 

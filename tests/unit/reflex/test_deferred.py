@@ -396,7 +396,7 @@ def test_what_the_function_raises_ends_the_run() -> None:
     assert failure(bench.run(ack(NAME, refuse, registry=bench.registry))) == ("consume", "e1", cause)
 
 
-def test_a_function_that_hangs_is_seen_and_waiting_for_acknowledgements_is_no_hanging() -> None:
+def test_a_hanging_function_is_noticed_and_waiting_for_acknowledgements_is_not_hanging() -> None:
     bench, busy = Bench(events(3), to_head=False), list[float | None]()
 
     def work(event: Event, fate: Any, done: Ack) -> None:
@@ -538,7 +538,7 @@ def test_progress_waits_for_the_batch_before_it() -> None:
     assert [cursor for _, cursor in bench.store.writes] == ["p0", "e2"]
 
 
-def test_a_stop_drops_the_batch_that_was_not_begun_and_it_comes_again() -> None:
+def test_a_stop_drops_the_unstarted_batch_which_is_delivered_again() -> None:
     bench, batches = Bench(events(5), to_head=False), Batches()
     consumer = batches.consumer(bench, size=3)
     bench.start(consumer)
@@ -646,7 +646,7 @@ def test_recovery_is_refused_and_not_ignored() -> None:
         batch(NAME, Batches(), recover=lambda *_: None)
 
 
-def test_fate_after_a_batch_makes_it_come_again() -> None:
+def test_an_error_of_fate_after_a_batch_repeats_the_batch() -> None:
     bench, batches = Bench(events(2)), Batches()
     consumer = batches.consumer(bench, size=2)
     struck = FateError("struck")
@@ -761,7 +761,7 @@ def test_an_error_on_an_idle_stream_ends_the_run_at_once() -> None:
     assert bench.cursor in ("", "e1")
 
 
-def test_an_error_lets_nothing_more_begin_and_what_is_being_done_is_finished() -> None:
+def test_after_an_error_no_event_starts_and_events_in_progress_finish() -> None:
     cause = ValueError("bad")
     bench, pool = Bench(events(4), to_head=False), Pool("e1", "e2", fail={"e2": cause})
     bench.start(concurrent(pool, workers=2))
@@ -823,7 +823,7 @@ def test_a_pause_inside_ends_with_the_stop() -> None:
     assert (pool.seen, bench.cursor) == (["e1"], "")
 
 
-def test_fate_after_an_event_makes_it_come_again() -> None:
+def test_an_error_of_fate_after_an_event_repeats_the_event() -> None:
     bench, pool = Bench(events(1)), Pool()
     consumer = concurrent(pool, workers=2)
     struck = FateError("struck")
@@ -902,7 +902,7 @@ ALL = pytest.mark.parametrize("kind", ["ack", "batch", "concurrent"])
 
 
 @ALL
-def test_driven_without_its_run_it_says_what_is_wrong(kind: str) -> None:
+def test_a_deferred_consumer_without_its_run_raises_a_clear_error(kind: str) -> None:
     consumer = later(kind, Bench())
     with pytest.raises(ConfigError, match="must be the consumer of the Spec; put"):
         consumer.consume(events(1)[0], NO_FATE)

@@ -132,7 +132,7 @@ def ids(rows: list[Row]) -> list[tuple[str, bool]]:
     return [(row.id, False) for row in rows]
 
 
-def test_the_sweep_hands_out_only_what_the_fast_lane_missed() -> None:
+def test_the_sweep_delivers_only_events_that_the_fast_lane_missed() -> None:
     bench = Bench()
     first = bench.log.write()
     late = bench.log.write(arrives_after=20)
@@ -266,7 +266,7 @@ def test_after_a_kill_the_lanes_begin_at_the_sweeps_cursor_and_repeat_in_order()
     assert len(bench.got) == 6
 
 
-def test_a_lane_that_fails_goes_on_where_it_was_while_the_process_lives() -> None:
+def test_a_lane_that_fails_continues_where_it_was_while_the_process_lives() -> None:
     bench = Bench()
     rows = [bench.log.write() for _ in range(4)]
     late = bench.log.write(arrives_after=10)
@@ -356,7 +356,7 @@ def test_a_save_of_the_sweeps_cursor_that_failed_although_it_was_made_brings_not
     assert bench.got == ids([*old, *rows])
 
 
-def test_more_events_than_are_remembered_come_again_and_none_is_missed(caplog: pytest.LogCaptureFixture) -> None:
+def test_forgotten_events_are_delivered_again_and_none_is_missed(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(remember=3)
     rows = [bench.log.write() for _ in range(5)]
     late = bench.log.write(arrives_after=10)
@@ -470,9 +470,7 @@ def test_a_reset_of_a_running_sweep_counts_although_the_fast_lane_starts_again_b
 
 
 @pytest.mark.parametrize(("running", "to"), [(False, "first row"), (True, "first row"), (True, "where it is")])
-def test_a_reset_to_a_place_between_the_lanes_brings_what_the_fast_lane_delivered_since_again(
-    running: bool, to: str
-) -> None:
+def test_a_reset_to_a_position_between_the_lanes_repeats_the_events_after_it(running: bool, to: str) -> None:
     bench = Bench()
     bench.log.write()
     bench.clock.advance(100)
@@ -601,7 +599,7 @@ def test_the_consumer_gets_one_event_at_a_time_and_is_reset_and_stopped_once() -
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_lanes_at_once_hand_out_each_event_once_whatever_fails(seed: int) -> None:
+def test_both_lanes_together_deliver_each_event_once_whatever_fails(seed: int) -> None:
     """In two threads that move one clock by their waits: rows have their times and arrivals from the start."""
     dice, clock = random.Random(seed), ManualClock()
     log, start_us = LateLog(clock), clock.now_us()
@@ -632,7 +630,7 @@ def test_both_lanes_at_once_hand_out_each_event_once_whatever_fails(seed: int) -
     assert 0 < len(in_time) < len(got)
 
 
-def test_an_error_that_nothing_mends_stops_both_lanes() -> None:
+def test_a_permanent_error_stops_both_lanes() -> None:
     bench = Bench()
     bench.log.write()
     bench.clock.advance(100)

@@ -108,7 +108,7 @@ def test_errors_happen_inside_office_hours_only() -> None:
     assert not at("2026-11-20T08:59:59")
 
 
-def test_saturday_and_sunday_are_no_working_days() -> None:
+def test_saturday_and_sunday_are_not_working_days() -> None:
     days = {f"2026-11-{day}": at(f"2026-11-{day}T11:00:00") for day in range(16, 23)}
     assert [day for day, struck in days.items() if not struck] == ["2026-11-21", "2026-11-22"]
 

@@ -166,7 +166,7 @@ def test_while_it_runs_the_open_streams_watermark_counts() -> None:
     assert seen == [9, 4]
 
 
-def test_a_stream_that_is_opened_anew_keeps_the_last_watermark_until_it_knows_one() -> None:
+def test_a_new_stream_keeps_the_last_watermark_until_it_knows_its_own() -> None:
     bench = Bench()
     bench.run(event(1, START_US - 5_000_000))
     broken = FakeStream(clock=bench.clock)

@@ -79,7 +79,7 @@ def test_what_may_pass_is_tried_again_alone() -> None:
     assert store.durable == {"a": "e3", "b": "e3"}
 
 
-def test_an_error_that_nothing_mends_stops_the_others_and_is_raised() -> None:
+def test_a_permanent_error_stops_the_others_and_is_raised() -> None:
     store = FakeCursorStore()
     waiting = spec("b", store, to_head=False)
     with pytest.raises(RunError, match='consumer "a"') as caught:

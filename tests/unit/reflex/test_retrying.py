@@ -148,7 +148,7 @@ def test_an_interrupt_is_neither_counted_nor_swallowed(kind: str) -> None:
 
 
 @BOTH
-def test_a_stop_ends_the_pause_and_the_event_comes_again(kind: str) -> None:
+def test_a_stop_ends_the_pause_and_the_event_is_delivered_again(kind: str) -> None:
     bench, inner = Bench(), failing("e2", times=2)
     bench.clock.on_wait = lambda _: bench.stop.set()
     with pytest.raises(Stopped):
@@ -165,7 +165,7 @@ def test_a_stop_ends_the_pause_and_the_event_comes_again(kind: str) -> None:
 @pytest.mark.parametrize(
     "error", [ConnectionFailed("no node answers; start one"), ConnectionRefusedError(), FateError("struck")]
 )
-def test_an_outage_ends_the_run_and_lets_go_of_nothing(kind: str, error: Exception) -> None:
+def test_an_outage_ends_the_run_and_skips_no_event(kind: str, error: Exception) -> None:
     bench = Bench()
     with pytest.raises(RunError) as caught:
         run(bench.spec(both(bench, failing("e2", error=error), kind, retries=0)))
@@ -417,7 +417,7 @@ def test_an_event_that_kills_the_process_is_a_letter_after_so_many_deaths(retrie
     assert bench.sample("reflex_consumer_dead_lettered_events_count") == 1
 
 
-def test_a_letter_whose_event_comes_again_is_tried_again() -> None:
+def test_a_letter_whose_event_is_delivered_again_gets_another_attempt() -> None:
     """After a reset, when what was wrong with it has been mended."""
     bench = Bench(letters=Outliving())
     restarted(bench, lambda inner: bench.dead(inner, retries=3), "e2")
@@ -429,7 +429,7 @@ def test_a_letter_whose_event_comes_again_is_tried_again() -> None:
     assert bench.letters.tries("recording", EVENTS[1]) == 0
 
 
-def test_a_death_counts_against_the_event_that_was_at_hand_and_no_other() -> None:
+def test_a_death_counts_only_against_the_current_event() -> None:
     """Also where several were: those that lived through it once are cleared."""
     bench = Bench(letters=Outliving())
     seen = restarted(bench, lambda inner: concurrent(bench.dead(inner, retries=1), workers=4), "e3")

@@ -298,7 +298,7 @@ def test_values_of_foreign_errors_stay_out_of_the_message() -> None:
     assert str(caught.value.__cause__) == "secret of a row"
 
 
-def test_a_stream_that_returns_nothing_is_told_so() -> None:
+def test_a_stream_that_returns_none_is_an_error() -> None:
     class Client:
         closed = False
         status = StreamStatus
@@ -343,7 +343,7 @@ def test_the_cursor_follows_each_consumed_event() -> None:
     assert store.writes == [(NAME, "e1"), (NAME, "e2"), (NAME, "e3")]
 
 
-def test_a_failed_event_does_not_move_the_cursor_and_comes_again_first() -> None:
+def test_a_failed_event_does_not_move_the_cursor_and_is_delivered_first_again() -> None:
     stream, store = FakeStream(events(3)), FakeCursorStore()
     consumer = RecordingConsumer(fail={"e2": ValueError()})
     with pytest.raises(RunError):
@@ -356,7 +356,7 @@ def test_a_failed_event_does_not_move_the_cursor_and_comes_again_first() -> None
     assert stream.closed == 2
 
 
-def test_what_the_store_did_not_flush_comes_again() -> None:
+def test_events_whose_cursor_was_not_flushed_are_delivered_again() -> None:
     stream, consumer = FakeStream(events(2)), RecordingConsumer()
     store = FakeCursorStore(buffered=True)
     store.fail("flush", ConnectionFailed("gone"))
@@ -389,7 +389,7 @@ def test_a_failing_save_of_progress_names_no_event() -> None:
     assert (caught.value.stage, caught.value.event_id) == ("set_cursor", "")
 
 
-def test_a_lower_cursor_ends_the_run_for_good() -> None:
+def test_a_lower_cursor_is_a_permanent_error() -> None:
     store = FakeCursorStore({NAME: "e5"}, order=lambda cursor: int(cursor[1:]))
     stream = FakeStream(events(5))
     with pytest.raises(RunError) as caught:
@@ -402,7 +402,7 @@ def test_a_lower_cursor_ends_the_run_for_good() -> None:
 # --- stop ----------------------------------------------------------------------------------------------------------
 
 
-def test_stop_is_looked_at_between_events() -> None:
+def test_stop_is_checked_between_events() -> None:
     stop, store = Stop(), FakeCursorStore(buffered=True)
 
     class Stopping(RecordingConsumer):
@@ -418,7 +418,7 @@ def test_stop_is_looked_at_between_events() -> None:
     assert store.durable == {NAME: "e2"}
 
 
-def test_stop_is_looked_at_even_if_the_stream_does_not() -> None:
+def test_stop_is_checked_even_if_the_stream_does_not() -> None:
     stop = Stop()
     diary = Diary(*events(3))
     diary.consume = lambda event, fate: stop.set()  # type: ignore[method-assign]
@@ -625,7 +625,7 @@ def test_fate_is_tempted_at_all_points_in_order() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_fate_does_nothing_is_lost_and_duplicates_are_only_what_was_not_saved(seed: int) -> None:
+def test_under_any_fate_no_event_is_lost_and_only_unsaved_events_repeat(seed: int) -> None:
     stream, consumer, store = FakeStream(events(50)), RecordingConsumer(), FakeCursorStore()
     fate = RealFate(0.05, seed=seed, enabled=True)
     runs, ended = 0, None

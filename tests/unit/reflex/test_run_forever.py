@@ -157,7 +157,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
         ConfigError("wrong; mend it"),
     ],
 )
-def test_what_trying_again_cannot_mend_is_raised_at_once(final: RscyllaError) -> None:
+def test_an_error_that_a_retry_cannot_fix_ends_run_forever_at_once(final: RscyllaError) -> None:
     bench = Bench()
     bench.stream.fail("open", final)
     with pytest.raises(RunError) as caught:
@@ -189,7 +189,7 @@ def test_stop_ends_a_pause_at_once() -> None:
     assert len(bench.stream.opened) == 2
 
 
-def test_somebody_elses_stop_is_a_reason_to_come_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_of_another_signal_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     """A server on its way down says so; the consumer is still wanted."""
     bench = Bench()
     bench.stream.fail("recv", Stopped("server is going down"), index=2)
@@ -222,7 +222,7 @@ def test_on_error_may_end_it_all() -> None:
     assert len(bench.stream.opened) == 1
 
 
-def test_a_failure_to_save_while_stopping_is_told_and_does_not_keep_it_from_returning(
+def test_a_failure_to_save_during_a_stop_is_reported_and_run_forever_returns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench()
@@ -248,7 +248,7 @@ class StoppingConsumer(RecordingConsumer):
         self._stop.set()
 
 
-def test_an_error_that_nothing_mends_is_raised_although_the_run_was_being_stopped() -> None:
+def test_a_permanent_error_is_raised_even_during_a_stop() -> None:
     bench = Bench()
     bench.consumer = StoppingConsumer(bench.stop)
     bench.store.fail("flush", QueryFailed("no such table; create it"))

@@ -155,7 +155,7 @@ def test_it_runs_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_finishes_the_event_at_hand_saves_and_ends(
+def test_a_signal_finishes_the_current_event_saves_and_ends(
     bench: Bench, sigterm_is_harmless: list[int], number: signal.Signals
 ) -> None:
     """The signal arrives while the consumer works: what it works on is finished, nothing more is begun."""
@@ -321,7 +321,7 @@ def expired() -> CursorExpired:
     return CursorExpired("the cursor is older than the log", gap_from=gap, gap_to=gap)
 
 
-def test_an_error_that_no_retry_mends_ends_the_service_at_once(bench: Bench) -> None:
+def test_an_error_that_a_retry_cannot_fix_ends_the_service_at_once(bench: Bench) -> None:
     error = expired()
     spec = bench.spec("billing")
     bench.streams["billing"].fail("open", error)
@@ -333,7 +333,7 @@ def test_an_error_that_no_retry_mends_ends_the_service_at_once(bench: Bench) -> 
     assert service.failure.__cause__.__cause__ is error
 
 
-def test_a_parked_lane_stays_down_and_the_others_go_on(bench: Bench) -> None:
+def test_a_parked_lane_stays_down_and_the_others_continue(bench: Bench) -> None:
     spec, other = bench.spec("billing"), bench.spec("mailing")
     bench.streams["billing"].fail("open", expired())
     service = bench.service(spec, other, restarts={"billing": Restarts(fatal="park")})
@@ -379,7 +379,7 @@ def test_an_interrupt_in_a_consumer_is_never_parked(bench: Bench) -> None:
     assert bench.store.get_cursor("billing") == ""
 
 
-def test_an_error_while_it_stops_is_told_and_is_no_failure(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_during_a_stop_is_logged_and_is_not_a_failure(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     with bench.service(bench.spec("billing")) as service:
         until(lambda: len(bench.consumers["billing"].ids) == 4, "all events consumed")
         bench.store.fail("flush", QueryFailed("the cursor table is gone"))
@@ -500,7 +500,7 @@ def test_a_lost_lease_stops_the_lanes_and_it_stands_by_again(bench: Bench) -> No
     assert bench.consumers["billing"].ids == ["e1", "e2", "e3", "e4", "e5"]
 
 
-def test_no_event_is_begun_after_the_lease_is_over_though_nobody_has_noticed(bench: Bench) -> None:
+def test_no_event_starts_after_the_lease_expires_even_before_the_keeper_notices(bench: Bench) -> None:
     """As after a pause of the whole process: the lane asks the lease itself before each event."""
     lease = FakeLease()
     lease.renew_every = PATIENCE_S
@@ -607,7 +607,7 @@ def test_a_renewal_that_fails_is_tried_again_while_the_lease_is_held(bench: Benc
     assert len(bench.streams["billing"].opened) == 1
 
 
-def test_a_consumer_that_goes_on_without_the_lease_ends_the_process(bench: Bench) -> None:
+def test_a_consumer_that_continues_without_the_lease_ends_the_process(bench: Bench) -> None:
     lease, release, hangs = FakeLease(), threading.Event(), threading.Event()
 
     def fn(event: Any, fate: Any) -> None:
@@ -626,7 +626,7 @@ def test_a_consumer_that_goes_on_without_the_lease_ends_the_process(bench: Bench
     assert lease.released == 0, "it may still act"
 
 
-def test_a_second_signal_does_not_wait_for_the_lease_to_be_given_back(
+def test_a_second_signal_does_not_wait_for_the_release_of_the_lease(
     bench: Bench, sigterm_is_harmless: list[int]
 ) -> None:
     giving_back, answered = threading.Event(), threading.Event()
@@ -861,7 +861,7 @@ def test_dead_letters_are_counted_in_the_background(bench: Bench) -> None:
         assert ("rscylla_dead_letters", "somebody else") not in bench.scrape()
 
 
-def test_the_longer_counting_dead_letters_takes_the_more_seldom_it_is_done() -> None:
+def test_slow_counts_of_dead_letters_are_less_frequent() -> None:
     clock, letters, spans = ManualClock(), Letters(), [0.1, 2.0, 0.0]
     letters.count_letters = lambda: clock.advance(spans[len(clock.waits)]) or {}  # type: ignore[assignment, func-returns-value]
     depth = LetterCounts(letters, clock, lambda counts: None)  # type: ignore[arg-type]
@@ -897,7 +897,7 @@ def test_a_policy_for_a_lane_that_is_not_there_is_refused(bench: Bench) -> None:
         bench.service(bench.spec("billing"), restarts={"biling": Restarts()})
 
 
-def test_a_port_that_is_taken_is_told_before_anything_runs(bench: Bench) -> None:
+def test_a_port_in_use_is_reported_before_anything_runs(bench: Bench) -> None:
     with bench.service(bench.spec("billing"), port=0) as first:
         assert first.address is not None
         second = bench.service(bench.spec("mailing"), port=first.address[1])

@@ -194,6 +194,6 @@ def test_closing_ends_what_is_open(clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("256.1.1.1", 0), ("127.0.0.1", 70_000)])
-def test_where_it_cannot_listen_is_told(host: str, port: int) -> None:
+def test_an_address_that_cannot_be_bound_is_reported(host: str, port: int) -> None:
     with pytest.raises(ConfigError, match="cannot listen"):
         Endpoint({}, host, port)

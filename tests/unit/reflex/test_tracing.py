@@ -88,7 +88,7 @@ def no_trace(event: Any) -> str:
 
 
 @pytest.mark.parametrize("trace_of", [lambda e: "nonsense", lambda e: None, lambda e: b"\xff\xfe", no_trace])
-def test_what_is_no_trace_context_is_ignored(bench: Bench, trace_of: Any) -> None:
+def test_text_that_is_not_a_trace_context_is_ignored(bench: Bench, trace_of: Any) -> None:
     seen: list[str] = []
     span = bench.run(lambda event, fate: seen.append(event.id), trace_of=trace_of)
     assert span.parent is None
@@ -105,7 +105,7 @@ def test_an_error_is_recorded_by_its_type_alone(bench: Bench) -> None:
     assert "4111" not in span.to_json()
 
 
-def test_a_stop_is_no_error(bench: Bench) -> None:
+def test_a_stop_is_not_an_error(bench: Bench) -> None:
     def fn(event: Any, fate: Any) -> None:
         raise Stopped
 

@@ -62,7 +62,7 @@ def a_layout() -> Layout:
     return Layout.of(columns_of(BASE), TABLE)
 
 
-def test_tables_are_looked_at_again_after_a_failure_and_then_once() -> None:
+def test_tables_are_read_again_once_after_a_failure() -> None:
     replicator, layout = Looking(), a_layout()
     with pytest.raises(rscylla.QueryTimeout):
         replicator._writer(layout)

@@ -40,7 +40,7 @@ def test_exactly_what_differs_is_found(one: dict[int, dict[int, int]], other: di
 
 
 @given(ROWS, ROWS)
-def test_what_does_not_fit_in_memory_is_looked_at_again(one: dict[int, int], other: dict[int, int]) -> None:
+def test_rows_that_do_not_fit_in_memory_are_read_again(one: dict[int, int], other: dict[int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verify, "_MOST_WAITING", 3)
         found = {key[0][0] for key in verify._aligned(rows_of(one), rows_of(other))}

@@ -176,7 +176,7 @@ def test_vectors_of_either_sort() -> None:
     assert builder_for(texts)([raw]).to_pylist() == [["a", long]]
 
 
-def test_cells_of_a_wrong_length_are_no_values() -> None:
+def test_cells_of_a_wrong_length_are_not_values() -> None:
     with pytest.raises(ValueError, match="4 bytes of its type"):
         builder_for(type_of("int"))([b"\x00"])
 
@@ -222,7 +222,7 @@ def test_what_arrow_has_becomes_bytes_again(column: tuple[Type, list[bytes]]) ->
 
 
 @pytest.mark.parametrize("end", [2**63 - 1, -(2**63)])
-def test_the_ends_of_arrows_time_stand_for_what_lies_beyond(end: int) -> None:
+def test_times_beyond_arrows_range_become_its_ends_as_bounds(end: int) -> None:
     raw = encoder_for(Type("timestamp"), arrow=True)(end)
     assert abs(int.from_bytes(raw, "big", signed=True)) > MOST_MS
     assert builder_for(Type("timestamp"), beyond="bound")([raw]).cast(pa.int64()).to_pylist() == [end]

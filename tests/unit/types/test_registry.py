@@ -58,7 +58,7 @@ def udts_of(type_: Type) -> dict[str, Any]:
 
 
 @given(types, st.booleans())
-def test_the_text_of_a_type_gives_the_type(type_: Type, spaced: bool) -> None:
+def test_the_text_of_a_type_is_parsed_back_to_the_type(type_: Type, spaced: bool) -> None:
     text = str(type_).replace("<", " < ").replace(",", " , ") if spaced else str(type_)
     assert parse_type(text) == bare(type_)
 
@@ -121,7 +121,7 @@ def test_types_are_read_and_written(text: str, type_: Type, again: str, multicel
         ),
     ],
 )
-def test_what_is_no_type_is_refused(text: str) -> None:
+def test_text_that_is_not_a_type_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a CQL type"):
         parse_type(text)
 
