@@ -328,6 +328,26 @@ def test_prepared_routing_knows_the_partition_key(session: Session) -> None:
     assert insert.bind([1, "x", 2]).routing_key == b"\0\4\0\0\0\2\0\0\1x\0"
 
 
+def test_a_tuple_may_stand_for_a_udt_and_bind_its_fields(session: Session) -> None:
+    session.execute("CREATE TYPE addr (street text, zip int)")
+    session.execute("CREATE TABLE t (pk int PRIMARY KEY, u addr, f frozen<addr>, s set<frozen<addr>>)")
+    insert = session.prepare("INSERT INTO t (pk, u, f, s) VALUES (1, (?, 2), ('a'), {('b', ?)})")
+    assert [(c.name, c.type.typename) for c in insert.column_metadata] == [("u[0]", "varchar"), ("value(s)[1]", "int")]
+    session.execute(insert, ("x", 5))
+    row = session.execute("SELECT u, f, s FROM t").one()
+    assert (tuple(row["u"]), tuple(row["f"]), [tuple(a) for a in row["s"]]) == (("x", 2), ("a", None), [("b", 5)])
+    session.execute("UPDATE t SET u = ('y', null) WHERE pk = 1")
+    assert tuple(session.execute("SELECT u FROM t").one()["u"]) == ("y", None)
+
+
+def test_the_key_of_a_list_element_is_bound_as_a_uuid(session: Session) -> None:
+    session.execute("CREATE TABLE t (pk int PRIMARY KEY, v list<int>)")
+    update = session.prepare("UPDATE t SET v[SCYLLA_TIMEUUID_LIST_INDEX(?)] = ? WHERE pk = 1")
+    assert [(c.name, c.type.typename) for c in update.column_metadata] == [("uuid_idx(v)", "uuid"), ("value(v)", "int")]
+    session.execute(update, (uuid.UUID("6f1f8f10-10b9-11f2-ba7e-2b8c92c13c26"), 5))
+    assert session.execute("SELECT v FROM t").one()["v"] == [5]
+
+
 def test_a_batch_of_prepared_and_plain_statements_is_one_record(session: Session) -> None:
     session.execute("CREATE TABLE t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}")
     insert = session.prepare("INSERT INTO t (pk, ck, v) VALUES (?, ?, ?)")

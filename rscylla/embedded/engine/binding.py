@@ -156,9 +156,9 @@ class Scope:
             for field, value in term.fields:
                 if field in types:
                     self._inner(value, types[field], f"{name}.{field}", out)
-        elif isinstance(term, ast.TupleTerm) and isinstance(cql_type, TupleType):
-            for item, inner in zip(term.items, cql_type.items, strict=False):
-                self._inner(item, inner, f"{name}[{len(out)}]", out)
+        elif isinstance(term, ast.TupleTerm) and isinstance(cql_type, TupleType | UdtType):
+            for at, (item, inner) in enumerate(zip(term.items, cql_type.items, strict=False)):
+                self._inner(item, inner, f"{name}[{at}]", out)
         elif isinstance(term, ast.ListTerm | ast.SetTerm) and isinstance(cql_type, ListType | SetType | VectorType):
             for item in term.items:
                 self._inner(item, cql_type.element, f"value({name})", out)

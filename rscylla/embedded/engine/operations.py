@@ -14,7 +14,7 @@ from ..result import UNSET
 from ..schema.tables import Column
 from ..storage.mutation import Cell, CollectionCells, RowMutation
 from ..storage.reconcile import live_value, put_cell, put_collection
-from ..types import INT, TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
+from ..types import INT, TIMEUUID, UUID, CqlType, ListType, MapType, SetType, UdtType
 from ..types.timeuuid import EPOCH_TICKS
 from .binding import Getter, Request, Scope
 
@@ -283,7 +283,7 @@ def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: An
 def _list_cell(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any) -> ColumnEdit:
     """Return ``l[SCYLLA_TIMEUUID_LIST_INDEX(uuid)] = term``: a list element by its own key, with which logs replay."""
     name = column.name
-    get_key = scope.getter(key_term, TIMEUUID, f"timeuuid({name})")
+    get_key = scope.getter(key_term, UUID, f"uuid_idx({name})")  # Scylla's own name and type of the marker
     get_value = scope.getter(term, cql_type.element, f"value({name})")
 
     def put(ctx: WriteContext, row: RowMutation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -61,7 +62,7 @@ class Unset:
 
 UNSET: Final = Unset()
 
-_MAX_FLOAT: Final = float.fromhex("0x1.fffffep127")  # of 32 bits
+_MAX_FLOAT: Final = math.nextafter(float.fromhex("0x1.ffffffp127"), 0)  # the last that 32 bits round to a number
 
 BindFn = Callable[[ast.Marker, CqlType], "bytes | Unset | None"]
 CallFn = Callable[[ast.Call, CqlType], "bytes | None"]
@@ -177,7 +178,7 @@ def is_assignable(term: Any, cql_type: CqlType) -> bool:
         ast.ListTerm: (ListType, VectorType),
         ast.SetTerm: (SetType,) if getattr(term, "items", ()) else (SetType, MapType),
         ast.MapTerm: (MapType,),
-        ast.TupleTerm: (TupleType,),
+        ast.TupleTerm: (TupleType, UdtType),
         ast.UdtTerm: (UdtType,),
     }
     return isinstance(cql_type, fitting.get(type(term), ()))
@@ -289,7 +290,7 @@ class _Resolver:
             case ast.MapTerm(), MapType():
                 pairs = [(self._element(k, cql_type.key), self._element(v, cql_type.value)) for k, v in term.items]
                 return cql_type.join(pairs)
-            case ast.TupleTerm(), TupleType():
+            case ast.TupleTerm(), TupleType() | UdtType():
                 return self._tuple(term, cql_type)
             case ast.UdtTerm(), UdtType():
                 return self._udt(term, cql_type)
@@ -309,9 +310,11 @@ class _Resolver:
             raise InvalidRequest(f"Invalid unset value for {what}")
         return value
 
-    def _tuple(self, term: ast.TupleTerm, cql_type: TupleType) -> bytes:
-        if len(term.items) > len(cql_type.items):
-            raise self._mismatch(f"tuple literal: {len(term.items)} components are too many", cql_type)
+    def _tuple(self, term: ast.TupleTerm, cql_type: TupleType | UdtType) -> bytes:
+        given, expected = len(term.items), len(cql_type.items)
+        if given > expected:
+            mismatch = self._mismatch("tuple literal", cql_type).message
+            raise InvalidRequest(f"{mismatch}: too many elements, expects {expected} but got {given}")
         parts = zip(term.items, cql_type.items, strict=False)
         return cql_type.join([self._component(t, c, f"tuple component {at}") for at, (t, c) in enumerate(parts)])
 
