@@ -387,7 +387,7 @@ class SchemaEditor:
                 )
             column = Column(item.name, self._type(keyspace, item.type_text), "static" if item.static else "regular")
             if column.type == COUNTER:
-                raise InvalidRequest(f"Cannot add a counter column ({item.name}) in a non counter column family")
+                raise ConfigError(f"Cannot add a counter column ({item.name}) in a non counter column family")
             self._check_dropped(table, column)
             columns.append(column)
         keys = [c for c in columns if c.kind in ("partition_key", "clustering")]
