@@ -14,9 +14,6 @@ __all__ = ["NEVER_US", "Lifetimes"]
 
 NEVER_US = 2**63
 
-SAME_CHANGE_US = 10_000_000
-"""If a table was last altered within this time after its log was created, the two count as one change."""
-
 
 @attrs.frozen
 class Lifetimes:
@@ -30,14 +27,17 @@ class Lifetimes:
     @classmethod
     def of(cls, table: LoggedTable) -> Lifetimes:
         """Return the lifetimes that the schema shows: the current option, and the time since which it applies."""
-        altered_us, created_us = table.altered_us, table.log_created_us
-        if altered_us is None or (created_us is not None and altered_us <= created_us + SAME_CHANGE_US):
+        if table.altered_us is None:
             return cls(((0, table.ttl_s),))
-        return cls(((0, None), (altered_us, _written_with(table))))
+        return cls(((0, None), (table.altered_us, _written_with(table))))
 
     def knowing(self, ttl_s: int) -> Lifetimes:
         """Return a copy with *ttl_s* as the TTL of the oldest rows if that was not known."""
         return Lifetimes(((0, ttl_s), *self.spans[1:])) if self.spans[0][1] is None else self
+
+    def doubting(self) -> Lifetimes:
+        """Return a copy in which rows of unknown TTL live for a day, or for the current TTL if that is longer."""
+        return self.knowing(max(DEFAULT_TTL_S, self.spans[-1][1] or 0))
 
     def needs_row(self, cursor: EventID) -> bool:
         """Return whether only the row of *cursor* contains the TTL of rows written at that time."""
@@ -102,11 +102,9 @@ class Lifetimes:
         return Hole(at_us, first_us), *expired
 
     def oldest_us(self, now_us: int) -> int:
-        """Return the time from which rows may exist. An unknown TTL counts as a day or more."""
-        known_s = self.spans[-1][1] or 0
+        """Return the time from which rows may exist. Those of unknown TTL may all exist."""
         for start_us, end_us, ttl_s in self._bounded():
-            kept_s = max(DEFAULT_TTL_S, known_s) if ttl_s is None else ttl_s
-            oldest_us = max(start_us, now_us - kept_s * 1_000_000) if kept_s else start_us
+            oldest_us = max(start_us, now_us - ttl_s * 1_000_000) if ttl_s else start_us
             if oldest_us < end_us:
                 return oldest_us
         raise AssertionError("the last span has no end")

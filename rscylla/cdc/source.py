@@ -249,7 +249,13 @@ class Source:
 
     def oldest_us(self) -> int:
         """Return the time from which the log may still contain rows."""
-        return max(self.generations[0].start_us, self.lifetimes.oldest_us(self.now_us()))
+        return max(self._began_us(), self.lifetimes.oldest_us(self.now_us()))
+
+    def _began_us(self) -> int:
+        """Return the start of the generation in use when the log was created: nodes refuse writes to earlier ones."""
+        created_us = self.table.log_created_us
+        i = 0 if created_us is None else generation_at(self.generations, created_us - SETTLING_US)
+        return self.generations[max(i, 0)].start_us
 
     def holes(self, at_us: int, *, surely: bool = False) -> tuple[Hole, ...]:
         """Return the spans from *at_us* on, in order, whose rows may have expired, or that are before any generation.
@@ -260,14 +266,15 @@ class Source:
         now_us = self.now_us() if surely else self.latest_us()
         return self.lifetimes.missing(at_us, now_us, self.generations[0].start_us)
 
-    def missed(self, at_us: int, end_us: int, *, since_us: int = 0) -> Hole | None:
+    def missed(self, at_us: int, end_us: int, *, since_us: int = 0, doubting: bool = False) -> Hole | None:
         """Return the first span from *at_us* to *end_us* whose rows a reader may miss, by the fastest clock, or None.
 
-        *since_us*: rows that had expired by then are not missed.
+        *since_us*: rows that had expired by then are not missed. *doubting*: see ``Lifetimes.doubting``.
         """
-        for hole in self.holes(at_us):
+        lifetimes = self.lifetimes.doubting() if doubting else self.lifetimes
+        for hole in lifetimes.missing(at_us, self.latest_us(), self.generations[0].start_us):
             start_us = hole.start_us
-            gone = next(self.lifetimes.holes(start_us, since_us), None)
+            gone = next(lifetimes.holes(start_us, since_us), None)
             if gone is not None and gone.start_us <= start_us:
                 start_us = gone.end_us
             if start_us < min(hole.end_us, end_us):
@@ -300,9 +307,9 @@ class Source:
 
     def safe_start_us(self) -> int:
         """Return the time from which no row expires within a minute, by the clock of any node."""
-        first_us = self.generations[0].start_us
-        oldest_us = max(first_us, self.lifetimes.oldest_us(self.latest_us()))
-        return oldest_us if oldest_us == first_us else min(oldest_us + self.edge_us, self.now_us())
+        began_us = self._began_us()
+        oldest_us = max(began_us, self.lifetimes.oldest_us(self.latest_us()))
+        return oldest_us if oldest_us == began_us else min(oldest_us + self.edge_us, self.now_us())
 
     def oldest(self) -> EventID:
         return self.at(self.oldest_us())

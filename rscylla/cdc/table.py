@@ -137,8 +137,8 @@ class LoggedTable(Table):
     ``log_id`` is the log table's id, which changes when the log is dropped and created again. ``ttl_s`` is the TTL of
     log rows written now, 0 for none. ``enabled``: whether new writes are logged. ``dropped``: names and CQL types of
     columns that the base table had. ``renamed_us``: when a key column was last renamed, None if never; the keys of
-    earlier log rows cannot be read. ``altered_us``: when the table was created or last altered, since when its options
-    are unchanged; None if the cluster does not return it.
+    earlier log rows cannot be read. ``altered_us``: when the table was last altered, since when its options are
+    unchanged; None if it was not altered since its log was created, or if the cluster does not return it.
     """
 
     log_id: uuid.UUID
@@ -260,6 +260,15 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         (keyspace, table, table + LOG_SUFFIX),
         doing=doing,
     )
+    # The statement that creates a log writes its key columns with the write time of the base table's row, and no later
+    # statement writes them. Source: Scylla ``cdc/log.cc`` and ``db/schema_tables.cc``.
+    created = session.rows(
+        "SELECT WRITETIME(type) FROM system_schema.columns "
+        "WHERE keyspace_name = %s AND table_name = %s AND column_name = 'cdc$stream_id'",
+        (keyspace, table + LOG_SUFFIX),
+        doing=doing,
+    )
+    written_us = found[table][2]
     return LoggedTable(
         keyspace,
         table,
@@ -272,7 +281,7 @@ def read_table(session: ReadSession, keyspace: str, table: str) -> LoggedTable:
         delta=options.get("delta", "full"),
         dropped=tuple((column, text) for of, column, text, _ in dropped if of == table),
         renamed_us=_renamed_us({column: dropped_us(stored) for of, column, _, stored in dropped if of != table}),
-        altered_us=found[table][2],
+        altered_us=None if created and created[0][0] == written_us else written_us,
     )
 
 

@@ -140,16 +140,11 @@ class Plan:
 
     def _within_ttl(self, start_us: int, end_us: int, *, promised: bool, since_us: int) -> int:
         """Return *start_us*, or where the rows continue if those at *start_us* have expired and may be skipped."""
-        source = self.source
-        known_us = start_us
-        if source.lifetimes.ttl_at(start_us) is None:
-            known_us = max(start_us, source.oldest_us())  # rows with an unknown TTL count as expired after a day
         if promised:
-            unknown = Hole(start_us, known_us) if start_us < known_us else None
-            lost = unknown or source.missed(start_us, end_us, since_us=since_us)
+            lost = self.source.missed(start_us, end_us, since_us=since_us, doubting=True)
             if lost is not None:
                 self._report_lost(lost)
-        return source.remaining_us(known_us)
+        return self.source.remaining_us(start_us)
 
     def _report_lost(self, lost: Hole) -> None:
         table, gap_from, gap_to = self.source.table, datetime_of(lost.start_us), datetime_of(lost.end_us)

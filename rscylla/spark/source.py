@@ -213,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         # After "earliest", rows that expire before they are read were never promised. Each end records that as long as
         # such rows follow it.
         since_us = at.since_us if at.promised else source.latest_us() + source.edge_us
-        if next(lifetimes.holes(end_us, since_us), None) is None:
+        if next(lifetimes.doubting().holes(end_us, since_us), None) is None:
             since_us = 0
         ttl_s = lifetimes.ttl_at(end_us)
         return Offset(plan.log_id, end_us, after, begin=begin, ttl_s=ttl_s, since_us=since_us).as_json()

@@ -211,3 +211,28 @@ def test_a_cursor_from_before_the_cluster_is_called_so(shop: Shop) -> None:
     """Stream sets of tablets leave the list when their rows have expired, so the first of them tells nothing."""
     with pytest.raises(rscylla.CursorExpired, match="before the first CDC generation of this cluster"):
         shop.stream()(str(rscylla.EventID(0, 0)), LAG)
+
+
+@pytest.mark.parametrize("after_s", [0.001, 1, 9], ids=str)
+def test_an_alter_right_after_the_creation_counts(shop: Shop, after_s: float) -> None:
+    shop.session.execute("DROP TABLE ks.orders")
+    shop.session.execute("CREATE TABLE ks.orders (id int PRIMARY KEY, n int) WITH cdc = {'enabled': true}")
+    shop.write(1)
+    shop.clock.advance(after_s)
+    shop.alter("'enabled': true, 'ttl': '60'")
+    shop.write(2)
+    shop.clock.advance(300)
+    shop.run()
+    assert shop.seen == [1]
+
+
+def test_the_oldest_row_is_delivered_however_long_rows_lived_before(shop: Shop) -> None:
+    shop.alter("'enabled': true, 'ttl': '864000'")
+    shop.write(1)
+    shop.clock.advance(3 * 86_400)
+    shop.write(2)
+    shop.clock.advance(1)
+    shop.alter("'enabled': true, 'ttl': '60'")
+    shop.clock.advance(61)
+    shop.run()
+    assert shop.seen == [1, 2]

@@ -478,6 +478,18 @@ def test_rows_before_the_gap_may_expire_too(world: World) -> None:
     assert us_of(caught.value.gap_from) == json.loads(query.ends[0])["t"]
 
 
+def test_rows_of_unknown_ttl_that_were_old_when_an_earliest_query_began_are_not_promised(world: World) -> None:
+    world.clock.advance(3 * 86_400)
+    alter(world, 60)
+    world.write(1)
+    world.clock.advance(40)
+    query = Query(world, world.stream())
+    assert query.run_batch(ReadMaxFiles(1))
+    while query.run_batch(ReadMaxFiles(100_000)):
+        query.restart(world.stream())
+    assert [row["ck"] for row in query.rows] == [0]
+
+
 def test_a_gap_after_one_that_was_not_promised_is_reported(world: World) -> None:
     world.clock.advance(60)
     alter(world, 60)

@@ -159,7 +159,8 @@ class FakeLog:
         self.ttl_s = ttl_s
         self.enabled = "true"
         self.log_id = uuid.uuid4()
-        self.altered_us: int | None = None
+        self.created_us = 0
+        self.altered_us: int | None = 0
         self.dropped: list[tuple[str, str, str, int]] = []
         self.columns = columns_of(base)
         self.generations: dict[int, list[bytes]] = {}
@@ -246,6 +247,8 @@ class FakeLog:
             return [("cdc_generation_timestamps",), ("cdc_streams_descriptions_v2",)]
         if "FROM system_schema.keyspaces" in cql:
             return [("system",), (self.keyspace,)]
+        if cql.startswith("SELECT WRITETIME(type)"):
+            return [(self.created_us,)]
         if "FROM system_schema.columns" in cql:
             return [(n, kind, at, text, "none") for at, (n, kind, text) in enumerate(self.base)]
         if "FROM system_schema.dropped_columns" in cql:

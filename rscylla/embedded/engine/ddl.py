@@ -86,10 +86,12 @@ class SchemaEditor:
     datacenters: Callable[[], Collection[str]]
     tablets: Callable[[], bool | None]
     _table_ids: TimeUuids = attrs.field(factory=TimeUuids, init=False)
+    _written_us: int = attrs.field(default=0, init=False)
 
     def apply(self, statement: DdlStatement, keyspace: str | None) -> tuple[SchemaChange | None, list[SchemaChange]]:
         """Return the change asked for (None when there was nothing to do) and all changes made, logs included."""
         changes: list[SchemaChange] = []
+        self._written_us = self.now_us()
         handler: Any = {
             ast.CreateKeyspace: self._create_keyspace,
             ast.AlterKeyspace: self._alter_keyspace,
@@ -270,7 +272,14 @@ class SchemaEditor:
         raise InvalidRequest("counter tables are not supported by the embedded server")
 
     def _put(self, keyspace: Keyspace, table: TableSchema, change: Any, changes: list[SchemaChange]) -> None:
-        table = attrs.evolve(table, written_us=self.now_us())
+        # All rows that a statement writes have one write time, and it does not write columns that it leaves alone.
+        # Source: Scylla ``db/schema_tables.cc``, ``make_update_columns_mutations``.
+        known = keyspace.tables[table.name].by_name if table.name in keyspace.tables else {}
+        columns = tuple(
+            known[c.name] if known.get(c.name) == c else attrs.evolve(c, written_us=self._written_us)
+            for c in table.columns
+        )
+        table = attrs.evolve(table, columns=columns, written_us=self._written_us)
         keyspace.tables[table.name] = table
         self.stores.table_changed(table)
         changes.append(SchemaChange(change, "TABLE", keyspace.name, table.name))

@@ -20,7 +20,8 @@ ColumnKind = Literal["partition_key", "clustering", "static", "regular"]
 class Column:
     """``position`` counts from 0 inside partition_key and clustering, -1 otherwise. ``descending``: clustering only.
 
-    ``by_token``: a clustering blob of stream ids, whose first byte counts as signed.
+    ``by_token``: a clustering blob of stream ids, whose first byte counts as signed. ``written_us``: when it was added
+    or changed last, which is the write time of its schema row.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Column:
     position: int = -1
     descending: bool = False
     by_token: bool = False
+    written_us: int = attrs.field(default=0, eq=False)
 
 
 @attrs.frozen

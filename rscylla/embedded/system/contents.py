@@ -222,6 +222,7 @@ class SystemTables:
                     "kind": column.kind,
                     "position": column.position,
                     "type": column.type.name,
+                    WRITTEN: column.written_us,
                 }
 
     def _types(self, node: Node) -> Iterator[SystemRow]:

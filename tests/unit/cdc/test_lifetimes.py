@@ -10,32 +10,25 @@ from fakelog import NOW_US, SECOND, log_time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.cdc.lifetimes import SAME_CHANGE_US, Lifetimes
+from rscylla.cdc.lifetimes import Lifetimes
 from rscylla.cdc.table import LoggedTable
 from rscylla.event import EventID
 
 HOUR = 3600 * SECOND
-DAY_S = 86_400
 
 
-def table(ttl_s: int = 600, *, altered_us: int | None = None, created_us: int | None = None, on: bool = True) -> Any:
-    log_id = uuid.uuid4() if created_us is None else uuid.UUID(bytes=log_time(created_us))
-    return LoggedTable("ks", "t", (), log_id, ttl_s=ttl_s, enabled=on, altered_us=altered_us)
+def table(ttl_s: int = 600, *, altered_us: int | None = None, on: bool = True) -> Any:
+    return LoggedTable("ks", "t", (), uuid.uuid4(), ttl_s=ttl_s, enabled=on, altered_us=altered_us)
 
 
 def test_a_table_that_was_not_altered_since_its_log_was_created_had_its_option_always() -> None:
-    always = Lifetimes(((0, 600),))
-    assert Lifetimes.of(table()) == always, "the cluster does not tell"
-    for later_us in (-SECOND, 0, SAME_CHANGE_US):
-        assert Lifetimes.of(table(created_us=NOW_US, altered_us=NOW_US + later_us)) == always
-    assert Lifetimes.of(table(altered_us=NOW_US, created_us=NOW_US, on=False)) == always, "its rows were logged before"
+    assert Lifetimes.of(table()) == Lifetimes(((0, 600),))
+    assert Lifetimes.of(table(on=False)) == Lifetimes(((0, 600),)), "its rows were logged before"
 
 
 def test_what_was_before_the_last_alteration_is_not_known() -> None:
-    altered = table(created_us=NOW_US - HOUR, altered_us=NOW_US)
-    assert Lifetimes.of(altered) == Lifetimes(((0, None), (NOW_US, 600)))
-    assert Lifetimes.of(table(created_us=NOW_US, altered_us=NOW_US + SAME_CHANGE_US + 1)).spans[0] == (0, None)
-    off = table(created_us=NOW_US - HOUR, altered_us=NOW_US, on=False)
+    assert Lifetimes.of(table(altered_us=NOW_US)) == Lifetimes(((0, None), (NOW_US, 600)))
+    off = table(altered_us=NOW_US, on=False)
     assert Lifetimes.of(off) == Lifetimes(((0, None), (NOW_US, 0))), "nothing is written any more"
 
 
@@ -86,11 +79,19 @@ def test_the_oldest_row_is_of_the_first_moment_whose_rows_live(found: Lifetimes,
     assert found.oldest_us(now_s * SECOND) == living[0] * SECOND
 
 
-@pytest.mark.parametrize(("ttl_s", "lasting_s"), [(600, DAY_S), (3 * DAY_S, 3 * DAY_S), (0, DAY_S)])
-def test_rows_of_which_nothing_is_known_are_taken_to_live_for_a_day_or_more(ttl_s: int, lasting_s: int) -> None:
+@pytest.mark.parametrize("ttl_s", [600, 0])
+def test_rows_of_unknown_ttl_may_all_be_there(ttl_s: int) -> None:
     found = Lifetimes(((0, None), (NOW_US - HOUR, ttl_s)))
-    assert found.oldest_us(NOW_US) == NOW_US - lasting_s * SECOND
+    assert found.oldest_us(NOW_US) == 0
     assert list(found.holes(0, NOW_US - HOUR)) == []
+
+
+@pytest.mark.parametrize(("ttl_s", "lasting_s"), [(600, 86_400), (3 * 86_400, 3 * 86_400), (0, 86_400)])
+def test_rows_of_unknown_ttl_are_doubted_after_a_day_or_the_present_ttl(ttl_s: int, lasting_s: int) -> None:
+    found = Lifetimes(((0, None), (NOW_US - HOUR, ttl_s))).doubting()
+    assert found.spans == ((0, lasting_s), (NOW_US - HOUR, ttl_s))
+    known = Lifetimes(((0, 7), (NOW_US - HOUR, ttl_s)))
+    assert known.doubting() == known
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,21 @@ def test_nothing_starts_before_the_first_generation(log: FakeLog) -> None:
     assert source.at(source.watermark_us(30 * SECOND)).exact_us == began_us
 
 
+@pytest.mark.parametrize("created_us", [NOW_US - HOUR - 90 * SECOND, NOW_US - HOUR])
+def test_the_oldest_row_is_no_older_than_the_generation_in_which_the_log_was_created(
+    log: FakeLog, created_us: int
+) -> None:
+    """Nodes refuse writes to earlier ones. Their clocks may differ by some seconds."""
+    begins = [NOW_US - 3 * HOUR, NOW_US - 2 * HOUR, NOW_US - HOUR - 30 * SECOND, NOW_US - HOUR // 2]
+    for us in begins:
+        log.generation(us, [stream_id(1)])
+    log.log_id = id_of(created_us)
+    log.altered_us = NOW_US - HOUR // 4
+    source = source_of(log)
+    assert source.oldest_us() == source.safe_start_us() == begins[1]
+    assert source.oldest().generation == begins[1] // 1000
+
+
 @pytest.mark.parametrize(("ttl_s", "edge_s"), [(100, 10), (86_400, 60)])
 def test_a_start_keeps_clear_of_what_expires_within_a_minute_or_a_tenth_of_the_ttl(
     log: FakeLog, ttl_s: int, edge_s: int
