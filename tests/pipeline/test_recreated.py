@@ -280,7 +280,7 @@ def test_a_cursor_above_the_new_table_has_to_be_reset(shop: Shop) -> None:
     client.close()
     shop.recreate()
     shop.clock.advance(31)
-    with pytest.raises(rscylla.TableChanged, match="reset its cursor: it is above"):
+    with pytest.raises(rscylla.TableChanged, match="reset its cursor: the rows of the new log"):
         shop.stream(on_expired="oldest")(cursor, LAG)
 
 
