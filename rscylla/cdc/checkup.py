@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ..clock import Clock, SystemClock
-from ..errors import CDCDisabled, ConfigError, InvalidCursor, MetadataError, QueryTimeout, SourceError, TableNotFound
-from ..event import EventID
+import attrs
+
+from ..clock import Clock, Stop, SystemClock
+from ..errors import (
+    CDCDisabled,
+    ConfigError,
+    CursorError,
+    MetadataError,
+    QueryTimeout,
+    RscyllaError,
+    SourceError,
+    TableNotFound,
+)
 from ..types import quote_name
 from .clocks import NodeClocks
 from .doctor import Facts, Finding, Node, findings
 from .driver import ReadSession, Session, consistency_named, driver_version
 from .lifetimes import Lifetimes
 from .query import LOG_SUFFIX, group_streams, stream_row_cql
-from .source import row_left_s
-from .table import LoggedTable, read_table
+from .source import Source
+from .table import read_table
 from .topology import Generation, Topology, generation_at, topology_for
 
 __all__ = ["diagnose"]
@@ -102,10 +111,11 @@ class _Examination:
             nodes=self._nodes(),
             driver=driver_version(),
             failed=self._failed,
-            left_s=self._left_s(info, given["cursors"]),
             **self._generations(),
             **given,
         )
+        if facts.streams is not None:
+            facts = attrs.evolve(facts, judged=self._judged(facts.cursors))
         return findings(facts)
 
     def _try(self, check: str, read: Callable[[], T]) -> T | None:
@@ -136,15 +146,21 @@ class _Examination:
         strategy = dict(compaction[0][0] or {}).get("class", "") if compaction else ""
         return (partitioner[0][0] or "" if partitioner else ""), strategy
 
-    def _left_s(self, info: LoggedTable, cursors: Mapping[str, str | None]) -> dict[str, list[int | None]]:
-        """Return the remaining TTL of the rows of *cursors*, by consumer, where nothing else contains the TTL."""
-        lifetimes, found = Lifetimes.of(info), {}
+    def _judged(self, cursors: Mapping[str, str | None]) -> dict[str, Lifetimes | RscyllaError]:
+        """Ask the reader about each of *cursors*: return the lifetimes of the rows after it, or why it is refused."""
+        source: Source | None = None
+        judged: dict[str, Lifetimes | RscyllaError] = {}
         for consumer, text in cursors.items():
-            with suppress(InvalidCursor, SourceError):
-                cursor = EventID.parse(text or "")
-                if lifetimes.needs_row(cursor):
-                    found[consumer] = row_left_s(self._session, info, cursor)
-        return found
+            if not text:
+                continue
+            try:
+                source = source or Source(self._session, self._keyspace, self._table, self._clock, Stop())
+                source.lifetimes = Lifetimes.of(source.table)  # what one cursor tells does not count for the next
+                source.resume(text, "raise")
+                judged[consumer] = source.lifetimes
+            except (SourceError, MetadataError, CursorError) as e:
+                judged[consumer] = e
+        return judged
 
     def _replication(self) -> dict[str, str]:
         cql = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = %s"
@@ -163,7 +179,7 @@ class _Examination:
             return {}
         known = self._try("generations", topology.generations) or ()
         at = generation_at(known, self._clock.now_us())
-        facts = {"model": topology.model, "forgets": topology.forgets, "generations": tuple(g.time for g in known)}
+        facts = {"model": topology.model, "generations": tuple(g.time for g in known)}
         return facts | (self._streams(topology, known[at]) if at >= 0 else {})
 
     def _streams(self, topology: Topology, current: Generation) -> dict[str, Any]:

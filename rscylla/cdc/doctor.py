@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Literal
 
 import attrs
 
 from .._timeuuid import datetime_of
-from ..errors import InvalidCursor
+from ..errors import RscyllaError
 from ..event import EventID
 from ..options import SAFE_LAG
 from ..types import Type
@@ -63,11 +63,10 @@ class Node:
 class Facts:
     """The facts that the checks judge. ``failed`` has the reason of each check whose facts could not be read.
 
-    ``log_columns``: types by name. ``generations``: times in ms, ascending; ``forgets``: whether expired ones are left
-    out. ``streams``: how many streams the current generation has, None if not read; ``queries``: how many one poll
-    needs. ``cursors``: by consumer; None for a consumer without a cursor. ``left_s``: the remaining TTL of a cursor's
-    row, by consumer, if only the row shows the TTL; see ``Lifetimes.known_from``. ``can_save``: whether the caller has
-    checked that cursors can be read and saved.
+    ``log_columns``: types by name. ``generations``: times in ms, ascending. ``streams``: how many streams the current
+    generation has, None if not read; ``queries``: how many one poll needs. ``cursors``: by consumer; None for a
+    consumer without a cursor. ``judged``: what the reader says about each cursor: the lifetimes of the rows after it,
+    or the error that refuses it. ``can_save``: whether the caller has checked that cursors can be read and saved.
     """
 
     table: LoggedTable
@@ -77,7 +76,6 @@ class Facts:
     compaction: str = "TimeWindowCompactionStrategy"
     replication: Mapping[str, str] = attrs.field(factory=dict)
     model: Model = "vnodes"
-    forgets: bool = False
     generations: tuple[int, ...] = ()
     streams: int | None = None
     queries: int = 1
@@ -87,7 +85,7 @@ class Facts:
     writes: str = "QUORUM"
     driver: str = ".".join(map(str, DRIVER_FROM))
     cursors: Mapping[str, str | None] = attrs.field(factory=dict)
-    left_s: Mapping[str, Sequence[int | None]] = attrs.field(factory=dict)
+    judged: Mapping[str, Lifetimes | RscyllaError] = attrs.field(factory=dict)
     can_save: bool = False
     failed: Mapping[str, str] = attrs.field(factory=dict)
 
@@ -466,37 +464,26 @@ def _cursor(facts: Facts, consumer: str, text: str | None) -> Finding:
         )
     if not text:
         return Finding("cursor", "ok", f"{consumer!r} starts at the oldest row")
-    try:
-        cursor = EventID.parse(text)
-    except InvalidCursor as e:
-        return Finding("cursor", "error", f"{consumer!r}: {e}", "reset it with `rscylla cursor reset`")
+    judged = facts.judged.get(consumer)
+    if judged is None:
+        return Finding("cursor", "warn", f"{consumer!r} is not checked", "fix the other errors first")
+    if isinstance(judged, RscyllaError):
+        what, _, do = str(judged).partition("; ")
+        severity: Severity = "warn" if judged.resumable else "error"
+        return Finding("cursor", severity, f"{consumer!r}: {what}", do or "reset it with `rscylla cursor reset`")
+    cursor, lifetimes = EventID.parse(text), judged
     at_us = max(cursor.exact_us, cursor.generation * 1000)
     age = facts.now_us - at_us
-    lifetimes = Lifetimes.of(facts.table).known_from(cursor, facts.now_us, facts.left_s.get(consumer))
-    first_us = facts.generations[0] * 1000 if facts.generations else at_us
-    if lifetimes is None:
-        return _lost(f"{consumer!r} is {_span(age)} old and its row has expired: changes after it are lost")
-    if at_us < first_us and not facts.forgets:
-        return _of_another(consumer)
-    for hole in lifetimes.missing(at_us, facts.latest_us, first_us)[:1]:
-        if hole.ttl_s is None:
-            return _lost(
-                f"{consumer!r} is {_span(age)} old, from before the oldest CDC generation that is left: changes after "
-                "it are lost"
-            )
-        lived = _span(hole.ttl_s * SECOND)
-        if hole.start_us <= at_us:
-            return _lost(
-                f"{consumer!r} is {_span(age)} old and log rows of that time live {lived}: changes after it are lost"
-            )
+    hole = next(lifetimes.holes(at_us, facts.latest_us), None)
+    if hole is not None:
         start, end = (f"{datetime_of(us):%Y-%m-%d %H:%M:%S}" for us in (hole.start_us, hole.end_us))
-        return _lost(
+        return Finding(
+            "cursor",
+            "error",
             f"{consumer!r} is {_span(age)} old, and changes from {start} to {end} UTC are lost: they were logged with "
-            f"a TTL of {lived}"
+            f"a TTL of {_span((hole.ttl_s or 0) * SECOND)}",
+            "repair the consumer's data, then reset its cursor",
         )
-    gone = facts.forgets and facts.generations and cursor.generation < facts.generations[0]
-    if facts.generations and cursor.generation not in facts.generations and not gone:
-        return _of_another(consumer)
     if lifetimes.is_unknown_at(cursor):
         return Finding(
             "cursor",
@@ -514,19 +501,6 @@ def _cursor(facts: Facts, consumer: str, text: str | None) -> Finding:
             "check that the consumer runs and keeps up, or make the CDC option 'ttl' longer",
         )
     return Finding("cursor", "ok", f"{consumer!r} is {_span(max(0, age))} old")
-
-
-def _lost(what: str) -> Finding:
-    return Finding("cursor", "error", what, "repair the consumer's data, then reset its cursor")
-
-
-def _of_another(consumer: str) -> Finding:
-    return Finding(
-        "cursor",
-        "error",
-        f"{consumer!r} names a CDC generation that the table does not have",
-        "check the cluster and table, then reset the cursor",
-    )
 
 
 def _span(us: int) -> str:

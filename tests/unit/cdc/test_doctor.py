@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 import rscylla
 from rscylla.cdc import doctor
 from rscylla.cdc.doctor import Facts, Finding, Node, findings
+from rscylla.cdc.lifetimes import Lifetimes
 from rscylla.cdc.query import LOG_SUFFIX
 from rscylla.cdc.table import FIXED_COLUMNS, BaseColumn, LoggedTable
-from rscylla.errors import ConfigError, QueryTimeout, TableNotFound
+from rscylla.cdc.topology import VnodeTopology
+from rscylla.errors import ConfigError, QueryTimeout, TableChanged, TableNotFound
 from rscylla.event import EventID, LogMark
 from rscylla.testing import ManualClock
 
@@ -65,6 +67,7 @@ HEALTHY = Facts(
     nodes=tuple(Node(f"n{i}", "dc1") for i in range(3)),
     lag_us=30 * SECOND,
     cursors={"billing": str(EventID(GENERATION, NOW_US - 60 * SECOND))},
+    judged={"billing": Lifetimes.of(TABLE)},
     can_save=True,
 )
 
@@ -97,8 +100,9 @@ def read_until(us: int, ttl_s: int | None, *, is_start: bool = False) -> dict[st
     return {"billing": str(EventID(GENERATION, us, mark=mark))}
 
 
-def row(us: int) -> dict[str, str | None]:
-    return {"billing": str(EventID.row(GENERATION, stream_id(0), log_time(us, 1), 0))}
+def ttls(ttl_s: int | None, *later: tuple[int, int]) -> dict[str, Lifetimes]:
+    """Return what the reader says about a cursor that it accepts."""
+    return {"billing": Lifetimes(((0, ttl_s), *later))}
 
 
 def nodes(*given_: tuple[str, bool, int | None]) -> tuple[Node, ...]:
@@ -205,83 +209,59 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"failed": {"cursor table": "no cursor table"}, "can_save": False}, "cursor table", "error", "no cursor table"),
     ({"cursors": {"b": None}}, "cursor", "warn", "'b' has no cursor"),
     ({"cursors": {"b": ""}}, "cursor", "ok", "starts at the oldest row"),
-    ({"cursors": {"b": "17"}}, "cursor", "error", "'b': the text is not a cursor"),
-    ({"cursors": cursor(NOW_US - DAY - 1, 0), "generations": (0,)}, "cursor", "error", "changes after it are lost"),
-    ({"cursors": cursor(NOW_US - 4_000 * SECOND), "ttl_s": 7_200}, "cursor", "warn", "more than half"),
+    ({"cursors": cursor(NOW_US - 4_000 * SECOND), "judged": ttls(7_200)}, "cursor", "warn", "more than half"),
+    ({"cursors": cursor(NOW_US - 3_600 * SECOND), "judged": ttls(7_200)}, "cursor", "ok", "1 h old"),
+    ({"cursors": cursor(NOW_US + 5 * SECOND), "judged": ttls(7_200)}, "cursor", "ok", "'billing' is 0 s old"),
+    ({"cursors": cursor(NOW_US - HOUR), "judged": ttls(0)}, "cursor", "ok", "1 h old"),
+    ({"cursors": cursor(NOW_US - HOUR), "judged": {}}, "cursor", "warn", "'billing' is not checked"),
     (
-        {"cursors": cursor(NOW_US - DAY + 10 * SECOND, 0), "generations": (0,), "nodes": TWENTY_AHEAD},
+        {"cursors": cursor(NOW_US - HOUR), "judged": {"billing": TableChanged("the log is another")}},
         "cursor",
         "error",
-        "changes after it are lost",
+        "'billing': the log is another",
     ),
     (
-        {"cursors": cursor(NOW_US - DAY + 30 * SECOND, 0), "generations": (0,), "nodes": TWENTY_AHEAD},
+        {"cursors": cursor(NOW_US - HOUR), "judged": {"billing": QueryTimeout("late; try again")}},
         "cursor",
         "warn",
-        "more than half",
-    ),
-    (  # the TTL was raised
-        {"cursors": read_until(NOW_US - 4_200 * SECOND, 3600), "altered_us": NOW_US - HOUR // 2},
-        "cursor",
-        "error",
-        "1 h 10 min old and log rows of that time live 1 h: changes after it are lost",
+        "'billing': late",
     ),
     (  # the TTL was lowered
-        {"cursors": read_until(NOW_US - HOUR, 86_400), "altered_us": NOW_US - 60 * SECOND, "ttl_s": 600},
+        {"cursors": cursor(NOW_US - HOUR), "judged": ttls(86_400, (NOW_US - 60 * SECOND, 600))},
         "cursor",
         "ok",
         "1 h old",
     ),
     (  # the TTL was lowered, and what was written since has expired
-        {"cursors": read_until(NOW_US - HOUR, 86_400), "altered_us": NOW_US - HOUR // 2, "ttl_s": 600},
+        {"cursors": cursor(NOW_US - HOUR), "judged": ttls(86_400, (NOW_US - HOUR // 2, 600))},
         "cursor",
         "error",
         "1 h old, and changes from .* to .* UTC are lost: they were logged with a TTL of 10 min",
     ),
+    (  # by the clock of the fastest node
+        {
+            "cursors": cursor(NOW_US - HOUR),
+            "judged": ttls(86_400, (NOW_US - 590 * SECOND, 600)),
+            "nodes": TWENTY_AHEAD,
+        },
+        "cursor",
+        "error",
+        "are lost",
+    ),
     (
-        {"cursors": cursor(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND},
+        {"cursors": cursor(NOW_US - HOUR), "judged": ttls(None, (NOW_US - 60 * SECOND, 86_400))},
         "cursor",
         "warn",
         "1 h old, and the table was altered since, so the TTL of log rows of that time is not known",
     ),
     (
-        {"cursors": read_until(NOW_US - HOUR, None, is_start=True), "altered_us": NOW_US - 60 * SECOND},
+        {
+            "cursors": read_until(NOW_US - HOUR, None, is_start=True),
+            "judged": ttls(None, (NOW_US - 60 * SECOND, 86_400)),
+        },
         "cursor",
         "ok",
         "1 h old",
-    ),
-    (
-        {"cursors": row(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND, "left_s": {"billing": []}},
-        "cursor",
-        "error",
-        "its row has expired: changes after it are lost",
-    ),
-    (
-        {"cursors": row(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND, "left_s": {"billing": [60]}},
-        "cursor",
-        "warn",
-        r"more than half of what log rows of that time live \(1 h 1 min\)",
-    ),
-    (
-        {"cursors": row(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND, "left_s": {"billing": [None]}},
-        "cursor",
-        "ok",
-        "1 h old",
-    ),
-    (
-        {"cursors": row(NOW_US - HOUR), "altered_us": NOW_US - 60 * SECOND},
-        "cursor",
-        "warn",
-        "the TTL of log rows of that time is not known",
-    ),
-    ({"cursors": cursor(NOW_US - HOUR, GENERATION + 1)}, "cursor", "error", "does not have"),
-    ({"cursors": cursor(GENERATION * 1000 - SECOND, 0)}, "cursor", "error", "does not have"),
-    ({"cursors": cursor(NOW_US - HOUR, GENERATION - 1), "forgets": True}, "cursor", "ok", "1 h old"),
-    (
-        {"cursors": cursor(GENERATION * 1000 - SECOND, 0), "forgets": True},
-        "cursor",
-        "error",
-        "before the oldest CDC generation that is left: changes after it are lost",
     ),
     ({"driver": "3.28.0"}, "driver", "warn", "3.28.0 is outside"),
     ({"driver": "3.30"}, "driver", "warn", "3.30 is outside"),
@@ -416,7 +396,7 @@ class Cluster(FakeLog):
         return super().rows(cql, values, **options)
 
     def _schema(self, cql: str, given_: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        if given_ == ("ks", "t" + LOG_SUFFIX):
+        if given_ == ("ks", "t" + LOG_SUFFIX) and "WRITETIME" not in cql:
             if "FROM system_schema.columns" in cql:
                 return list(self.log_columns.items())
             if "partitioner" in cql:
@@ -507,14 +487,68 @@ def test_facts_from_the_caller_are_judged_too(cluster: Cluster) -> None:
     assert found["cursor table"] == ("error", "no cursor table")
 
 
+def row_of(cluster: Cluster, us: int, generation: int | None = None) -> str:
+    (only,) = cluster.generations
+    return str(EventID.row(generation or only, stream_id(0), log_time(us, 1), 0))
+
+
+def test_a_cursor_of_a_log_that_was_dropped_is_an_error(cluster: Cluster) -> None:
+    (generation,) = cluster.generations
+    mark = LogMark(uuid.uuid4().bytes, ttl_s=86_400)
+    found = bad(diagnose(cluster, cursors={"b": str(EventID(generation, NOW_US - 60 * SECOND, mark=mark))}))
+    assert found["cursor"][0] == "error"
+    assert "'b': the CDC log of ks.t was dropped and created again" in found["cursor"][1]
+
+
+def test_a_cursor_of_a_forgotten_stream_set_is_judged_as_the_reader_does(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VnodeTopology, "forgets", True)
+    (generation,) = cluster.generations
+    start = str(EventID(generation - 1, generation * 1000))
+    assert bad(diagnose(cluster, cursors={"b": start})) == {}, "its set ended there"
+    found = bad(diagnose(cluster, cursors={"b": row_of(cluster, NOW_US - 60 * SECOND, generation - 1)}))
+    assert found["cursor"][0] == "error"
+    assert "'b': the cursor names the CDC generation of" in found["cursor"][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("17", "the text is not a cursor"),
+        (str(EventID(0, NOW_US - DAY)), "before the first CDC generation of this cluster"),
+        (str(EventID(NOW_US // 1000 - 60_000, NOW_US - 60 * SECOND)), "names the CDC generation of"),
+        (
+            str(EventID(NOW_US // 1000 - 3_600_000, NOW_US - 700 * SECOND)),
+            r"is older than what the log keeps \(600 s\)",
+        ),
+    ],
+)
+def test_a_cursor_that_the_reader_refuses_is_an_error(cluster: Cluster, text: str, words: str) -> None:
+    cluster.ttl_s = 600
+    (found,) = of("cursor", diagnose(cluster, cursors={"b": text}))
+    assert found.severity == "error"
+    assert re.search(words, found.what)
+    assert found.do
+
+
+def test_what_one_cursor_tells_of_the_ttl_does_not_count_for_another(cluster: Cluster) -> None:
+    cluster.altered_us = NOW_US - 60 * SECOND
+    (generation,) = cluster.generations
+    known = EventID(generation, NOW_US - HOUR // 2, mark=LogMark(cluster.log_id.bytes, ttl_s=86_400))
+    found = of(
+        "cursor", diagnose(cluster, cursors={"a": str(known), "b": str(EventID(generation, NOW_US - HOUR // 2))})
+    )
+    assert [f.severity for f in found] == ["ok", "warn"]
+
+
 @pytest.mark.parametrize("level", [Cluster.consistency, Cluster.quorum_at_least])
 def test_the_row_of_a_cursor_shows_the_ttl_from_before_the_table_was_altered(cluster: Cluster, level: int) -> None:
     cluster.altered_us = NOW_US - 60 * SECOND
-    (generation,) = cluster.generations
-    at = str(EventID.row(generation, stream_id(0), log_time(NOW_US - 1_800 * SECOND, 1), 0))
+    at = row_of(cluster, NOW_US - 1_800 * SECOND)
     assert bad(diagnose(cluster, cursors={"b": at}))["cursor"][0] == "error"
     cluster.left_s = {level: [(86_400,)]}
-    assert bad(diagnose(cluster, cursors={"b": at, "c": "17", "d": None}))["cursor"] == (
+    assert bad(diagnose(cluster, cursors={"b": at, "d": None}))["cursor"] == (
         "warn",
         "'d' has no cursor yet: it will start at the oldest row",
     )
@@ -524,10 +558,13 @@ def test_the_row_of_a_cursor_shows_the_ttl_from_before_the_table_was_altered(clu
 
 def test_a_row_that_cannot_be_looked_up_is_a_warning(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.altered_us = NOW_US - 60 * SECOND
-    (generation,) = cluster.generations
-    at = str(EventID.row(generation, stream_id(0), log_time(NOW_US - 1_800 * SECOND, 1), 0))
     monkeypatch.setattr(cluster, "left_s", None)
-    assert bad(diagnose(cluster, cursors={"b": at}))["cursor"][0] == "warn"
+    assert bad(diagnose(cluster, cursors={"b": row_of(cluster, NOW_US - 1_800 * SECOND)}))["cursor"][0] == "warn"
+
+
+def test_cursors_are_not_checked_while_the_log_cannot_be_read(cluster: Cluster) -> None:
+    cluster.errors["cdc_streams_descriptions_v2 WHERE"] = Unauthorized("no")
+    assert bad(diagnose(cluster, cursors={"b": row_of(cluster, NOW_US)}))["cursor"] == ("warn", "'b' is not checked")
 
 
 def test_wrong_arguments_and_tables_are_errors(cluster: Cluster) -> None:
