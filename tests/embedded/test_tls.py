@@ -9,7 +9,7 @@ import ssl
 import struct
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -274,8 +274,9 @@ def test_a_plain_client_gets_a_hint_about_tls(scylla: EmbeddedScylla) -> None:
     assert ran.stderr.rstrip().endswith("if it speaks TLS, give --tls-ca")
 
 
-def test_a_plain_client_that_gets_a_tls_alert_gets_a_hint_about_tls() -> None:
-    """OpenSSL and GnuTLS answer plain text with an alert before they hang up."""
+@contextlib.contextmanager
+def hanging_up(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Listen; to the first bytes of each client comes *answer*, then the end. Yields the address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -283,27 +284,31 @@ def test_a_plain_client_that_gets_a_tls_alert_gets_a_hint_about_tls() -> None:
                 while True:
                     with listening.accept()[0] as connected:
                         connected.recv(1024)
-                        connected.sendall(b"\x15\x03\x03\x00\x02\x02\x46")
+                        answer(connected)
 
         threading.Thread(target=serve, daemon=True).start()
-        with pytest.raises(rscylla.ConnectionFailed, match=r"if it speaks TLS, give tls_ca$"):
-            rscylla.connect([f"127.0.0.1:{listening.getsockname()[1]}"], connect_timeout_s=5)
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_a_connection_that_is_reset_at_once_may_be_refused_by_tls() -> None:
+def alert(connected: socket.socket) -> None:
+    """OpenSSL and GnuTLS answer plain text with this before they hang up."""
+    connected.sendall(b"\x15\x03\x03\x00\x02\x02\x46")
+
+
+def reset(connected: socket.socket) -> None:
     """The alert that says why is lost when the client has sent on before it came."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    with listening.accept()[0] as connected:
-                        connected.recv(1024)
-                        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-        threading.Thread(target=serve, daemon=True).start()
-        with pytest.raises(rscylla.ConnectionFailed, match=r"reset by peer.*if it speaks TLS, give tls_ca$"):
-            rscylla.connect([f"127.0.0.1:{listening.getsockname()[1]}"], connect_timeout_s=5)
+@pytest.mark.parametrize(("answer", "text"), [(alert, ""), (reset, "reset by peer.*")])
+def test_a_plain_client_that_is_disconnected_gets_a_hint_about_tls(
+    answer: Callable[[socket.socket], None], text: str
+) -> None:
+    with (
+        hanging_up(answer) as address,
+        pytest.raises(rscylla.ConnectionFailed, match=rf"{text}if it speaks TLS, give tls_ca$"),
+    ):
+        rscylla.connect([address], connect_timeout_s=5)
 
 
 def test_reasons_why_tls_is_refused(

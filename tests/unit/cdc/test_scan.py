@@ -85,6 +85,20 @@ class Cluster:
             answer()
 
 
+class Scripted:
+    """Answers as a test says, which gets the stream, and what gives its page or an error. ``asked``: the streams."""
+
+    def __init__(self, answer: Callable[[bytes, Callable[[], None], Callable[[BaseException], None]], None]) -> None:
+        self.asked: list[bytes] = []
+        self._answer = answer
+
+    def fetch(self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any) -> None:
+        stream = values[0][0]
+        self.asked.append(stream)
+        page = Page(COLUMNS, body_of([(stream,)]), 0, None)
+        self._answer(stream, lambda: on_page(page), on_error)
+
+
 def tasks(count: int) -> list[ScanTask]:
     return [ScanTask("ks", "t", 0, (b"%d" % n,), 0, 10) for n in range(count)]
 
@@ -142,28 +156,22 @@ def test_queries_of_a_read_that_was_given_up_still_count() -> None:
 def test_a_page_is_asked_again_when_it_is_due_though_another_query_hangs() -> None:
     clock = ManualClock()
     held: list[Callable[[], None]] = []
-    asked: list[bytes] = []
 
-    class Session:
-        def fetch(
-            self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
-        ) -> None:
-            stream = values[0][0]
-            asked.append(stream)
-            page = Page(COLUMNS, body_of([(stream,)]), 0, None)
-            if stream == b"1":
-                held.append(lambda: on_page(page))
-            elif asked.count(b"0") == 1:
-                on_error(OperationTimedOut("late"))
-            else:
-                on_page(page)
-                held[0]()
+    def answer(stream: bytes, give: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        if stream == b"1":
+            held.append(give)
+        elif session.asked.count(b"0") == 1:
+            fail(OperationTimedOut("late"))
+        else:
+            give()
+            held[0]()
 
+    session = Scripted(answer)
     began = clock.monotonic()
     got: list[Page] = []
-    scanner = Scanner(Session(), clock=clock, limits=Limits())  # type: ignore[arg-type]
+    scanner = Scanner(session, clock=clock, limits=Limits())  # type: ignore[arg-type]
     scanner.read(STATEMENT, tasks(2), Stop(), got.append)
-    assert asked == [b"0", b"1", b"0"]
+    assert session.asked == [b"0", b"1", b"0"]
     assert len(got) == 2
     assert 0 < clock.monotonic() - began <= 0.1, "the back-off and no more"
 
@@ -171,28 +179,20 @@ def test_a_page_is_asked_again_when_it_is_due_though_another_query_hangs() -> No
 @pytest.mark.timeout(30)
 def test_an_answer_ends_the_wait_for_a_page_that_is_due_later() -> None:
     arrived: list[Page] = []
+    held: list[Callable[[], None]] = []
 
-    class Session:
-        def __init__(self) -> None:
-            self.held: Callable[[], None] = lambda: None
-
-        def fetch(
-            self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
-        ) -> None:
-            stream = values[0][0]
-            if stream == b"0" and not arrived:
-                on_error(OperationTimedOut("late"))
-            elif stream == b"1":
-                self.held = lambda: on_page(Page(COLUMNS, body_of([(stream,)]), 0, None))
-            else:
-                on_page(Page(COLUMNS, body_of([(stream,)]), 0, None))
-
-    session = Session()
+    def answer(stream: bytes, give: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        if stream == b"0" and not arrived:
+            fail(OperationTimedOut("late"))
+        elif stream == b"1":
+            held.append(give)
+        else:
+            give()
 
     class Waits(ManualClock):
         def wait(self, stop: Stop, seconds: float) -> bool:
-            session.held()
-            session.held = lambda: None
+            while held:
+                held.pop()()
             return stop.is_set() or super().wait(stop, seconds)
 
     clock = Waits()
@@ -203,7 +203,7 @@ def test_an_answer_ends_the_wait_for_a_page_that_is_due_later() -> None:
             assert clock.monotonic() == began, "it did not wait for what is due"
         arrived.append(page)
 
-    scanner = Scanner(session, clock=clock, limits=Limits())  # type: ignore[arg-type]
+    scanner = Scanner(Scripted(answer), clock=clock, limits=Limits())  # type: ignore[arg-type]
     scanner.read(STATEMENT, tasks(2), Stop(), on_page)
     assert len(arrived) == 2
 
@@ -214,18 +214,14 @@ def test_slots_of_an_abandoned_read_come_back_with_its_answers() -> None:
     held: list[Callable[[], None]] = []
     at_once = False
 
-    class Session:
-        def fetch(
-            self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
-        ) -> None:
-            stream = values[0][0]
-            held.append(lambda: on_page(Page(COLUMNS, body_of([(stream,)]), 0, None)))
-            if len(held) == 3 or at_once:
-                for answer in held[:]:
-                    held.remove(answer)
-                    answer()
+    def answer(stream: bytes, give: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        held.append(give)
+        if len(held) == 3 or at_once:
+            for each in held[:]:
+                held.remove(each)
+                each()
 
-    scanner = Scanner(Session(), clock=ManualClock(), limits=Limits(in_flight=3, window_rows=1))  # type: ignore[arg-type]
+    scanner = Scanner(Scripted(answer), clock=ManualClock(), limits=Limits(in_flight=3, window_rows=1))  # type: ignore[arg-type]
     for _ in range(5):
         with pytest.raises(TooMuch):
             scanner.read(STATEMENT, tasks(6), Stop(), lambda page: None)
@@ -336,29 +332,25 @@ def test_limits_of_nothing_are_refused(name: str) -> None:
 @pytest.mark.timeout(30)
 def test_each_page_is_asked_again_when_it_is_due_itself() -> None:
     held: list[Callable[[], None]] = []
-    asked: list[bytes] = []
 
-    class Session:
-        def fetch(
-            self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any
-        ) -> None:
-            stream = values[0][0]
-            asked.append(stream)
-            if asked.count(stream) > (3 if stream == b"1" else 1):
-                on_page(Page(COLUMNS, body_of([(stream,)]), 0, None))
-            elif stream == b"0":
-                held.append(lambda: on_error(OperationTimedOut("late")))
-            else:
-                on_error(ReadFailure("bad"))
-                if asked.count(stream) == 3:
-                    held[0]()
+    def answer(stream: bytes, give: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        asked = session.asked.count(stream)
+        if asked > (3 if stream == b"1" else 1):
+            give()
+        elif stream == b"0":
+            held.append(lambda: fail(OperationTimedOut("late")))
+        else:
+            fail(ReadFailure("bad"))
+            if asked == 3:
+                held[0]()
 
+    session = Scripted(answer)
     clock = ManualClock()
     even = Backoff(initial=timedelta(seconds=1), maximum=timedelta(seconds=10), jitter=0)
-    scanner = Scanner(Session(), clock=clock, limits=Limits(backoff=even))  # type: ignore[arg-type]
+    scanner = Scanner(session, clock=clock, limits=Limits(backoff=even))  # type: ignore[arg-type]
     scanner.read(STATEMENT, tasks(2), Stop(), lambda page: None)
     assert clock.waits == pytest.approx([1, 2, 1, 3])
-    assert asked == [b"0", b"1", b"1", b"1", b"0", b"1"]
+    assert session.asked == [b"0", b"1", b"1", b"1", b"0", b"1"]
 
 
 def test_the_next_page_is_asked_for_before_a_page_is_worked_on_and_nothing_stays_with_the_stop() -> None:

@@ -116,12 +116,12 @@ def test_the_stop_of_the_run_ends_the_attempts_to_write() -> None:
     assert silent.asked == 1
 
 
-def test_what_is_no_change_is_refused() -> None:
+def test_events_that_are_no_changes_are_refused() -> None:
     with pytest.raises(rscylla.ConfigError, match="granularity='change'"):
         Looking()(SimpleEvent("e1"), rscylla.Run("copy"))
 
 
-def test_whoever_waits_for_the_tables_gets_the_error_of_the_one_that_looks() -> None:
+def test_all_threads_that_wait_for_the_schema_get_the_error_of_the_one_that_reads_it() -> None:
     class Asked(Looking):
         def prepare(self, keyspace: str, table: str) -> Table:
             [self.waiting] = self._writers.values()
@@ -133,7 +133,7 @@ def test_whoever_waits_for_the_tables_gets_the_error_of_the_one_that_looks() -> 
     assert replicator.waiting.exception(timeout=0) is caught.value
 
 
-def test_a_failure_leaves_what_another_thread_has_begun_since() -> None:
+def test_a_failure_does_not_remove_the_newer_writer_of_another_thread() -> None:
     layout, other = a_layout(), Future[ChangeWriter]()
 
     class Overtaken(Looking):
@@ -211,7 +211,7 @@ def test_tables_that_do_not_exist_are_named() -> None:
         replicator.prepare("shop", "t")
 
 
-def test_a_target_is_created_where_it_is_missing_and_asked_for() -> None:
+def test_a_missing_target_is_created_with_create() -> None:
     source, target = Scylla("a", tables=SOURCE), Scylla("b")
     for _ in range(2):
         table = Replicator(source, target, "copy", create=True).prepare("shop", "t")
@@ -226,7 +226,7 @@ def test_a_target_that_lacks_a_column_is_refused() -> None:
         Replicator(Scylla("a", tables=SOURCE), target, "copy").prepare("shop", "t")
 
 
-def test_a_table_is_known_to_be_its_own_copy_by_the_nodes_of_its_cluster() -> None:
+def test_sessions_that_share_a_node_are_of_one_cluster() -> None:
     tables = {**SOURCE, ("shop", "u"): "pk v", ("copy", "t"): "pk v"}
     source = Scylla("a", "b", tables=tables)
     same = Scylla("b", "c", tables=tables)

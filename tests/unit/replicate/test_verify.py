@@ -234,7 +234,7 @@ def done(result: BaseException | None = None) -> Future[None]:
     return future
 
 
-def test_progress_is_told_by_range() -> None:
+def test_progress_is_reported_by_range() -> None:
     seen: list[tuple[int, int]] = []
     verify._follow(search_of(Rows({}), Rows({})), [done(), done(), done()], lambda *at: seen.append(at))
     assert seen == [(1, 3), (2, 3), (3, 3)]
