@@ -351,3 +351,44 @@ def test_old_pages_keep_the_type_of_a_column_that_was_added_again(now: str, befo
         Layout.of(columns, fresh, [table((*SIMPLE[:2], ("v", "regular", before)))]),
     ):
         assert [c.cql_type for c in layout.values] == [before]
+
+
+MAP_BY_TIME = "map<timeuuid, int>"
+"""The log has a list as such a map, frozen or not."""
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        ("frozen<set<int>>", "set<int>"),
+        (f"frozen<{MAP_BY_TIME}>", "list<int>"),
+        (f"frozen<{MAP_BY_TIME}>", MAP_BY_TIME),
+        ("text", MAP_BY_TIME),
+    ],
+)
+def test_a_column_with_elements_of_its_own_is_told_from_a_frozen_one(now: str, before: str) -> None:
+    """Their values have the same type in the log; only one of them has a column of removed elements."""
+    types = {"set<int>": f"{SET}({INT})", "elements:set<int>": f"{SET}({INT})"}
+    types |= dict.fromkeys((MAP_BY_TIME, "list<int>"), f"{MAP}({MARSHAL}TimeUUIDType,{INT})")
+    types |= {f"elements:{of}": f"{SET}({MARSHAL}TimeUUIDType)" for of in (MAP_BY_TIME, "list<int>")}
+    page = Page(columns_of((*SIMPLE[:2], ("v", "regular", before)), types), body_of([]), 0, None)
+    fresh = attrs.evolve(table((*SIMPLE[:2], ("v", "regular", now))), dropped=(("v", before),))
+    reread: list[LoggedTable] = []
+
+    def read() -> LoggedTable:
+        reread.append(fresh)
+        return fresh
+
+    layout = Layouts(read).of(page, fresh)
+    assert [c.cql_type for c in layout.values] == [before]
+    assert reread == [fresh]
+
+
+@pytest.mark.parametrize("lacks", ["page", "table"])
+def test_a_table_that_has_other_columns_than_the_page_is_read_again(lacks: str) -> None:
+    wide = (*SIMPLE, ("w", "regular", "int"))
+    of_page, before = (SIMPLE, wide) if lacks == "page" else (wide, SIMPLE)
+    reread = [table(of_page)]
+    layout = Layouts(reread.pop).of(Page(columns_of(of_page), body_of([]), 0, None), table(before))
+    assert layout.table.columns == table(of_page).columns
+    assert reread == []
