@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from .local import local_spark as local_spark
     from .pipeline.history import history as history
     from .pipeline.latest import latest as latest
-    from .pipeline.merging import MergeTable as MergeTable
-    from .pipeline.sink import scylla_sink as scylla_sink
-    from .pipeline.sink import write_changes as write_changes
     from .pipeline.snapshots import Snapshot as Snapshot
     from .pipeline.snapshots import snapshot as snapshot
-    from .pipeline.tables import ParquetTable as ParquetTable
-    from .pipeline.tables import apply_changes as apply_changes
+    from .sinks.merge import MergeTable as MergeTable
+    from .sinks.parquet import ParquetTable as ParquetTable
+    from .sinks.parquet import apply_changes as apply_changes
+    from .sinks.scylla import scylla_sink as scylla_sink
+    from .sinks.scylla import write_changes as write_changes
     from .source import ScyllaCdcDataSource as ScyllaCdcDataSource
     from .source import register as register
     from .windowing import Window as Window
@@ -51,24 +51,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "MergeTable": ".pipeline.merging",
-    "ParquetTable": ".pipeline.tables",
+    "MergeTable": ".sinks.merge",
+    "ParquetTable": ".sinks.parquet",
     "ScyllaCdcDataSource": ".source",
     "Snapshot": ".pipeline.snapshots",
     "Window": ".windowing",
     "Windows": ".windowing",
     "check_spark": ".local",
-    "apply_changes": ".pipeline.tables",
+    "apply_changes": ".sinks.parquet",
     "ensure_java": ".java",
     "history": ".pipeline.history",
     "local_spark": ".local",
     "latest": ".pipeline.latest",
     "register": ".source",
-    "scylla_sink": ".pipeline.sink",
+    "scylla_sink": ".sinks.scylla",
     "snapshot": ".pipeline.snapshots",
     "spark_errors": ".failures",
     "windows": ".windowing",
-    "write_changes": ".pipeline.sink",
+    "write_changes": ".sinks.scylla",
 }
 
 

@@ -22,9 +22,9 @@ from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.table import Table, read_base_table
 from rscylla.embedded import EmbeddedScylla
 from rscylla.spark.pipeline.replay import ArrowChangeWriter, in_numbers
-from rscylla.spark.pipeline.sink import _target, _Writer
 from rscylla.spark.session import close_sessions
 from rscylla.spark.shape import Shape
+from rscylla.spark.sinks.scylla import _target, _Writer
 
 pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
 

@@ -1,6 +1,6 @@
-"""Pipelines over a DataFrame of changes: current rows, history, tables that are kept up to date.
+"""Pipelines over a DataFrame of changes: current rows, history, snapshots.
 
-``cells.py`` merges changes by write time; ``latest.py`` and ``history.py`` derive rows from the cells, which
-``tables.py`` and ``merging.py`` keep up to date. ``sink.py`` writes changes back to a database: another sink takes a
-module beside it, and its names in ``rscylla/spark/__init__.py``.
+``cells.py`` merges changes by write time; ``latest.py`` and ``history.py`` derive rows from the cells. ``tables.py``
+and ``files.py`` are what the tables in ``rscylla/spark/sinks/`` have in common, ``replay.py`` turns rows of a DataFrame
+into statements for the sink that writes to Scylla.
 """

@@ -1,23 +1,11 @@
-"""``apply_changes``: a table kept up to date window by window, as Parquet files or in a format with MERGE.
-
-A Parquet table is a directory:
-
-    _rscylla.json         the current version and its cursor; replaced atomically
-    v00000012/rows        the rows of the table, for any reader of Parquet
-    v00000012/cells       the same rows with write times, which are merged with the next window
-
-A version is written completely before ``_rscylla.json`` names it, so readers see either version, and a crash leaves a
-directory that the next run overwrites. Windows arrive in the order of write times, so after a window is merged, its
-deletes and the cells that they hide are dropped.
-"""
+"""What tables that are kept up to date have in common: which changes they lack, and what of them is worth keeping."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
-from datetime import datetime
+from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -28,177 +16,10 @@ from ...errors import ConfigError
 from ...event import EventID, cursor_key
 from ..shape import ColumnShape, Shape
 from ..windowing import Window
-from .cells import (
-    cell_names,
-    cells_of,
-    cells_schema,
-    merge_cells,
-    quoted,
-    saying_left_out,
-    udt_fields,
-    with_all_columns,
-    without,
-)
-from .files import Directory
-from .latest import NEVER, is_static, live_rows, second_of, with_partition
+from .cells import cell_names, quoted, udt_fields
+from .latest import NEVER, is_static, with_partition
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from .merging import MergeTable
-    from .snapshots import Snapshot
-
-__all__ = ["ParquetTable", "apply_changes", "changes_after", "check_same", "purged", "shape_json", "shape_of"]
-
-MANIFEST = "_rscylla.json"
-
-VERSION = 2
-
-
-def apply_changes(changes: DataFrame, target: str | MergeTable, *, window: Window, keep: int = 2) -> bool:
-    """Bring the Parquet table in the directory *target*, or a ``MergeTable``, up to the end of *window*.
-
-    The same as ``ParquetTable(spark, target).apply(changes, window)`` or ``target.apply(changes, window)``. A table
-    that does not exist is created.
-    """
-    if not isinstance(target, str):
-        return target.apply(changes, window)
-    return ParquetTable(changes.sparkSession, target, keep=keep).apply(changes, window)
-
-
-class ParquetTable:
-    """A table in a directory, for one writer at a time and any number of readers.
-
-    Each window rewrites the table. Use it for tables of up to a few gigabytes and windows of minutes; for larger
-    tables, use ``MergeTable``.
-
-    Args:
-        path: path of the directory, on any file system that Spark supports.
-        keep: number of versions to keep for readers, including the current one.
-    """
-
-    def __init__(self, spark: SparkSession, path: str, *, keep: int = 2) -> None:
-        if keep < 1:
-            raise ConfigError(f"keep must be at least 1, not {keep}")
-        self._spark = spark
-        self._directory = Directory(spark, path)
-        self._keep = keep
-
-    @property
-    def path(self) -> str:
-        return self._directory.path
-
-    @property
-    def cursor(self) -> str:
-        """The cursor up to which all changes are in the table; "" if the table does not exist."""
-        manifest = self._manifest()
-        return str(manifest["cursor"]) if manifest else ""
-
-    def start_from(self, snapshot: Snapshot) -> None:
-        """Create the table from the rows of a snapshot; changes are then applied from ``snapshot.cursor``.
-
-        Raises:
-            ConfigError: the table already exists.
-        """
-        if self._manifest() is not None:
-            raise ConfigError(f"{self.path} already contains a table; use another directory, or remove this one")
-        cells = with_all_columns(snapshot.cells, snapshot.shape)
-        self._write(merge_cells(cells, snapshot.shape), snapshot.shape, snapshot.cursor, 1, snapshot.left_out)
-
-    def apply(self, changes: DataFrame, window: Window) -> bool:
-        """Merge the changes of *window* into the table; return False if the table already has the window.
-
-        A window that the table already has changes nothing, so a window can be applied again after a crash. Columns
-        that the snapshot omits stay absent; columns that were added to the base table since are added.
-
-        Raises:
-            ConfigError: a window between the table and this one is missing, or the table belongs to another base table.
-        """
-        manifest = self._manifest()
-        shape = Shape.of(changes)
-        if manifest is None:
-            self._write(merge_cells(cells_of(changes, shape), shape), shape, window.end, 1)
-            return True
-        left = changes_after(changes, window, manifest["cursor"], self.path)
-        if left is None:
-            return False
-        check_same(_shape_of(manifest), shape, self.path)
-        version, left_out = int(manifest["version"]), manifest["left_out"]
-        shape = without(shape, left_out)
-        old = self._spark.read.schema(cells_schema(shape)).parquet(self._cells_path(version))
-        cells = cells_of(left, shape).unionByName(with_all_columns(old, shape))
-        self._write(merge_cells(cells, shape), shape, window.end, version + 1, left_out)
-        return True
-
-    def rows(self, *, at: datetime | None = None) -> DataFrame:
-        """Return the rows as of the table's cursor, without values that have expired by *at* (default: now).
-
-        Other programs can read the directory ``rows`` of the current version, whose values expired as of its write
-        time.
-
-        Raises:
-            ConfigError: the table does not exist.
-        """
-        return live_rows(self.cells(), _shape_of(self._needed()), second_of(at))
-
-    def cells(self) -> DataFrame:
-        """Return the cells of the table, for ``latest(..., base=...)``."""
-        manifest = self._needed()
-        schema = cells_schema(_shape_of(manifest))
-        found = self._spark.read.schema(schema).parquet(self._cells_path(int(manifest["version"])))
-        return saying_left_out(found, manifest["left_out"])
-
-    @property
-    def rows_path(self) -> str:
-        """Directory of the Parquet files with the rows of the current version."""
-        return self._directory.sub(f"{_name(int(self._needed()['version']))}/rows")
-
-    # ------------------------------------------------------------ files
-
-    def _write(self, cells: DataFrame, shape: Shape, cursor: str, version: int, left_out: Collection[str] = ()) -> None:
-        second = second_of(None)
-        alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
-        # Overwritten: a run that crashed may have left a part of this version.
-        alive.write.mode("overwrite").parquet(self._cells_path(version))
-        # Read back: otherwise the merge would be worked out a second time for the rows.
-        written = self._spark.read.schema(alive.schema).parquet(self._cells_path(version))
-        live_rows(written, shape, second).write.mode("overwrite").parquet(self._directory.sub(f"{_name(version)}/rows"))
-        self._directory.write_json(
-            MANIFEST,
-            {
-                "v": VERSION,
-                "version": version,
-                "cursor": cursor,
-                "shape": shape_json(shape),
-                "left_out": sorted(left_out),
-            },
-        )
-        for name in self._directory.names():
-            # Names have a fixed width, so they sort as their numbers do.
-            if name.startswith("v") and name < _name(version - self._keep + 1):
-                self._directory.remove(name)
-
-    def _cells_path(self, version: int) -> str:
-        return self._directory.sub(f"{_name(version)}/cells")
-
-    def _manifest(self) -> dict[str, Any] | None:
-        found = self._directory.read_json(MANIFEST)
-        if found is not None and found.get("v") != VERSION:
-            raise ConfigError(
-                f"the table in {self.path} has the format of another version of rscylla; create it again, or use "
-                "that version"
-            )
-        return found
-
-    def _needed(self) -> dict[str, Any]:
-        found = self._manifest()
-        if found is None:
-            raise ConfigError(f"there is no table in {self.path}; apply_changes creates it")
-        return found
-
-
-def _name(version: int) -> str:
-    return f"v{version:08d}"
+__all__ = ["changes_after", "check_same", "purged", "shape_json", "shape_of"]
 
 
 def changes_after(changes: DataFrame, window: Window, cursor: str, name: str) -> DataFrame | None:
@@ -236,10 +57,6 @@ def shape_json(shape: Shape) -> list[dict[str, Any]]:
         }
         for c in (*shape.keys, *shape.values)
     ]
-
-
-def _shape_of(manifest: dict[str, Any]) -> Shape:
-    return shape_of(manifest["shape"])
 
 
 def shape_of(stored: list[dict[str, Any]]) -> Shape:

@@ -21,9 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from ...errors import ConfigError
-from ..shape import Shape
-from ..windowing import Window
-from .cells import (
+from ..pipeline.cells import (
     cell_names,
     cells_of,
     cells_schema,
@@ -34,13 +32,15 @@ from .cells import (
     with_all_columns,
     without,
 )
-from .latest import is_static, live_rows, second_of, with_liveness
-from .tables import changes_after, check_same, purged, shape_json, shape_of
+from ..pipeline.latest import is_static, live_rows, second_of, with_liveness
+from ..pipeline.tables import changes_after, check_same, purged, shape_json, shape_of
+from ..shape import Shape
+from ..windowing import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .snapshots import Snapshot
+    from ..pipeline.snapshots import Snapshot
 
 __all__ = ["MergeTable", "merge_source", "table_schema"]
 

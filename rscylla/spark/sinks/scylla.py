@@ -16,10 +16,10 @@ from ...cdc.table import read_base_table
 from ...clock import Stop, SystemClock
 from ...errors import ConfigError, TableNotFound
 from ..options import Connection, Options
+from ..pipeline.cells import quoted
+from ..pipeline.replay import ArrowChangeWriter, in_numbers
 from ..session import session_for
 from ..shape import Shape
-from .cells import quoted
-from .replay import ArrowChangeWriter, in_numbers
 
 __all__ = ["scylla_sink", "write_changes"]
 

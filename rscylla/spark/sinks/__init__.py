@@ -1,0 +1,1 @@
+"""What changes are written to: one file a sink."""
