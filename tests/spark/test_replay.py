@@ -82,8 +82,8 @@ def both_ways(session: Any, table: str, *, now_us: int | None = None) -> Iterato
 
 @pytest.mark.parametrize("table", spark_types.TABLES)
 def test_values_of_all_types_in_all_places_come_back_byte_by_byte(session: Any, table: str) -> None:
-    spark_types.create(session, "source")
-    spark_types.create(session, "copy", cdc=False)
+    spark_types.create(session, "source", [table])
+    spark_types.create(session, "copy", [table], cdc=False)
     start = rscylla.SystemClock().now_us()
     for cql in spark_types.writes("source", start):
         if f" source.{table} " in cql:
