@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .pipeline.snapshots import snapshot as snapshot
     from .sinks.merge import MergeTable as MergeTable
     from .sinks.parquet import ParquetTable as ParquetTable
-    from .sinks.parquet import apply_changes as apply_changes
-    from .sinks.scylla import scylla_sink as scylla_sink
-    from .sinks.scylla import write_changes as write_changes
+    from .sinks.scylla import ScyllaTable as ScyllaTable
+    from .sinks.sink import Sink as Sink
+    from .sinks.sink import apply_changes as apply_changes
     from .source import ScyllaCdcDataSource as ScyllaCdcDataSource
     from .source import register as register
     from .windowing import Window as Window
@@ -33,6 +33,8 @@ __all__ = [
     "MergeTable",
     "ParquetTable",
     "ScyllaCdcDataSource",
+    "ScyllaTable",
+    "Sink",
     "Snapshot",
     "Window",
     "Windows",
@@ -43,32 +45,30 @@ __all__ = [
     "latest",
     "local_spark",
     "register",
-    "scylla_sink",
     "snapshot",
     "spark_errors",
     "windows",
-    "write_changes",
 ]
 
 _HOMES = {
     "MergeTable": ".sinks.merge",
     "ParquetTable": ".sinks.parquet",
     "ScyllaCdcDataSource": ".source",
+    "ScyllaTable": ".sinks.scylla",
+    "Sink": ".sinks.sink",
     "Snapshot": ".pipeline.snapshots",
     "Window": ".windowing",
     "Windows": ".windowing",
     "check_spark": ".local",
-    "apply_changes": ".sinks.parquet",
+    "apply_changes": ".sinks.sink",
     "ensure_java": ".java",
     "history": ".pipeline.history",
     "local_spark": ".local",
     "latest": ".pipeline.latest",
     "register": ".source",
-    "scylla_sink": ".sinks.scylla",
     "snapshot": ".pipeline.snapshots",
     "spark_errors": ".failures",
     "windows": ".windowing",
-    "write_changes": ".sinks.scylla",
 }
 
 

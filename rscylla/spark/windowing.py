@@ -236,8 +236,9 @@ def windows(
 
     ::
 
+        orders = ParquetTable(spark, "/data/orders")
         for window, changes in windows(spark, stream, store, "lake", StreamLag(seconds=30), StreamToHead()):
-            apply_changes(changes, "/data/orders", window=window)
+            apply_changes(changes, orders, window=window)
 
     The cursor moves to the end of a window when the loop requests the next one, that is, when the loop body ends
     without an error. After an error in the body or a ``break``, the cursor stays at the start of the window, and the

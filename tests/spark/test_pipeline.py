@@ -183,7 +183,7 @@ def test_a_table_follows_its_windows(
     store = MemoryCursorStore()
     path = str(tmp_path / "t")
     read = {"parallelism": "2", "consistency": "ONE"}
-    table = rs.ParquetTable(spark, path)
+    table = rs.ParquetTable(spark, path, keep=1)
     assert table.cursor == ""
     with pytest.raises(rscylla.ConfigError, match="there is no table"):
         table.rows()
@@ -199,8 +199,8 @@ def test_a_table_follows_its_windows(
             left = tmp_path / "t" / f"v{version:08d}" / "cells"
             left.mkdir(parents=True)
             (left / "part-0.parquet").write_bytes(b"half a file")
-            assert rs.apply_changes(changes, path, window=window, keep=1)
-            assert not rs.apply_changes(changes, path, window=window), "a window counts once"
+            assert rs.apply_changes(changes, table, window=window)
+            assert not rs.apply_changes(changes, table, window=window), "a window counts once"
         assert table.cursor == window.end
         assert cursor_key(store.get_cursor("lake")) == cursor_key(window.end)
     want = h.rows_of(session, vnodes, "t")
@@ -357,8 +357,8 @@ def test_changes_written_back_are_the_same_table_again(
             source = options(vnodes, table)
             target = {n: source[n] for n in CONNECTION} | {"keyspace": copy, "table": table}
             shuffled = changes.orderBy("cdc_time")
-            assert rs.write_changes(shuffled, target) == changes.count()
-            rs.scylla_sink(target)(changes, 1)
+            assert rs.ScyllaTable(target).write(shuffled) == changes.count()
+            assert rs.apply_changes(changes, rs.ScyllaTable(target), window=h.window(0, 0, 1))
             assert h.rows_of(session, copy, table) == h.rows_of(session, vnodes, table)
             times = f"SELECT {cells[table]} FROM {{}}.{table}"
             assert list(session.execute(times.format(copy))) == list(session.execute(times.format(vnodes)))
@@ -368,4 +368,4 @@ def test_changes_written_back_are_the_same_table_again(
 
 def test_a_sink_refuses_options_of_a_reader() -> None:
     with pytest.raises(rscylla.ConfigError, match="does not accept the options lag"):
-        rs.scylla_sink({"contactPoints": "127.0.0.1", "keyspace": "k", "table": "t", "lag": "30s"})
+        rs.ScyllaTable({"contactPoints": "127.0.0.1", "keyspace": "k", "table": "t", "lag": "30s"})

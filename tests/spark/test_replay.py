@@ -24,7 +24,7 @@ from rscylla.embedded import EmbeddedScylla
 from rscylla.spark.pipeline.replay import ArrowChangeWriter, in_numbers
 from rscylla.spark.session import close_sessions
 from rscylla.spark.shape import Shape
-from rscylla.spark.sinks.scylla import _target, _Writer
+from rscylla.spark.sinks.scylla import ScyllaTable, _Writer
 
 pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
 
@@ -158,7 +158,8 @@ def test_a_table_that_cannot_take_the_changes_is_refused(session: Any, target: s
 def writer_to(scylla: EmbeddedScylla, session: Any) -> Iterator[Callable[[Shape], Any]]:
     """Makes what an executor gets: the writer of a table, from the bytes that travelled there."""
     point = f"{scylla.contact_points[0]}:{scylla.port}"
-    options = _target({"contactPoints": point, "keyspace": "copy", "table": "t", "consistency": "ONE"})
+    given = {"contactPoints": point, "keyspace": "copy", "table": "t", "consistency": "ONE"}
+    options = ScyllaTable(given)._options
 
     def made(shape: Shape) -> Any:
         writer = _Writer(options.connection, options.keyspace, options.table, shape)

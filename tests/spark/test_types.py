@@ -159,7 +159,7 @@ def test_each_operation_gives_the_base_table(
 
     source = options(keyspace, table)
     target = {n: source[n] for n in CONNECTION} | {"keyspace": f"{keyspace}_copy", "table": table}
-    assert rs.write_changes(changes, target) == changes.count()
+    assert rs.ScyllaTable(target).write(changes) == changes.count()
     verdict = verify(session, session, keyspace, table, f"{keyspace}_copy", lag=timedelta(), ranges=2)
     assert verdict.same, [(d.kind, d.columns) for d in verdict.differences]
     changes.unpersist()
@@ -366,12 +366,12 @@ def test_timestamps_beyond_those_of_spark(
     session.execute(copy)
     source = options(vnodes, "t")
     target = {n: source[n] for n in CONNECTION} | {"keyspace": vnodes, "table": "copy"}
-    rs.write_changes(changes.where("pk < 3"), target)
+    rs.ScyllaTable(target).write(changes.where("pk < 3"))
     for pk in range(3):
         count = f"SELECT count(*) FROM {vnodes}.{{}} WHERE pk = {pk}"
         assert session.execute(count.format("copy")).one() == session.execute(count.format("t")).one()
     with pytest.raises(Exception, match="beyond the range of Spark"):
-        rs.write_changes(changes.where("pk = 4"), target)
+        rs.ScyllaTable(target).write(changes.where("pk = 4"))
 
     more(session, vnodes, f"INSERT INTO t (pk, ck) VALUES (9, {most}) ?")
     with pytest.raises(

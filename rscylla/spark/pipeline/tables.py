@@ -19,15 +19,20 @@ from ..windowing import Window
 from .cells import cell_names, quoted, udt_fields
 from .latest import NEVER, is_static, with_partition
 
-__all__ = ["changes_after", "check_same", "purged", "shape_json", "shape_of"]
+__all__ = ["changes_after", "purged", "shape_json", "shape_of"]
 
 
-def changes_after(changes: DataFrame, window: Window, cursor: str, name: str) -> DataFrame | None:
-    """Return the *changes* of *window* that the table *name* lacks after its cursor *cursor*; None if there are none.
+def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape, name: str) -> DataFrame | None:
+    """Return the *changes* of *window* that a table lacks after its cursor *cursor*; None if there are none.
+
+    Args:
+        known: the shape of the table.
+        name: its name, for errors.
 
     Raises:
-        ConfigError: a window in between is missing.
+        ConfigError: a window in between is missing, or the table has another primary key.
     """
+    _check_same(known, Shape.of(changes), name)
     at, start = EventID.parse(cursor), EventID.parse(window.start)
     if cursor_key(window.end) <= at.key:
         return None
@@ -79,7 +84,7 @@ def _field_json(column: dict[str, Any]) -> dict[str, Any]:
     return {"name": column["name"], "type": column["spark"], "nullable": True, "metadata": {}}
 
 
-def check_same(known: Shape, given: Shape, name: str) -> None:
+def _check_same(known: Shape, given: Shape, name: str) -> None:
     """Raise ``ConfigError`` unless both have the same primary key; *name* is the name of the table."""
     keys = [[(c.name, c.kind, c.cql) for c in shape.keys] for shape in (known, given)]
     if keys[0] != keys[1]:

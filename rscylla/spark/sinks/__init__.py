@@ -1,1 +1,1 @@
-"""What changes are written to: one file a sink."""
+"""What windows of changes are applied to. One file a sink; ``sink.py`` says what a sink is."""

@@ -33,7 +33,7 @@ from ..pipeline.cells import (
     without,
 )
 from ..pipeline.latest import is_static, live_rows, second_of, with_liveness
-from ..pipeline.tables import changes_after, check_same, purged, shape_json, shape_of
+from ..pipeline.tables import changes_after, purged, shape_json, shape_of
 from ..shape import Shape
 from ..windowing import Window
 
@@ -106,8 +106,7 @@ class MergeTable:
         self._create(shape)
         cursor, known = self.cursor, self._shape()
         if cursor:
-            check_same(known, shape, self._name)
-            left = changes_after(changes, window, cursor, self._name)
+            left = changes_after(changes, window, cursor, known, self._name)
             if left is None:
                 return False
             changes = left

@@ -1,6 +1,6 @@
-"""``apply_changes``: a table kept up to date window by window, as Parquet files or in a format with MERGE.
+"""``ParquetTable``: a table of Parquet files, kept up to date window by window.
 
-A Parquet table is a directory:
+It is a directory:
 
     _rscylla.json         the current version and its cursor; replaced atomically
     v00000012/rows        the rows of the table, for any reader of Parquet
@@ -24,7 +24,7 @@ from ...errors import ConfigError
 from ..pipeline.cells import cells_of, cells_schema, merge_cells, quoted, saying_left_out, with_all_columns, without
 from ..pipeline.files import Directory
 from ..pipeline.latest import live_rows, second_of
-from ..pipeline.tables import changes_after, check_same, purged, shape_json, shape_of
+from ..pipeline.tables import changes_after, purged, shape_json, shape_of
 from ..shape import Shape
 from ..windowing import Window
 
@@ -32,24 +32,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..pipeline.snapshots import Snapshot
-    from .merge import MergeTable
 
-__all__ = ["ParquetTable", "apply_changes"]
+__all__ = ["ParquetTable"]
 
 MANIFEST = "_rscylla.json"
 
 VERSION = 2
-
-
-def apply_changes(changes: DataFrame, target: str | MergeTable, *, window: Window, keep: int = 2) -> bool:
-    """Bring the Parquet table in the directory *target*, or a ``MergeTable``, up to the end of *window*.
-
-    The same as ``ParquetTable(spark, target).apply(changes, window)`` or ``target.apply(changes, window)``. A table
-    that does not exist is created.
-    """
-    if not isinstance(target, str):
-        return target.apply(changes, window)
-    return ParquetTable(changes.sparkSession, target, keep=keep).apply(changes, window)
 
 
 class ParquetTable:
@@ -105,10 +93,9 @@ class ParquetTable:
         if manifest is None:
             self._write(merge_cells(cells_of(changes, shape), shape), shape, window.end, 1)
             return True
-        left = changes_after(changes, window, manifest["cursor"], self.path)
+        left = changes_after(changes, window, manifest["cursor"], _shape_of(manifest), self.path)
         if left is None:
             return False
-        check_same(_shape_of(manifest), shape, self.path)
         version, left_out = int(manifest["version"]), manifest["left_out"]
         shape = without(shape, left_out)
         old = self._spark.read.schema(cells_schema(shape)).parquet(self._cells_path(version))

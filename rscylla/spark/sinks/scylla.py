@@ -1,8 +1,8 @@
-"""Writes back to Scylla: the executors apply the changes of a DataFrame to a table."""
+"""``ScyllaTable``: the executors apply the changes of a DataFrame to a table of Scylla."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,8 +20,9 @@ from ..pipeline.cells import quoted
 from ..pipeline.replay import ArrowChangeWriter, in_numbers
 from ..session import session_for
 from ..shape import Shape
+from ..windowing import Window
 
-__all__ = ["scylla_sink", "write_changes"]
+__all__ = ["ScyllaTable"]
 
 IN_FLIGHT = 64
 """Changes that a task writes at once."""
@@ -38,56 +39,57 @@ _NEEDED = (
 )
 
 
-def scylla_sink(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """Return a function for ``writeStream.foreachBatch`` that applies changes to another table.
-
-    ::
-
-        stream = spark.readStream.format("scylla-cdc").options(**source).load()
-        stream.writeStream.foreachBatch(scylla_sink(target)).option("checkpointLocation", path).start()
-
-    For *options* see ``write_changes``.
-    """
-    _target(options)  # report errors here, not in the first batch
-
-    def write(changes: DataFrame, _batch: int) -> None:
-        write_changes(changes, options)
-
-    return write
-
-
-def write_changes(changes: DataFrame, options: Mapping[str, str]) -> int:
-    """Apply *changes* to a table of Scylla; return the number of changes.
+class ScyllaTable:
+    """A table of Scylla, for any number of writers.
 
     Each change is written with its original write time and its remaining TTL, so the order does not matter, and writing
     again changes nothing: a batch can be repeated after a crash. The table must have the columns of the source table.
     List elements keep their ids.
 
     Args:
-        changes: a DataFrame of the source with mode ``changes``, or a part of its rows.
-        options: ``contactPoints``, ``keyspace``, and ``table`` of the target; credentials, TLS, and ``consistency`` as
-            for the data source.
+        options: ``contactPoints``, ``keyspace``, and ``table``; credentials, TLS, and ``consistency`` as for the data
+            source.
 
-    Raises:
-        ConfigError: an option is wrong, or *changes* is not such a DataFrame.
-        PySparkException: a task failed. Its text ends with the error of rscylla: ``TableNotFound``, ``CannotReplicate``
-            if the table cannot take the changes, or the error of a write; ``spark_errors`` converts it.
+    Raises (constructor):
+        ConfigError: an option is wrong.
     """
-    target = _target(options)
-    shape = Shape.of(changes)
-    writer = _Writer(target.connection, target.keyspace, target.table, shape)
-    columns = [*shape.key_names, *(n for n in _NEEDED if n in changes.columns)]
-    wanted = changes.select(*(F.col(quoted(n)) for n in columns), F.unix_micros("cdc_timestamp").alias("cdc_timestamp"))
-    counts = wanted.mapInArrow(writer, "written bigint")
-    # The sum of nothing is null.
-    return int(counts.agg(F.coalesce(F.sum("written"), F.lit(0)).alias("n")).collect()[0]["n"])
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        if any(name.lower() in ("lag", "mode") for name in options):
+            raise ConfigError("a sink does not accept the options lag and mode; omit them")
+        # The options are those of the source, which must have a lag.
+        self._options = Options.of({**options, "lag": "0s"})
 
-def _target(options: Mapping[str, str]) -> Options:
-    if any(name.lower() in ("lag", "mode") for name in options):
-        raise ConfigError("a sink does not accept the options lag and mode; omit them")
-    # The options are those of the source, which must have a lag.
-    return Options.of({**options, "lag": "0s"})
+    def apply(self, changes: DataFrame, window: Window) -> bool:
+        """Apply the changes of *window*; return True. See ``write``."""
+        self.write(changes)
+        return True
+
+    def write(self, changes: DataFrame, batch: int = 0) -> int:
+        """Apply *changes*; return the number of changes. Can be passed to ``writeStream.foreachBatch``.
+
+        ::
+
+            stream = spark.readStream.format("scylla-cdc").options(**source).load()
+            stream.writeStream.foreachBatch(ScyllaTable(target).write).option("checkpointLocation", path).start()
+
+        Args:
+            changes: a DataFrame of the source with mode ``changes``, or a part of its rows.
+            batch: not used.
+
+        Raises:
+            ConfigError: *changes* is not such a DataFrame.
+            PySparkException: a task failed. Its text ends with the error of rscylla: ``TableNotFound``,
+                ``CannotReplicate`` if the table cannot take the changes, or the error of a write; ``spark_errors``
+                converts it.
+        """
+        shape = Shape.of(changes)
+        writer = _Writer(self._options.connection, self._options.keyspace, self._options.table, shape)
+        columns = [*shape.key_names, *(n for n in _NEEDED if n in changes.columns)]
+        time = F.unix_micros("cdc_timestamp").alias("cdc_timestamp")
+        counts = changes.select(*(F.col(quoted(n)) for n in columns), time).mapInArrow(writer, "written bigint")
+        # The sum of nothing is null.
+        return int(counts.agg(F.coalesce(F.sum("written"), F.lit(0)).alias("n")).collect()[0]["n"])
 
 
 @attrs.frozen

@@ -1,0 +1,44 @@
+"""The contract of a sink, and ``apply_changes``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ..failures import spark_errors
+from ..windowing import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Sink", "apply_changes"]
+
+
+class Sink(Protocol):
+    """What windows of changes are applied to, in the order of ``windows``, by one thread."""
+
+    def apply(self, changes: DataFrame, window: Window) -> bool:
+        """Apply *changes*, which are those of *window*; return False if the sink is known to have them already.
+
+        The changes are durable when this returns. The same window arrives again after a crash, and must change nothing
+        then: compare ``window.end`` with what was applied last, use ``window.name`` as a key, or write so that a
+        repetition has no effect.
+
+        Args:
+            changes: a DataFrame of the source with mode ``changes``; its columns: ``rscylla.spark.shape.Shape.of``.
+
+        Raises:
+            ConfigError: the sink cannot take these changes; trying again does not help.
+        """
+        ...
+
+
+def apply_changes(changes: DataFrame, sink: Sink, *, window: Window) -> bool:
+    """Bring *sink* up to the end of *window*; return False if it already has the window.
+
+    The same as ``sink.apply(changes, window)``, but errors of Spark are raised as errors of rscylla.
+
+    Raises:
+        RscyllaError: see ``apply`` of the sink, and ``spark_errors``.
+    """
+    with spark_errors():
+        return sink.apply(changes, window)

@@ -1,0 +1,48 @@
+"""What all sinks have in common, without Java."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import spark_history as h
+from py4j.protocol import Py4JError
+
+import rscylla
+from rscylla import spark as rs
+
+
+class Collected:
+    """A sink of a user: the frames by the name of their window."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.frames: dict[str, Any] = {}
+        self._error = error
+
+    def apply(self, changes: Any, window: rs.Window) -> bool:
+        if self._error is not None:
+            raise self._error
+        is_new = window.name not in self.frames
+        self.frames[window.name] = changes
+        return is_new
+
+
+def test_a_sink_of_a_user_is_told_the_changes_and_their_window() -> None:
+    sink, frame, window = Collected(), object(), h.window(0, 0, 1)
+    assert rs.apply_changes(frame, sink, window=window)
+    assert not rs.apply_changes(frame, sink, window=window)
+    assert sink.frames == {window.name: frame}
+
+
+def test_errors_of_spark_in_a_sink_become_errors_of_rscylla() -> None:
+    with pytest.raises(rscylla.RscyllaError, match="Spark failed: Py4JError") as caught:
+        rs.apply_changes(object(), Collected(Py4JError("row values")), window=h.window(0, 0, 1))
+    assert "row values" not in str(caught.value)
+    with pytest.raises(rscylla.ConfigError, match="cannot take these"):
+        rs.apply_changes(object(), Collected(rscylla.ConfigError("cannot take these")), window=h.window(0, 0, 1))
+
+
+@pytest.mark.parametrize("sink", [rs.ParquetTable, rs.MergeTable, rs.ScyllaTable])
+def test_the_sinks_of_rscylla_have_the_method_of_the_protocol(sink: type) -> None:
+    assert inspect.signature(sink.apply) == inspect.signature(rs.Sink.apply)
