@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import trustme
+from cassandra.cluster import EXEC_PROFILE_DEFAULT
 
 import rscylla
 from rscylla import AuthenticationFailed, ConfigError, ConnectionFailed
@@ -37,6 +38,15 @@ def test_equal_connections_share_a_session_until_it_is_closed() -> None:
         close_sessions()
         assert first.session.is_shutdown
         assert session_for(options(scylla).connection) is not first
+        close_sessions()
+
+
+def test_a_worker_prefers_the_nodes_of_the_data_center_that_was_given() -> None:
+    with EmbeddedScylla() as scylla:
+        for given, local in ({"localDc": "datacenter1"}, "datacenter1"), ({}, None):
+            session = session_for(options(scylla, **given).connection).session
+            policy = session.get_execution_profile(EXEC_PROFILE_DEFAULT).load_balancing_policy
+            assert getattr(policy._child_policy, "local_dc", None) == local
         close_sessions()
 
 
@@ -114,6 +124,7 @@ def test_executors_connect_as_the_session_of_the_stream_does(tmp_path: Path, che
         given = Options.of(read(**user, tlsCa="ca", tlsCheckHostname=not checked, contactPoints="a:1,b:2"))
         assert given.connection.tls_check_hostname is not checked
         assert given.connection.contact_points == ("a:1", "b:2")
+        assert read(**user, tlsCa="ca", port=9999)["port"] == "9999", "what is given wins over the session's"
         session.cluster.shutdown()
 
 

@@ -12,7 +12,7 @@ import pytest
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
 from rscylla import spark as rs
-from rscylla._timeuuid import datetime_of
+from rscylla._timeuuid import datetime_of, us_of
 from rscylla.embedded import EmbeddedScylla
 from rscylla.embedded.clock import ManualClock as ServerClock
 from rscylla.testing import ManualClock
@@ -147,6 +147,51 @@ def test_a_break_leaves_the_window_undone_unless_it_is_saved(box: Box) -> None:
     assert list(batches) == [], "closed"
 
 
+class Recorded(MemoryCursorStore):
+    """A store that keeps the cursors it was given, one after the other, and counts flushes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[str] = []
+        self.flushes = 0
+
+    def set_cursor(self, name: str, cursor: str) -> None:
+        self.given.append(cursor)
+        super().set_cursor(name, cursor)
+
+    def flush(self) -> None:
+        self.flushes += 1
+        super().flush()
+
+
+def test_the_cursor_is_saved_once_for_each_window_and_flushed_at_the_end(box: Box) -> None:
+    box.pass_(600)
+    box.store = store = Recorded()
+    batches = box.windows(TO_HEAD, longest=timedelta(minutes=3))
+    ends = []
+    for window, _ in batches:
+        ends.append(window.end)
+        batches.save()
+    assert store.given == ends
+    assert len(ends) > 2
+    assert store.flushes == 1
+
+
+def test_a_window_that_is_at_work_when_the_iteration_is_closed_is_not_done(box: Box) -> None:
+    box.pass_(600)
+    box.store = store = Recorded()
+    batches = box.windows(TO_HEAD, longest=timedelta(minutes=3))
+    next(batches)
+    batches.close()
+    batches.save()
+    assert list(batches) == []
+    assert store.given == []
+    flushed = Recorded()
+    box.store = flushed
+    box.windows(TO_HEAD).close()
+    assert flushed.flushes == 1
+
+
 def test_a_start_holds_where_a_generation_begins_before_it(box: Box) -> None:
     """The start names the generation of when it was made; the next one begins before it."""
     start_us = box.clock.now_us() + 300_000_000
@@ -185,6 +230,24 @@ def test_at_the_head_a_window_waits_until_it_is_worth_it(box: Box) -> None:
     assert box.cursor_us() == second.end_us, "the window at work was done"
 
 
+def test_a_long_wait_is_cut_so_that_a_stepped_clock_is_noticed(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.pass_(60)
+    waits: list[float] = []
+
+    def recorded(_: rscylla.Stop, seconds: float) -> bool:
+        waits.append(seconds)
+        assert len(waits) < 100
+        box.pass_(seconds)
+        return False
+
+    batches = box.windows(shortest=timedelta(minutes=5))
+    monkeypatch.setattr(box.clock, "wait", recorded)
+    next(batches)
+    assert len(waits) > 20
+    assert set(waits[:-1]) == {10.0}
+    assert 0.05 <= waits[-1] <= 10
+
+
 def test_until_ends_the_loop_at_that_time(box: Box) -> None:
     box.pass_(600)
     until = datetime_of(box.generation_us() + 10_500_000)
@@ -213,6 +276,35 @@ def test_windows_with_too_many_rows_are_cut(box: Box) -> None:
     assert all(w.end_us - w.start_us <= 100_500_000 for w in found)
     assert 5 < len(found) < 30
     assert found[-1].end_us == box.clock.now_us() - 30_000_000
+
+
+def test_windows_grow_again_behind_a_time_of_many_rows(box: Box) -> None:
+    box.pass_(3000)
+    dense_until_us = box.generation_us() + 300_000_000
+
+    def rows(given: dict[str, str]) -> int:
+        """A row a second at first, then none."""
+        start_us = rscylla.EventID.parse(given["startingPosition"]).exact_us
+        end_us = us_of(datetime.fromisoformat(given["endingPosition"]))
+        return max(0, min(end_us, dense_until_us) - start_us) // 1_000_000
+
+    found = [w for w, _ in box.windows(TO_HEAD, spark=FakeSpark(rows), max_rows=100)]
+    lengths = [w.end_us - w.start_us for w in found]
+    assert max(n for n, w in zip(lengths, found, strict=True) if w.end_us <= dense_until_us) <= 101_000_000
+    assert max(lengths) > 500_000_000
+
+
+def test_a_window_may_have_as_many_rows_as_are_allowed(box: Box) -> None:
+    box.pass_(600)
+    counted = []
+
+    def rows(given: dict[str, str]) -> int:
+        counted.append(given)
+        return 100
+
+    window, _ = next(box.windows(TO_HEAD, spark=FakeSpark(rows), max_rows=100))
+    assert len(counted) == 1
+    assert window.end_us - window.start_us > 500_000_000
 
 
 def test_a_row_cursor_is_continued_within_its_window(box: Box) -> None:
@@ -280,7 +372,9 @@ def test_a_window_that_rows_which_expired_cut_short_is_not_waited_for(box: Box) 
 
 def test_rows_that_expired_before_the_first_window_were_never_promised(box: Box) -> None:
     altered_us = shorten_ttl(box)
-    edges = [(w.start_us, w.end_us) for w, _ in box.windows(TO_HEAD)]
+    found = [w for w, _ in box.windows(TO_HEAD)]
+    edges = [(w.start_us, w.end_us) for w in found]
+    assert [rscylla.EventID.parse(w.start).exact_us for w in found] == [w.start_us for w in found]
     now_us = box.clock.now_us()
     assert edges == [(box.generation_us(), altered_us), (now_us - 60_000_000, now_us - 30_000_000)]
 
