@@ -506,6 +506,33 @@ def test_a_gap_after_one_that_was_not_promised_is_reported(world: World) -> None
     assert us_of(caught.value.gap_from) == about(began_us - 18_000_000)
 
 
+def test_a_gap_is_reported_by_the_fastest_clock_and_skipped_by_the_slowest(world: World) -> None:
+    """Rows expire by the clock of the node that reads them: 600 s sooner on the second node."""
+    second = world.scylla.add_node()
+    world.clock.advance(70)
+    world.scylla.faults.skew_clock(second, timedelta(seconds=600))
+    query = Query(world, world.stream())
+    world.write(3)
+    world.clock.advance(100)
+    assert query.run_batch()
+    end_us = json.loads(query.ends[-1])["t"]
+    world.clock.advance(3300)
+    query.restart(world.stream())
+    with pytest.raises(CursorExpired, match="may be lost") as caught:
+        query.run_batch()
+    assert us_of(caught.value.gap_from) == end_us
+    assert us_of(caught.value.gap_to) == about(world.clock.now_us() - 3_000_000_000)
+
+    def first_us() -> int:
+        lenient = world.stream(failOnDataLoss=False)
+        start = json.loads(query.ends[0])
+        return min(p.value.window.start_us for p in lenient.partitions(start, lenient.latestOffset(start, ALL)))
+
+    assert first_us() == end_us, "the first node still has these rows"
+    world.clock.advance(600)
+    assert end_us < first_us() == about(world.clock.now_us() - 3_600_000_000)
+
+
 def test_rows_that_expired_before_the_ttl_became_longer_are_reported(world: World) -> None:
     start = first_batch(world)
     assert start["ttl"] == 3600
