@@ -101,7 +101,7 @@ def test_wrong_credentials(run: Run) -> None:
         assert ran.code == 3
         assert "refused the user name or password; check both" in ran.error
         assert not any("hunter2" in line for line in ran.out + ran.err)
-        # The right ones, from the environment: what is told now is that there is no table.
+        # The right credentials, from the environment: the error is now that there is no table.
         ran = run("topology", "shop.orders", "--host", host, RSCYLLA_USERNAME="ann", RSCYLLA_PASSWORD="secret")
         assert ran.code == 4
 
@@ -133,7 +133,7 @@ def test_password_is_asked_for_on_a_terminal_and_not_echoed() -> None:
         try:
             asked = child.stderr.read(len("Password: "))
             os.write(ours, b"secret\n")
-            # The login was accepted: what is wrong is that there is no table.
+            # The login was accepted: the error is that there is no table.
             assert child.wait(30) == 4
         finally:
             child.kill()

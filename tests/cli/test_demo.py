@@ -79,7 +79,7 @@ def test_repeat_after_a_restart_is_a_duplicate(checker: Checker) -> None:
 
 
 def test_restart_that_goes_back_too_far_is_found(checker: Checker) -> None:
-    """What lies at or before the saved cursor must not come again."""
+    """Changes at or before the saved cursor must not be delivered again."""
     deliver(checker, 1, 2)
     checker.started(position(2))
     verdict = deliver(checker, 2, 3)

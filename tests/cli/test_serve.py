@@ -1,4 +1,4 @@
-"""``rscylla serve``: a server of its own that says when it is ready, and ends when told."""
+"""``rscylla serve``: runs a server that reports when it is ready, and ends on a signal."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_port_that_is_taken(run: Run) -> None:
 
 
 def test_an_internal_error_shows_its_traceback(start: Callable[..., Process]) -> None:
-    """A client is told that the log of the server has it; the log of `serve` is standard error."""
+    """The error of a client refers to the log of the server; the log of `serve` is standard error."""
     server = start(
         "serve",
         "--port",

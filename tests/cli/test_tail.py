@@ -33,7 +33,7 @@ def ids(ran: Ran) -> list[int]:
 
 
 def said_cursor(ran: Ran) -> str:
-    """The cursor that ``--json`` tells last."""
+    """The cursor that ``--json`` prints last."""
     return str(json.loads(ran.err[-1])["cursor"])
 
 

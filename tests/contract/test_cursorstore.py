@@ -222,7 +222,7 @@ cluster.shutdown()
 def test_stale_process_of_the_same_name_cannot_move_the_cursor_back(
     scylla: EmbeddedScylla, open_store: Callable[..., ScyllaCursorStore], consumer: str
 ) -> None:
-    """A process of its own stands still while another one works, and then goes on where it was."""
+    """A separate process is paused while another one works, and then continues where it was."""
     store = open_store()
     store.set_cursor(consumer, "5")
     arguments = [scylla.contact_points[0], str(scylla.port), KEYSPACE, TABLE, consumer]

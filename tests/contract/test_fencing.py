@@ -1,4 +1,4 @@
-"""Old holders of a lease over TCP: paused for real, or blind to the time, they write where nobody looks."""
+"""Old holders of a lease over TCP: paused, or with a stopped clock, they write to an epoch that is no longer read."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ while lease.try_acquire():
             lease.renew()
             print("saved", flush=True)
     except LeaseLost:
-        print("lost", flush=True)  # and tried again, in case that this machine is slow and nobody else has it
+        print("lost", flush=True)  # and acquire it again, in case the machine is slow and the lease is free
 for late in range(20):
     try:
         blind.set_cursor(consumer, str(number + 1000 + late))
@@ -132,7 +132,7 @@ cluster.shutdown()
 
 
 def test_paused_process_that_wakes_up_cannot_move_the_cursor(scylla: EmbeddedScylla) -> None:
-    """A process of its own is stopped past its lease, another takes over, and the first goes on where it was."""
+    """A separate process is paused until its lease expires, another takes over, and the first one continues."""
     consumer = str(uuid.uuid4())
     session = scylla.connect()
     lease = ScyllaLease(session, KEYSPACE, consumer, owner="standby", ttl=timedelta(minutes=10), create=True)

@@ -1,4 +1,4 @@
-"""A cursor store that somebody else could have written: that of the examples, held to the shipped suite."""
+"""A cursor store from public names only: that of the examples passes the shipped contract suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a write puts into the CDC log: a case for every statement form and every sort of range bound."""
+"""The log rows of each write: a case for every form of statement and every kind of range bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random edits of maps, sets and user types, alone and in batches, against a model that looks at every write anew."""
+"""Random edits of maps, sets and user types, alone and in batches, against a model that evaluates every write again."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_a_record_of_another_version_is_an_error(tmp_path: Path, payload: bytes,
     assert len(list(directory.records())) == 1
     directory.append(payload)
     directory.close()
-    for _ in range(2):  # it lets go of the directory
+    for _ in range(2):  # the server releases the directory
         with pytest.raises(DataDirError, match=message):
             Kept(tmp_path, kept.clock)
 
@@ -340,7 +340,7 @@ def test_a_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("open_umask")
 def test_a_directory_that_others_could_read_is_shut(tmp_path: Path) -> None:
-    """An empty one that was made by hand, and one of an earlier version."""
+    """An empty directory that a user created, and one of an earlier version."""
     directory = tmp_path / "data"
     directory.mkdir(mode=0o755)
     for _ in range(2):

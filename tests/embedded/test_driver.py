@@ -59,7 +59,7 @@ def session(shared: Session) -> Session:
 
 
 def eventually(check: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-    """Return the first true result of ``check``; what it looks at happens in the driver's own threads."""
+    """Return the first true result of ``check``, whose facts change in the driver's own threads."""
     pause, rounds = threading.Event(), int(timeout_s / 0.01)
     for _ in range(rounds):
         result = check()
@@ -77,7 +77,7 @@ def log_rows(session: Session, table: str) -> list[dict[str, Any]]:
 
 
 def test_a_cluster_with_the_drivers_defaults_connects() -> None:
-    """It starts with protocol v5, is told no, and comes back with v4; it agrees on lz4 and meets both shards."""
+    """The driver tries protocol v5, is refused, and uses v4; it negotiates lz4 and connects to both shards."""
     with EmbeddedScylla() as scylla:
         cluster = Cluster(scylla.contact_points, port=scylla.port)
         try:
@@ -412,7 +412,7 @@ def test_errors_reach_the_driver_as_its_own_classes(
 
 
 def test_a_prepared_select_star_follows_the_schema(session: Session) -> None:
-    """The driver leaves result metadata out once it knows it; the server must tell when that became wrong."""
+    """The driver omits result metadata once it knows it; the server must report when it changes."""
     session.execute("CREATE TABLE t (pk int PRIMARY KEY, v int)")
     session.execute("INSERT INTO t (pk, v) VALUES (1, 2)")
     statement = session.prepare("SELECT * FROM t")
@@ -470,7 +470,7 @@ def test_a_paging_state_works_in_another_session(scylla: EmbeddedScylla, session
 
 
 class Hosts(HostStateListener):  # type: ignore[misc]
-    """Remembers what the driver was told about its hosts."""
+    """Records the notifications of the driver about its hosts."""
 
     def __init__(self) -> None:
         self.added, self.removed = threading.Event(), threading.Event()

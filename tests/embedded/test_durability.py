@@ -372,7 +372,7 @@ def test_an_upgrade_from_an_old_version_stays(tmp_path: Path) -> None:
 
 
 def test_a_cursor_continues_after_a_restart(tmp_path: Path) -> None:
-    """Events have the ids they had, and none is lost or comes again."""
+    """Events keep their ids, and none is lost or repeated."""
 
     def read(scylla: EmbeddedScylla, after: str, limit: int | None = None) -> list[str]:
         session = scylla.connect()

@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 
 def eventually(check: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-    """Return the first true result of ``check``; what it looks at happens in the driver's own threads."""
+    """Return the first true result of ``check``, whose facts change in the driver's own threads."""
     pause = threading.Event()
     for _ in range(int(timeout_s / 0.01)):
         if result := check():

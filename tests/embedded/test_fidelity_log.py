@@ -426,7 +426,7 @@ def test_the_description_tables_can_be_written_but_not_altered(box: EngineBox) -
     assert box.rows(f"SELECT * FROM {STREAMS}") == []
     box.engine.sweep()
     assert box.rows(f"SELECT * FROM {STREAMS}") == []
-    # A new generation appears beside what was written, and what was deleted stays so.
+    # A new generation appears beside the written rows, and deleted rows stay deleted.
     box.cluster.new_generation(7000)
     second = box.cluster.generations[-1]
     assert box.column(f"SELECT DISTINCT time FROM {STREAMS}") == [second.time_ms]

@@ -440,7 +440,7 @@ def test_a_list_in_an_image_is_a_map_by_its_keys() -> None:
 
 
 def test_an_old_write_has_a_postimage_that_never_was() -> None:
-    """A quirk: images do not look at write timestamps, though the base keeps the newer value."""
+    """A quirk of Scylla: images ignore write timestamps, although the base table keeps the newer value."""
     box = wide(POST)
     box.run(f"UPDATE t SET v = 5 {KEY}")
     old = box.clock.now_us() - 30_000_000

@@ -1,4 +1,4 @@
-"""CQL functions: which signature is meant, what each gives, and the conversions of CAST."""
+"""CQL functions: the choice of the signature, the results, and the conversions of CAST."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ TEXTS = (
 
 
 class MemoryTransport(asyncio.Transport):
-    """Keeps what is written, and tells a client's connection from a cut one."""
+    """Records the written bytes, and distinguishes a client's connection from a broken one."""
 
     def __init__(self) -> None:
         super().__init__()

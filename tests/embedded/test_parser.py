@@ -724,7 +724,7 @@ def test_the_grammar_knows_every_reserved_word_it_uses():
     _, lexer, _ = parser._machine()
     assert isinstance(lexer, CqlLexer)
     unreserved = set(lexer.keywords) - RESERVED_WORDS
-    # Words that open a clause after a name must be told from names by their place alone.
+    # Words that open a clause after a name differ from names only by their position.
     assert unreserved == set(CLAUSE_WORDS.split())
 
 

@@ -1,4 +1,4 @@
-"""`EmbeddedScyllaProcess`: what is refused, and a child that has ended, are told as `EmbeddedScylla` would."""
+"""`EmbeddedScyllaProcess`: refusals and a child that has ended raise the same errors as `EmbeddedScylla`."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ IMAGED = ("v", "w", "m", "st", "u")
 
 
 def plain(row: Row | None) -> Row:
-    """The regular columns with nothing told apart that a SELECT does not: empty is null, and so is a hollow UDT."""
+    """The regular columns as a SELECT distinguishes them: an empty collection is null, and so is a UDT of nulls."""
     out = {name: (row or {}).get(name) for name in IMAGED}
     if out["u"] is not None and not any(value is not None for value in out["u"].values()):
         out["u"] = None

@@ -243,7 +243,7 @@ def test_each_command_checks_the_name_unless_the_check_is_off(
     ran = CliRunner().invoke(app, line)
     assert ran.exit_code == 3
     assert "verify the authority alone with --tls-no-check-hostname" in ran.stderr
-    # Connected: what is wrong now is that there is no such table.
+    # Connected: the error is now that the table does not exist.
     assert CliRunner().invoke(app, [*line, "--tls-no-check-hostname"]).exit_code in (0, 4)
 
 

@@ -22,14 +22,14 @@ Said = tuple[Any, ...]
 
 
 def collect(stream: rscylla.Stream) -> list[rscylla.ChangeEvent]:
-    """Return the events of what was written until now, whose records are all complete."""
+    """Return the events of all changes so far, whose records must be complete."""
     events, incomplete = read(stream)
     assert incomplete == 0
     return events
 
 
 def read(stream: rscylla.Stream) -> tuple[list[rscylla.ChangeEvent], int]:
-    """Return the events of what was written until now, and how many records were not complete."""
+    """Return the events of all changes so far, and the number of incomplete records."""
     until = rscylla.StreamUntil(datetime.now(UTC) + timedelta(milliseconds=1))
     client = stream("", LAG, until)
     events = []

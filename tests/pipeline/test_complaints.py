@@ -102,7 +102,7 @@ def test_complaint_1_cold_start_costs_a_handful_of_queries() -> None:
         with many.queries_of("t") as asked:
             assert [e.key["id"] for e in many.read("ks.t")] == [1, 2]
         assert asked.hits <= 6 * groups
-        with many.queries_of("t") as asked:  # and while nothing happens, a look at the head is a query a group
+        with many.queries_of("t") as asked:  # without changes, a poll of the head is one query per group
             began = many.clock.monotonic()
             with closing(many.stream("ks.t")(many.stream("ks.t").head_cursor(timedelta(0)), LAG)) as client:
                 for _ in range(6):
@@ -116,7 +116,7 @@ def test_complaint_1_cold_start_costs_a_handful_of_queries() -> None:
 
 
 def test_complaint_2_a_restart_neither_loses_nor_repeats_and_tables_do_not_share_progress(small: Cluster) -> None:
-    """Elsewhere the start time wins over what was saved, and two tables overwrite each other's checkpoints."""
+    """In other clients, the start time overrides the saved position, and two tables share a checkpoint."""
     seen: list[tuple[str, int]] = []
 
     def run(table: str, *options: rscylla.StreamOption, fail_at: int | None = None) -> None:
@@ -143,7 +143,7 @@ def test_complaint_2_a_restart_neither_loses_nor_repeats_and_tables_do_not_share
     small.come_of_age()
     run("ks.a", fail_at=5)
     run("ks.b", fail_at=8)
-    small.clock.advance(3 * 3600)  # down, while writes go on
+    small.clock.advance(3 * 3600)  # down while writes continue
     for number in range(10, 15):
         for table in tables:
             small(f"INSERT INTO {table} (id) VALUES ({number})")
@@ -214,9 +214,9 @@ def test_complaint_4_tables_of_tablets_are_read_beside_each_other_while_they_spl
 
 
 def test_complaint_5_a_table_that_is_dropped_ends_the_run_and_a_bad_hour_does_not(small: Cluster) -> None:
-    """Elsewhere a task dies unnoticed, or asks for a table that is gone for ever."""
+    """In other clients, a task dies unnoticed, or queries a dropped table forever."""
     small("CREATE TABLE ks.t (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
-    small.clock.advance(120)  # a cursor at a row of a table this old needs no look at that row
+    small.clock.advance(120)  # the table is old enough that the row of the cursor is not looked up
     small("INSERT INTO ks.t (id) VALUES (1)")
     small.come_of_age()
     store = ScyllaCursorStore(small.session, "tab", create=True, clock=small.clock)
@@ -328,7 +328,7 @@ def test_complaint_7_collections_and_udts_are_told_and_null_is_not_empty(small: 
 
 @pytest.mark.parametrize("keyspace", ["ks", "tab"])
 def test_complaint_8_a_cursor_taken_before_a_snapshot_hands_over_without_a_gap(small: Cluster, keyspace: str) -> None:
-    """Elsewhere there is no way from the rows that a table has to the changes that follow."""
+    """In other clients, there is no way to combine the rows of a table with the changes that follow."""
     table = f"{keyspace}.t"
     small(f"CREATE TABLE {table} (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
     writes = iter(range(1_000_000))

@@ -45,7 +45,7 @@ class SteppedClock(ManualClock):
 
 
 class Shop:
-    """A server with a table, and a consumer in two lanes that read to the head when told to."""
+    """A server with a table, and a consumer in two lanes that read to the head on request."""
 
     def __init__(self, scylla: EmbeddedScylla, clock: ManualClock, model: str) -> None:
         self.scylla, self.clock = scylla, clock

@@ -52,7 +52,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Orders:
-    """A table of its own, what was written to it, and a consumer with everything that it and its store were told."""
+    """A new table, the changes written to it, and a consumer with all its events and saved cursors."""
 
     def __init__(self, scylla: EmbeddedScylla) -> None:
         hosts = [f"{node}:{scylla.port}" for node in NODES]
@@ -92,7 +92,7 @@ class Orders:
         self.ids.append(event.id)
 
     def run_to_the_end(self, stream: rscylla.Stream | None = None, *, attempts: int = 1) -> None:
-        """Run until all that was written by now is delivered; failures that another attempt may mend are kept."""
+        """Run until every change so far is delivered; collect failures that a retry may fix."""
         spec = self.spec(stream or self.stream())
         for _ in range(attempts):
             try:
@@ -119,7 +119,7 @@ class Orders:
 
 
 class CheckedStore(MemoryCursorStore):
-    """Holds each cursor against what was delivered: it is the last event, or a time that all before have passed."""
+    """Compares each cursor with the deliveries: it is the last event, or a time before which all were delivered."""
 
     def __init__(self, orders: Orders) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ def test_rows_that_come_late_are_delivered_if_the_lag_covers_them(scylla: Embedd
 
 @pytest.mark.parametrize("seed", range(2))
 def test_everything_at_once(scylla: EmbeddedScylla, impatient: None, orders: Orders, seed: int) -> None:
-    """Writes go on while answers fail, connections are cut, pages come empty, and a node stops, stalls and returns."""
+    """Writes continue while answers fail, connections break, pages are empty, and a node stops, stalls, and returns."""
     dice = random.Random(seed)
     names = ("unavailable", "read_timeout", "overloaded", "rate_limit", "unprepared", "server_error")
     for name in names:

@@ -23,7 +23,7 @@ CONSUMER = Path(__file__).resolve().parents[1] / "support" / "kill_consumer.py"
 LAG_MS = 100
 KEYS = 40
 POISON = 37
-"""With dead letters, numbers that leave 5 when divided by this fail for ever."""
+"""With dead letters, numbers that are 5 modulo this always fail."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def scylla() -> Iterator[EmbeddedScylla]:
 
 
 class Writer(threading.Thread):
-    """Writes numbered changes of some orders until it is told to stop."""
+    """Writes numbered changes of some orders until its stop is set."""
 
     def __init__(self, scylla: EmbeddedScylla) -> None:
         super().__init__(daemon=True)
@@ -83,7 +83,7 @@ def await_events(out: Path, consumer: subprocess.Popen[bytes], some: int) -> Non
 def test_kill_9_loses_nothing(
     scylla: EmbeddedScylla, tmp_path: Path, kills: int, options: tuple[str, ...], bound: int | None
 ) -> None:
-    """*bound*: events that may come again after one kill; None where time decides, and so the machine."""
+    """*bound*: events that may be repeated after one kill; None if it depends on the speed of the machine."""
     seed = int(os.environ.get("RSCYLLA_SEED", random.randrange(2**32)))
     print(f"RSCYLLA_SEED={seed}")
     dice = random.Random(seed)
@@ -103,7 +103,7 @@ def test_kill_9_loses_nothing(
             scylla.new_generation(delay=timedelta(seconds=6))
     writer.stop.set()
     writer.join()
-    assert not rscylla.Stop().wait(LAG_MS / 1000)  # the last writes come of age
+    assert not rscylla.Stop().wait(LAG_MS / 1000)  # the last writes reach the lag
     last = start(scylla, out, "--to-head", *options)
     _, errors = last.communicate(timeout=60)
     assert last.returncode == 0, errors.decode()

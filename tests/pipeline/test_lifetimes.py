@@ -208,7 +208,7 @@ def test_a_point_without_the_ttl_causes_a_warning(shop: Shop, caplog: pytest.Log
 
 @pytest.mark.parametrize("shop", ["vnodes"], indirect=True)
 def test_a_cursor_from_before_the_cluster_is_called_so(shop: Shop) -> None:
-    """Stream sets of tablets leave the list when their rows have expired, so the first of them tells nothing."""
+    """Stream sets of tablets leave the list when their rows have expired, so the first one proves nothing."""
     with pytest.raises(rscylla.CursorExpired, match="before the first CDC generation of this cluster"):
         shop.stream()(str(rscylla.EventID(0, 0)), LAG)
 

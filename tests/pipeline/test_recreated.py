@@ -96,7 +96,7 @@ def cause_of(shop: Shop) -> BaseException | None:
 
 def test_a_row_cursor_of_the_former_table_is_reported(shop: Shop) -> None:
     shop.consume_one()
-    shop.write(2)  # gone with the table: nobody will see it
+    shop.write(2)  # dropped with the table, and never delivered
     shop.recreate()
     shop.write(3)
     shop.clock.advance(31)
@@ -160,7 +160,7 @@ def test_cursors_of_an_unchanged_table_are_accepted(shop: Shop, caplog: pytest.L
 
 @pytest.mark.parametrize("shop", ["vnodes"], indirect=True)
 def test_a_cursor_at_a_row_from_before_the_table_is_not_taken_for_another_table(shop: Shop) -> None:
-    """Rows may be written with timestamps of the past, which vnodes, unlike tablets, take from before the table."""
+    """Rows may have timestamps in the past, and vnodes, unlike tablets, accept those from before the table."""
     shop.write(1, ago_s=1800)
     shop.write(2, ago_s=900)
     shop.clock.advance(31)
@@ -201,7 +201,7 @@ def test_a_start_from_before_the_table_is_not_warned_of(shop: Shop, caplog: pyte
 
 
 def progress_of(shop: Shop, client: rscylla.StreamClient, until_us: int) -> str:
-    """Read until the progress that is told has reached a time; return it."""
+    """Read until a Progress has reached a time; return it."""
     while True:
         got = client.recv()
         assert isinstance(got, rscylla.Progress)
@@ -210,7 +210,7 @@ def progress_of(shop: Shop, client: rscylla.StreamClient, until_us: int) -> str:
 
 
 def test_idle_progress_that_was_returned_before_the_drop_was_noticed_is_of_the_former_table(shop: Shop) -> None:
-    """Each run that begins from the stored cursor tells it again, in whatever process."""
+    """Each run that starts from the stored cursor raises again, in any process."""
     shop.write(1)
     stream = shop.stream(progress_every=timedelta(0))
     client = stream("", rscylla.StreamLag(seconds=1))
@@ -344,7 +344,7 @@ def test_a_start_that_was_stored_before_the_table_was_created_again_is_reported(
 
 @pytest.mark.parametrize("shop", ["vnodes"], indirect=True)
 def test_a_point_that_does_not_name_its_log_is_warned_of(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    """As Go rscylla writes it. The stream sets of tablets are the table's own, and tell."""
+    """A cursor as Go rscylla writes it. With tablets, each table has its own stream sets, which show the difference."""
     of_log = rscylla.EventID.parse(shop.stream().cursor_at())
     shop.recreate()
     shop.stream()(str(rscylla.EventID(of_log.generation, shop.clock.now_us() - 1_000_000)), LAG).close()

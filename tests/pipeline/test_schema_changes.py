@@ -239,7 +239,7 @@ def test_a_list_that_is_dropped_while_a_window_is_read_stays_a_list(shop: Shop) 
 
 
 def test_a_list_that_comes_and_goes_while_a_window_is_read_is_a_list(shop: Shop) -> None:
-    """The reader never sees the table with the columns: what they were is told by its dropped columns."""
+    """The reader never sees the table with the columns; only its dropped columns show what they were."""
     key = "00000000-0000-1000-8080-808080808080"
     six_rows(shop, "n int", n="%")
     later_us = shop.clock.now_us() - 3_500  # between the third and the fourth row

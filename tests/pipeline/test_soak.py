@@ -111,7 +111,7 @@ class Replicas:
         self.ended: Counter[int] = Counter()
 
     def fill(self) -> None:
-        """Start as many as are missing; one that has ended by itself is told."""
+        """Start the missing processes; report one that has ended by itself."""
         for replica in list(self.running):
             if replica.poll() is not None:
                 self.ended[replica.returncode] += 1
@@ -140,7 +140,7 @@ class Replicas:
 
 
 class Chaos:
-    """Breaks one thing after another, and mends most of them again."""
+    """Causes one fault after another, and ends most of them again."""
 
     def __init__(self, scylla: EmbeddedScyllaProcess, replicas: Replicas, out: Path, dice: random.Random) -> None:
         self._scylla = scylla

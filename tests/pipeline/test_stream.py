@@ -20,7 +20,7 @@ Stream = rscylla.Stream
 def collect(
     stream: Stream, after: str = "", *options: rscylla.StreamOption, limit: int | None = None
 ) -> list[rscylla.Event]:
-    """Return the events from *after* to what was written until now, at most *limit*."""
+    """Return the events after *after* up to now, at most *limit*."""
     until = [] if any(isinstance(o, rscylla.StreamUntil | rscylla.StreamToHead) for o in options) else [until_now()]
     client = stream(after, LAG, *options, *until)
     events: list[rscylla.Event] = []
@@ -177,7 +177,7 @@ def test_a_column_added_while_reading(orders: Stream, session: rscylla.Session, 
 
 
 def refused(stream: Stream, *options: rscylla.StreamOption, cursor: str = "") -> rscylla.RunError:
-    """Run a consumer that cannot start and return the error; its saved cursor is as it was."""
+    """Run a consumer that cannot start and return the error; its saved cursor does not change."""
     store = MemoryCursorStore()
     if cursor:
         store.reset_cursor("c", cursor, reason="test")

@@ -28,7 +28,7 @@ NETWORK = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
 
 @attrs.define
 class World:
-    """A server on a driven clock, what is written to it, and what happens to its streams as time goes on."""
+    """A server on a driven clock, the changes written to it, and the changes of its streams over time."""
 
     scylla: EmbeddedScylla
     clock: ManualClock

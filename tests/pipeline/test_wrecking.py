@@ -1,4 +1,4 @@
-"""A consumer that changes what it is handed: nobody else sees that, nor does the consumer's next attempt."""
+"""A consumer that modifies its event: other users do not see that, and neither does the consumer's next attempt."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def stream() -> Iterator[rscylla.Stream]:
 
 
 def events_of(stream: rscylla.Stream) -> list[rscylla.ChangeEvent]:
-    """Return the events, made anew."""
+    """Return the events of the table, as new objects."""
     client = stream("", LAG, rscylla.StreamUntil(datetime.now(UTC) + timedelta(milliseconds=1)))
     events = []
     try:

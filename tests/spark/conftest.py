@@ -40,7 +40,7 @@ CONFIG = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests here more time: a cold query takes ten seconds, and several times that on a busy machine."""
+    """Allow these tests more time: a cold query takes ten seconds, and several times that on a busy machine."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:

@@ -1,4 +1,4 @@
-"""Errors of Spark, told as errors of rscylla: those that need no Java to be made."""
+"""Errors of Spark as errors of rscylla: those that can be created without Java."""
 
 from __future__ import annotations
 

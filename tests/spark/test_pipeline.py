@@ -81,7 +81,7 @@ def test_latest_and_history_are_what_the_base_table_was(
 
 
 def _alone(row: tuple[Any, ...], names: list[str], table: str) -> bool:
-    """Whether it is a partition that has static values only, of which there is no history."""
+    """Whether the row is a partition with only static values, which has no history."""
     return table == "t" and row[names.index("c1")] is None
 
 
@@ -101,7 +101,7 @@ def test_latest_is_the_base_table_whatever_the_order_of_write_times(
     rng = random.Random(seed)
     start = now_us()
     # Few different times, so that deletes and writes often have the same: then a delete wins. Two live values of one
-    # time are told apart by their bytes.
+    # time are distinguished by their bytes.
     times = iter(lambda: start + rng.randrange(60) * 1_000, None)
     for cql in h.writes(rng, vnodes, 200, times):
         session.execute(cql)
@@ -279,7 +279,7 @@ def test_a_snapshot_with_a_list_says_what_it_cannot_be(spark: SparkSession, sess
 
 
 def test_what_is_merged_into_a_table_keeps_it_the_base_table(spark: SparkSession, session: Any, vnodes: str) -> None:
-    """No format with MERGE is at hand here: what each would do with the rows is done to rows in memory."""
+    """No format with MERGE is available here, so the MERGE is applied to rows in memory."""
     h.create(session, vnodes)
     rng = random.Random(17)
     stream = rscylla.NewStream(session, vnodes, "t", consistency="ONE")

@@ -1,4 +1,4 @@
-"""The readers that Spark drives, driven by hand on a clock of the test's: no Java, and no time passes by itself."""
+"""The readers of the data source, called directly and on a driven clock, without Java."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def switch(world: World) -> None:
-    """Give the table new streams ten seconds from now, and let these pass."""
+    """Start a new generation ten seconds from now, and advance the clock past it."""
     model = rscylla.NewStream(world.session, "ks", "t", clock=world.clock).describe().topology.model
     if model == "tablets":
         world.scylla.split_tablets("ks", "t", timedelta(seconds=10))
@@ -254,7 +254,7 @@ def test_a_first_batch_that_failed_until_its_rows_expired_is_empty_and_the_query
     world.clock.advance(60)
     query = Query(world, world.stream(startingPosition=start))
     query.run_batch(fails=True)
-    query.replayed.clear()  # what has expired does not come again
+    query.replayed.clear()  # expired rows are not read again
     world.clock.advance(2 * 3600)
     world.write(3)
     world.clock.advance(60)

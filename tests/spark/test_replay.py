@@ -110,7 +110,7 @@ def test_changes_of_all_kinds_become_the_statements_of_the_replicator(session: A
 
 @pytest.mark.parametrize(("after_s", "left"), [(-3_600, 1_000), (0, 1_000), (400, 600), (999, 1), (5_000, 1)])
 def test_what_is_written_back_expires_when_the_original_does(session: Any, after_s: int, left: int) -> None:
-    """*after_s* is the age of the change. A write time ahead of the clock gives it no more than its TTL."""
+    """*after_s* is the age of the change. A write time ahead of the clock does not extend its TTL."""
     for keyspace in ("source", "copy"):
         session.execute(f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
     at = rscylla.SystemClock().now_us() - 1_000

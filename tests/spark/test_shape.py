@@ -1,4 +1,4 @@
-"""Shapes of tables, made of columns and of schemas: what each column is, and names that Spark cannot tell apart."""
+"""Shapes of tables from columns and from schemas: the kind of each column, and names that Spark cannot distinguish."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def column(name: str, kind: str, cql: str = "int", position: int = 0, *, descend
 
 @attrs.frozen
 class Frame:
-    """What ``Shape.of`` looks at of a DataFrame."""
+    """The part of a DataFrame that ``Shape.of`` reads."""
 
     schema: StructType
     case_sensitive: str = "false"

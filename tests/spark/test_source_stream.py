@@ -40,7 +40,7 @@ def write(session: rscylla.Session, table: str, *, seed: int, count: int) -> Non
 
 STARTS = 10
 SPARK_GAVE_UP = "Python worker failed to connect back"
-"""Spark gives the process of a streaming source ten seconds to start, and nobody can change that: on a busy machine it
+"""Spark gives the process of a streaming source ten seconds to start, and this cannot be changed: on a busy machine it
 takes several tries. A query that is started again goes on from its checkpoint."""
 
 

@@ -27,7 +27,7 @@ NAME = "lake"
 
 
 class FakeSpark:
-    """What ``windows`` uses of a session: it gives the options back as the DataFrame."""
+    """The part of a session that ``windows`` uses; the DataFrame is the dict of its options."""
 
     def __init__(self, rows: Callable[[dict[str, str]], int] = lambda _: 0) -> None:
         self._rows = rows

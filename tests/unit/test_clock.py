@@ -95,7 +95,7 @@ def test_a_callback_sees_the_stop_set_and_may_add_another() -> None:
 
 
 class Blocker:
-    """In place of a lock: one that would block is noted in *happened*, and blocks nobody."""
+    """Replaces a lock: an acquisition that would block is recorded in *happened* and does not block."""
 
     def __init__(self, happened: list[str]) -> None:
         self._happened = happened
@@ -181,7 +181,7 @@ def test_a_wait_that_is_over_leaves_nothing_with_the_stop() -> None:
 
 
 class Asked(Stop):
-    """A signal that is set by what it is asked, as a lease's is: it calls nobody back."""
+    """A signal that is set when it is checked, like that of a lease: it runs no callbacks."""
 
     over = False
 
@@ -229,7 +229,7 @@ def test_an_inner_stop_that_is_done_is_not_kept_by_the_outer_one() -> None:
 
 
 def test_a_signal_within_another_one_asks_it_when_a_wait_ends() -> None:
-    """A lease's signal knows that it is set before anybody has called it back."""
+    """The signal of a lease reports that it is set before its callbacks run."""
 
     class Lapsed(Stop):
         def is_set(self) -> bool:

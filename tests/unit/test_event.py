@@ -32,7 +32,7 @@ stream_ids = st.binary(min_size=16, max_size=16)
 
 
 def timeuuid(us: int, low: bytes) -> bytes:
-    """Return the raw bytes of a timeuuid, put together by hand."""
+    """Return the raw bytes of a timeuuid, assembled from its parts."""
     ticks = us * 10 + 0x01B21DD213814000
     text = f"{ticks:015x}"
     return bytes.fromhex(text[7:] + text[3:7] + "1" + text[:3]) + low

@@ -141,7 +141,7 @@ def test_between_attempts_without_pauses_nothing_waits() -> None:
 
 def test_a_pause_with_a_callback_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "rscylla")
-    Calls(DOWN).tried(waiting=lambda *told: None)
+    Calls(DOWN).tried(waiting=lambda *pause: None)
     assert caplog.messages == []
     Calls(DOWN).tried(attempts=5)
     assert caplog.messages == ["no node answers; start one (attempt 1 of 5)"]

@@ -54,7 +54,7 @@ def asynchronously(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 async def until(ready: Callable[[], bool]) -> None:
-    """Give way to others until *ready*."""
+    """Yield to other tasks until *ready*."""
     while not ready():
         await asyncio.sleep(0.001)
 
@@ -64,7 +64,7 @@ def ours() -> list[threading.Thread]:
 
 
 def no_threads_left() -> bool:
-    """Wait for threads that have told their end, and say whether all have ended."""
+    """Wait for threads that are about to end; return whether all have ended."""
     for thread in ours():
         thread.join(LONG_S)
     return not ours()

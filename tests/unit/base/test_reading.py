@@ -15,7 +15,7 @@ from rscylla.testing import ManualClock
 
 
 class Session:
-    """Gives pages 0, 1 and 2 of a query, whose states are their numbers; *failures* come before."""
+    """Returns pages 0, 1, and 2 of a query, whose states are their numbers, after raising *failures*."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)

@@ -45,7 +45,7 @@ class Cluster:
 
 
 class Clock(rscylla.SystemClock):
-    """On which no time is lost; *stop* is set when somebody waits."""
+    """A clock on which waits take no time; a wait sets *stop*."""
 
     def __init__(self, stop: rscylla.Stop) -> None:
         self._stop = stop

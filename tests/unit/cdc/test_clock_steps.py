@@ -50,7 +50,7 @@ class Run:
         self.start_us = log.clock.now_us()
         log.generation(self.start_us - HOUR, [stream_id(n, n) for n in range(3)])
         log.nodes = [Host("a"), Host("b")]
-        # The nodes tell their own time, whatever the client's is.
+        # The nodes return their own time, whatever the client's clock is.
         self.rows: list[Written] = []
         self.at_second: dict[int, Callable[[], None]] = {}
         self.second = 0
@@ -143,7 +143,7 @@ def test_a_clock_that_stepped_back_is_waited_for_without_asking_the_log(
     assert asked_at == [0], "nothing is read that was read before"
     told = [r.message for r in caplog.records if "ahead of the slowest clock" in r.message]
     assert len(told) == 1
-    # Metadata goes on being looked at every 15 s, and no more often: 660 s are 44 looks.
+    # Metadata is still read every 15 s, and no more often: 44 times in 660 s.
     looks = sum("FROM system_schema.dropped_columns" in cql for cql in log.metadata)
     assert 44 <= looks < 140
 

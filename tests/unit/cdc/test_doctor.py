@@ -232,7 +232,7 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
         "ok",
         "1 h old",
     ),
-    (  # the TTL was lowered, and what was written since has expired
+    (  # the TTL was lowered, and rows written since then have expired
         {"cursors": cursor(NOW_US - HOUR), "judged": ttls(86_400, (NOW_US - HOUR // 2, 600))},
         "cursor",
         "error",

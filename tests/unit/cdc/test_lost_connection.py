@@ -1,4 +1,4 @@
-"""A connection that ends within an answer is noticed at once; the driver alone would ask the closed socket for ever."""
+"""A connection that ends within an answer is noticed at once; the driver alone polls the closed socket forever."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ CLOSED = stream_id(77)
 
 @attrs.define
 class Cluster:
-    """Stands where ``ReadSession`` stands. ``old`` and ``new``: streams by generation, None where there is no table."""
+    """Replaces ``ReadSession``. ``old`` and ``new``: streams by generation; None if the table does not exist."""
 
     old: dict[int, list[bytes]] | None = None
     new: dict[int, list[bytes]] | None = None
@@ -92,7 +92,7 @@ def test_a_cluster_that_describes_no_generations_is_refused() -> None:
 
 
 def of(topology: LegacyTopology | TabletTopology) -> dict[int, tuple[bytes, ...]]:
-    """Return all streams that the topology gives, by generation."""
+    """Return all streams of the topology, by generation."""
     return {g.time: topology.streams(g) for g in topology.generations()}
 
 

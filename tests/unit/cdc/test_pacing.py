@@ -106,7 +106,7 @@ def test_rows_of_any_size_are_asked_for_about_once(log: FakeLog, cell_bytes: int
 
 
 def test_a_window_without_rows_is_never_too_much(log: FakeLog) -> None:
-    """Each page tells the columns, of which there may be hundreds, and there may be a thousand pages a window."""
+    """Each page describes its columns, of which there may be hundreds, and a window may have a thousand pages."""
     log.generation(NOW_US - 2 * HOUR, [stream_id(n * 100, n) for n in range(50)])
     log.write(HEAD_US - SECOND)
     answer = log._page
@@ -175,7 +175,7 @@ def test_a_consumer_that_stops_taking_stops_the_reader(log: FakeLog, prefetch: i
         assert all(r <= limits.window_rows for r in rows)
     assert most <= (1 + prefetch) * limits.window_rows
     before = len(log.asked)
-    # A window that was too much is read again in parts: what was fetched, and not only what was kept, is bounded too.
+    # A window that held too much is read again in parts, so the fetched rows are also bounded, not only those kept.
     assert sent <= 6 * (taken + most + limits.window_rows)
     assert names(drain(client)) == wanted(log)[taken:]
     assert len(log.asked) > before

@@ -58,7 +58,7 @@ def stream_of(log: FakeLog, **settings: Any) -> Stream:
 
 
 def drain(client: Client) -> tuple[list[Any], list[Progress], HeadReached]:
-    """Return the events and progress up to the head, and how it was told."""
+    """Return the events and progress up to the head, and the error that ended the stream."""
     events: list[Any] = []
     progress: list[Progress] = []
     while True:
@@ -260,7 +260,7 @@ def test_close_waits_for_the_thread_to_end(one: FakeLog, monkeypatch: pytest.Mon
     def wait(inner: Stop, _: float) -> None:
         waiting.set()
         inner.wait()
-        joined.wait(10)  # the thread cannot end before somebody waits for it
+        joined.wait(10)  # the thread cannot end before another one waits for it
 
     one.clock.wait = wait  # type: ignore[assignment, method-assign]
     client = stream_of(one, prefetch=3)("", LAG)
@@ -391,9 +391,9 @@ def test_a_returned_point_stays_the_same_when_the_ttl_changes(one: FakeLog) -> N
     reader = client._reader
     for _ in range(3):
         reader.step()
-    told = reader.done
+    returned = reader.done
     reader._source.lifetimes = Lifetimes(((0, 60),))
-    assert reader.done == told
+    assert reader.done == returned
     one.clock.advance(5)
     reader.step()
     assert json.loads(str(reader.done))["ttl"] == 60
@@ -688,7 +688,7 @@ def test_a_reader_that_fell_behind_and_continues_reports_it_once(log: FakeLog) -
 
 @pytest.mark.parametrize("ahead_s", [600, 40 * 86_400])
 def test_only_rows_that_have_expired_on_all_nodes_are_skipped(log: FakeLog, ahead_s: int, monkeypatch: Any) -> None:
-    """A clock that is far ahead hides rows from nobody who asks the other nodes."""
+    """A clock that is far ahead does not hide rows that other nodes still return."""
     cut(log, NOW_US - 30 * DAY)
     rows = [log.write(NOW_US - DAY + seconds * SECOND) for seconds in (310, 50_000)]
     nodes = [Host("a", 0), Host("b", ahead_s * SECOND)]
@@ -865,7 +865,7 @@ def test_a_start_in_the_future_enters_no_generation_before_it_begins(one: FakeLo
 @pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int) -> None:
-    """Ctrl-C may come anywhere in ``recv``; who goes on receiving gets what comes next, or an error, and no gap."""
+    """Ctrl-C may come anywhere in ``recv``; the next call returns the next event or raises, without a gap."""
     rows = [one.write(HEAD_US - s * SECOND) for s in (50, 40, 30, 20, 10)]
     expected = one.expected(rows)
     settings = {"prefetch": prefetch, "limits": Limits(window_rows=1), "progress_every": timedelta(0)}

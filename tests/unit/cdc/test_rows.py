@@ -61,7 +61,7 @@ def text(value: str) -> bytes:
 def frame(
     names: list[tuple[str, str]], rows: list[tuple[bytes | None, ...]], *, state: bytes | None, shared: bool
 ) -> bytes:
-    """Return the body of a RESULT of kind rows as the protocol gives it."""
+    """Return the body of a RESULT of kind rows, as in the protocol."""
     flags = (0x0001 if shared else 0) | (0x0002 if state is not None else 0)
     out = struct.pack(">iii", 2, flags, len(names))
     if state is not None:

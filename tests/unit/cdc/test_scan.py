@@ -1,4 +1,4 @@
-"""The scanner: queries in flight under one limit, retries by page, and when it gives up."""
+"""The scanner: one limit for queries in flight, retries per page, and when it gives up."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Cluster:
             self._wake.put(True)
 
     def release(self) -> None:
-        """Answer what was held back."""
+        """Answer the requests that were held back."""
         self.hold = False
         for _ in range(len(self._waiting)):
             self._wake.put(True)

@@ -132,7 +132,7 @@ def test_a_table_that_is_not_there_is_none() -> None:
 
 
 class Told(FakeLog):
-    """A cluster that tells of its tables what it is given: name, id, packed options."""
+    """A cluster with the given tables: name, id, packed options."""
 
     def __init__(self, clock: Any, *tables: tuple[str, uuid.UUID, bytes | None], table: str = "t") -> None:
         super().__init__(clock, table=table)

@@ -57,7 +57,7 @@ def test_a_generation_that_lacks_vnodes_is_an_error_and_not_kept(log: FakeLog, m
 
 @attrs.frozen
 class Owner:
-    """A node of a ring, as Scylla is set up unless told otherwise."""
+    """A node of a ring with Scylla's default settings."""
 
     shards: int
     ignore_msb: int = 12

@@ -1,4 +1,4 @@
-"""The walk along a log: windows without gaps, up to the reach, whatever the driver has to tell."""
+"""The walk along a log: windows without gaps, up to the reach, whatever its driver reports."""
 
 from __future__ import annotations
 

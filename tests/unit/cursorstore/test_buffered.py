@@ -1,4 +1,4 @@
-"""The buffered store: nobody's cursor is lost, nobody waits, failures are told."""
+"""The buffered store: no cursor is lost, no caller waits for a write, and failures are raised."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Inner(MemoryCursorStore):
 
 
 class TickClock:
-    """A clock whose ``wait`` lasts until the test ticks, and which says when somebody waits."""
+    """A clock whose ``wait`` lasts until the test ticks, and which signals when a thread waits."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -103,7 +103,7 @@ def shown(store: BufferedCursorStore, consumer: str) -> str:
 
 
 def by_hand(inner: Inner) -> BufferedCursorStore:
-    """Return a store that writes only when told."""
+    """Return a store that writes only on request."""
     return BufferedCursorStore(inner, codec=INTS, background=False, interval=timedelta(days=1))
 
 
@@ -249,7 +249,7 @@ def test_writes_of_one_consumer_do_not_overtake_each_other(
     stalled, release = threading.Event(), threading.Event()
 
     class Watched:
-        """A lock that tells when somebody has to wait for it."""
+        """A lock that signals when a thread has to wait for it."""
 
         def __init__(self) -> None:
             self._lock = threading.Lock()
@@ -468,7 +468,7 @@ def test_read_writes_what_is_buffered_first_and_raises_if_it_cannot(inner: Inner
     inner.failing["c"] = QueryTimeout("late")
     with pytest.raises(QueryTimeout):
         store.get_cursor("c")
-    store.set_cursor("c", "3")  # the error was told
+    store.set_cursor("c", "3")  # the error has been raised
     inner.failing.clear()
     assert store.get_cursor("c") == "3"
     assert inner.writes == [("c", "3")]

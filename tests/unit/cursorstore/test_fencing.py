@@ -90,7 +90,7 @@ class World:
         self.scylla.before = look
 
     def acquire(self, lease: BlindLease) -> None:
-        """Let the lease expire for whoever has it, and give it to *lease*."""
+        """Let the lease of its holder expire, and acquire it with *lease*."""
         self.clock.advance(31)
         lease.blind = False
         assert lease.try_acquire()
@@ -98,7 +98,7 @@ class World:
 
     @property
     def cursor(self) -> str:
-        """What anybody reads."""
+        """The cursor that any process reads."""
         record = self.store().find_cursor("c")
         return record.cursor if record else ""
 
@@ -272,7 +272,7 @@ def test_opening_with_an_unknown_result_is_finished_or_repeated(world: World, wh
 
 
 def test_opening_that_was_interrupted_is_finished_by_the_next_read(world: World) -> None:
-    """The epoch is open, and what the old holder saved meanwhile was not taken over yet."""
+    """The epoch is open, but the cursor that the old holder saved in the meantime has not been taken over yet."""
     paused, working = world.succession()
 
     world.once_before("INSERT", lambda: paused.set_cursor("c", "7"))
@@ -284,7 +284,7 @@ def test_opening_that_was_interrupted_is_finished_by_the_next_read(world: World)
 
 @pytest.mark.parametrize("step", ["SELECT consumer", "INSERT", "SELECT position", "UPDATE"])
 def test_read_that_outlasts_the_lease_is_refused(world: World, step: str) -> None:
-    """Whichever statement is slow, the cursor is no longer the holder's to work from."""
+    """Whichever statement is slow, the holder may no longer start from the cursor."""
     lease, store = world.holder()
     lease.blind = False
 
@@ -384,7 +384,7 @@ def test_reset_with_an_unknown_result_counts_once(world: World, when: str) -> No
 
 
 def test_reset_that_the_driver_sent_twice_counts_once(world: World) -> None:
-    """The driver repeats a statement on another node when a connection breaks, and only tells what the second did."""
+    """When a connection breaks, the driver repeats a statement on another node, and returns only the second result."""
     _, store = world.process()
     open_epoch = store._table.open_epoch
 

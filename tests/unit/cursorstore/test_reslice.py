@@ -1,4 +1,4 @@
-"""From one number of slices to another: nothing is lost, little comes again."""
+"""From one number of slices to another: no change is lost, and few are delivered again."""
 
 from __future__ import annotations
 

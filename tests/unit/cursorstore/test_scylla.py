@@ -324,7 +324,7 @@ def test_reset_beaten_by_another_takes_the_next_epoch(scylla: FakeScylla) -> Non
     assert [(r.epoch, r.reason) for r in store.cursor_history("c")] == [(2, "slower"), (1, "faster")]
 
 
-# Rows deleted by hand
+# Rows deleted manually
 
 
 def test_row_deleted_by_hand_is_noticed_at_the_first_save(scylla: FakeScylla) -> None:

@@ -26,7 +26,7 @@ def event(n: int, **parts: Any) -> SimpleEvent:
 
 
 class HeadedStream(FakeStream):
-    """Tells its head: the cursor of its last event. ``lags`` are those it was asked with."""
+    """Returns the cursor of its last event as its head. ``lags`` records the requested lags."""
 
     source = "shop.orders"
 
@@ -186,7 +186,7 @@ def test_an_event_ends_it_and_is_returned() -> None:
 
 
 def test_the_listener_is_positioned_before_the_first_poll() -> None:
-    """What happens while the first poll is on its way is seen by the listener; what was before is not."""
+    """The listener sees events during the first poll, but not earlier ones."""
     wait = Wait()
     listening(wait)
 

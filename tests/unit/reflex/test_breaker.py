@@ -1,4 +1,4 @@
-"""``CircuitBreaker``: an outage pauses consumers, on a driven clock; what is no outage passes through."""
+"""``CircuitBreaker``: an outage pauses consumers, on a driven clock; other errors pass through."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Bench:
         self._thread: threading.Thread | None = None
 
     def run(self, consumer: Any, fate: Any = None) -> BaseException:
-        """Run to the end and return what was raised."""
+        """Run until an error ends the run, and return the error."""
         self.start(consumer, fate)
         return self.end()
 
@@ -114,7 +114,7 @@ def _no_thread_is_left() -> Iterator[None]:
 @given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
 @settings(max_examples=200)
 def test_in_whatever_order_events_are_done_all_before_the_cursor_are(order: list[int], told: set[int]) -> None:
-    """*told*: after which events the stream told a cursor without an event."""
+    """*told*: the events after which the stream returns a Progress."""
     store = FakeCursorStore()
     of_run = Run(NAME, clock=ManualClock(), store=store)
     prefix = Prefix(of_run)
@@ -212,7 +212,7 @@ def test_the_end_waits_for_a_cursor_that_is_being_saved() -> None:
 
     class Watched(threading.Condition):
         def wait(self, timeout: float | None = None) -> bool:
-            let.set()  # only who waits for the save lets it go on
+            let.set()  # the save finishes only if a thread waits for it
             return super().wait(timeout)
 
     prefix = Prefix(Run(NAME, clock=ManualClock(), store=(store := Slow())))
@@ -815,7 +815,7 @@ def test_poison_events_become_letters_in_the_middle_of_others() -> None:
 
 
 def test_a_pause_inside_ends_with_the_stop() -> None:
-    """The worker waits for its next attempt; the clock stands still unless somebody waits."""
+    """The worker waits for its next attempt; the clock advances only with waits."""
     bench, pool = Bench(events(1), to_head=False), Pool(fail={"e1": ValueError()}, times=9)
     bench.clock.on_wait = lambda _: bench.stop.set()
     bench.start(concurrent(best_effort(pool, retries=5), workers=2))

@@ -82,7 +82,7 @@ class Store(FakeCursorStore):
 
 
 class Bench:
-    """A log with late rows, a store, and a process with two lanes that reads to the head when told to."""
+    """A log with late rows, a store, and a process with two lanes that reads to the head on request."""
 
     def __init__(self, *, remember: int = 1_000_000, buffered: bool = False) -> None:
         self.clock = ManualClock()
@@ -285,7 +285,7 @@ def test_a_lane_that_fails_continues_where_it_was_while_the_process_lives() -> N
 
 
 def test_an_event_that_the_consumer_failed_on_and_the_fast_lane_no_longer_sees_comes_by_the_sweep() -> None:
-    """Two reads may ask different replicas: what was handed out once is not done for that."""
+    """Two reads may use different replicas, so an unfinished event may be absent the second time."""
     bench = Bench()
     first, unlucky, last = (bench.log.write() for _ in range(3))
     bench.clock.advance(2)
@@ -331,7 +331,7 @@ def test_a_sweep_that_failed_before_it_saved_its_cursor_still_knows_what_was_del
 
 
 def test_a_save_of_the_sweeps_cursor_that_failed_although_it_was_made_brings_nothing_again() -> None:
-    """The next run finds the cursor ahead of the last one that is known to be saved; nobody moved it on purpose."""
+    """The next run finds the cursor ahead of the last one that is known to be saved, although no operator moved it."""
     bench = Bench()
     old = [bench.log.write() for _ in range(2)]
     bench.clock.advance(100)
@@ -368,7 +368,7 @@ def test_forgotten_events_are_delivered_again_and_none_is_missed(caplog: pytest.
     bench.sweep()
     assert bench.got == [*ids(rows), *((row.id, True) for row in rows[:2]), (late.id, True)]
     assert bench.value("rscylla_unproven_events_total") == 2
-    assert bench.value("rscylla_late_events_total") == 1  # of the two nobody can say that they were
+    assert bench.value("rscylla_late_events_total") == 1  # whether the other two were late cannot be known
     assert bench.value("rscylla_late_by_seconds_count") == 1
     assert caplog.text.count("the sweep delivers the oldest of them again") == 1
 
@@ -407,7 +407,7 @@ def test_the_cursor_of_a_plain_consumer_is_taken_over_and_back() -> None:
 
 
 def test_lanes_that_find_the_sweep_ahead_of_them_go_there() -> None:
-    """So it is when another process held the lease meanwhile, or an operator moved the cursor."""
+    """This happens if another process held the lease in the meantime, or an operator moved the cursor."""
     bench = Bench()
     bench.log.write()
     bench.clock.advance(2)
@@ -434,7 +434,7 @@ def test_a_cursor_that_is_moved_back_while_the_process_lives_brings_all_since_th
     bench.store.durable["billing"] = rows[0].id
     bench.clock.advance(100)
     bench.fast()
-    for _ in range(2):  # once, and not for ever
+    for _ in range(2):  # only once
         bench.sweep()
         assert bench.got[4:] == [(row.id, True) for row in rows[1:]]
     assert bench.value("rscylla_unproven_events_total") == 3
@@ -694,7 +694,7 @@ STEPS = st.one_of(
 
 
 class Schedule:
-    """Runs the steps of one schedule and holds what was delivered against what was written."""
+    """Runs the steps of one schedule and compares the delivered events with the written ones."""
 
     def __init__(self, *, buffered: bool, remember: int) -> None:
         self.bench = Bench(buffered=buffered, remember=remember)
@@ -727,7 +727,7 @@ class Schedule:
 
     def run(self, spec: Any) -> None:
         if spec is self.bench.lanes.sweep:
-            self.bench.lanes._ledger.end_fast()  # nobody runs it meanwhile, so the sweep ends where it would wait
+            self.bench.lanes._ledger.end_fast()  # it does not run, so the sweep ends instead of waiting for it
         try:
             run(spec)
         except (HeadReached, RunError):
@@ -747,7 +747,7 @@ class Schedule:
             self.resets.append((target, len(self.bench.got)))
 
     def meet(self, after: int) -> None:
-        """Run the sweep, and move its cursor back meanwhile; the fast lane starts again at once."""
+        """Run the sweep and move its cursor back during the run; the fast lane starts again at once."""
         bench = self.bench
 
         def meanwhile(options: StreamOptions) -> None:

@@ -15,7 +15,7 @@ EVENT = SimpleEvent("e1", metadata=b'{"amount":7}')
 
 
 class Script:
-    """Filters that answer, or fail, as told, and say in which order they were asked."""
+    """Filters that return or raise given values and record the order of calls."""
 
     def __init__(self, *answers: bool | Exception) -> None:
         self.asked: list[int] = []

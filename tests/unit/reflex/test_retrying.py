@@ -418,7 +418,7 @@ def test_an_event_that_kills_the_process_is_a_letter_after_so_many_deaths(retrie
 
 
 def test_a_letter_whose_event_is_delivered_again_gets_another_attempt() -> None:
-    """After a reset, when what was wrong with it has been mended."""
+    """After a reset, when the cause of the failure has been fixed."""
     bench = Bench(letters=Outliving())
     restarted(bench, lambda inner: bench.dead(inner, retries=3), "e2")
     bench.cursors.durable.clear()
@@ -439,13 +439,13 @@ def test_a_death_counts_only_against_the_current_event() -> None:
 
 
 def test_events_under_suspicion_are_consumed_one_at_a_time() -> None:
-    """If the process dies, it dies of the one that is at hand."""
+    """If the process dies, the current event is the cause."""
     bench, steps, waits = Bench(), list[tuple[str, str]](), threading.Event()
     for event in EVENTS[:2]:
         bench.letters.set_tries("recording", event, 1)
 
     class Watched:
-        """A lock that tells when somebody has to wait for it."""
+        """A lock that signals when a thread has to wait for it."""
 
         def __init__(self) -> None:
             self._lock = threading.Lock()

@@ -190,7 +190,7 @@ def test_stop_ends_a_pause_at_once() -> None:
 
 
 def test_a_stop_of_another_signal_is_retried(caplog: pytest.LogCaptureFixture) -> None:
-    """A server on its way down says so; the consumer is still wanted."""
+    """A Stopped that a server raises during its shutdown is retried, because the run's own stop is not set."""
     bench = Bench()
     bench.stream.fail("recv", Stopped("server is going down"), index=2)
     bench.run()

@@ -542,7 +542,7 @@ def test_a_renewal_under_way_does_not_bring_back_a_tenure_that_lanes_have_left(b
 
 
 def test_threads_of_a_consumer_begin_nothing_after_the_lease_is_over(bench: Bench) -> None:
-    """They have events at hand that were taken while it was held."""
+    """The lanes are handling events that they took while the lease was held."""
     lease, taken, lost = FakeLease(), threading.Event(), threading.Event()
     lease.renew_every = PATIENCE_S
     seen: list[str] = []

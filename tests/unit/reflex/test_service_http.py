@@ -103,7 +103,7 @@ def test_a_page_that_fails_says_nothing_of_why(endpoint: Endpoint, caplog: pytes
 
 
 def test_connections_that_say_nothing_keep_no_probe_out(endpoint: Endpoint) -> None:
-    """The oldest of them gives way; the others, which are not in the way, are still answered."""
+    """The oldest connection is closed; the others are still answered."""
     with ExitStack() as stack:
         held = [stack.enter_context(connect(endpoint)) for _ in range(http.CONNECTIONS)]
         for connection in held:

@@ -90,7 +90,7 @@ def an_event(layout: Layout) -> ChangeEvent:
 
 
 def test_the_stop_of_the_run_ends_the_attempts_to_write() -> None:
-    """The cursor stays before the change, which comes again."""
+    """The cursor stays before the change, which is delivered again."""
 
     class Silent(Session):
         def __init__(self) -> None:

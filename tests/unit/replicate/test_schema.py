@@ -1,4 +1,4 @@
-"""The table that is created for a copy, and what a missing target is told."""
+"""The table that is created for a copy, and the error for a missing target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells as Arrow: each CQL type, what is null, and the same values as the decoder of events gives."""
+"""Cells as Arrow: each CQL type, nulls, and the same values as the decoder of events returns."""
 
 # ruff: noqa: E402 - what follows needs pyarrow, which is not everywhere
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_MS = (2**63 - 1) // 1000
 
 
 def as_arrow(value: Any, type_: Type) -> Any:
-    """Return a decoded value as Arrow is to give it back."""
+    """Return a decoded value in the form that Arrow returns."""
     kind, args = type_.kind, type_.args
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Keys as JSON and back to bytes: nothing is lost, for every type that a primary key can have."""
+"""Keys as JSON and back to bytes: lossless for every type that a primary key can have."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_native_value_is_what_the_driver_says(kind: str, data: st.DataObject) 
 
 
 def bare(type_: Type) -> Type:
-    """Return *type_* as ``parse_type`` gives it without knowing UDTs."""
+    """Return *type_* as ``parse_type`` returns it without knowing UDTs."""
     args = () if type_.kind == "udt" else tuple(bare(t) for t in type_.args)
     return Type(type_.kind, args, (), type_.name, type_.size, type_.frozen)
 
@@ -165,7 +165,7 @@ def test_a_type_that_is_not_known_stays_bytes() -> None:
 
 @given(st.data())
 def test_the_driver_says_the_same_of_containers(data: st.DataObject) -> None:
-    """By way of CQL types of which the driver gives natural values, too."""
+    """Uses CQL types for which the driver also returns natural values."""
     kind = data.draw(st.sampled_from(["text", "int", "double", "uuid", "duration", "inet", "decimal"]))
     for container, driver in (("list", cqltypes.ListType), ("vector", cqltypes.VectorType)):
         type_ = Type(container, (Type(kind),), size=2 if container == "vector" else 0)
