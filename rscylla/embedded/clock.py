@@ -8,9 +8,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "NodeClock", "SystemClock"]
+__all__ = ["Clock", "ManualClock", "NodeClock", "SystemClock", "milliseconds"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Return the whole milliseconds of *duration*."""
+    return duration // timedelta(milliseconds=1)
 
 
 class Clock(Protocol):

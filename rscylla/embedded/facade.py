@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
-from .clock import Clock, SystemClock
+from .clock import Clock, SystemClock, milliseconds
 from .cluster.descriptions import Rewriting
 from .cluster.topology import Cluster, Node
 from .durability.durable import Durable
@@ -92,7 +92,7 @@ class EmbeddedScylla(ServerOptions):
             vnodes=self.vnodes,
             seed=self.seed,
             clock=self.clock,
-            ring_delay_ms=_milliseconds(self.ring_delay),
+            ring_delay_ms=milliseconds(self.ring_delay),
             tablets=self.tablets,
             version=self.version,
         )
@@ -279,7 +279,7 @@ class EmbeddedScylla(ServerOptions):
             EmbeddedScyllaError: Its address or port is not available, or the generation would not start after all
                 others.
         """
-        return self._wait(self._add_node(None if delay is None else _milliseconds(delay)))
+        return self._wait(self._add_node(None if delay is None else milliseconds(delay)))
 
     async def _add_node(self, delay_ms: int | None) -> str:
         try:
@@ -326,7 +326,7 @@ class EmbeddedScylla(ServerOptions):
 
         Raises EmbeddedScyllaError if it would not start after all others.
         """
-        delay_ms = None if delay is None else _milliseconds(delay)
+        delay_ms = None if delay is None else milliseconds(delay)
         self._on_loop(lambda: self._cluster.new_generation(delay_ms))
 
     def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
@@ -349,7 +349,7 @@ class EmbeddedScylla(ServerOptions):
         self._resize_tablets(keyspace, table, 0.5, delay)
 
     def _resize_tablets(self, keyspace: str, table: str, factor: float, delay: timedelta | None) -> None:
-        delay_ms = None if delay is None else _milliseconds(delay)
+        delay_ms = None if delay is None else milliseconds(delay)
         tablets = self._cluster.tablets
         self._on_loop(lambda: tablets.resize(keyspace, table, factor, self.clock.now_us(), delay_ms))
 
@@ -441,7 +441,3 @@ def _decode_row(columns: Sequence[ColumnSpec], row: bytes) -> dict[str, Any]:
         values[column.name] = None if size < 0 else column.type.decode(row[position : position + size])
         position += max(size, 0)
     return values
-
-
-def _milliseconds(duration: timedelta) -> int:
-    return duration // timedelta(milliseconds=1)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
+from .clock import milliseconds
 from .cluster.descriptions import Rewriting
 from .errors import EmbeddedScyllaError
 from .faults.rules import Faults
@@ -202,7 +203,7 @@ class EmbeddedScyllaProcess(ServerOptions):
 
     def _command(self, name: str, delay: timedelta | None = None, **arguments: Any) -> dict[str, Any]:
         if delay is not None:
-            arguments["delay_ms"] = _milliseconds(delay)
+            arguments["delay_ms"] = milliseconds(delay)
         # One command at a time: the answer is the next line with its number.
         with self._talking:
             self._number += 1
@@ -245,7 +246,3 @@ class EmbeddedScyllaProcess(ServerOptions):
             for line in lines:
                 answers.put(line)
         answers.put("")
-
-
-def _milliseconds(duration: timedelta) -> int:
-    return duration // timedelta(milliseconds=1)
