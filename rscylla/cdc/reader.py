@@ -41,14 +41,12 @@ CLOCK_BACK_US = 1_000_000
 class Batch:
     """The events of one window, in order and created on demand; ``done`` is the cursor after the last of them.
 
-    ``must_save``: save ``done`` even if the last cursor was saved just now. ``rows``: how many log rows the events
-    come from.
+    ``must_save``: save ``done`` even if the last cursor was saved just now.
     """
 
     events: Iterator[ChangeEvent]
     done: EventID
     must_save: bool = False
-    rows: int = 0
 
 
 class Reader:
@@ -211,7 +209,7 @@ class Reader:
     def _advance(self, walk: Walk, rows: LogRows | None = None) -> Batch:
         """Go to *walk* and return the events of *rows*, which lie before it."""
         self._follower.walk = walk
-        return Batch(self._events(rows) if rows else iter(()), self.done, rows=len(rows or ()))
+        return Batch(self._events(rows) if rows else iter(()), self.done)
 
     def _move(self, walk: Walk, rows: LogRows) -> Batch:
         """Go to *walk*, unless promised rows have expired by now: retries may take long. The next step reports them."""

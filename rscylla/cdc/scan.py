@@ -87,8 +87,6 @@ class Scanner:
         self._arrived = Stop()  # set by the next answer, to end a wait for delayed pages
         self._in_flight = 0
         self._reads = 0
-        self.pages = 0
-        self.retries = 0
 
     def read(
         self,
@@ -137,7 +135,6 @@ class Scanner:
                 if isinstance(got, BaseException):
                     delayed.append(self._after_failure(fetch, got, may_give_up=may_give_up))
                     continue
-                self.pages += 1
                 rows += got.row_count
                 size += got.size
                 if may_give_up and (rows > self._limits.window_rows or size > self._limits.window_bytes):
@@ -201,7 +198,6 @@ class Scanner:
         # A node may cause one or two time-outs. After the third, a narrower window is tried while attempts are left.
         if may_give_up and took_too_long(error) and failures >= 3:
             raise TooSlow from error
-        self.retries += 1
         delay = self._limits.backoff.seconds(failures)
         log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)
         return _Fetch(task, fetch.read, fetch.state, failures, self._clock.monotonic() + delay)

@@ -1,4 +1,4 @@
-"""CQL types: what they are, and their values as bytes, in Python, in JSON, in Arrow and in CQL text.
+"""CQL types: what they are, and their values as bytes, in Python, in JSON, and in Arrow.
 
     tree        ``Type``, a CQL type as a tree; text: the same from the text of the schema
     registry    a row a type, and the functions that use the rows: the place to add a type, or a use of values
@@ -31,7 +31,7 @@ which cannot tell the two apart, gives null. A non-frozen UDT whose fields are a
 from .cells import collection_cells, sized_cells
 from .names import quote_name
 from .natives import Decoder, Encoder
-from .registry import decoder_for, encoder_for, literal_for, log_list, native, sample_of
+from .registry import decoder_for, encoder_for, log_list, native, sample_of
 from .text import Fields, parse_type
 from .tree import Type
 
@@ -43,7 +43,6 @@ __all__ = [
     "collection_cells",
     "decoder_for",
     "encoder_for",
-    "literal_for",
     "log_list",
     "native",
     "parse_type",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .cells import collection_cells, collection_of, sized_cells, sized_of, vector_cells, vector_of
-from .names import quote_name
-from .natives import Decoder, Encoder, Literal
+from .natives import Decoder, Encoder
 from .tree import Type
 
 # ---------------------------------------------------------------- decoding
@@ -144,40 +143,3 @@ def _array(value: Any) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise TypeError("not an array")
     return list(value)
-
-
-# ---------------------------------------------------------------- CQL text
-
-Literals = Sequence[Literal]
-
-
-def list_literal(_: Type, parts: Literals) -> Literal:
-    return lambda value: f"[{_listed(parts[0], value)}]"
-
-
-def set_literal(_: Type, parts: Literals) -> Literal:
-    return lambda value: f"{{{_listed(parts[0], value)}}}"
-
-
-def map_literal(_: Type, parts: Literals) -> Literal:
-    key, item = parts
-    return lambda value: "{" + ", ".join(f"{_shown(key, k)}: {_shown(item, v)}" for k, v in dict(value).items()) + "}"
-
-
-def tuple_literal(_: Type, parts: Literals) -> Literal:
-    return lambda value: "(" + ", ".join(_shown(part, v) for part, v in zip(parts, value, strict=True)) + ")"
-
-
-def udt_literal(type_: Type, parts: Literals) -> Literal:
-    by_name = dict(zip(type_.fields, parts, strict=True))
-    return lambda value: (
-        "{" + ", ".join(f"{quote_name(n)}: {_shown(by_name[n], v)}" for n, v in dict(value).items()) + "}"
-    )
-
-
-def _listed(literal: Literal, values: Iterable[Any]) -> str:
-    return ", ".join(_shown(literal, v) for v in values)
-
-
-def _shown(literal: Literal, value: Any) -> str:
-    return "null" if value is None else literal(value)

@@ -15,10 +15,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from .._timeuuid import datetime_of, parse_time, us_of
+from .._timeuuid import datetime_of, parse_time
 from .cells import unsigned_vint
 
-__all__ = ["Decoder", "Encoder", "Literal"]
+__all__ = ["Decoder", "Encoder"]
 
 Decoder = Callable[[bytes], Any]
 """Makes the Python value of bytes."""
@@ -26,7 +26,6 @@ Decoder = Callable[[bytes], Any]
 Encoder = Callable[[Any], bytes]
 """Makes the bytes of a value that JSON, or Arrow, has given."""
 
-Literal = Callable[[Any], str]
 """Makes the CQL text of a Python value."""
 
 _INT = struct.Struct(">i")
@@ -223,32 +222,3 @@ def encode_parts(value: Mapping[str, int]) -> bytes:
 
 def encode_varint_text(value: str) -> bytes:
     return encode_varint(int(value))
-
-
-# ---------------------------------------------------------------- CQL text
-
-
-def quoted(value: Any) -> str:
-    """Return *value* as a string of CQL, in single quotes."""
-    return "'" + str(value).replace("'", "''") + "'"
-
-
-def blob_literal(value: bytes) -> str:
-    return "0x" + value.hex()
-
-
-def boolean_literal(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def float_literal(value: float) -> str:
-    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text := repr(value), text)
-
-
-def timestamp_literal(value: datetime | int) -> str:
-    return str(value if isinstance(value, int) else us_of(value) // 1000)
-
-
-def date_literal(value: Any) -> str:
-    """Return the days since 1970 plus 2**31, which CQL has for dates beyond the years 1 to 9999, too."""
-    return str(value.days_from_epoch + _DAY_ZERO)

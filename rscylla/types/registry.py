@@ -16,7 +16,7 @@ from cassandra import cqltypes as ct
 from . import containers as c
 from . import natives as n
 from .cells import sized_of, vector_of
-from .natives import Decoder, Encoder, Literal
+from .natives import Decoder, Encoder
 from .tree import Type
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Native",
     "decoder_for",
     "encoder_for",
-    "literal_for",
     "log_list",
     "native",
     "sample_of",
@@ -39,7 +38,6 @@ Sorting = OneOf["value", "uuid", "timeuuid"]
 
 AnyDecoder = Callable[[Type, Sequence[Decoder]], Decoder]
 AnyEncoder = Callable[[Type, Sequence[Encoder]], Encoder]
-AnyLiteral = Callable[[Type, Sequence[Literal]], Literal]
 
 
 @attrs.frozen
@@ -47,7 +45,7 @@ class Native:
     """A native type, with a field for each use of its values.
 
     ``decode``: bytes to Python. ``encode``: JSON to bytes. ``encode_arrow``: the same from Arrow, where that has
-    something else. ``literal``: Python to CQL text. ``arrow``: how values become Arrow, a key of
+    something else. ``arrow``: how values become Arrow, a key of
     ``rscylla.types.arrow.FORMS``. ``packed``: for ``struct`` and ``numpy``, if all values have one width.
     ``in_vector``: size of an element of a vector; None if its size precedes each element, as for tinyint, smallint,
     date, time, and counter: Cassandra treats them as variable-size, and Scylla follows. ``sample``: the bytes of some
@@ -60,7 +58,6 @@ class Native:
     name: str
     decode: Decoder
     encode: Encoder
-    literal: Literal
     arrow: str
     sample: bytes = b""
     encode_arrow: Encoder = attrs.field(kw_only=True, default=attrs.Factory(lambda self: self.encode, takes_self=True))
@@ -81,7 +78,6 @@ class Container:
     parameters: int | None
     decode: AnyDecoder
     encode: AnyEncoder
-    literal: AnyLiteral
     arrow: str
     sample: Callable[[Type], bytes] = lambda _: bytes(4)
     encode_arrow: AnyEncoder = attrs.field(
@@ -90,56 +86,49 @@ class Container:
 
 
 def _number(name: str, packed: str, encode: Encoder, *, in_vector: bool = False) -> Native:
-    decode, literal = n.packed_decoder(packed), n.float_literal if packed in (">f", ">d") else str
     width = len(encode(0))
     of_vector = width if in_vector else None
-    return Native(name, decode, encode, literal, "number", bytes(width), packed=packed, in_vector=of_vector)
+    return Native(name, n.packed_decoder(packed), encode, "number", bytes(width), packed=packed, in_vector=of_vector)
 
 
 def _text(name: str, decode: Decoder, encode: Encoder) -> Native:
-    return Native(name, decode, encode, n.quoted, "text", has_empty=True)
+    return Native(name, decode, encode, "text", has_empty=True)
 
 
 def _as_it_came(name: str, sorting: Sorting | None) -> Native:
-    decode, encode, literal = n.decode_blob, n.encode_blob, n.blob_literal
-    return Native(name, decode, encode, literal, "binary", encode_arrow=bytes, has_empty=True, sorting=sorting)
+    return Native(name, n.decode_blob, n.encode_blob, "binary", encode_arrow=bytes, has_empty=True, sorting=sorting)
 
 
 def _uuid(name: str, sample: bytes, sorting: Sorting) -> Native:
-    return Native(name, n.decode_uuid, n.encode_uuid, str, "uuid", sample, in_vector=16, sorting=sorting)
+    return Native(name, n.decode_uuid, n.encode_uuid, "uuid", sample, in_vector=16, sorting=sorting)
 
 
-def _by_driver(
-    name: str, driver_type: Any, encode: Encoder, literal: Literal, arrow: str, size: int, **more: Any
-) -> Native:
-    return Native(name, n.driver_decoder(driver_type), encode, literal, arrow, bytes(size), **more)
+def _by_driver(name: str, driver_type: Any, encode: Encoder, arrow: str, size: int, **more: Any) -> Native:
+    return Native(name, n.driver_decoder(driver_type), encode, arrow, bytes(size), **more)
 
 
 _ROWS = (
     _text("ascii", n.decode_ascii, n.encode_ascii),
     _number("bigint", ">q", n.integer_encoder(8), in_vector=True),
     _as_it_came("blob", "value"),
-    Native("boolean", n.decode_boolean, n.encode_boolean, n.boolean_literal, "boolean", bytes(1), in_vector=1),
+    Native("boolean", n.decode_boolean, n.encode_boolean, "boolean", bytes(1), in_vector=1),
     _number("counter", ">q", n.integer_encoder(8)),
-    _by_driver("date", ct.SimpleDateType, n.encode_date, n.date_literal, "date", 4, encode_arrow=n.encode_days),
-    _by_driver("decimal", ct.DecimalType, n.encode_decimal, str, "shown", 5, sorting=None),
+    _by_driver("date", ct.SimpleDateType, n.encode_date, "date", 4, encode_arrow=n.encode_days),
+    _by_driver("decimal", ct.DecimalType, n.encode_decimal, "shown", 5, sorting=None),
     _number("double", ">d", n.float_encoder(">d"), in_vector=True),
     _by_driver(
-        "duration", ct.DurationType, n.encode_duration, str, "duration", 3, encode_arrow=n.encode_parts, sorting=None
+        "duration", ct.DurationType, n.encode_duration, "duration", 3, encode_arrow=n.encode_parts, sorting=None
     ),
     _number("float", ">f", n.float_encoder(">f"), in_vector=True),
-    _by_driver("inet", ct.InetAddressType, n.encode_inet, n.quoted, "shown", 4, sorting=None),
+    _by_driver("inet", ct.InetAddressType, n.encode_inet, "shown", 4, sorting=None),
     _number("int", ">i", n.integer_encoder(4), in_vector=True),
     _number("smallint", ">h", n.integer_encoder(2)),
     _text("text", bytes.decode, n.encode_text),
-    _by_driver(
-        "time", ct.TimeType, n.encode_time, n.quoted, "number", 8, encode_arrow=n.integer_encoder(8), packed=">q"
-    ),
+    _by_driver("time", ct.TimeType, n.encode_time, "number", 8, encode_arrow=n.integer_encoder(8), packed=">q"),
     Native(
         "timestamp",
         n.decode_timestamp,
         n.encode_timestamp,
-        n.timestamp_literal,
         "timestamp",
         bytes(8),
         encode_arrow=n.encode_microseconds,
@@ -148,9 +137,7 @@ _ROWS = (
     _uuid("timeuuid", bytes(6) + b"\x10\x00" + b"\x80" * 8, "timeuuid"),
     _number("tinyint", ">b", n.integer_encoder(1)),
     _uuid("uuid", bytes(16), "uuid"),
-    _by_driver(
-        "varint", ct.IntegerType, n.encode_varint, str, "shown", 1, encode_arrow=n.encode_varint_text, sorting=None
-    ),
+    _by_driver("varint", ct.IntegerType, n.encode_varint, "shown", 1, encode_arrow=n.encode_varint_text, sorting=None),
 )
 
 NATIVES = {row.name: row for row in _ROWS}
@@ -179,23 +166,22 @@ def _vector_sample(type_: Type) -> bytes:
 
 
 _CONTAINER_ROWS = (
-    Container("list", 1, c.list_decoder, c.list_encoder, c.list_literal, "list"),
-    Container("set", 1, c.set_decoder, c.list_encoder, c.set_literal, "list"),
-    Container("map", 2, c.map_decoder, c.map_encoder, c.map_literal, "map"),
+    Container("list", 1, c.list_decoder, c.list_encoder, "list"),
+    Container("set", 1, c.set_decoder, c.list_encoder, "list"),
+    Container("map", 2, c.map_decoder, c.map_encoder, "map"),
     Container(
         "tuple",
         None,
         c.tuple_decoder,
         c.tuple_encoder,
-        c.tuple_literal,
         "struct",
         _null_fields,
         encode_arrow=c.struct_encoder,
     ),
-    Container("vector", 1, _vector_decoder, _vector_encoder, c.list_literal, "vector", _vector_sample),
-    Container("udt", 0, c.udt_decoder, c.udt_encoder, c.udt_literal, "struct", _null_fields),
+    Container("vector", 1, _vector_decoder, _vector_encoder, "vector", _vector_sample),
+    Container("udt", 0, c.udt_decoder, c.udt_encoder, "struct", _null_fields),
     # A list that is not frozen, as the log has it: a map from timeuuid to element.
-    Container(_LOG_LIST, 0, c.log_list_decoder, c.map_encoder, c.list_literal, "log list"),
+    Container(_LOG_LIST, 0, c.log_list_decoder, c.map_encoder, "log list"),
 )
 
 CONTAINERS = {row.name: row for row in _CONTAINER_ROWS}
@@ -229,11 +215,6 @@ def encoder_for(type_: Type, *, arrow: bool = False) -> Encoder:
         arrow: values come as ``rscylla.types.arrow`` has them, with times and dates as numbers.
     """
     return cast("Encoder", _made(type_, "encode_arrow" if arrow else "encode"))
-
-
-def literal_for(type_: Type) -> Literal:
-    """Return the function that converts a Python value of *type_* to CQL text."""
-    return cast("Literal", _made(type_, "literal"))
 
 
 def _made(type_: Type, field: str) -> Any:

@@ -170,7 +170,7 @@ def test_a_consumer_that_stops_taking_stops_the_reader(log: FakeLog, prefetch: i
         taken += 1
         # The reader has used all its slots, so it waits for the consumer: from here on nothing more is read.
         until(lambda: client._ready.qsize() == prefetch and client._slots.empty())
-        rows = [batch.rows for batch in _waiting(client)]
+        rows = [len(events) for events in _waiting(client)]
         most = max(most, sum(rows))
         assert all(r <= limits.window_rows for r in rows)
     assert most <= (1 + prefetch) * limits.window_rows
@@ -181,12 +181,16 @@ def test_a_consumer_that_stops_taking_stops_the_reader(log: FakeLog, prefetch: i
     assert len(log.asked) > before
 
 
-def _waiting(client: Client) -> list[Any]:
-    """Return the batch in hand and those read ahead, which are put back in their order."""
-    held = [client._ready.get() for _ in range(client._ready.qsize())]
+def _waiting(client: Client) -> list[list[Any]]:
+    """Return the events left in the batch in hand and those in the batches read ahead, which stay in their order."""
+    held: list[Any] = [client._ready.get() for _ in range(client._ready.qsize())]
+    events = [list(batch.events) for batch in (client._batch, *held)]
+    client._batch, *held = [
+        attrs.evolve(b, events=iter(e)) for b, e in zip((client._batch, *held), events, strict=True)
+    ]
     for batch in held:
         client._ready.put(batch)
-    return [client._batch, *held]
+    return events
 
 
 # ---------------------------------------------------------------- many generations

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 import pytest
 from cassandra import cqltypes
-from cassandra.util import Date, Duration, Time
 from cellbox import NATIVE, nested, types
 from fakelog import type_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.types import Type, decoder_for, encoder_for, literal_for, parse_type, sample_of
+from rscylla.types import Type, decoder_for, encoder_for, parse_type, sample_of
 from rscylla.types.json import plain
 from rscylla.types.registry import CONTAINERS, NATIVES
 
@@ -160,7 +159,6 @@ def test_elements_of_vectors_have_the_width_that_the_driver_takes_for_them(kind:
 def test_a_type_that_is_not_known_stays_bytes() -> None:
     odd = Type("org.example.Odd")
     assert decoder_for(odd)(b"\x01") == encoder_for(odd)("0x01") == b"\x01"
-    assert literal_for(odd)(b"\x01") == "0x01"
 
 
 @given(st.data())
@@ -203,26 +201,3 @@ def test_numbers_of_a_vector_are_those_that_they_are_alone(kind: str, data: st.D
     parts = data.draw(st.lists(NATIVE[kind], min_size=1, max_size=5))
     vector = Type("vector", (Type(kind),), size=len(parts))
     assert decoder_for(vector)(b"".join(parts)) == [decoder_for(Type(kind))(part) for part in parts]
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "literal"),
-    [
-        ("text", 'it\'s "é"', "'it''s \"é\"'"),
-        ("blob", b"\x00\xff", "0x00ff"),
-        ("boolean", False, "false"),
-        ("double", -0.0, "-0.0"),
-        ("double", float("-inf"), "-Infinity"),
-        ("timestamp", datetime(2026, 11, 22, 12, 0, 0, 5000, UTC), "1795348800005"),
-        ("date", Date(1), "2147483649"),
-        ("time", Time(1), "'00:00:00.000000001'"),
-        ("duration", Duration(-1, 0, -2), "-1mo0d2ns"),
-        ("set<text>", {"a"}, "{'a'}"),
-        ("map<text, int>", {"a": 1}, "{'a': 1}"),
-        ("frozen<tuple<int, text>>", (1, None), "(1, null)"),
-        ("pair", {"x": 1, "Y": None}, '{x: 1, "Y": null}'),
-        ("vector<float, 2>", [1.0, 2.5], "[1.0, 2.5]"),
-    ],
-)
-def test_values_have_cql_text(text: str, value: Any, literal: str) -> None:
-    assert literal_for(parse_type(text, {"pair": [("x", "int"), ("Y", "text")]}))(value) == literal
