@@ -147,7 +147,7 @@ class _Examination:
         return (partitioner[0][0] or "" if partitioner else ""), strategy
 
     def _judged(self, cursors: Mapping[str, str | None]) -> dict[str, Lifetimes | RscyllaError]:
-        """Ask the reader about each of *cursors*: return the lifetimes of the rows after it, or why it is refused."""
+        """Return, by consumer, the lifetimes of the rows after its cursor, or the error with which a reader refuses it."""
         source: Source | None = None
         judged: dict[str, Lifetimes | RscyllaError] = {}
         for consumer, text in cursors.items():
@@ -155,7 +155,7 @@ class _Examination:
                 continue
             try:
                 source = source or Source(self._session, self._keyspace, self._table, self._clock, Stop())
-                source.lifetimes = Lifetimes.of(source.table)  # what one cursor tells does not count for the next
+                source.lifetimes = Lifetimes.of(source.table)  # facts from one cursor must not affect the next
                 source.resume(text, "raise")
                 judged[consumer] = source.lifetimes
             except (SourceError, MetadataError, CursorError) as e:

@@ -36,7 +36,7 @@ class Lifetimes:
         return Lifetimes(((0, ttl_s), *self.spans[1:])) if self.spans[0][1] is None else self
 
     def doubting(self) -> Lifetimes:
-        """Return a copy in which rows of unknown TTL live for a day, or for the current TTL if that is longer."""
+        """Return a copy with a day as the unknown TTL, or the current TTL if that is longer."""
         return self.knowing(max(DEFAULT_TTL_S, self.spans[-1][1] or 0))
 
     def needs_row(self, cursor: EventID) -> bool:
@@ -102,7 +102,7 @@ class Lifetimes:
         return Hole(at_us, first_us), *expired
 
     def oldest_us(self, now_us: int) -> int:
-        """Return the time from which rows may exist. Those of unknown TTL may all exist."""
+        """Return the time from which rows may exist. Rows with an unknown TTL may all exist."""
         for start_us, end_us, ttl_s in self._bounded():
             oldest_us = max(start_us, now_us - ttl_s * 1_000_000) if ttl_s else start_us
             if oldest_us < end_us:

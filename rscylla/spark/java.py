@@ -19,7 +19,7 @@ __all__ = ["LEAST_JAVA", "ensure_java"]
 LEAST_JAVA = 17
 """The Java version that Spark 4 is compiled for."""
 
-_VERSION = re.compile(r'version "(\d+)')  # Java 8 calls itself 1.8, and is as much too old as 1
+_VERSION = re.compile(r'version "(\d+)')  # Java 8 calls itself 1.8, which reads as 1: both are too old
 
 _SHIM = """#!/bin/sh
 # Spark asks for a module that this runtime was built without, and that only parts of MLlib use.

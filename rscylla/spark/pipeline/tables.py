@@ -1,4 +1,4 @@
-"""What tables that are kept up to date have in common: which changes they lack, and what of them is worth keeping."""
+"""Shared by tables that are kept up to date: which changes they lack, and which of their cells must be kept."""
 
 from __future__ import annotations
 

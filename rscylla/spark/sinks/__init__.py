@@ -1,1 +1,1 @@
-"""What windows of changes are applied to. One file a sink; ``sink.py`` says what a sink is."""
+"""Sinks, to which windows of changes are applied: one module per sink; ``sink.py`` has their protocol."""

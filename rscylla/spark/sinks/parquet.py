@@ -133,7 +133,7 @@ class ParquetTable:
         alive = purged(cells, shape, second).select(*(F.col(quoted(n)) for n in cells_schema(shape).names))
         # Overwritten: a run that crashed may have left a part of this version.
         alive.write.mode("overwrite").parquet(self._cells_path(version))
-        # Read back: otherwise the merge would be worked out a second time for the rows.
+        # Read back from the files: otherwise, Spark would compute the merge again for the rows.
         written = self._spark.read.schema(alive.schema).parquet(self._cells_path(version))
         live_rows(written, shape, second).write.mode("overwrite").parquet(self._directory.sub(f"{_name(version)}/rows"))
         self._directory.write_json(

@@ -25,7 +25,7 @@ from ..windowing import Window
 __all__ = ["ScyllaTable"]
 
 IN_FLIGHT = 64
-"""Changes that a task writes at once."""
+"""Concurrent writes of a task."""
 
 _NEEDED = (
     "cdc_operation",
@@ -88,7 +88,7 @@ class ScyllaTable:
         columns = [*shape.key_names, *(n for n in _NEEDED if n in changes.columns)]
         time = F.unix_micros("cdc_timestamp").alias("cdc_timestamp")
         counts = changes.select(*(F.col(quoted(n)) for n in columns), time).mapInArrow(writer, "written bigint")
-        # The sum of nothing is null.
+        # Without any row, the sum is null.
         return int(counts.agg(F.coalesce(F.sum("written"), F.lit(0)).alias("n")).collect()[0]["n"])
 
 
@@ -116,7 +116,7 @@ class _Writer:
         with ThreadPoolExecutor(IN_FLIGHT) as pool:
             try:
                 for batch in batches:
-                    # Each result is taken, so that the first error is raised.
+                    # Consumes every result, so that the first error is raised.
                     for _ in pool.map(repeat, in_numbers(batch).to_pylist()):
                         pass
                     yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows], pa.int64())], ["written"])

@@ -14,10 +14,10 @@ __all__ = ["Sink", "apply_changes"]
 
 
 class Sink(Protocol):
-    """What windows of changes are applied to, in the order of ``windows``, by one thread."""
+    """Applies windows of changes, in the order of ``windows``, from one thread."""
 
     def apply(self, changes: DataFrame, window: Window) -> bool:
-        """Apply *changes*, which are those of *window*; return False if the sink is known to have them already.
+        """Apply *changes*, the changes of *window*; return False if the sink already has them.
 
         The changes are durable when this returns. The same window arrives again after a crash, and must change nothing
         then: compare ``window.end`` with what was applied last, use ``window.name`` as a key, or write so that a
