@@ -147,7 +147,7 @@ class _Examination:
         return (partitioner[0][0] or "" if partitioner else ""), strategy
 
     def _judged(self, cursors: Mapping[str, str | None]) -> dict[str, Lifetimes | RscyllaError]:
-        """Return, by consumer, the lifetimes of the rows after its cursor, or the error with which a reader refuses it."""
+        """Return, by consumer, the lifetimes of the rows after its cursor, or the error of a reader that refuses it."""
         source: Source | None = None
         judged: dict[str, Lifetimes | RscyllaError] = {}
         for consumer, text in cursors.items():
