@@ -547,6 +547,41 @@ def test_a_comparison_ends_early_and_does_not_read_the_rest(place: Place, monkey
     assert verdict.rows < 20
 
 
+def test_an_error_ends_the_comparison_of_all_ranges(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(COMPARING, "_MOST_DOUBTS", 1)
+    place.run(SOURCE, *(f"INSERT INTO {{src}}.t (pk, ck, v) VALUES ({n}, 1, 1)" for n in range(20)))
+    place.replicate()
+    tokens = place.session.execute(f"SELECT pk, token(pk) FROM {place.source}.t")
+    differing = max(tokens, key=lambda row: row[1])[0]
+    place.run(f"DELETE FROM {{dst}}.t WHERE pk = {differing}")
+    ended: list[bool] = []
+
+    class Waiting(ManualClock):
+        """Waits, in the second range, until the comparison is ended."""
+
+        def wait(self, stop: rscylla.Stop, seconds: float) -> bool:
+            ended.append(stop.wait(30))
+            return stop.is_set()
+
+    def fail(_done: int, _all: int) -> None:
+        raise KeyError("progress")
+
+    with pytest.raises(KeyError, match="progress"):
+        verify(
+            place.session,
+            place.session,
+            place.source,
+            "t",
+            place.target,
+            lag=LAG,
+            ranges=2,
+            workers=2,
+            clock=Waiting(),
+            on_progress=fail,
+        )
+    assert all(ended)
+
+
 def test_bad_numbers_are_refused(place: Place) -> None:
     for name in ("limit", "looks", "workers", "page_size"):
         with pytest.raises(rscylla.ConfigError, match="1 or more"):
