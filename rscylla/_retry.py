@@ -90,7 +90,7 @@ def retry(
         again: Whether an error is worth another attempt.
         waiting: Called before each pause with the error, how many attempts have failed, and the seconds. What it raises
             ends the attempts. Default: a line in the log.
-        sleep: Takes the place of the pause on *clock*; it raises what is to end the attempts.
+        sleep: Called instead of the pause on *clock*; an error that it raises ends the attempts.
         exhausted: Called with the last error when the attempts are used up; what it returns is returned. Default: the
             error is raised.
         failed: The error of a first attempt, which was made before and counts.

@@ -62,10 +62,10 @@ class Operation(enum.IntEnum):
 
 @attrs.frozen
 class LogMark:
-    """Which log a point belongs to, and how long rows lived there when it was reached.
+    """The log of a cursor without a row part, and the TTL of its rows at that point.
 
-    ``log`` is the id of the log table, 16 bytes. ``is_start``: somebody chose the point, so nothing was read before it;
-    otherwise the log was read up to it. ``ttl_s`` is the TTL of the rows at the point, 0 for none, None if not known.
+    ``log`` is the id of the log table, 16 bytes. ``is_start``: the point was chosen as a start, so nothing was read
+    before it; otherwise, the log was read up to it. ``ttl_s`` is the TTL in seconds, 0 for none, None if not known.
     """
 
     log: bytes
@@ -216,7 +216,7 @@ class ChangeLike(Protocol):
 
     @property
     def after(self) -> Mapping[str, Any] | None:
-        """The postimage's values if there is one, else those columns whose value the change tells; None for deletes."""
+        """The values of the postimage if there is one, else of the columns that the change wrote; None for deletes."""
 
     @property
     def ttl(self) -> int | None: ...

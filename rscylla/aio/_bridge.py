@@ -1,4 +1,4 @@
-"""``Bridge``: a consumer whose events are handled by an event loop, while ``rscylla.run`` drives it in a thread."""
+"""``Bridge``: a consumer that passes its events to an event loop, while ``rscylla.run`` runs it in a thread."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..reflex.patterns._prefix import LOOK_AGAIN_S, Entry, Prefix
 __all__ = ["Bridge"]
 
 BUFFER = 1000
-"""How many events may be read ahead of the loop, or done and not saved yet."""
+"""Maximum number of events that are read ahead of the loop, or done but not saved yet."""
 
 GIVE_WAY_EVERY = 100
 """After this many events, other tasks of the loop run, even if the consumer never awaits anything that blocks."""
 
 
 class _Work:
-    """The events of one run on their way to the loop. The run puts, the loop takes, a third thread saves cursors."""
+    """The events of one run on their way to the loop. The run's thread adds, the loop takes, a third saves cursors."""
 
     def __init__(self, run: Run, limit: int, wake: Callable[[], None], flush: Callable[[], None]) -> None:
         self.prefix = Prefix(run, limit)
@@ -50,9 +50,9 @@ class _Work:
         self._wake()
 
     def close(self) -> None:
-        """Wait until the loop is done with what was read, after a stop only with its event; save what is done."""
+        """Wait until the loop is done with all events, or, after a stop, with its current one; save the cursor."""
         with self._changed:
-            # No wait is without an end: a stop may be set between the look and the wait.
+            # Each wait has a time limit, because a stop may be set between the check and the wait.
             while self._hand is not None or (self._ready and not self.run.stop.is_set()):
                 self._changed.wait(LOOK_AGAIN_S)
             self._closed = True
@@ -67,7 +67,7 @@ class _Work:
     # ------------------------------------------------------------ the loop's thread; nothing here blocks
 
     def take(self) -> Entry | None:
-        """Return the next event, which is then in the loop's hand; None if there is none now."""
+        """Return the next event, which becomes the loop's current event; None if there is none now."""
         with self._changed:
             if self._closed or not self._ready or self.run.stop.is_set():
                 return None
@@ -75,7 +75,7 @@ class _Work:
             return self._hand
 
     def release(self, *, done: bool) -> None:
-        """Record that the loop has finished its event, or leaves it to a later run."""
+        """Record that the loop has finished its current event, or leaves it to a later run."""
         with self._changed:
             entry, self._hand = self._hand, None
             if entry is not None and done:
@@ -88,7 +88,7 @@ class _Work:
             self._changed.notify_all()
 
     def when_saved(self, call: Callable[[], None]) -> None:
-        """Let *call* be called by another thread once all that is done now is saved and flushed, or cannot be."""
+        """Have another thread call *call* once the events done so far are saved and flushed, or cannot be."""
         with self._changed:
             if not self._last:
                 self._asked.append(call)
@@ -98,7 +98,7 @@ class _Work:
 
     def _save_soon(self) -> None:
         if self._saver is None:
-            # Only once something is done: a run that reads nothing needs no thread.
+            # Started with the first event that is done, because a run without events needs no thread.
             self._saver = threading.Thread(target=self._save, name="rscylla-aio-saver", daemon=True)
             self._saver.start()
         self._changed.notify_all()
@@ -110,8 +110,7 @@ class _Work:
             with self._changed:
                 while not (self._done or self._asked or self._last):
                     self._changed.wait()
-                # All at once: while one cursor is written, many events get done, and only the last of them has to be
-                # saved.
+                # All at once: many events finish while one cursor is written, and only the last of them must be saved.
                 done, self._done = self._done, []
                 asked, self._asked = self._asked, []
                 ended = self._last and not done
@@ -129,7 +128,7 @@ class _Work:
 
 
 class Bridge:
-    """Takes events from the thread of a run, and hands them to one task of an event loop, one at a time.
+    """Passes events from the thread of a run to one task of an event loop, one at a time.
 
     The loop's side is ``next``, ``done``, ``failed``, ``abandon``; the run's is that of a committing consumer. It
     serves one run after the other, as ``run_forever`` makes them.
@@ -187,13 +186,13 @@ class Bridge:
             self._inner.stop()
 
     def end(self, error: BaseException | None) -> None:
-        """Note that there will be no run any more; *error* is what the last one ended with."""
+        """Record that no further run follows; *error* is the error that ended the last one."""
         self.error = error
         self._ended = True
         self._wake()
         if self._loop is not None and self._over is not None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile
-                # An event of asyncio may be set in its own loop only.
+            with suppress(RuntimeError):  # the loop may be closed already
+                # An asyncio event may only be set in its own loop.
                 self._loop.call_soon_threadsafe(self._over.set)
 
     def _wake(self) -> None:
@@ -212,26 +211,26 @@ class Bridge:
         self._over = asyncio.Event()
 
     def check_loop(self) -> None:
-        """Raise ``RuntimeError`` if the running loop is not the one that this belongs to, and that it would wake."""
+        """Raise ``RuntimeError`` if the running loop is not the bound one, which is the only one that this wakes."""
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("the events belong to the event loop where they were opened; open new ones in this loop")
 
     @property
     def run(self) -> Run:
-        """The run that the event in hand came by."""
+        """The run of the current event."""
         assert self._taken is not None
         return self._taken.run
 
     async def next(self) -> Event | None:
-        """Return the next event, None when there will be none any more. Being cancelled here loses nothing."""
+        """Return the next event; None at the end. A cancellation here loses no event."""
         assert self._loop is not None
-        # A consumer that never waits would keep the loop from running anything else.
+        # A consumer that never waits would block all other tasks of the loop.
         self._delivered += 1
         if self._delivered % GIVE_WAY_EVERY == 0:
             await asyncio.sleep(0)
         while True:
             with self._lock:
-                # Before the look, so that what comes between the look and the wait is not missed.
+                # Cleared before the check, so that an event between the check and the wait is not missed.
                 self._news = False
             work = self._work
             entry = work.take() if work is not None else None
@@ -247,20 +246,20 @@ class Bridge:
             await waiter
 
     def done(self) -> None:
-        """The event in hand, if there is one, is done."""
+        """Mark the current event, if there is one, as done."""
         taken, self._taken = self._taken, None
         if taken is not None:
             taken.release(done=True)
 
     def failed(self, event: Event, error: Exception) -> None:
-        """The event in hand failed: end the run with *error*."""
+        """End the run with *error*, because the current event failed."""
         taken, self._taken = self._taken, None
         if taken is not None:
             taken.run.fail(error, event=event)
             taken.release(done=False)
 
     def abandon(self) -> None:
-        """Leave the event in hand to a later run. Any thread may call it."""
+        """Leave the current event to a later run. Thread-safe."""
         taken, self._taken = self._taken, None
         if taken is not None:
             taken.release(done=False)
@@ -288,6 +287,6 @@ class Bridge:
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:
-    # The task that waited may have been cancelled meanwhile.
+    # The waiting task may have been cancelled in the meantime.
     if not waiter.done():
         waiter.set_result(None)

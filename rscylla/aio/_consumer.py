@@ -14,7 +14,7 @@ from ..reflex import Consumer as SyncConsumer
 __all__ = ["AsyncConsumeFunc", "AsyncConsumer", "Consumer"]
 
 AsyncConsumeFunc = Callable[[Event, Any], Awaitable[None]]
-"""The business logic: gets the event and the run; handles it, or raises. Must be idempotent."""
+"""The business logic: handles an event, or raises. Also receives the run. Must be idempotent."""
 
 
 @runtime_checkable
@@ -52,7 +52,7 @@ class Consumer(SyncConsumer):
         raise ConfigError(f'consumer "{self.name}" is a coroutine function; run it with rscylla.aio.run')
 
     async def aconsume(self, event: Event, run: Run) -> None:
-        """Filter, await the function, recover, count.
+        """Filter *event*, await the function, recover from its error, and count the outcome.
 
         Raises:
             FilterError: a filter failed; ``recover`` was not called.

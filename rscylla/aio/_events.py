@@ -44,7 +44,7 @@ class Events:
         self._consuming: Consuming | None = None
         self._again = False
         self._raised = False
-        # The thread refers to the spec and the bridge only: it must not keep this object from being collected.
+        # The thread references only the spec and the bridge, so that this object can be garbage-collected.
         self._finalizer = weakref.finalize(self, _drop, self._signal, bridge)
         self._finalizer.atexit = False
 
@@ -81,7 +81,7 @@ class Events:
         return event
 
     def _repeated(self) -> Event | None:
-        """Return the event at hand if an iteration begins with it; at an end it is left to a later run."""
+        """Return the current event if an iteration begins with it; at the end of the run, leave it to a later one."""
         if not self._again:
             return None
         self._again = False
@@ -206,17 +206,17 @@ class _Nowhere:
         return self._after
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
-        """Forget it."""
+        """Do nothing: no cursor is saved."""
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _drop(signal: InnerStop, bridge: Bridge) -> None:
-    """Close what was dropped without ``aclose``, and do not wait for it."""
+    """Close an iteration that was dropped without ``aclose``; does not wait."""
     signal.forget()
     signal.set()
     bridge.abandon()

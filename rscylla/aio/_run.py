@@ -80,7 +80,7 @@ async def _drive(spec: Spec, stop: Stop | None, call: Callable[[Spec, Stop], Non
     except BaseException as error:
         signal.set()
         bridge.abandon()
-        if isinstance(error, GeneratorExit):  # the loop is gone, and nothing can be awaited any more
+        if isinstance(error, GeneratorExit):  # the loop is closed, so nothing can be awaited any more
             raise
         await bridge.over()
         if isinstance(bridge.error, Exception) and not isinstance(bridge.error, Stopped | HeadReached):
@@ -93,7 +93,7 @@ async def _drive(spec: Spec, stop: Stop | None, call: Callable[[Spec, Stop], Non
 
 
 async def _handle(spec: Spec, consumer: AsyncConsumer, bridge: Bridge, event: Event) -> None:
-    """Let the consumer handle *event*, and report to the bridge how that went."""
+    """Let the consumer handle *event*, and report the outcome to the bridge."""
     with bridge.run.handling(event) as run:
         try:
             await consumer.aconsume(event, run)
@@ -121,13 +121,13 @@ def _cancelled_within(name: str, error: asyncio.CancelledError) -> RscyllaError:
 
 
 def spec_for(spec: Spec, bridge: Bridge) -> Spec:
-    """Return *spec* with *bridge* in the place of its consumer."""
+    """Return *spec* with *bridge* instead of its consumer."""
     return attrs.evolve(spec, consumer=bridge)
 
 
 def in_thread(bridge: Bridge, spec: Spec, signal: Stop, call: Callable[[Spec, Stop], None]) -> None:
     """Call *call* in a separate thread, and report its end to *bridge*, which belongs to the running loop."""
-    # Here, in the loop's thread: the new thread has no loop to ask for.
+    # Read here, in the loop's thread, because the new thread has no running loop.
     bridge.attach()
 
     def work() -> None:

@@ -169,7 +169,7 @@ class LoggedTable(Table):
         assert self.renamed_us is not None
         renamed = f"{datetime_of(self.renamed_us):%Y-%m-%d %H:%M:%S} UTC"
         return (
-            f"a key column of {self.full_name} was renamed at {renamed}, and the log no longer tells the keys of "
+            f"a key column of {self.full_name} was renamed at {renamed}, and the log no longer has the keys of "
             "changes from before that"
         )
 

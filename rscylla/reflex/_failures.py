@@ -17,7 +17,7 @@ def ending(run: Run, error: BaseException, clean_up: list[Failure]) -> BaseExcep
     if reported is not None and isinstance(end, HeadReached | Stopped):
         end = _named(run, reported)
     elif reported is not None:
-        end.add_note(f"meanwhile {reported.stage} failed too: {_in_short(reported.error)}")
+        end.add_note(f"in the meantime, {reported.stage} failed too: {_in_short(reported.error)}")
     if clean_up and isinstance(end, HeadReached | Stopped):
         # Some work may not be saved, so callers must not see a clean end.
         end = _named(run, clean_up.pop(0))

@@ -1,14 +1,14 @@
 """The position of a streaming query, which Spark stores in the checkpoint as JSON. Pure.
 
 ``{"v":1,"log":"...","t":...}``: everything before *t* (microseconds since the epoch) of the log with that id was read.
-The end of a batch has ``ttl``, too, if it is known: the TTL in seconds of rows that are written then, 0 for none. If
-the table was altered since, its schema no longer contains this TTL. It has ``since`` while
-rows are left that had expired then, which is a minute at most after a query from "earliest" planned its first batch:
-no reader expects these rows.
-The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row to
-start behind. Spark asks for the initial offset anew until the first batch is done, and keeps none of the answers. The
-end of the first batch therefore has ``begin``, the initial offset that the batch was planned with. Two offsets alone
-determine the rows between them, whatever the options are.
+The end of a batch also has ``ttl`` if it is known: the TTL in seconds of rows that are written then, 0 for none,
+because the schema no longer contains this TTL once the table is altered. It has ``since`` while there are rows that had
+expired then, which is at most a minute after a query from "earliest" planned its first batch: no reader expects them.
+
+The initial offset of a query also has ``from``, how it was chosen, and may have ``after``, the position of the row
+after which to start. Spark asks for the initial offset again until the first batch is done, and keeps none of the
+answers. The end of the first batch therefore has ``begin``, the initial offset that the batch was planned with. Two
+offsets alone determine the rows between them, whatever the options are.
 """
 
 from __future__ import annotations

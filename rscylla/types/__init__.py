@@ -1,15 +1,15 @@
 """CQL types: what they are, and their values as bytes, in Python, in JSON, and in Arrow.
 
-    tree        ``Type``, a CQL type as a tree; text: the same from the text of the schema
-    registry    a row a type, and the functions that use the rows: the place to add a type, or a use of values
-    natives     values of types without parts; containers: of those with parts; cells: how these are cut
+    tree        ``Type``, a CQL type as a tree; text: parses it from the text of the schema
+    registry    one row per type, and the functions that use the rows; add new types and new uses of values here
+    natives     values of types without parts; containers: of types with parts; cells: how these are split
     json        values as JSON
     arrow       columns of values as Arrow; imports pyarrow, so nothing else here imports it
     names       names in CQL text
 
 How a value is represented, everywhere in rscylla:
 
-    null, or a column that was not touched   None; ``Change.columns`` tells the two apart
+    null, or a column that was not touched   None; ``Change.columns`` distinguishes the two
     int, bigint, varint, counter, ...        int
     float, double / decimal                  float / decimal.Decimal
     text, ascii, inet                        str
@@ -23,9 +23,9 @@ How a value is represented, everywhere in rscylla:
     tuple                                    tuple
     user-defined type                        dict by field
 
-A value that has no bytes, which CQL allows for most types, is ``""`` for text, ``b""`` for blobs and else None. Empty
-is not null: a frozen collection may be empty, and an image may show a non-frozen one as empty where the database,
-which cannot tell the two apart, gives null. A non-frozen UDT whose fields are all null is null.
+A value without bytes, which CQL allows for most types, is ``""`` for text, ``b""`` for blobs, and otherwise None. Empty
+is not null: a frozen collection may be empty, and an image may show a non-frozen one as empty where the database, which
+does not distinguish the two, returns null. A non-frozen UDT whose fields are all null is null.
 """
 
 from .cells import collection_cells, sized_cells

@@ -261,7 +261,7 @@ def keyed(shop: Shop) -> None:
     )
 
 
-LOST = r"a key column of ks\.t was renamed at .* UTC, and the log no longer tells the keys"
+LOST = r"a key column of ks\.t was renamed at .* UTC, and the log no longer has the keys"
 
 
 @pytest.mark.parametrize(
