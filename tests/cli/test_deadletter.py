@@ -115,7 +115,7 @@ def test_show_prints_the_whole_letter(deadletter: Run, letters: ScyllaDeadLetter
     assert event_id in text
 
 
-def test_show_of_what_is_not_there(deadletter: Run) -> None:
+def test_show_of_a_missing_letter_fails(deadletter: Run) -> None:
     ran = deadletter("show", "billing", "nothing")
     assert (ran.code, "has no dead letter of this event" in ran.error) == (5, True)
 

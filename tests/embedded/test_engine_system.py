@@ -227,7 +227,7 @@ def test_describe_with_internals_shows_the_id_and_dropped_columns(box: EngineBox
         ("DESCRIBE INDEX nothere", "Index 'nothere' not found in keyspace 'ks'"),
     ],
 )
-def test_describe_of_what_is_not_there(box: EngineBox, statement: str, message: str) -> None:
+def test_describe_of_a_missing_object_fails(box: EngineBox, statement: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         box.run(statement)
 

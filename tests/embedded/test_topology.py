@@ -344,7 +344,7 @@ def test_impossible_clusters_are_refused_by_name(wrong: dict[str, int]) -> None:
 # ---------------------------------------------------------------- clocks
 
 
-def test_a_driven_clock_moves_only_when_told() -> None:
+def test_a_driven_clock_moves_only_on_request() -> None:
     clock = ManualClock(START_US)
     clock.advance(0.25)
     assert clock.now_us() == START_US + 250_000

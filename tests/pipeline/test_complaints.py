@@ -89,7 +89,7 @@ def next_event(client: Any) -> rscylla.ChangeEvent:
 # ---------------------------------------------------------------- 1
 
 
-def test_complaint_1_cold_start_costs_a_handful_of_queries() -> None:
+def test_a_cold_start_costs_a_handful_of_queries() -> None:
     """Other readers walk the time that the log keeps in windows of 30 or 60 s, each asked of each stream or vnode."""
     with cluster(vnodes=256, shards=3) as many:
         many.clock.advance(180 * 86_400)
@@ -115,7 +115,7 @@ def test_complaint_1_cold_start_costs_a_handful_of_queries() -> None:
 # ---------------------------------------------------------------- 2
 
 
-def test_complaint_2_a_restart_neither_loses_nor_repeats_and_tables_do_not_share_progress(small: Cluster) -> None:
+def test_a_restart_neither_loses_nor_repeats_and_tables_do_not_share_progress(small: Cluster) -> None:
     """In other clients, the start time overrides the saved position, and two tables share a checkpoint."""
     seen: list[tuple[str, int]] = []
 
@@ -159,9 +159,7 @@ def test_complaint_2_a_restart_neither_loses_nor_repeats_and_tables_do_not_share
 
 
 @pytest.mark.parametrize(("lag_s", "poll_s"), [(1, 0.1), (30, 1.0)])
-def test_complaint_3_a_change_is_delivered_after_its_lag_and_one_poll(
-    small: Cluster, lag_s: int, poll_s: float
-) -> None:
+def test_a_change_is_delivered_after_its_lag_and_one_poll(small: Cluster, lag_s: int, poll_s: float) -> None:
     """Elsewhere windows of 30 or 60 s have to be full first, and a reader sleeps between them."""
     small("CREATE TABLE ks.t (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
     client = small.stream("ks.t")("", rscylla.StreamLag(seconds=lag_s))
@@ -181,7 +179,7 @@ def test_complaint_3_a_change_is_delivered_after_its_lag_and_one_poll(
 # ---------------------------------------------------------------- 4
 
 
-def test_complaint_4_tables_of_tablets_are_read_beside_each_other_while_they_split(small: Cluster) -> None:
+def test_tables_with_tablets_are_read_side_by_side_while_they_split(small: Cluster) -> None:
     """Elsewhere tablets came late, as one task without parallelism, and failed for tables with clocks of their own."""
     tables = ("tab.a", "tab.b", "ks.c")
     for table in tables:
@@ -213,7 +211,7 @@ def test_complaint_4_tables_of_tablets_are_read_beside_each_other_while_they_spl
 # ---------------------------------------------------------------- 5
 
 
-def test_complaint_5_a_table_that_is_dropped_ends_the_run_and_a_bad_hour_does_not(small: Cluster) -> None:
+def test_a_dropped_table_ends_the_run_and_a_bad_hour_does_not(small: Cluster) -> None:
     """In other clients, a task dies unnoticed, or queries a dropped table forever."""
     small("CREATE TABLE ks.t (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
     small.clock.advance(120)  # the table is old enough that the row of the cursor is not looked up
@@ -251,7 +249,7 @@ def test_complaint_5_a_table_that_is_dropped_ends_the_run_and_a_bad_hour_does_no
 # ---------------------------------------------------------------- 6
 
 
-def test_complaint_6_images_are_those_of_their_own_change(small: Cluster) -> None:
+def test_images_belong_to_their_own_change(small: Cluster) -> None:
     """Elsewhere the images of several rows of a batch are mixed up, or given up after 15 s."""
     small(
         "CREATE TABLE ks.t (pk int, ck int, v int, s int static, PRIMARY KEY (pk, ck)) "
@@ -289,7 +287,7 @@ def test_complaint_6_images_are_those_of_their_own_change(small: Cluster) -> Non
 # ---------------------------------------------------------------- 7
 
 
-def test_complaint_7_collections_and_udts_are_told_and_null_is_not_empty(small: Cluster) -> None:
+def test_collections_and_udts_are_decoded_and_null_is_not_empty(small: Cluster) -> None:
     """Elsewhere non-frozen collections are refused or left out, and null and empty are the same."""
     small("CREATE TYPE ks.place (city text, zip int)")
     small(
@@ -327,7 +325,7 @@ def test_complaint_7_collections_and_udts_are_told_and_null_is_not_empty(small: 
 
 
 @pytest.mark.parametrize("keyspace", ["ks", "tab"])
-def test_complaint_8_a_cursor_taken_before_a_snapshot_hands_over_without_a_gap(small: Cluster, keyspace: str) -> None:
+def test_a_cursor_taken_before_a_snapshot_continues_without_a_gap(small: Cluster, keyspace: str) -> None:
     """In other clients, there is no way to combine the rows of a table with the changes that follow."""
     table = f"{keyspace}.t"
     small(f"CREATE TABLE {table} (id int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
@@ -366,7 +364,7 @@ def test_complaint_8_a_cursor_taken_before_a_snapshot_hands_over_without_a_gap(s
 # ---------------------------------------------------------------- 9
 
 
-def test_complaint_9_deletes_of_ranges_partitions_and_expired_rows_are_events(small: Cluster) -> None:
+def test_deletes_of_ranges_partitions_and_expired_rows_are_events(small: Cluster) -> None:
     """Elsewhere range deletes are skipped, partition deletes come half, and expiry is unheard of."""
     small("CREATE TABLE ks.t (pk int, ck int, v int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}")
     small("CREATE TABLE ks.e (id int PRIMARY KEY, gone int TTL) WITH cdc = {'enabled': true}")
@@ -394,7 +392,7 @@ def test_complaint_9_deletes_of_ranges_partitions_and_expired_rows_are_events(sm
 # ---------------------------------------------------------------- 10
 
 
-def test_complaint_10_the_schema_may_change_while_a_stream_is_open(small: Cluster) -> None:
+def test_the_schema_may_change_while_a_stream_is_open(small: Cluster) -> None:
     """Elsewhere a task has to be restarted, or decodes with the columns of another version."""
     small("CREATE TABLE ks.t (id int PRIMARY KEY, a int, b text) WITH cdc = {'enabled': true}")
     steps: list[tuple[str, str, dict[str, Any]]] = [

@@ -28,7 +28,7 @@ class Collected:
         return is_new
 
 
-def test_a_sink_of_a_user_is_told_the_changes_and_their_window() -> None:
+def test_a_custom_sink_gets_the_changes_and_their_window() -> None:
     sink, frame, window = Collected(), object(), h.window(0, 0, 1)
     assert rs.apply_changes(frame, sink, window=window)
     assert not rs.apply_changes(frame, sink, window=window)

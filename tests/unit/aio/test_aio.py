@@ -150,7 +150,7 @@ def test_a_commit_that_fails_says_so() -> None:
     assert (caught.value.stage, type(caught.value.__cause__)) == ("flush", OSError)
 
 
-def test_a_new_iteration_goes_on_where_the_last_one_was() -> None:
+def test_a_new_iteration_continues_where_the_last_one_was() -> None:
     stream, store = FakeStream(EVENTS), FakeCursorStore()
 
     async def main() -> list[str]:
@@ -181,7 +181,7 @@ def test_an_event_that_the_body_failed_on_is_the_first_of_the_next_loop() -> Non
     assert (got, store.durable) == (IDS, {"billing": "e4"})
 
 
-def test_a_loop_after_a_commit_goes_on_with_the_next_event() -> None:
+def test_a_loop_after_a_commit_continues_with_the_next_event() -> None:
     async def main() -> list[str]:
         got = []
         async with aio.events(FakeStream(EVENTS), StreamToHead()) as feed:
@@ -195,7 +195,7 @@ def test_a_loop_after_a_commit_goes_on_with_the_next_event() -> None:
     assert asynchronously(main) == IDS
 
 
-def test_a_loop_that_begins_after_the_stop_leaves_the_event_at_hand() -> None:
+def test_a_loop_that_begins_after_the_stop_leaves_the_current_event() -> None:
     stop, store = Stop(), FakeCursorStore()
 
     async def main() -> list[Event]:
@@ -490,7 +490,7 @@ def test_fate_strikes_after_the_consumer_and_before_the_cursor(point: str) -> No
     assert bench.store.durable == {}
 
 
-def test_a_cancellation_that_nobody_asked_of_the_task_is_an_error() -> None:
+def test_a_cancellation_that_was_not_requested_of_the_task_is_an_error() -> None:
     """Else a group would take the consumer for ended, and say nothing."""
     cancelled = [True]
 
@@ -541,7 +541,7 @@ def test_tasks_of_a_group_drive_several_consumers_until_the_stop_signal() -> Non
     assert [bench.store.durable for bench in benches] == [{"billing": "e4"}] * 3
 
 
-def test_an_error_that_nothing_mends_ends_the_group() -> None:
+def test_a_permanent_error_ends_the_group() -> None:
     async def fails(e: Event, fate: Fate) -> None:
         raise ConfigError("wrong")
 
@@ -558,7 +558,7 @@ def test_an_error_that_nothing_mends_ends_the_group() -> None:
     assert (calm.stream.closed, broken.stream.closed, no_threads_left()) == (1, 1, True)
 
 
-def test_the_event_at_hand_is_finished_after_the_stop_signal() -> None:
+def test_the_current_event_is_finished_after_the_stop_signal() -> None:
     stop = Stop()
 
     async def stops(e: Event, fate: Fate) -> None:
@@ -572,7 +572,7 @@ def test_the_event_at_hand_is_finished_after_the_stop_signal() -> None:
     assert (bench.got, bench.store.durable) == (["e0", "e1"], {"billing": "e1"})
 
 
-def test_a_cancelled_run_closes_the_stream_and_leaves_the_event_at_hand() -> None:
+def test_a_cancelled_run_closes_the_stream_and_leaves_the_current_event() -> None:
     reached = asyncio.Event()
 
     async def hangs(e: Event, fate: Fate) -> None:
@@ -670,7 +670,7 @@ def test_consumers_are_handed_the_run_they_are_in() -> None:
     assert seen == [("billing", event_id) for event_id in IDS]
 
 
-def test_what_nobody_would_await_is_refused() -> None:
+def test_a_coroutine_function_that_would_not_be_awaited_is_refused() -> None:
     async def coroutine(e: Event, fate: Fate) -> None: ...
 
     def function(e: Event, fate: Fate) -> None: ...

@@ -532,7 +532,7 @@ def test_a_cursor_that_the_reader_refuses_is_an_error(cluster: Cluster, text: st
     assert found.do
 
 
-def test_what_one_cursor_tells_of_the_ttl_does_not_count_for_another(cluster: Cluster) -> None:
+def test_the_ttl_in_one_cursor_does_not_affect_another(cluster: Cluster) -> None:
     cluster.altered_us = NOW_US - 60 * SECOND
     (generation,) = cluster.generations
     known = EventID(generation, NOW_US - HOUR // 2, mark=LogMark(cluster.log_id.bytes, ttl_s=86_400))

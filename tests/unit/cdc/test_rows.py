@@ -366,7 +366,7 @@ MAP_BY_TIME = "map<timeuuid, int>"
         ("text", MAP_BY_TIME),
     ],
 )
-def test_a_column_with_elements_of_its_own_is_told_from_a_frozen_one(now: str, before: str) -> None:
+def test_a_column_with_separate_elements_is_distinguished_from_a_frozen_one(now: str, before: str) -> None:
     """Their values have the same type in the log; only one of them has a column of removed elements."""
     types = {"set<int>": f"{SET}({INT})", "elements:set<int>": f"{SET}({INT})"}
     types |= dict.fromkeys((MAP_BY_TIME, "list<int>"), f"{MAP}({MARSHAL}TimeUUIDType,{INT})")

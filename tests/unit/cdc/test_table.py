@@ -88,7 +88,7 @@ class Session:
         return self._rows
 
 
-def test_a_column_was_dropped_by_the_end_of_the_millisecond_that_is_told_or_when_scylla_says_in_microseconds() -> None:
+def test_the_drop_time_of_a_column_is_read_in_milliseconds_or_microseconds() -> None:
     session = Session(("a", 1_763_719_200_000), ("b", 1_763_719_200_000_123))
     assert dropped_columns(session, "ks", "t") == {  # type: ignore[arg-type]
         "a": 1_763_719_200_000_999,

@@ -284,7 +284,7 @@ def test_a_lane_that_fails_continues_where_it_was_while_the_process_lives() -> N
     assert bench.got == [*ids(rows), (late.id, True)]
 
 
-def test_an_event_that_the_consumer_failed_on_and_the_fast_lane_no_longer_sees_comes_by_the_sweep() -> None:
+def test_an_event_that_failed_and_that_the_fast_lane_no_longer_reads_is_delivered_by_the_sweep() -> None:
     """Two reads may use different replicas, so an unfinished event may be absent the second time."""
     bench = Bench()
     first, unlucky, last = (bench.log.write() for _ in range(3))

@@ -119,7 +119,7 @@ def test_the_stop_of_the_run_ends_the_attempts_to_write() -> None:
     assert silent.asked == 1
 
 
-def test_events_that_are_no_changes_are_refused() -> None:
+def test_events_that_are_not_changes_are_refused() -> None:
     with pytest.raises(rscylla.ConfigError, match="granularity='change'"):
         Looking()(SimpleEvent("e1"), rscylla.Run("copy"))
 
