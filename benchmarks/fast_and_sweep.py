@@ -1,4 +1,4 @@
-"""What two lanes cost and give: latency of the fast lane, late changes found, CPU beside one safe reader, memory."""
+"""Cost and benefit of two lanes: latency of the fast lane, late changes found, CPU against one safe reader, memory."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def write(server: EmbeddedScyllaProcess, session: rscylla.Session, rate: int, se
 
 
 def remembering(count: int = 100_000) -> None:
-    """Print what it costs to remember an event of the fast lane, from its id to its place."""
+    """Print the memory and time to remember an event of the fast lane."""
     ids = [
         str(rscylla.EventID.row(1_763_719_200_000, bytes(16), i.to_bytes(4, "big") + b"\x00\x00\x11\xf0" + bytes(8), 0))
         for i in range(count)

@@ -78,7 +78,7 @@ def write(session: rscylla.Session, rows: int, batch: int, pid: int) -> None:
 
 
 def by_driver(session: rscylla.Session) -> int:
-    """The plain way: one query a stream, rows as the driver gives them."""
+    """The plain way: one query per stream, and rows as the driver returns them."""
     rows = 0
     source = rscylla.NewStream(session, KEYSPACE, TABLE).describe()
     query = session.prepare(f'SELECT * FROM {KEYSPACE}.{TABLE}_scylla_cdc_log WHERE "cdc$stream_id" = ?')

@@ -69,7 +69,7 @@ def age(event: rscylla.Event) -> float:
 
 @contextlib.contextmanager
 def cluster(args: argparse.Namespace, stop: rscylla.Stop) -> Iterator[rscylla.Session]:
-    """Yield a session to the cluster that the arguments name; orders are written to an embedded one meanwhile."""
+    """Yield a session to the cluster that the arguments name, or to an embedded one while orders are written to it."""
     if args.host:
         session = rscylla.connect(args.host)
         try:

@@ -34,6 +34,7 @@ __all__ = ["diagnose"]
 T = TypeVar("T")
 
 NO_BOUND_US = 2**62
+"""No skew exceeds it: the findings report skews, so the clocks must not also log them."""
 
 READ_LEVELS = ("ONE", "TWO", "THREE", "QUORUM", "LOCAL_ONE", "LOCAL_QUORUM", "ALL")
 WRITE_LEVELS = (*READ_LEVELS, "ANY", "EACH_QUORUM")

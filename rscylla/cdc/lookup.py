@@ -26,6 +26,7 @@ __all__ = ["BaseRows"]
 T = TypeVar("T")
 
 ATTEMPTS = 5
+"""Attempts of a query; the pauses between them add up to at most 1.5 s."""
 
 _BACKOFF = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
 

@@ -54,6 +54,7 @@ STREAMS_ATTEMPTS = 6
 """Attempts of a metadata read; the pauses between them add up to 3 to 6 s."""
 
 CLOCKS_ATTEMPTS = 3
+"""Attempts to get the time of at least one node, before the client's clock is used instead."""
 
 EDGE_US = 60_000_000
 """A cursor for later use is at least this far from the rows that are about to expire."""

@@ -133,7 +133,7 @@ def replay(
     ],
     event_ids: EventIds = None,
     everything: All = False,
-    reason: Reason = "replayed by hand",
+    reason: Reason = "replayed manually",
     of: Annotated[
         str | None,
         typer.Option("--of", metavar="KS.TABLE", help="Read the changes again from this table's log, with all types."),

@@ -39,6 +39,7 @@ COUNTERS = (
     *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures", "given_up"),
     *("late", "progress", "recovered", "skipped", "unproven"),
 )
+# Upper bounds in seconds.
 AGE_BUCKETS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1e3, 1e4, 5e4, 1e5)
 LATENCY_BUCKETS = (0.01, 0.1, 1.0, 5.0, 10.0, 60.0, 300.0)
 LATE_BUCKETS = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

@@ -108,8 +108,8 @@ class Shape:
                     f"the DataFrame has no column {needed!r}; read it with format('scylla-cdc') and mode 'changes'"
                 )
         keys = [f for f in df.schema.fields if not f.name.startswith(_PREFIX) or CQL in f.metadata]
-        places = {f.name: int(f.metadata[CQL]["position"]) if CQL in f.metadata else 0 for f in keys}
-        shapes = sorted(map(_shape_of, keys), key=lambda s: places[s.name])
+        positions = {f.name: int(f.metadata[CQL]["position"]) if CQL in f.metadata else 0 for f in keys}
+        shapes = sorted(map(_shape_of, keys), key=lambda s: positions[s.name])
         values = fields["cdc_values"].dataType if "cdc_values" in fields else StructType()
         assert isinstance(values, StructType)
         shape = cls.by_kind([*shapes, *map(_shape_of, values.fields)])

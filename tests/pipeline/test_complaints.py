@@ -1,7 +1,7 @@
-"""What users of the other CDC readers complain of most, each once: what rscylla does instead.
+"""The most frequent complaints of users of other CDC readers, and what rscylla does instead.
 
-The ten subjects that issues and pull requests of the Go, Java and Rust libraries and of the Kafka connector are most
-about, in the order of pain. All on a driven clock: a wait of the reader moves it, and nothing here measures real time.
+The tests cover the ten most frequent subjects in the issues and pull requests of the Go, Java, and Rust libraries and
+of the Kafka connector. They run on a driven clock: a wait of the reader moves it, and no test measures real time.
 """
 
 from __future__ import annotations
