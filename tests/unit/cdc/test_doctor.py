@@ -11,12 +11,13 @@ from typing import Any
 
 import attrs
 import pytest
-from cassandra import OperationTimedOut, Unauthorized
-from fakelog import NOW_US, SECOND, FakeLog, log_time, stream_id
+from cassandra import InvalidRequest, OperationTimedOut, Unauthorized
+from fakelog import NOW_US, SECOND, FakeLog, Host, log_time, stream_id
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import rscylla
+from rscylla._timeuuid import datetime_of
 from rscylla.cdc import doctor
 from rscylla.cdc.doctor import Facts, Finding, Node, findings
 from rscylla.cdc.lifetimes import Lifetimes
@@ -277,6 +278,61 @@ def test_each_finding(changes: dict[str, Any], check: str, severity: str, words:
     assert found[0].severity == severity
     assert (found[0].do != "") == (severity != "ok")
     assert "\n" not in found[0].what + found[0].do
+
+
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"ttl_s": 3_600}, "ttl"),
+        ({"queries": doctor.MANY_QUERIES}, "streams"),
+        ({"generations": (NOW_US // 1000,)}, "generations"),
+        ({"compaction": "SizeTieredCompactionStrategy", "ttl_s": 0}, "log table"),
+        ({"log_columns": {**LOG_COLUMNS, "f": "set<int>", "m": "map<int, text>"}}, "log table"),
+        ({"replication": THREE | {"dc2": "0", "initial_tablets": "8"}}, "consistency"),
+        ({"replication": {"class": "NetworkTopologyStrategy", "dc1": "['r1', 'r2', 'r3']"}}, "consistency"),
+    ],
+)
+def test_what_is_right_at_a_bound_is_ok(changes: dict[str, Any], check: str) -> None:
+    assert [f.severity for f in of(check, findings(facts(**changes)))] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "lag_s", "severity"),
+    [(30, 30, "error"), (29, 30, "warn"), (-30, None, "error"), (3, 1, "warn"), (5, 1, "error")],
+)
+def test_a_clock_is_an_error_once_its_skew_is_the_lag_or_what_nodes_refuse(
+    skew_s: int, lag_s: int | None, severity: str
+) -> None:
+    lag_us = None if lag_s is None else lag_s * SECOND
+    found = of("clock", findings(facts(nodes=nodes(("dc1", True, skew_s * SECOND)), lag_us=lag_us)))
+    assert [f.severity for f in found] == [severity]
+
+
+def test_only_data_centers_with_replicas_are_shown() -> None:
+    (found,) = of("consistency", findings(facts(replication=THREE | {"dc2": "0", "initial_tablets": "8"}, reads="ONE")))
+    assert found.what.endswith("replicas: 3 in dc1)")
+    (found,) = of("consistency", findings(facts(replication={"class": "NetworkTopologyStrategy", "dc1": "[]"})))
+    assert "cannot be read" in found.what
+
+
+def test_a_cursor_from_before_its_generation_is_as_old_as_that() -> None:
+    """Go rscylla writes such cursors."""
+    (found,) = of("cursor", findings(facts(cursors=cursor(GENERATION * 1000 - HOUR))))
+    assert found.what == f"'billing' is {doctor._span(NOW_US - GENERATION * 1000)} old"
+
+
+def test_the_current_generation_and_the_next_one_are_shown() -> None:
+    times = [NOW_US // 1000 + seconds * 1000 for seconds in (-7_200, -3_600, 60, 120)]
+    (found,) = of("generations", findings(facts(generations=tuple(times))))
+    since = f"{datetime_of(times[1] * 1000):%Y-%m-%d %H:%M:%S}"
+    assert found.what == f"4 known, the current one since {since} UTC, the next one starts in 1 min"
+    (found,) = of("generations", findings(facts(generations=tuple(times[2:]))))
+    assert "the first CDC generation starts in 1 min" in found.what
+
+
+def test_a_node_that_is_down_is_not_said_to_be_silent_too() -> None:
+    found = of("nodes", findings(facts(nodes=nodes(("dc1", False, None), ("dc1", True, 0)))))
+    assert [f.what for f in found] == ["1 of 2 nodes down: n0"]
 
 
 # ---------------------------------------------------------------- R + W > RF
@@ -565,6 +621,46 @@ def test_a_row_that_cannot_be_looked_up_is_a_warning(cluster: Cluster, monkeypat
 def test_cursors_are_not_checked_while_the_log_cannot_be_read(cluster: Cluster) -> None:
     cluster.errors["cdc_streams_descriptions_v2 WHERE"] = Unauthorized("no")
     assert bad(diagnose(cluster, cursors={"b": row_of(cluster, NOW_US)}))["cursor"] == ("warn", "'b' is not checked")
+
+
+def test_the_first_reason_of_a_check_that_failed_is_shown(cluster: Cluster) -> None:
+    cluster.errors["partitioner"] = OperationTimedOut("late")
+    assert bad(diagnose(cluster, failed={"log table": "not even asked for"}))["log table"][1] == "not even asked for"
+
+
+def test_a_system_table_that_is_missing_is_a_finding(cluster: Cluster) -> None:
+    cluster.errors["replication"] = InvalidRequest("unconfigured table keyspaces")
+    assert "keyspaces" in bad(diagnose(cluster))["consistency"][1]
+
+
+def test_the_streams_are_those_of_the_current_generation(cluster: Cluster) -> None:
+    cluster.generation(NOW_US - 2 * HOUR, [stream_id(1)])
+    cluster.generation(NOW_US + HOUR, [stream_id(n) for n in range(3)])
+    assert "2 streams" in of("streams", diagnose(cluster))[0].what
+
+
+def test_the_log_is_read_at_the_level_that_is_asked_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[Any] = []
+    answer = cluster.rows
+
+    def rows(cql: str, values: Any = (), **options: Any) -> Any:
+        if "LIMIT 1" in cql:
+            levels.append(options.get("consistency"))
+        return answer(cql, values, **options)
+
+    monkeypatch.setattr(cluster, "rows", rows)
+    diagnose(cluster)
+    assert levels == [cluster.consistency]
+
+
+def test_clocks_are_judged_by_findings_alone_and_only_those_of_nodes_that_are_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.nodes = [Host("a", 40 * SECOND), Host("b", 50 * SECOND)]
+    monkeypatch.setattr(cluster, "nodes_of", lambda: [("a", "dc1", True), ("b", "dc1", False)])
+    (found,) = of("clock", diagnose(cluster))
+    assert "node a" in found.what
+    assert caplog.records == []
 
 
 def test_wrong_arguments_and_tables_are_errors(cluster: Cluster) -> None:
