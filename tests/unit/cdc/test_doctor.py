@@ -663,6 +663,14 @@ def test_clocks_are_judged_by_findings_alone_and_only_those_of_nodes_that_are_up
     assert caplog.records == []
 
 
+def test_a_table_without_a_log_is_the_only_finding(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = cluster._tables
+    monkeypatch.setattr(cluster, "_tables", lambda given: [t for t in tables(given) if t[0] == "t"])
+    (found,) = diagnose(cluster, cursors={"b": "17"})
+    assert (found.check, found.severity, found.what) == ("cdc", "error", "table ks.t has no CDC log")
+    assert found.do.startswith("enable it with ALTER TABLE ks.t")
+
+
 def test_wrong_arguments_and_tables_are_errors(cluster: Cluster) -> None:
     with pytest.raises(TableNotFound):
         rscylla.diagnose(cluster, "ks", "u", clock=cluster.clock)  # type: ignore[arg-type]
