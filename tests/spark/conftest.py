@@ -23,8 +23,8 @@ if find_spec("pyspark") is None or find_spec("pyarrow") is None:
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java that starts sooner and runs slower, which suits tests."""
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
-"""Where Spark finds ``warm_daemon``."""
+SPARK_PYTHON = Path(__file__).resolve().parents[1] / "support" / "spark_python"
+"""What Spark's own Python processes run when they start."""
 
 CONFIG = {
     "spark.ui.enabled": "false",
@@ -33,7 +33,6 @@ CONFIG = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.maxPlanStringLength": "1000",
-    "spark.python.daemon.module": "warm_daemon",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -55,7 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from rscylla.spark import ensure_java
 
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(SUPPORT), os.environ.get("PYTHONPATH")) if p)
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (str(SPARK_PYTHON), os.environ.get("PYTHONPATH")) if p)
     ensure_java()
     builder = SparkSession.builder.master("local[2]").appName("rscylla-tests")
     for name, value in CONFIG.items():
