@@ -81,8 +81,8 @@ def test_a_process_is_as_its_options_say(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with EmbeddedScyllaProcess(2, shards=3, seed=7, users={"ann": "right"}, data_dir=str(data)) as server:
         assert server.contact_points == ["127.0.0.1", "127.0.0.2"]
-        session = server.connect()
-        hosts = session.execute("SELECT host_id FROM system.local").one()
+        nodes = server.connect().cluster.metadata.all_hosts()
         assert data.is_dir()
     with EmbeddedScylla(2, shards=3, seed=7) as other:
-        assert [{"host_id": hosts.host_id}] == other.execute("SELECT host_id FROM system.local")
+        rows = [row for table in ("local", "peers") for row in other.execute(f"SELECT host_id FROM system.{table}")]
+    assert {node.host_id for node in nodes} == {row["host_id"] for row in rows}
