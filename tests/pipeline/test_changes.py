@@ -561,12 +561,15 @@ def test_keys_that_name_no_single_row_are_refused(session: rscylla.Session, keys
     assert [other.lookup(e) for e in events] == [None, None]  # here a partition is a row
     with pytest.raises(rscylla.ConfigError, match=r"is of .*n2, not of"):
         stream.lookup(events[0])
+    with pytest.raises(rscylla.ConfigError, match=r"is of .*n2, not of elsewhere\.n2"):
+        rscylla.NewStream(session, "elsewhere", "n2").lookup(events[0])
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
         ("", "not a foreign id"),
+        pytest.param("[" * 100_000, "not a foreign id", id="nested too deeply"),
         ("[1]", "a JSON object"),
         ('{"pk":1,"other":2}', "'other'.* not in the primary key"),
         ('{"pk":1}', "lacks 'ck'"),
@@ -582,6 +585,12 @@ def test_texts_that_are_not_a_foreign_id_are_reported(
     with pytest.raises(rscylla.ConfigError, match=error) as told:
         stream.lookup(text)
     assert "secret" not in str(told.value)
+
+
+def test_a_foreign_id_with_a_wrong_decimal_is_reported(session: rscylla.Session, keyspace: str) -> None:
+    session.execute(f"CREATE TABLE {keyspace}.d (pk decimal PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    with pytest.raises(rscylla.ConfigError, match="'pk' is not a value of its column"):
+        rscylla.NewStream(session, keyspace, "d").lookup('{"pk":"x"}')
 
 
 def test_lookup_prepares_once(session: rscylla.Session, module_keyspace: str, changes: Any) -> None:
