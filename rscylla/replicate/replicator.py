@@ -137,7 +137,7 @@ class Replicator:
             try:
                 found.set_result(self._made(layout))
             except BaseException as e:
-                with self._lock:  # whoever waits gets the error, whoever comes later tries again
+                with self._lock:  # threads that wait get the error; later calls try again
                     if self._writers.get(layout) is found:
                         del self._writers[layout]
                 found.set_exception(e)

@@ -1,4 +1,4 @@
-"""One of two tables that are compared: its rows in the order of tokens, and single rows."""
+"""``Side``: reads one of two tables that are compared, all rows in token order or single rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["ComparedRow", "Group", "Key", "Side"]
 _TOKEN = struct.Struct(">q")
 
 Key = Cells
-"""The cells of a primary key, null for what it lacks."""
+"""The cells of a primary key; None for columns that it lacks."""
 
 ComparedRow = tuple[Key, Cells]
 """The key of a row, and its cells that are compared."""
 
 Group = tuple[int, Iterator[ComparedRow]]
-"""A token and its rows, which have to be taken before the next group is."""
+"""A token and its rows, which must be consumed before the next group."""
 
 
 class Side:
@@ -47,7 +47,7 @@ class Side:
         cells = [c.cql for c in selected]
         self._scan = self._prepare(select_range(table, [token_of(table), *cells]), page_size)
         self._row = self._prepare(select_by_key(table, cells, table.key), page_size)
-        # Of a partition without rows, the static columns: a row of it has them and null for its key.
+        # A partition with only static columns is returned as a row whose clustering key is null.
         self._partition = self._prepare(select_by_key(table, cells, table.partition_key), 1)
 
     def _prepare(self, cql: str, page_size: int) -> ReadStatement:
@@ -62,8 +62,8 @@ class Side:
             yield _TOKEN.unpack(token)[0], ((row[1 : 1 + self.key_size], self._compared(row, 1)) for row in group)
 
     def row(self, key: Key) -> Cells | None:
-        """Return the row of *key* as it is now, None if there is none."""
-        # A row without a clustering key stands for its partition's static columns.
+        """Return the current row of *key*; None if there is none."""
+        # A key without a clustering key identifies the static columns of its partition.
         bound = [cell for cell in key if cell is not None]
         whole = len(bound) == self.key_size
         read = partial(self._session.read, self._row if whole else self._partition, bound, doing=self._doing)
@@ -73,7 +73,7 @@ class Side:
         return self._compared(rows[0], 0) if rows else None
 
     def _compared(self, row: Cells, at: int) -> Cells:
-        """Return the cells that are compared; of a TTL only whether there is one, for it counts down."""
+        """Return the cells to compare. A TTL counts down, so only its presence is compared."""
         cells = row[at + self.key_size :]
         return tuple([b"" if i in self._ttls and cell is not None else cell for i, cell in enumerate(cells)])
 

@@ -1,4 +1,4 @@
-"""Comparing a table with its copy: row by row in the order of tokens, cells with their write times."""
+"""Compares a table with its copy: row by row in token order, and cells with their write times."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .side import ComparedRow, Group, Key, Side
 __all__ = ["Difference", "Verdict", "verify"]
 
 _MOST_DOUBTS = 1000
-"""How many rows that differ are kept until they are looked at again."""
+"""How many rows that differ are kept until they are read again."""
 
 _MOST_WAITING = 10_000
-"""How many rows of one side wait for those of the other before they are taken to differ."""
+"""How many rows of one side wait for rows of the other before they count as different."""
 
 
 @attrs.frozen
@@ -152,7 +152,7 @@ def _follow(search: _Search, parts: list[Future[None]], on_progress: Callable[[i
 
 
 class _Search:
-    """What was found so far. ``compare`` may be called by several threads at once."""
+    """The results so far. ``compare`` is thread-safe."""
 
     def __init__(self, here: Side, there: Side, *, looks: int, limit: int, lag: timedelta) -> None:
         self._here = here
@@ -201,12 +201,12 @@ class _Search:
                 self._rows += count
 
     def look_again(self) -> None:
-        """Find out, after some time, which of the doubts were right."""
+        """Read the rows in doubt again after the lag, and record those that still differ."""
         with self._lock:
             doubts, self._doubts = list(self._doubts), {}
         found: list[Difference] = []
         unsettled = 0
-        # Read now, so that the next look can tell whether the source changed in between.
+        # Read now, so that the next read shows whether the source has changed in between.
         before = {key: _digest(self._here.row(key)) for key in doubts}
         for _ in range(self._looks):
             if not before:
@@ -227,7 +227,7 @@ class _Search:
             self._unsettled += unsettled
 
     def _difference(self, key: Key, one: Cells | None, other: Cells | None, before: _Digest) -> Difference | None:
-        """Return how the rows differ; None if all that does was changed at the source since *before*."""
+        """Return how the rows differ; None if the source has changed every differing cell since *before*."""
         now = _digest(one)
         typed = {
             column.name: decoder_for(column.type)(cell)
@@ -248,7 +248,7 @@ class _Search:
 
 
 _Digest = tuple[int, ...] | None
-"""The hashes of a row's cells: whether they have changed shows in much less memory than they take."""
+"""The hashes of a row's cells, which show changes with much less memory than the cells."""
 
 
 def _digest(row: Cells | None) -> _Digest:
