@@ -251,3 +251,16 @@ def test_no_range_is_waited_for_once_there_are_enough_differences() -> None:
     search.look_again()
     verify._follow(search, [done(), done(KeyError())], None)
     assert search.enough
+
+
+def test_rows_that_wait_for_those_of_the_other_side_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "_MOST_WAITING", 3)
+    taken: list[int] = []
+
+    def rows(first: int) -> Iterator[tuple[Cells, Cells]]:
+        for number in range(first, 200, 2):
+            taken.append(number)
+            yield (bytes([number]),), (b"",)
+
+    next(verify._aligned(rows(0), rows(1)))
+    assert taken == [0, 1, 2, 3]
