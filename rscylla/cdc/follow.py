@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+import attrs
+
 from .._timeuuid import us_of
 from ..event import EventID
 from ..options import StreamOptions
@@ -95,13 +97,18 @@ class Follower:
 
     def has_lost(self, since_us: int, until_us: int) -> bool:
         """Return whether promised rows between the two times have expired by now."""
-        return since_us >= self.promised_us and self._source.missed(since_us, until_us) is not None
+        since_us = max(since_us, self.promised_us)
+        return since_us < until_us and self._source.missed(since_us, until_us) is not None
 
     def _pass_over(self, hole: Hole, generations: Sequence[Generation]) -> None:
-        """Report *hole* if it was promised, and continue at the first rows after it that a node may still return."""
+        """Report what was promised of *hole*, and continue at the first rows after it that a node may still return."""
         at_us = self.walk.at_us
-        promised = at_us >= self.promised_us
         remaining_us = self._source.remaining_us(at_us)
+        # The hole may begin before the promise and end after it: rows that expired while the reader was open.
+        start_us, end_us = max(at_us, self.promised_us), max(hole.end_us, remaining_us)
+        promised = start_us < end_us
+        if promised:
+            hole = attrs.evolve(hole, start_us=start_us, end_us=end_us)
         if promised or remaining_us > at_us:
             self._source.pass_over(hole, self._on_expired, promised=promised)
         if promised:

@@ -307,9 +307,12 @@ class Source:
         return min(EDGE_US, self.table.ttl_s * 1_000_000 // 10)
 
     def safe_start_us(self) -> int:
-        """Return the time from which no row expires within a minute, by the clock of any node."""
+        """Return the time from which no row expires within a minute, by the clock of any node.
+
+        Rows of unknown TTL that are older than a day are left out, because a start before them could not be promised.
+        """
         began_us = self._began_us()
-        oldest_us = max(began_us, self.lifetimes.oldest_us(self.latest_us()))
+        oldest_us = max(began_us, self.lifetimes.doubting().oldest_us(self.latest_us()))
         return oldest_us if oldest_us == began_us else min(oldest_us + self.edge_us, self.now_us())
 
     def oldest(self) -> EventID:

@@ -236,3 +236,60 @@ def test_the_oldest_row_is_delivered_however_long_rows_lived_before(shop: Shop) 
     shop.clock.advance(61)
     shop.run()
     assert shop.seen == [1, 2]
+
+
+@pytest.mark.parametrize("days_ago", [None, 200, 310, 400], ids=str)
+@pytest.mark.parametrize("on_expired", ["raise", "oldest"])
+def test_a_start_at_the_oldest_row_of_a_table_that_was_altered_is_no_gap(
+    shop: Shop, days_ago: int | None, on_expired: str
+) -> None:
+    shop.alter("'enabled': true, 'ttl': '86400'")
+    shop.clock.advance(timedelta(days=65))
+    shop.session.execute("ALTER TABLE ks.orders ADD m int")
+    shop.clock.advance(timedelta(days=300))
+    shop.write(1)
+    shop.clock.advance(3600)
+    now = datetime.fromtimestamp(shop.clock.now_us() / 1e6, UTC)
+    stream = shop.stream(on_expired=on_expired)
+    start = stream.cursor_at(None if days_ago is None else now - timedelta(days=days_ago))
+    client = stream(start, LAG)
+    while isinstance(got := client.recv(), rscylla.Progress):
+        pass
+    assert got.change.after["n"] == 1
+    assert client.status().expired_gaps == 0
+    client.close()
+
+
+def test_what_expires_after_the_opening_is_reported_though_older_rows_had_expired_before(shop: Shop) -> None:
+    """The gap begins before the opening, and runs past it."""
+    for number in range(3):
+        shop.write(number)
+        shop.clock.advance(60)
+    client = shop.stream()("", LAG)
+    opened = datetime.fromtimestamp(shop.clock.now_us() / 1e6, UTC)
+    shop.write(3)
+    shop.clock.advance(3600)
+    with pytest.raises(rscylla.CursorExpired) as caught:
+        client.recv()
+    assert caught.value.gap_from == opened
+    client.close()
+    client = shop.stream(on_expired="oldest")("", LAG)
+    shop.write(4)
+    for _ in range(3):  # each loss counts, also one that begins where the last one ended
+        shop.clock.advance(3600)
+        client.recv()
+    assert client.status().expired_gaps == 3
+    client.close()
+
+
+def test_what_had_expired_before_the_opening_is_no_gap(shop: Shop) -> None:
+    for number in range(12):
+        shop.write(number)
+        shop.clock.advance(60)
+    client = shop.stream()("", LAG)
+    shop.clock.advance(290)
+    while isinstance(got := client.recv(), rscylla.Progress):
+        pass
+    assert got.change.after == {"n": 7}
+    assert client.status().expired_gaps == 0
+    client.close()
