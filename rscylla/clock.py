@@ -68,7 +68,7 @@ class Stop:
 class InnerStop(Stop):
     """A stop signal within another one, None if there is none: set with *outer*, and by itself, which leaves *outer*.
 
-    ``forget`` ends what it has to do with *outer*, which may be set later, and then must not keep it in memory.
+    ``forget`` detaches it from *outer*, which outlives it and would otherwise keep it in memory.
     """
 
     def __init__(self, outer: Stop | None) -> None:

@@ -146,13 +146,16 @@ class _Examination:
 
     def _judged(self, cursors: Mapping[str, str | None]) -> dict[str, Lifetimes | RscyllaError]:
         """Return, by consumer, the lifetimes of the rows after its cursor, or the error of a reader that refuses it."""
-        source: Source | None = None
+        saved = {consumer: text for consumer, text in cursors.items() if text}
+        if not saved:
+            return {}
+        try:
+            source = Source(self._session, self._keyspace, self._table, self._clock, Stop())
+        except (SourceError, MetadataError) as e:
+            return dict.fromkeys(saved, e)
         judged: dict[str, Lifetimes | RscyllaError] = {}
-        for consumer, text in cursors.items():
-            if not text:
-                continue
+        for consumer, text in saved.items():
             try:
-                source = source or Source(self._session, self._keyspace, self._table, self._clock, Stop())
                 source.lifetimes = Lifetimes.of(source.table)  # facts from one cursor must not affect the next
                 source.resume(text, "raise")
                 judged[consumer] = source.lifetimes

@@ -79,7 +79,7 @@ class EmbeddedScylla(ServerOptions):
     [{'cluster_name': 'embedded'}]
     """
 
-    nodes: int = 1
+    _nodes: int = 1
     _given_clock: Clock | None = attrs.field(default=None, alias="clock", kw_only=True)
     clock: Clock = attrs.field(init=False)
 
@@ -87,7 +87,7 @@ class EmbeddedScylla(ServerOptions):
         super().__attrs_post_init__()
         self.clock = self._given_clock or SystemClock()
         self._cluster = Cluster(
-            self.nodes,
+            self._nodes,
             shards=self.shards,
             vnodes=self.vnodes,
             seed=self.seed,
@@ -235,7 +235,7 @@ class EmbeddedScylla(ServerOptions):
 
     @property
     def faults(self) -> Faults:
-        """What can go wrong with this cluster, when told to: nodes that stop or hang, errors, lost connections."""
+        """Faults to inject into this cluster: nodes that stop or hang, errors, lost connections."""
         return Faults(self.call_fault)
 
     def call_fault(self, name: str, arguments: Mapping[str, Any]) -> Any:

@@ -52,7 +52,7 @@ class EmbeddedScyllaProcess(ServerOptions):
     The other arguments are those of `EmbeddedScylla`, except ``clock``.
     """
 
-    nodes: int = 1
+    _nodes: int = 1
     start_timeout: timedelta = attrs.field(default=timedelta(seconds=30), kw_only=True)
     tune_malloc: bool = attrs.field(default=True, kw_only=True)
 
@@ -85,11 +85,11 @@ class EmbeddedScyllaProcess(ServerOptions):
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, encoding="utf-8"
         )
-        # A queue for each child: what an earlier one still says is nobody's.
+        # A queue for each child, so that a late answer of an earlier one is not taken for an answer of this one.
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._read_answers, args=(self._child, self._answers), daemon=True).start()
         try:
-            self._send(pickle.dumps({"nodes": self.nodes, **self.arguments()}).hex())
+            self._send(pickle.dumps({"nodes": self._nodes, **self.arguments()}).hex())
             self._number = 0  # of the line that says that the child listens
             self._ready = self._next_answer()
         except BaseException:

@@ -1,4 +1,4 @@
-"""Values of native types: bytes to Python, JSON or Arrow to bytes, Python to CQL text. The registry assigns them.
+"""Values of native types: bytes to Python, and JSON or Arrow to bytes. The registry assigns them.
 
 An encoder raises ValueError, TypeError or ArithmeticError for what is no value of its type. Source: native protocol v4,
 section 6.
@@ -25,8 +25,6 @@ Decoder = Callable[[bytes], Any]
 
 Encoder = Callable[[Any], bytes]
 """Makes the bytes of a value that JSON, or Arrow, has given."""
-
-"""Makes the CQL text of a Python value."""
 
 _INT = struct.Struct(">i")
 _EPOCH_DAY = date(1970, 1, 1).toordinal()

@@ -1,4 +1,4 @@
-"""The one registry of CQL types: a row a type, and in it a field for each use that rscylla makes of values.
+"""The one registry of CQL types: one row per type, with one field for each use that rscylla makes of values.
 
 A new type is a new row. A new use is a new field of ``Native`` and ``Container`` and a function like ``decoder_for``,
 which goes down the tree of a type; nothing else in rscylla asks for the name of a type.
@@ -45,8 +45,8 @@ class Native:
     """A native type, with a field for each use of its values.
 
     ``decode``: bytes to Python. ``encode``: JSON to bytes. ``encode_arrow``: the same from Arrow, where that has
-    something else. ``arrow``: how values become Arrow, a key of
-    ``rscylla.types.arrow.FORMS``. ``packed``: for ``struct`` and ``numpy``, if all values have one width.
+    something else. ``arrow``: how values become Arrow, a key of ``rscylla.types.arrow.FORMS``. ``packed``: for
+    ``struct`` and ``numpy``, if all values have one width.
     ``in_vector``: size of an element of a vector; None if its size precedes each element, as for tinyint, smallint,
     date, time, and counter: Cassandra treats them as variable-size, and Scylla follows. ``sample``: the bytes of some
     valid value. ``has_empty``: no bytes are a value, and not null. ``sorting``: what clustering keys are sorted by;

@@ -133,7 +133,7 @@ class DataDir:
         return lock
 
     def _shut_others_out(self) -> None:
-        """Let nobody but the owner read the directory, whoever made it: tables hold what is nobody else's business."""
+        """Make the directory readable by its owner only, whoever created it, because tables may hold private data."""
         if stat.S_IMODE(self.path.stat().st_mode) & 0o077:
             try:
                 self.path.chmod(0o700)

@@ -102,7 +102,7 @@ class Rule:
 
 
 class Faults:
-    """What can go wrong with an embedded cluster, when told to. Thread-safe.
+    """Faults to inject into an embedded cluster. Thread-safe.
 
     The rules for requests share three arguments: ``times`` is how many requests they meet, None for all until they are
     removed; ``probability`` is the chance of each of them to be met; ``seed`` makes that repeatable. Where several
