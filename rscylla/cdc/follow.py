@@ -104,8 +104,10 @@ class Follower:
         """Report what was promised of *hole*, and continue at the first rows after it that a node may still return."""
         at_us = self.walk.at_us
         remaining_us = self._source.remaining_us(at_us)
-        # The hole may begin before the promise and end after it: rows that expired while the reader was open.
-        start_us, end_us = max(at_us, self.promised_us), max(hole.end_us, remaining_us)
+        # The hole may begin before the promise and end after it, when rows expire while the reader is open. Rows after
+        # the watermark are not due: by the clock of a node that is far ahead, they too have expired.
+        start_us = max(at_us, self.promised_us)
+        end_us = min(max(hole.end_us, remaining_us), self.watermark_us)
         promised = start_us < end_us
         if promised:
             hole = attrs.evolve(hole, start_us=start_us, end_us=end_us)
