@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 
 import rscylla
 from rscylla import spark as rs
+from rscylla.spark.pipeline.tables import changes_after
 
 
 class Collected:
@@ -46,3 +47,9 @@ def test_errors_of_spark_in_a_sink_become_errors_of_rscylla() -> None:
 @pytest.mark.parametrize("sink", [rs.ParquetTable, rs.MergeTable, rs.ScyllaTable])
 def test_the_sinks_of_rscylla_have_the_method_of_the_protocol(sink: type) -> None:
     assert inspect.signature(sink.apply) == inspect.signature(rs.Sink.apply)
+
+
+def test_a_table_has_a_repeated_window_whatever_became_of_the_key_since() -> None:
+    window = h.window(0, 0, 1)
+    no_columns: Any = None  # the changes are not looked at
+    assert changes_after(no_columns, window, window.end, no_columns, "t") is None

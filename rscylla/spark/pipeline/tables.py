@@ -32,10 +32,10 @@ def changes_after(changes: DataFrame, window: Window, cursor: str, known: Shape,
     Raises:
         ConfigError: a window in between is missing, or the table has another primary key.
     """
-    _check_same(known, Shape.of(changes), name)
     at, start = EventID.parse(cursor), EventID.parse(window.start)
     if cursor_key(window.end) <= at.key:
         return None
+    _check_same(known, Shape.of(changes), name)
     if start.key > at.key and not _is_next_generation(start, at):
         raise ConfigError(
             f"the table {name} ends at {tu.format_time(at.exact_us)}, but the window begins at "
