@@ -17,7 +17,7 @@ from typing import Any
 
 import rscylla
 
-__all__ = ["LIFE_KINDS", "LogLife", "Watched"]
+__all__ = ["LIFE_KINDS", "LogLife", "Watched", "is_eventful"]
 
 LIFE_KINDS = (
     *("recreated", "recreated_while_reading", "told_recreated", "cursor_resets", "on_expired_oldest"),
@@ -37,6 +37,11 @@ UNSURE_US = 50_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def is_eventful(seed: int) -> bool:
+    """Return whether things happen to the log of *seed*: that it is dropped and created again, or gets another TTL."""
+    return seed % 5 in (2, 3) or seed % 20 == 4
+
+
 class LogLife:
     """The log of one simulation. ``log`` is the present one's number; ``is_eventful``: whether anything happens."""
 
@@ -44,7 +49,7 @@ class LogLife:
         self._simulation = simulation
         self._dice = simulation.dice
         self._counts: Counter[str] = simulation.counts
-        self.is_eventful: bool = simulation.seed % 5 in (2, 3) or simulation.seed % 20 == 4
+        self.is_eventful = is_eventful(simulation.seed)
         self.log = 1
         self.reading_log: int | None = None
         """The log that the stream opened last was opened with; None until it is open."""
