@@ -428,6 +428,7 @@ class WiredScylla(EmbeddedScylla):
             "reconnection_policy": ExponentialReconnectionPolicy(0.5, 30.0, max_attempts=None),
             "idle_heartbeat_interval": 0,
             "schema_metadata_enabled": False,  # rscylla reads the tables that it needs itself
+            "schema_event_refresh_window": -1,  # 0 and more draw random numbers by the real time
             "topology_event_refresh_window": 0,
             "status_event_refresh_window": 0,
             "timestamp_generator": Timestamps(self._driven),
