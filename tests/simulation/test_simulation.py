@@ -180,7 +180,7 @@ def test_a_broken_reader_is_found_out(
 ) -> None:
     fault(monkeypatch)
     # Starts in the future are rare, and so are cursors that expire: the logs to which things happen, and more of them.
-    seeds = [seed for seed in range(600) if is_eventful(seed)] if fault in OF_THE_LOGS_LIFE else range(100)
+    seeds = [seed for seed in range(2000) if is_eventful(seed)] if fault in OF_THE_LOGS_LIFE else range(100)
     for seed in seeds:
         try:
             Simulation(seed).run()
