@@ -1,7 +1,7 @@
 """Checks that the reports of all environments leave out no test: usage: ran.py REPORTS [--may-skip DIRECTORY ...].
 
-REPORTS holds pytest's JUnit reports, of the family xunit1, which names files. Fails when a test file was collected in
-none of them, or a test was skipped in each that has it. Tests under a --may-skip directory may be skipped everywhere.
+REPORTS holds pytest's JUnit reports. Fails when a test file was collected in none of them, or a test was skipped in
+each that has it. Tests under a --may-skip directory may be skipped everywhere.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from xml.etree import ElementTree as ET
 
 def left_out(files: Iterable[str], reports: Iterable[Path], may_skip: Sequence[str]) -> list[str]:
     """Return a line for each of the test *files* that no report has, and for each test that all of them skipped."""
+    files = list(files)
+    # By module, because the file of a test that a class inherits is that of its base class.
+    modules = {".".join(Path(file).with_suffix("").parts): file for file in files}
     collected: set[str] = set()
     skipped: dict[tuple[str, str], str] = {}
     ran: set[tuple[str, str]] = set()
     for report in reports:
         for case in ET.parse(report).iter("testcase"):
-            file, name = case.get("file", ""), case.get("name", "")
-            module = list(Path(file).with_suffix("").parts)
-            classes = case.get("classname", "").split(".")[len(module) :]
+            classname, name = case.get("classname", ""), case.get("name", "")
+            parts = (classname or name).split(".")
+            module = next((m for n in range(len(parts), 0, -1) if (m := ".".join(parts[:n])) in modules), "")
+            file, classes = modules.get(module, ""), classname.removeprefix(module).strip(".").split(".")
             # A module that skips itself is one case of its own name; it ran if any of its tests did elsewhere.
-            test = file, "" if name == ".".join(module) else "::".join([*classes, name])
+            test = file, "" if name == module else "::".join(filter(None, [*classes, name]))
             collected.add(file)
             skip = case.find("skipped")
             if skip is None or skip.get("type") == "pytest.xfail":

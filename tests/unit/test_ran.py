@@ -73,3 +73,10 @@ def test_a_file_that_is_collected_nowhere_or_skipped_as_a_whole_is_left_out(tree
     assert left_out(files, [only_a, both], ["tests/spark"]) == []
     (tree / "tests" / "spark" / "test_b.py").write_text(WHOLE.replace("no_such_package", "pytest"))
     assert left_out(files, [only_a, both, report(tree, "with_it", "tests/spark")], []) == []
+
+
+def test_a_file_of_inherited_tests_was_collected(tree: Path) -> None:
+    (tree / "suite.py").write_text("class Suite:\n    def test_it(self):\n        pass\n")
+    test = tree / "tests" / "test_a.py"
+    test.write_text("from suite import Suite\n\nclass TestHere(Suite):\n    pass\n")
+    assert left_out(["tests/test_a.py"], [report(tree, "env", "tests")], []) == []
