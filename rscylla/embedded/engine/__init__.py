@@ -2,5 +2,5 @@
 
 ``engine.py`` sends each statement to its module: SELECT to ``select.py`` (with ``where.py``, ``filtering.py``,
 ``projection.py``, ``reading.py``), writes to ``write.py`` (with ``operations.py``, ``lwt.py``), schema statements to
-``ddl.py``. A scalar function is added in ``functions.py``, an aggregate in ``projection.py``.
+``ddl``. A scalar function is added in ``functions.py``, an aggregate in ``projection.py``.
 """

@@ -348,7 +348,7 @@ class Engine:
         for mutation in mutations:
             table = mutation.table
             if table.cdc is not None and table.cdc.enabled:
-                # It is there: ddl.py makes it with the option, and refuses to drop it before.
+                # It is there: ``ddl`` makes it with the option, and refuses to drop it before.
                 store = self._stores[table.keyspace, table.name + LOG_SUFFIX]
                 for _ in range(1 if self.write_faults is None else self.write_faults.copies(table)):
                     for row in self._log_rows(mutation, store, request):

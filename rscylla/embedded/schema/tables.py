@@ -1,4 +1,4 @@
-"""Keyspaces, tables, columns and user-defined types as values; ``engine/ddl.py`` makes and changes them."""
+"""Keyspaces, tables, columns and user-defined types as values; ``engine/ddl`` makes and changes them."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _by_use(keyspace: Keyspace) -> list[Any]:
     out: list[Any] = []
     left = [keyspace.types[name] for name in sorted(keyspace.types)]
     while left:
-        # Types cannot contain themselves (ddl.py sees to it), so there always is one.
+        # Types cannot contain themselves (the statements see to it), so there always is one.
         ready = [t for t in left if not any(o is not t and t.references(keyspace.name, _name(o)) for o in left)]
         out.extend(ready)
         left = [t for t in left if t not in ready]

@@ -1,0 +1,91 @@
+"""What the schema statements share: the schema, the stores of its tables, and how a table is put in its place."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+import attrs
+
+from ...cql import ast
+from ...errors import InvalidRequest, Unauthorized
+from ...result import SchemaChange
+from ...schema.tables import Keyspace, Schema, TableSchema
+from ...types import CqlType, parse_type
+from ...types.timeuuid import TimeUuids
+from ..binding import find_udt
+
+__all__ = ["Editing", "SchemaStores"]
+
+
+class SchemaStores(Protocol):
+    """Who keeps the tables' data. Called once the schema holds the new state, in the same thread."""
+
+    def table_changed(self, table: TableSchema) -> None:
+        """``table`` is new, or is the new form of the table with its id."""
+        ...
+
+    def table_dropped(self, table: TableSchema) -> None:
+        """``table`` is no longer there: its data goes."""
+        ...
+
+
+@attrs.define
+class Editing:
+    """Carries out schema statements. ``now_us`` reads the server's clock; ``system`` names protected keyspaces.
+
+    ``datacenters`` returns the names of those that the cluster has. ``tablets`` tells whether new keyspaces use
+    tablets where nothing else is said; None is a Scylla without them.
+    """
+
+    schema: Schema
+    stores: SchemaStores
+    now_us: Callable[[], int]
+    system: frozenset[str]
+    datacenters: Callable[[], Collection[str]]
+    tablets: Callable[[], bool | None]
+    _table_ids: TimeUuids = attrs.field(factory=TimeUuids, init=False)
+    _written_us: int = attrs.field(default=0, init=False)
+
+    def _protect(self, keyspace: str) -> None:
+        if keyspace in self.system:
+            raise Unauthorized(f"{keyspace} keyspace is not user-modifiable.")
+
+    def _keyspace(self, name: ast.TableName, current: str | None) -> Keyspace:
+        keyspace = name.keyspace or current
+        if keyspace is None:
+            raise InvalidRequest(
+                "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename"
+            )
+        self._protect(keyspace)
+        found = self.schema.keyspaces.get(keyspace)
+        if found is None:
+            raise InvalidRequest(f"Keyspace '{keyspace}' does not exist")
+        return found
+
+    def _type(self, keyspace: Keyspace, text: str) -> CqlType:
+        return parse_type(text, lambda name: find_udt(self.schema, keyspace.name, name))
+
+    def _find_table(self, keyspace: Keyspace, name: str) -> TableSchema:
+        table = keyspace.tables.get(name)
+        if table is None:
+            raise InvalidRequest(f"unconfigured table {name}")
+        return table
+
+    def _new_table_id(self) -> uuid.UUID:
+        """Return a timeuuid of now, as Scylla's ``schema_builder`` gives each new table, and so each new CDC log."""
+        return uuid.UUID(bytes=self._table_ids.next(self.now_us()))
+
+    def _put(self, keyspace: Keyspace, table: TableSchema, change: Any, changes: list[SchemaChange]) -> None:
+        # All rows that a statement writes have one write time, and it does not write columns that it leaves alone.
+        # Source: Scylla ``db/schema_tables.cc``, ``make_update_columns_mutations``.
+        known = keyspace.tables[table.name].by_name if table.name in keyspace.tables else {}
+        columns = tuple(
+            known[c.name] if known.get(c.name) == c else attrs.evolve(c, written_us=self._written_us)
+            for c in table.columns
+        )
+        table = attrs.evolve(table, columns=columns, written_us=self._written_us)
+        keyspace.tables[table.name] = table
+        self.stores.table_changed(table)
+        changes.append(SchemaChange(change, "TABLE", keyspace.name, table.name))

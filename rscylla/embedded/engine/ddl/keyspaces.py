@@ -1,0 +1,67 @@
+"""CREATE, ALTER and DROP KEYSPACE."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...cql import ast
+from ...errors import AlreadyExists, ConfigError, InvalidRequest, SyntaxException
+from ...result import SchemaChange
+from ...schema.properties import keyspace_options, tablets_option
+from ...schema.tables import Keyspace
+from .base import Editing
+
+__all__ = ["KeyspaceEditing"]
+
+_NAME = re.compile(r"\w{1,48}\Z", re.ASCII)
+
+
+class KeyspaceEditing(Editing):
+    def _create_keyspace(self, statement: ast.CreateKeyspace, changes: list[SchemaChange]) -> None:
+        name = statement.name
+        if not _NAME.match(name):
+            raise InvalidRequest(f'"{name}" is not a valid keyspace name')
+        self._protect(name)
+        if name in self.schema.keyspaces:
+            if statement.if_not_exists:
+                return
+            raise AlreadyExists(f'Cannot add existing keyspace "{name}"', name)
+        self._check_tablets_known(statement.options)
+        options = keyspace_options(statement.options, None, self.datacenters())
+        tablets = tablets_option(statement.options, options["replication"], default=bool(self.tablets()))
+        self.schema.keyspaces[name] = Keyspace(name, options, tablets)
+        changes.append(SchemaChange("CREATED", "KEYSPACE", name))
+
+    def _alter_keyspace(self, statement: ast.AlterKeyspace, changes: list[SchemaChange]) -> None:
+        self._protect(statement.name)
+        found = self.schema.keyspaces.get(statement.name)
+        if found is None:
+            if statement.if_exists:
+                return
+            raise InvalidRequest(f"Unknown keyspace {statement.name}")
+        self._check_tablets_known(statement.options)
+        options = keyspace_options(statement.options, found.options, self.datacenters())
+        # The number of tablets may change; vnodes and tablets cannot be turned into each other.
+        if "tablets" in statement.options:
+            tablets = tablets_option(statement.options, options["replication"], default=False)
+            if (tablets is None) != (found.tablets is None):
+                raise InvalidRequest("Cannot alter replication strategy vnode/tablets flavor")
+            found.tablets = tablets
+        found.options = options
+        changes.append(SchemaChange("UPDATED", "KEYSPACE", statement.name))
+
+    def _check_tablets_known(self, options: dict[str, Any]) -> None:
+        if self.tablets() is None and "tablets" in options:
+            raise SyntaxException("Unknown property 'tablets'")
+
+    def _drop_keyspace(self, statement: ast.DropKeyspace, changes: list[SchemaChange]) -> None:
+        self._protect(statement.name)
+        found = self.schema.keyspaces.pop(statement.name, None)
+        if found is None:
+            if statement.if_exists:
+                return
+            raise ConfigError(f"Cannot drop non existing keyspace '{statement.name}'.")
+        for table in found.tables.values():
+            self.stores.table_dropped(table)
+        changes.append(SchemaChange("DROPPED", "KEYSPACE", statement.name))

@@ -1,0 +1,166 @@
+"""CREATE TABLE and DROP TABLE."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Any
+
+from ...cdclog.log import cdc_options
+from ...cql import ast
+from ...errors import AlreadyExists, ConfigError, InvalidRequest, Unauthorized
+from ...result import SchemaChange
+from ...schema.properties import DEFAULTS, table_options
+from ...schema.tables import LOG_SUFFIX, CdcOptions, Column, Keyspace, TableSchema
+from ...storage.rowttl import created_ttl_column
+from ...types import COUNTER, DURATION, CqlType, UdtType
+from .logs import LogEditing
+
+__all__ = ["TableEditing", "sorted_rest"]
+
+# 192 characters leave room for the suffix of the log.
+_TABLE_NAME = re.compile(r"\w{1,192}\Z", re.ASCII)
+
+
+class TableEditing(LogEditing):
+    def _create_table(self, statement: ast.CreateTable, current: str | None, changes: list[SchemaChange]) -> None:
+        keyspace = self._keyspace(statement.table, current)
+        name = statement.table.name
+        if not _TABLE_NAME.match(name):
+            raise InvalidRequest(f'"{name}" is not a valid table name (must be alphanumeric, at most 192 characters)')
+        if name in keyspace.tables:
+            if statement.if_not_exists:
+                return
+            raise AlreadyExists(
+                f'Cannot add already existing table "{name}" to keyspace "{keyspace.name}"', keyspace.name, name
+            )
+        if statement.compact_storage:
+            raise InvalidRequest("COMPACT STORAGE tables are not supported by the embedded server")
+        columns = self._new_columns(keyspace, statement)
+        cdc = cdc_options(statement.options["cdc"]) if "cdc" in statement.options else None
+        self._check_counters(keyspace, name, columns, cdc)
+        table = TableSchema(
+            keyspace.name,
+            name,
+            self._table_id(statement.options.get("id")),
+            uuid.uuid4(),
+            columns,
+            table_options(statement.options, DEFAULTS),
+            cdc,
+            ttl_column=created_ttl_column(columns, [column.name for column in statement.columns if column.expires]),
+        )
+        # Before anything is put in its place: a log that cannot be made refuses the whole statement.
+        log = self._log_of(keyspace, table) if cdc is not None and cdc.enabled else None
+        # The base first: the first change is what the client is answered.
+        self._put(keyspace, table, "CREATED", changes)
+        if log is not None:
+            self._put(keyspace, log, "CREATED", changes)
+
+    def _table_id(self, given: Any) -> uuid.UUID:
+        """Return the id that the statement gives, or a new one."""
+        if given is None:
+            return self._new_table_id()
+        try:
+            identity = uuid.UUID(given)
+        except (TypeError, ValueError, AttributeError):
+            raise ConfigError(f"Invalid table id {given}") from None
+        for keyspace in self.schema.keyspaces.values():
+            if any(table.id == identity for table in keyspace.tables.values()):
+                raise InvalidRequest(f"Table with id {identity} already exists")
+        return identity
+
+    def _new_columns(self, keyspace: Keyspace, statement: ast.CreateTable) -> tuple[Column, ...]:
+        types: dict[str, CqlType] = {}
+        static: set[str] = set()
+        for column in statement.columns:
+            if column.name in types:
+                raise InvalidRequest(f"Multiple definition of identifier {column.name}")
+            types[column.name] = self._type(keyspace, column.type_text)
+            if column.static:
+                static.add(column.name)
+        if not statement.partition_key:
+            raise InvalidRequest("No PRIMARY KEY specifed (exactly one required)")
+        keys = (*statement.partition_key, *statement.clustering_key)
+        for at, name in enumerate(keys):
+            if name not in types:
+                raise InvalidRequest(f"Unknown definition {name} referenced in PRIMARY KEY")
+            if name in keys[:at]:
+                raise InvalidRequest(f"Multiple definition of identifier {name} in PRIMARY KEY")
+            _check_key_type(name, types[name], is_static=name in static)
+        if static and not statement.clustering_key:
+            raise InvalidRequest(
+                "Static columns are only useful (and thus allowed) if the table has at least one clustering column"
+            )
+        order = _clustering_order(statement)
+        columns = [Column(n, types[n], "partition_key", at) for at, n in enumerate(statement.partition_key)]
+        columns += [Column(n, types[n], "clustering", at, order[n]) for at, n in enumerate(statement.clustering_key)]
+        rest = [Column(n, t, "static" if n in static else "regular") for n, t in types.items() if n not in keys]
+        return (*columns, *sorted_rest(rest))
+
+    @staticmethod
+    def _check_counters(keyspace: Keyspace, name: str, columns: tuple[Column, ...], cdc: CdcOptions | None) -> None:
+        if not any(column.type == COUNTER for column in columns):
+            return
+        if cdc is not None and cdc.enabled:
+            raise InvalidRequest(
+                f"Cannot create CDC log for table {keyspace.name}.{name}. Counter support not implemented"
+            )
+        # What Scylla refuses comes first, with its words; this is a limit of ours.
+        raise InvalidRequest("counter tables are not supported by the embedded server")
+
+    def _drop_table(self, statement: ast.DropTable, current: str | None, changes: list[SchemaChange]) -> None:
+        keyspace = self._keyspace(statement.table, current)
+        name = statement.table.name
+        if statement.if_exists and name not in keyspace.tables:
+            return
+        table = self._find_table(keyspace, name)
+        if table.is_cdc_log:
+            base = keyspace.tables.get(table.cdc_base or "")
+            if base is not None and base.cdc is not None and base.cdc.enabled:
+                raise Unauthorized(f"Cannot DROP cdc log table {name}")
+        self._remove(keyspace, table, changes)
+        # With CDC off as well, as in Scylla. A table of the user's own that has such a name stays.
+        log = keyspace.tables.get(name + LOG_SUFFIX)
+        if log is not None and log.is_cdc_log and log.cdc_base == name:
+            self._remove(keyspace, log, changes)
+
+    def _remove(self, keyspace: Keyspace, table: TableSchema, changes: list[SchemaChange]) -> None:
+        del keyspace.tables[table.name]
+        self.stores.table_dropped(table)
+        changes.append(SchemaChange("DROPPED", "TABLE", keyspace.name, table.name))
+
+
+def _check_key_type(name: str, cql_type: CqlType, *, is_static: bool) -> None:
+    if cql_type == COUNTER:
+        raise InvalidRequest(f"counter type is not supported for PRIMARY KEY part {name}")
+    if cql_type == DURATION:
+        raise InvalidRequest(f"duration type is not supported for PRIMARY KEY part {name}")
+    if is_static:
+        raise InvalidRequest(f"Static column {name} cannot be part of the PRIMARY KEY")
+    if cql_type.is_multicell:
+        kind = "user type" if isinstance(cql_type, UdtType) else "collection type"
+        raise InvalidRequest(f"Invalid non-frozen {kind} {cql_type.name} for PRIMARY KEY component {name}")
+
+
+def _clustering_order(statement: ast.CreateTable) -> dict[str, bool]:
+    """Return whether each clustering column is DESC."""
+    given = statement.clustering_order
+    for name, _ in given:
+        if name not in statement.clustering_key:
+            raise InvalidRequest("Only clustering key columns can be defined in CLUSTERING ORDER directive")
+    if given:
+        for at, name in enumerate(statement.clustering_key):
+            if at >= len(given):
+                raise InvalidRequest(f"Missing CLUSTERING ORDER for column {name}")
+            if given[at][0] != name:
+                raise InvalidRequest(
+                    "The order of columns in the CLUSTERING ORDER directive must be the one of the clustering key"
+                    f" ({name} must appear before {given[at][0]})"
+                )
+    directions = dict(given)
+    return {name: directions.get(name, "asc") == "desc" for name in statement.clustering_key}
+
+
+def sorted_rest(columns: list[Column]) -> tuple[Column, ...]:
+    """Return static columns, then regular ones, each by the bytes of their names: the order of ``SELECT *``."""
+    return tuple(sorted(columns, key=lambda c: (c.kind != "static", c.name.encode())))
