@@ -46,7 +46,8 @@ from .binding import Request, Scope
 from .calls import Calls
 from .ddl import DdlStatement, SchemaEditor
 from .operations import ListKeys
-from .select import SelectPlan, compile_select
+from .select import SelectPlan
+from .selectrules import compile_select
 from .write import Mutations, WritePlan, compile_write
 
 __all__ = ["Engine", "Journal", "LoggedRow", "WriteFaults"]

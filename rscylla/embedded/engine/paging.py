@@ -1,17 +1,23 @@
-"""The paging state: where a page stopped, as bytes that the client hands back."""
+"""Pages: the paging state, which tells where a page stopped, and pages of bare columns in the making."""
 
 from __future__ import annotations
 
+import itertools
 import struct
 import uuid
 import zlib
+from bisect import bisect_left
+from collections.abc import Callable
 
 import attrs
 
 from ..errors import ProtocolError
 from ..storage.mutation import Key
+from ..storage.partitions import PackedPartition, Partition, join_row
+from .projection import Evaluate
+from .reading import StoreReader
 
-__all__ = ["PageMark"]
+__all__ = ["PageMark", "PlainPage"]
 
 _MAGIC = b"rsp1"  # with the version of this layout: clients keep paging states
 _HEAD = struct.Struct(">4s16sqqB")  # magic, table id, rows left (-1: no limit), rows of this partition so far, has ck
@@ -64,3 +70,50 @@ def _unpack_key(data: bytes, at: int) -> tuple[Key, int]:
         parts.append(data[at + 4 : at + 4 + size])
         at += 4 + size
     return tuple(parts), at
+
+
+class PlainPage:
+    """A page in the making. ``stop`` is the last row, by key; its clustering key is None when its partition is done."""
+
+    def __init__(self, most: int, byte_room: int) -> None:
+        self.rows: list[bytes] = []
+        self.stop: tuple[Key, Key | None] | None = None
+        self._most = most
+        self._byte_room = byte_room
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) >= self._most or self._byte_room <= 0
+
+    def take_packed(
+        self, reader: StoreReader, partition: PackedPartition, narrow: Callable[[list[bytes]], list[bytes]] | None
+    ) -> bool:
+        """Add finished rows of a log partition; return whether it has more than the page takes."""
+        found, last = reader.wires(partition, self._most - len(self.rows))
+        if not found:
+            return False
+        size = len(found) * partition.longest
+        if size > self._byte_room:
+            # The page may overflow. Only now is each row measured, instead of taken for as long as the longest.
+            sizes = list(itertools.accumulate(map(len, found)))
+            fit = bisect_left(sizes, self._byte_room) + 1
+            if fit < len(found):
+                found, last = reader.wires(partition, fit)
+            size = sizes[len(found) - 1]
+        self.rows.extend(found if narrow is None else narrow(found))
+        self._byte_room -= size
+        self.stop = (partition.key, None if last is None else partition.clustering_key(last))
+        return last is not None
+
+    def take(self, reader: StoreReader, partition: Partition, readers: list[Evaluate]) -> bool:
+        """Add rows of a general partition; return whether it has more than the page takes."""
+        for view in reader.views(partition):
+            if self.is_full:
+                return True
+            row = join_row([read(view) for read in readers])
+            self.rows.append(row)
+            self._byte_room -= len(row)
+            self.stop = (partition.key, view.ck)
+        if self.stop is not None and self.stop[0] is partition.key:
+            self.stop = (partition.key, None)
+        return False

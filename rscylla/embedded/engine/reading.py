@@ -11,8 +11,8 @@ from ..storage.mutation import Key, RowMutation
 from ..storage.partitions import AnyPartition, PackedPartition, Partition, TableStore
 from ..storage.reconcile import is_live_cell
 from ..storage.tokens import key_bytes
+from .ranges import Range
 from .rows import RowView
-from .where import Range
 
 __all__ = ["StoreReader"]
 

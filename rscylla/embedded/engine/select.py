@@ -1,4 +1,4 @@
-"""SELECT: checks, the pages of a read, aggregates, order and limits.
+"""SELECT: the pages of a read, aggregates, order and limits.
 
 A log page takes the short way: finished rows are sliced, never looked at. Everything else goes row by row.
 """
@@ -6,7 +6,6 @@ A log page takes the short way: finished rows are sliced, never looked at. Every
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,27 +15,22 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, ColumnSpec, RowsResult
 from ..schema.tables import Column
-from ..storage.mutation import Key
-from ..storage.partitions import PackedPartition, Partition, TableStore, cut_row, join_row
+from ..storage.partitions import PackedPartition, TableStore, cut_row, join_row
 from ..storage.positions import Descending, position_maker
 from ..types import INT, TEXT
 from ..types.jsontext import json_row
 from .binding import Getter, Request, Scope
 from .filtering import Check
-from .paging import PageMark
-from .projection import Evaluate, Projection, compile_projection
+from .paging import PageMark, PlainPage
+from .projection import Evaluate, Projection
 from .reading import StoreReader
 from .rows import RowView, column_value
 from .where import Restrictions
 
-__all__ = ["SelectPlan", "compile_select"]
+__all__ = ["SelectPlan"]
 
 _PAGE_BYTES = 1 << 20  # a page ends after the row that fills it to this size, Scylla's query_page_size_in_bytes
 _NO_LIMIT = 1 << 62
-_FILTERING = (
-    "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance."
-    " If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING"
-)
 
 
 class SelectPlan:
@@ -185,7 +179,7 @@ class SelectPlan:
 
     def _plain_page(self, request: Request, reader: StoreReader, page_size: int | None, limit: int) -> RowsResult:
         """Return a page of bare columns: log rows by slices, others cell by cell."""
-        page = _PlainPage(min(limit, page_size or _NO_LIMIT), _NO_LIMIT if page_size is None else _PAGE_BYTES)
+        page = PlainPage(min(limit, page_size or _NO_LIMIT), _NO_LIMIT if page_size is None else _PAGE_BYTES)
         more = False
         for partition in reader.partitions():
             if page.is_full:
@@ -245,53 +239,6 @@ class SelectPlan:
         return lambda view: tuple(Descending(part) for part in position(view.ck or ())[:depth])
 
 
-class _PlainPage:
-    """A page in the making. ``stop`` is the last row, by key; its clustering key is None when its partition is done."""
-
-    def __init__(self, most: int, byte_room: int) -> None:
-        self.rows: list[bytes] = []
-        self.stop: tuple[Key, Key | None] | None = None
-        self._most = most
-        self._byte_room = byte_room
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.rows) >= self._most or self._byte_room <= 0
-
-    def take_packed(
-        self, reader: StoreReader, partition: PackedPartition, narrow: Callable[[list[bytes]], list[bytes]] | None
-    ) -> bool:
-        """Add finished rows of a log partition; return whether it has more than the page takes."""
-        found, last = reader.wires(partition, self._most - len(self.rows))
-        if not found:
-            return False
-        size = len(found) * partition.longest
-        if size > self._byte_room:
-            # The page may overflow. Only now is each row measured, instead of taken for as long as the longest.
-            sizes = list(itertools.accumulate(map(len, found)))
-            fit = bisect_left(sizes, self._byte_room) + 1
-            if fit < len(found):
-                found, last = reader.wires(partition, fit)
-            size = sizes[len(found) - 1]
-        self.rows.extend(found if narrow is None else narrow(found))
-        self._byte_room -= size
-        self.stop = (partition.key, None if last is None else partition.clustering_key(last))
-        return last is not None
-
-    def take(self, reader: StoreReader, partition: Partition, readers: list[Evaluate]) -> bool:
-        """Add rows of a general partition; return whether it has more than the page takes."""
-        for view in reader.views(partition):
-            if self.is_full:
-                return True
-            row = join_row([read(view) for read in readers])
-            self.rows.append(row)
-            self._byte_room -= len(row)
-            self.stop = (partition.key, view.ck)
-        if self.stop is not None and self.stop[0] is partition.key:
-            self.stop = (partition.key, None)
-        return False
-
-
 def _limit_getter(scope: Scope, term: Any, name: str) -> Getter | None:
     return None if term is None else scope.getter(term, INT, name)
 
@@ -308,112 +255,3 @@ def _limit(getter: Getter | None, request: Request, what: str) -> int:
     if limit <= 0:
         raise InvalidRequest(f"{what} must be strictly positive")
     return limit
-
-
-# ---------------------------------------------------------------- checks
-
-
-def compile_select(scope: Scope, statement: ast.Select) -> SelectPlan:
-    """Return the plan of a SELECT. Raises InvalidRequest for what the table or Scylla does not allow."""
-    projection = compile_projection(scope, statement.selectors)
-    restrictions = Restrictions(scope, statement.where)
-    plan = SelectPlan(scope, statement, projection, restrictions)
-    if statement.distinct:
-        _check_distinct(plan, statement)
-    if plan.partition_limit is not None and projection.is_aggregate:
-        raise InvalidRequest("PER PARTITION LIMIT is not allowed with aggregate queries.")
-    _check_filtering(plan, statement.allow_filtering)
-    _check_order(plan, statement.order_by)
-    _check_group(plan, statement.group_by)
-    plan.filters = [*restrictions.key_predicates(), *[p.check for p in restrictions.filters]]
-    return plan
-
-
-def _check_distinct(plan: SelectPlan, statement: ast.Select) -> None:
-    selected = [e.column for e in plan.projection.expressions if e.column is not None]
-    for column in selected:
-        if column.kind not in ("partition_key", "static"):
-            raise InvalidRequest(
-                "SELECT DISTINCT queries must only request partition key columns and/or static columns"
-                f" (not {column.name})"
-            )
-    for column in plan.table.partition_key:
-        if column not in selected and not plan.restrictions.full_key:
-            raise InvalidRequest(
-                f"SELECT DISTINCT queries must request all the partition key columns (missing {column.name})"
-            )
-    if plan.restrictions.restricts_clustering:
-        raise InvalidRequest("Cannot restrict clustering columns when selecting only static or partition key columns")
-
-
-def _check_filtering(plan: SelectPlan, allowed: bool) -> None:
-    restrictions = plan.restrictions
-    if allowed:
-        return
-    if restrictions.sliced_key:
-        raise InvalidRequest(
-            "Only EQ and IN relation are supported on the partition key (unless you use the token() function or allow"
-            " filtering)"
-        )
-    if restrictions.filters or restrictions.partial_key:
-        raise InvalidRequest(_FILTERING)
-    if restrictions.broken_after is not None:
-        before, after = restrictions.broken_after
-        if restrictions.names(before):
-            raise InvalidRequest(
-                f'Clustering column "{after.name}" cannot be restricted (preceding column "{before.name}" is restricted'
-                " by a non-EQ relation)"
-            )
-        raise InvalidRequest(
-            f'PRIMARY KEY column "{after.name}" cannot be restricted as preceding column "{before.name}" is not'
-            " restricted"
-        )
-    if restrictions.restricts_clustering and not restrictions.full_key:
-        raise InvalidRequest(_FILTERING)
-
-
-def _check_order(plan: SelectPlan, order_by: tuple[tuple[str, str], ...]) -> None:
-    if not order_by:
-        return
-    if plan.distinct:
-        raise InvalidRequest("ORDER BY is not supported with SELECT DISTINCT")
-    if not plan.restrictions.full_key:
-        raise InvalidRequest("ORDER BY is only supported when the partition key is restricted by an EQ or an IN.")
-    directions: list[bool] = []
-    for at, (name, direction) in enumerate(order_by):
-        column = plan.table.by_name.get(name)
-        if column is None:
-            raise InvalidRequest(f"Order by on unknown column {name}")
-        if column.kind != "clustering":
-            raise InvalidRequest(
-                "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got " + name
-            )
-        if column.position != at:
-            raise InvalidRequest(
-                "Order by currently only support the ordering of columns following their declared order in the PRIMARY"
-                " KEY"
-            )
-        directions.append((direction == "desc") != column.descending)
-    # A partition is read forwards or backwards; there is no third way.
-    if len(set(directions)) > 1:
-        raise InvalidRequest("Unsupported order by relation")
-    plan.reverse = directions[0]
-    if plan.restrictions.key_is_in:
-        plan.sort_columns = plan.table.clustering_key[: len(order_by)]
-
-
-def _check_group(plan: SelectPlan, group_by: tuple[str, ...]) -> None:
-    keys = (*plan.table.partition_key, *plan.table.clustering_key)
-    columns: list[Column] = []
-    for name in group_by:
-        column = plan.table.by_name.get(name)
-        if column is None:
-            raise InvalidRequest(f"Group by unknown column {name}")
-        if column not in keys:
-            raise InvalidRequest(f"Group by is currently only supported on the columns of the PRIMARY KEY, got {name}")
-        columns.append(column)
-    if columns and tuple(columns) != keys[: len(columns)] and not plan.restrictions.full_key:
-        raise InvalidRequest(
-            "Group by currently only support groups of columns following their declared order in the PRIMARY KEY"
-        )
-    plan.group = tuple(columns)

@@ -18,30 +18,20 @@ from ..errors import InvalidRequest, ServerError
 from ..result import UNSET
 from ..schema.tables import Column
 from ..storage.mutation import Bound, Key
-from ..storage.positions import Position, bound_end, bound_start, position_maker
 from ..storage.tokens import MIN_TOKEN
 from ..types import BIGINT, CqlType, ListType, TupleType
 from .binding import Getter, Request, Scope
 from .filtering import Check, Predicate, predicate
+from .ranges import Range, RangeMaker
 from .rows import RowView, column_value
 
-__all__ = ["Range", "Restrictions"]
+__all__ = ["Restrictions"]
 
 _MAX_TOKEN = (1 << 63) - 1
 _SLICES = ("<", "<=", ">", ">=")
 _MOST_KEYS = 100  # keys that IN lists may name, Scylla's default for partition and for clustering keys
 
 Values = Callable[[Request], list[bytes | None]]
-
-
-@attrs.frozen
-class Range:
-    """A clustering range: its bounds in declared order and the same as a half-open interval of positions."""
-
-    start: Bound
-    end: Bound
-    low: Position
-    high: Position
 
 
 @attrs.define
@@ -59,7 +49,7 @@ class Restrictions:
     def __init__(self, scope: Scope, where: Iterable[ast.Relation]) -> None:
         self.table = scope.table
         self._scope = scope
-        self._position = position_maker(scope.table)
+        self._make = RangeMaker(scope.table)
         self._single: dict[str, _Single] = {}
         self._token: list[tuple[str, Getter]] = []
         self._multi: list[tuple[tuple[Column, ...], str, Values]] = []
@@ -307,10 +297,7 @@ class Restrictions:
 
     def row(self, key: Key) -> Range:
         """Return the range that is the one row with this full clustering key."""
-        return self._range(Bound(key), Bound(key))
-
-    def _range(self, start: Bound, end: Bound) -> Range:
-        return Range(start, end, bound_start(start, self._position), bound_end(end, self._position))
+        return self._make.row(key)
 
     def _single_ranges(self, request: Request) -> list[Range]:
         prefixes: list[Key] = [()]
@@ -324,7 +311,7 @@ class Restrictions:
                     r
                     for p in prefixes
                     for r in [
-                        self._range(
+                        self._make.between(
                             Bound((*p, *start.prefix), start.inclusive), Bound((*p, *end.prefix), end.inclusive)
                         )
                     ]
@@ -334,7 +321,7 @@ class Restrictions:
             if single.is_in:
                 _check_product("clustering", [prefixes, values])
             prefixes = [(*p, v) for p in prefixes for v in values if v is not None]
-        return [self._range(Bound(p), Bound(p)) for p in prefixes]
+        return [self._make.row(p) for p in prefixes]
 
     @staticmethod
     def _slice(request: Request, column: Column, single: _Single) -> tuple[Bound | None, Bound | None]:
@@ -353,20 +340,20 @@ class Restrictions:
         return start, end
 
     def _multi_ranges(self, request: Request) -> list[Range]:
-        found = [self._range(Bound(), Bound())]
+        found = [self._make.between(Bound(), Bound())]
         for columns, op, values in self._multi:
             tuple_type = TupleType(tuple(column.type for column in columns))
             keys = [self._tuple_key(tuple_type, value) for value in values(request) if value is not None]
             if op in ("=", "IN"):
-                parts = [self._range(Bound(key), Bound(key)) for key in keys]
+                parts = [self._make.row(key) for key in keys]
             else:
-                parts = [r for key in keys for r in self._tuple_slice(columns, op, key)]
-            found = [cut for left in found for right in parts if (cut := self._intersection(left, right))]
+                parts = [r for key in keys for r in self._make.tuple_slice(columns, op, key)]
+            found = [cut for left in found for right in parts if (cut := self._make.intersection(left, right))]
         for op, cql_type, values in self._bounds:
             key = self._tuple_key(cql_type, values(request)[0] or b"")
             bound = Bound(key, op.endswith("="))
-            part = self._range(bound, Bound()) if op[0] == ">" else self._range(Bound(), bound)
-            found = [cut for left in found if (cut := self._intersection(left, part))]
+            part = self._make.between(bound, Bound()) if op[0] == ">" else self._make.between(Bound(), bound)
+            found = [cut for left in found if (cut := self._make.intersection(left, part))]
         return found
 
     @staticmethod
@@ -375,30 +362,6 @@ class Restrictions:
         if any(part is None for part in parts):
             raise InvalidRequest("Invalid null value in condition for a clustering column tuple")
         return tuple(part for part in parts if part is not None)
-
-    def _tuple_slice(self, columns: tuple[Column, ...], op: str, key: Key) -> list[Range]:
-        """Return the ranges of ``(c1, c2, ...) op key``; columns of mixed direction need one range for each column."""
-        inclusive = op.endswith("=")
-        if all(column.descending == columns[0].descending for column in columns):
-            starts = (op[0] == ">") != columns[0].descending
-            return [
-                self._range(Bound(key, inclusive), Bound()) if starts else self._range(Bound(), Bound(key, inclusive))
-            ]
-        out: list[Range] = []
-        for at, column in enumerate(columns):
-            prefix, last = key[:at], at == len(columns) - 1
-            bound = Bound(key[: at + 1], inclusive and last)
-            if (op[0] == ">") != column.descending:
-                out.append(self._range(bound, Bound(prefix)))
-            else:
-                out.append(self._range(Bound(prefix), bound))
-        return out
-
-    @staticmethod
-    def _intersection(left: Range, right: Range) -> Range | None:
-        first = left if left.low >= right.low else right
-        last = left if left.high <= right.high else right
-        return Range(first.start, last.end, first.low, last.high) if first.low < last.high else None
 
 
 def _side(op: str) -> str:

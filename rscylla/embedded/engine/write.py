@@ -17,7 +17,8 @@ from ..types.jsontext import decode_document, from_json
 from .binding import Getter, Request, Scope
 from .filtering import Predicate, condition
 from .operations import ColumnEdit, ListKeys, WriteContext, assignment, deletion, setter, setter_of
-from .where import Range, Restrictions
+from .ranges import Range
+from .where import Restrictions
 
 __all__ = ["Mutations", "WritePlan", "compile_write"]
 
