@@ -16,7 +16,7 @@ from rscylla.embedded.cluster.generation import shard_of
 from rscylla.embedded.cluster.tablets import StreamSet, TableStreams, last_tokens, tablets_for
 from rscylla.embedded.errors import ConfigError, InvalidRequest, ServerError, SyntaxException, Unauthorized
 from rscylla.embedded.result import QueryParams, RowsResult
-from rscylla.embedded.schema.properties import MOST_TABLETS
+from rscylla.embedded.schema.replication import MOST_TABLETS
 from rscylla.embedded.storage.tokens import murmur3_token
 
 REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"

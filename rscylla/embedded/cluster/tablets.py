@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from ..errors import InvalidRequest, ServerError
-from ..schema.properties import MOST_TABLETS
+from ..schema.replication import MOST_TABLETS
 from ..schema.tables import Keyspace, TableSchema
 from ..storage.tokens import MIN_TOKEN
 from .generation import stream_id

@@ -8,7 +8,7 @@ from typing import Any
 from ...cql import ast
 from ...errors import AlreadyExists, ConfigError, InvalidRequest, SyntaxException
 from ...result import SchemaChange
-from ...schema.properties import keyspace_options, tablets_option
+from ...schema.replication import keyspace_options, tablets_option
 from ...schema.tables import Keyspace
 from .base import Editing
 
