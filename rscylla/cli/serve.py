@@ -24,6 +24,14 @@ def serve(
             parser=number(int, least=0, most=65535), metavar="PORT", help="Port of every node; 0 for any free port."
         ),
     ] = 9042,
+    shard_aware_port: Annotated[
+        int,
+        typer.Option(
+            parser=number(int, least=0, most=65535),
+            metavar="PORT",
+            help="Second port of every node, where the client's own port chooses the shard; 0 for any free port.",
+        ),
+    ] = 0,
     nodes: Annotated[
         int, typer.Option(parser=number(int, least=1, most=64), metavar="N", help="Number of nodes, 1 to 64.")
     ] = 1,
@@ -81,6 +89,7 @@ def serve(
     server = EmbeddedScylla(
         nodes,
         port=port,
+        shard_aware_port=shard_aware_port,
         shards=shards,
         vnodes=vnodes,
         tablets=tablets,
@@ -92,7 +101,8 @@ def serve(
     with stopping() as stop, server as scylla:
         addresses = scylla.contact_points
         if as_json:
-            ready = {"host": addresses[0], "port": scylla.port, "contact_points": addresses}
+            ports = {"port": scylla.port, "shard_aware_port": scylla.shard_aware_port}
+            ready = {"host": addresses[0], **ports, "contact_points": addresses}
             write(json_line(ready))
         else:
             where = "in memory only" if data_dir is None else f"kept in {data_dir}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 import pickle
 import signal
 import sys
@@ -36,7 +35,8 @@ def main() -> int:
         _say({"number": 0, **_refusal(error)})
         return 1
     with scylla:
-        _say({"number": 0, "contact_points": scylla.contact_points, "port": scylla.port, "pid": os.getpid()})
+        listens = {"port": scylla.port, "shard_aware_port": scylla.shard_aware_port}
+        _say({"number": 0, "contact_points": scylla.contact_points, **listens})
         # A daemon: a read from standard input cannot be cut short when a signal ends the process.
         threading.Thread(target=_obey, args=(scylla, stop), daemon=True).start()
         stop.wait()

@@ -26,7 +26,7 @@ from .faults.rules import Faults
 from .options import ServerOptions
 from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
 from .sessions import Sessions
-from .wire.server import Server, WireOptions
+from .wire.server import Ports, Server, WireOptions
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
@@ -70,6 +70,8 @@ class EmbeddedScylla(ServerOptions):
             but the last seconds may be lost if the machine crashes.
         compact_bytes: Size of the log in ``data_dir`` after which a snapshot replaces it.
         shard_aware: Report shards to clients, as Scylla does; clients then open one connection per shard.
+        shard_aware_port: A second port of every node, where the client's own port, modulo the number of shards, is the
+            shard of the connection; with 0, the system chooses it; None for none. Clients are told of it.
         compression: Compress answers for clients that request it. Requires ``lz4``; on loopback, it only costs time.
         max_frame: The largest request accepted, in bytes.
         max_connections: Maximum number of clients.
@@ -104,7 +106,7 @@ class EmbeddedScylla(ServerOptions):
             max_connections=self.max_connections,
             tls=None if self.tls is None else self.tls.server_context(),
         )
-        self._port = 0
+        self._ports: Ports | None = None
         self._engine = Engine(self._cluster, self.clock)
         self._durable: Durable | None = None
         if self.data_dir is not None:
@@ -113,7 +115,7 @@ class EmbeddedScylla(ServerOptions):
         board = FaultBoard(self._engine.is_current)
         self._engine.write_faults = board
         self._server = Server(self._engine, wire, board)
-        self._faults = FaultControl(self._cluster, self._server, board, lambda: self._port)
+        self._faults = FaultControl(self._cluster, self._server, board, self._listening)
         self._sessions = Sessions(self.users, self.tls, self._given_clock)
         self._lock = threading.Lock()  # over _loop and _thread: start and stop may come from several threads
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -148,7 +150,7 @@ class EmbeddedScylla(ServerOptions):
             "embedded Scylla for development and tests (%s) listens on %s, port %d",
             "data in memory, no durability" if self._durable is None else f"data in {self._durable.path}",
             ", ".join(self.contact_points),
-            self._port,
+            self.port,
         )
         return self
 
@@ -187,7 +189,7 @@ class EmbeddedScylla(ServerOptions):
         # Before the first socket: no client may meet the server without its data.
         if self._durable is not None:
             self._durable.open()
-        attempts = 1 if self._wanted_port else _PORT_ATTEMPTS
+        attempts = 1 if self._wanted_port and self._wanted_shard_aware_port != 0 else _PORT_ATTEMPTS
         # The system chooses a port that is free on the first address; all others need the same one.
         for left in reversed(range(attempts)):
             try:
@@ -205,10 +207,15 @@ class EmbeddedScylla(ServerOptions):
                 return
 
     async def _listen_all(self) -> None:
-        port = self._wanted_port
+        ports = Ports(self._wanted_port, self._wanted_shard_aware_port if self.shard_aware else None)
         for node in self._cluster.nodes:
-            port = await self._server.listen(node, port)
-        self._port = port
+            ports = await self._server.listen(node, ports)
+        self._ports = ports
+
+    def _listening(self) -> Ports:
+        if self._ports is None:
+            raise EmbeddedScyllaError("the embedded server has no port before it is started; call start()")
+        return self._ports
 
     # ------------------------------------------------------------ use
 
@@ -220,9 +227,12 @@ class EmbeddedScylla(ServerOptions):
     @property
     def port(self) -> int:
         """The port that all nodes listen on. EmbeddedScyllaError before the first start."""
-        if not self._port:
-            raise EmbeddedScyllaError("the embedded server has no port before it is started; call start()")
-        return self._port
+        return self._listening().cql
+
+    @property
+    def shard_aware_port(self) -> int | None:
+        """The port of all nodes that gives a client the shard of its own port; None for none. See `port`."""
+        return self._listening().shard_aware
 
     def connect(self, keyspace: str | None = None, **options: Any) -> Session:
         """Return a new scylla-driver session; `stop` closes it.
@@ -287,15 +297,15 @@ class EmbeddedScylla(ServerOptions):
         except ValueError as error:
             raise EmbeddedScyllaError(str(error)) from error
         try:
-            await self._server.listen(node, self._port)
+            await self._server.listen(node, self._listening())
         except OSError as error:
             self._cluster.remove_node(node.index)
             raise EmbeddedScyllaError(
-                f"a new node cannot listen on {node.address} port {self._port}: {error.strerror}; free that port"
+                f"a new node cannot listen on {node.address} port {self.port}: {error.strerror}; free that port"
             ) from error
         # Once it listens: drivers connect as soon as they hear of it.
-        self._server.announce_topology("NEW_NODE", node, self._port)
-        self._server.announce_status("UP", node, self._port)
+        self._server.announce_topology("NEW_NODE", node, self.port)
+        self._server.announce_status("UP", node, self.port)
         return node.address
 
     def remove_node(self, address: str) -> None:
@@ -312,8 +322,8 @@ class EmbeddedScylla(ServerOptions):
         except ValueError as error:
             raise EmbeddedScyllaError(str(error)) from error
         self._server.hang_up(node.index)
-        self._server.announce_status("DOWN", node, self._port)
-        self._server.announce_topology("REMOVED_NODE", node, self._port)
+        self._server.announce_status("DOWN", node, self.port)
+        self._server.announce_topology("REMOVED_NODE", node, self.port)
 
     def _node_at(self, address: str) -> Node:
         for node in self._cluster.nodes:

@@ -38,6 +38,7 @@ class ServerOptions:
     fsync: bool = False
     compact_bytes: int = COMPACT_BYTES
     shard_aware: bool = True
+    _wanted_shard_aware_port: int | None = attrs.field(default=0, alias="shard_aware_port")
     compression: bool = False
     max_frame: int = 256 * 1024 * 1024
     max_connections: int = 8192

@@ -150,6 +150,13 @@ class EmbeddedScyllaProcess(ServerOptions):
         return int(self._ready["port"])
 
     @property
+    def shard_aware_port(self) -> int | None:
+        """The port of all nodes that gives a client the shard of its own port, see `EmbeddedScylla`; None for none."""
+        self._running()
+        port: int | None = self._ready["shard_aware_port"]
+        return port
+
+    @property
     def pid(self) -> int:
         return self._running().pid
 

@@ -48,6 +48,7 @@ def test_says_what_it_is_for(start: Callable[..., Process]) -> None:
 def test_nodes_and_users(start: Callable[..., Process], run: Run) -> None:
     server = start(*("serve", "--port", "0", "--json", "--nodes", "2", "--username", "ann", "--password", "secret"))
     ready = json.loads(server.line())
+    assert 0 < ready["shard_aware_port"] != ready["port"] > 0
     assert ready["contact_points"] == ["127.0.0.1", "127.0.0.2"]
     with pytest.raises(rscylla.AuthenticationFailed):
         rscylla.connect([ready["host"]], port=ready["port"], username="ann", password="guessed")

@@ -89,6 +89,9 @@ def test_a_cluster_with_the_drivers_defaults_connects() -> None:
             assert host.host_id in {node.host_id for node in scylla._cluster.nodes}
             (pool,) = session.get_pools()
             eventually(lambda: set(pool._connections) == {0, 1})
+            # The first connection tells the driver of the port that it opens the others on.
+            ports = {connection.endpoint.port for connection in pool._connections.values()}
+            assert scylla.shard_aware_port in ports
         finally:
             cluster.shutdown()
 

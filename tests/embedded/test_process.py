@@ -69,6 +69,7 @@ def test_a_process_has_the_options_that_it_is_given(tmp_path: Path) -> None:
         "fsync": True,
         "compact_bytes": 1000,
         "shard_aware": False,
+        "shard_aware_port": 19042,
         "compression": True,
         "max_frame": 2000,
         "max_connections": 10,

@@ -31,7 +31,7 @@ from rscylla.embedded.result import (
 )
 from rscylla.embedded.types import INT, TEXT
 from rscylla.embedded.wire.frame import HEADER, Flag, Opcode, Values
-from rscylla.embedded.wire.server import Server, WireOptions
+from rscylla.embedded.wire.server import Ports, Server, WireOptions
 
 COLUMNS = (ColumnSpec("ks", "t", "pk", INT), ColumnSpec("ks", "t", "v", TEXT))
 LARGE = b"\0\0\0\4\0\0\0\7" + struct.pack(">i", 1000) + b"x" * 1000
@@ -101,11 +101,13 @@ class Fixture:
         self.thread.start()
         self.server = Server(self.engine, WireOptions(**options))  # type: ignore[arg-type]
         self.node = FakeNode()
-        self.port = asyncio.run_coroutine_threadsafe(self.server.listen(self.node, 0), self.loop).result()
+        self.ports = asyncio.run_coroutine_threadsafe(self.server.listen(self.node, Ports(0, 0)), self.loop).result()
         self.clients: list[Client] = []
 
     def client(self, *, started: bool = True) -> Client:
-        client = Client(self.port)
+        return self.add(Client(self.ports.cql), started=started)
+
+    def add(self, client: Client, *, started: bool) -> Client:
         self.clients.append(client)
         if started:
             assert client.ask(Opcode.STARTUP, startup())[0] == Opcode.READY
@@ -235,6 +237,17 @@ def test_clients_are_spread_over_the_shards(server: Fixture) -> None:
     clients = [server.client(started=False) for _ in range(4)]
     shards = [multimap(client.ask(Opcode.OPTIONS)[1])["SCYLLA_SHARD"] for client in clients]
     assert sorted(shards) == [["0"], ["0"], ["1"], ["1"]]
+
+
+def test_the_clients_own_port_chooses_the_shard_on_the_shard_aware_port(make: Callable[..., Fixture]) -> None:
+    server = make()
+    supported = multimap(server.client(started=False).ask(Opcode.OPTIONS)[1])
+    assert supported["SCYLLA_SHARD_AWARE_PORT"] == [str(server.ports.shard_aware)]
+    assert "SCYLLA_SHARD_AWARE_PORT_SSL" not in supported
+    for _ in range(10):
+        client = server.add(Client(server.ports.shard_aware), started=False)
+        shard = client.socket.getsockname()[1] % server.node.shards
+        assert multimap(client.ask(Opcode.OPTIONS)[1])["SCYLLA_SHARD"] == [str(shard)]
 
 
 def test_a_shard_that_lost_its_client_gets_the_next_one(server: Fixture) -> None:
@@ -495,7 +508,7 @@ def test_hanging_up_a_node_cuts_its_clients(server: Fixture) -> None:
     with pytest.raises((EOFError, ConnectionResetError)):
         client.receive()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        socket.create_connection(("127.0.0.1", server.ports.cql), timeout=5)
 
 
 # ---------------------------------------------------------------- compression

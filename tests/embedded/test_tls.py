@@ -125,6 +125,9 @@ def test_old_tls_is_refused(scylla: EmbeddedScylla) -> None:
 
 def test_mutual_tls_lets_in_who_shows_a_certificate_of_the_authority(mutual: EmbeddedScylla, ours: Files) -> None:
     session = connect(mutual, tls_ca=ours.ca, tls_cert=ours.client_cert, tls_key=ours.client_key)
+    (host,) = session.cluster.metadata.all_hosts()
+    ports = host.sharding_info.shard_aware_port, host.sharding_info.shard_aware_port_ssl
+    assert ports == (None, mutual.shard_aware_port), "only the port for TLS is named"
     try:
         assert session.execute(LOCAL).one() == ("local",)
     finally:

@@ -11,19 +11,19 @@ from .board import FaultBoard
 
 if TYPE_CHECKING:
     # The server imports the board; importing the server here would close a cycle.
-    from ..wire.server import Server
+    from ..wire.server import Ports, Server
 
 __all__ = ["FaultControl"]
 
 
 class FaultControl:
-    """The faults of one cluster. ``port`` tells where its nodes listen. Everything runs on the loop's thread."""
+    """The faults of one cluster. ``ports`` tells where its nodes listen. Everything runs on the loop's thread."""
 
-    def __init__(self, cluster: Cluster, server: Server, board: FaultBoard, port: Callable[[], int]) -> None:
+    def __init__(self, cluster: Cluster, server: Server, board: FaultBoard, ports: Callable[[], Ports]) -> None:
         self._cluster = cluster
         self._server = server
         self._board = board
-        self._port = port
+        self._ports = ports
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Do what the method *name* of `Faults` sends. Raises what `Faults` says."""
@@ -68,18 +68,18 @@ class FaultControl:
         if self._server.listens(node.index):
             await self._server.stop_accepting(node.index)
             self._server.hang_up(node.index)
-            self._server.announce_status("DOWN", node, self._port())
+            self._server.announce_status("DOWN", node, self._ports().cql)
 
     async def _start(self, node: Node) -> None:
         if self._server.listens(node.index):
             return
         try:
-            await self._server.listen(node, self._port())
+            await self._server.listen(node, self._ports())
         except OSError as error:
             raise EmbeddedScyllaError(
-                f"node {node.address} cannot listen on port {self._port()} again: {error.strerror}; free that port"
+                f"node {node.address} cannot listen again: {error.strerror}; free that port"
             ) from error
-        self._server.announce_status("UP", node, self._port())
+        self._server.announce_status("UP", node, self._ports().cql)
 
     async def _clear(self) -> None:
         self._board.clear()

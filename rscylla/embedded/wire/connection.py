@@ -67,7 +67,7 @@ class _Refused(Exception):
 class Connection(asyncio.Protocol):
     """One client. States: new (OPTIONS and STARTUP only), authenticating, ready, closing (input is thrown away)."""
 
-    def __init__(self, server: Server, listener: Listener) -> None:
+    def __init__(self, server: Server, listener: Listener, *, shard_by_port: bool = False) -> None:
         # Scylla, too, answers in v4 when the first frame has a version it does not know.
         self.version = SUPPORTED_VERSIONS[-1]
         self.event_kinds: set[str] = set()
@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._node = listener.node.index
         self._state = "new"
         self._shard: int | None = None
+        self._shard_by_port = shard_by_port
         self._keyspace: str | None = None
         self._with_metadata_id = False
         self._compressor: Compressor | None = None
@@ -112,8 +113,11 @@ class Connection(asyncio.Protocol):
         full = self._server.connection_count >= self._server.options.max_connections
         self._listener.connections.add(self)
         loads = self._listener.shard_loads
-        # Scylla gives a new client to the shard that has fewest; clients rely on meeting every shard.
-        self._shard = loads.index(min(loads))
+        if self._shard_by_port:
+            self._shard = transport.get_extra_info("peername")[1] % len(loads)
+        else:
+            # Scylla gives a new client to the shard that has fewest; clients rely on meeting every shard.
+            self._shard = loads.index(min(loads))
         loads[self._shard] += 1
         if full:
             self._refuse(0, ServerError("too many connections; close some, or start the server with a larger limit"))
@@ -356,6 +360,9 @@ class Connection(asyncio.Protocol):
                 "SCYLLA_SHARDING_IGNORE_MSB": [str(node.ignore_msb)],
                 "SCYLLA_PARTITIONER": ["org.apache.cassandra.dht.Murmur3Partitioner"],
             }
+            port = self._listener.ports.shard_aware
+            if port is not None:
+                supported["SCYLLA_SHARD_AWARE_PORT" + ("" if options.tls is None else "_SSL")] = [str(port)]
         if options.metadata_id:
             supported[METADATA_ID_EXTENSION] = [""]
         # Scylla gives the code of this error in the offer; a client that does not accept it gets a plain error instead.

@@ -21,7 +21,7 @@ from .compression import Compressor
 from .connection import Connection
 from .frame import SUPPORTED_VERSIONS, Values
 
-__all__ = ["EngineLike", "Listener", "NodeLike", "Server", "WireOptions"]
+__all__ = ["EngineLike", "Listener", "NodeLike", "Ports", "Server", "WireOptions"]
 
 _HANDSHAKE_S: Final = 10.0  # how long a client may take for the TLS handshake
 _GOODBYE_S: Final = 2.0  # how long it may take to end TLS before the socket is cut
@@ -86,17 +86,28 @@ class WireOptions:
     max_waiting: int = 1024 * 1024 * 1024
 
 
+@attrs.frozen
+class Ports:
+    """Where a node listens. On ``shard_aware``, None for no such port, a client's own port chooses its shard.
+
+    The system chooses a port that is 0.
+    """
+
+    cql: int
+    shard_aware: int | None = None
+
+
 @attrs.define(eq=False)
 class Listener:
-    """A node's listening socket, its clients, and how many of them each shard has.
+    """A node's listening sockets, its clients, and how many of them each shard has.
 
     ``held``: requests are taken and not answered. ``delay_s``: each takes so much longer. ``closed``: clients that were
-    accepted before the socket was closed, and come to be known only now, are cut.
+    accepted before the sockets were closed, and come to be known only now, are cut.
     """
 
     node: NodeLike
-    socket: asyncio.Server | None = None
-    port: int = 0
+    sockets: list[asyncio.Server] = attrs.field(factory=list)
+    ports: Ports = Ports(0)
     connections: set[Connection] = attrs.field(factory=set)
     shard_loads: list[int] = attrs.field(factory=list)
     held: bool = False
@@ -124,39 +135,49 @@ class Server:
     def connection_count(self) -> int:
         return sum(len(listener.connections) for listener in self._listeners.values())
 
-    async def listen(self, node: NodeLike, port: int) -> int:
-        """Open a node's socket and return its port; 0 lets the system choose. Raises OSError if it is taken."""
+    async def listen(self, node: NodeLike, ports: Ports) -> Ports:
+        """Open a node's sockets and return their ports. Raises OSError, and opens none, if one is taken."""
         listener = Listener(node, shard_loads=[0] * node.shards)
-        loop = asyncio.get_running_loop()
+        try:
+            cql = await self._open(listener, ports.cql)
+            chosen = None if ports.shard_aware is None else await self._open(listener, ports.shard_aware, by_port=True)
+        except OSError:
+            for opened in listener.sockets:
+                opened.close()
+            raise
+        listener.ports = Ports(cql, chosen)
+        self._listeners[node.index] = listener
+        return listener.ports
+
+    async def _open(self, listener: Listener, port: int, *, by_port: bool = False) -> int:
         tls = self.options.tls
-        listener.socket = await loop.create_server(
-            lambda: Connection(self, listener),
-            node.address,
+        opened = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self, listener, shard_by_port=by_port),
+            listener.node.address,
             port,
             backlog=512,
             ssl=tls,
             ssl_handshake_timeout=_HANDSHAKE_S if tls else None,
             ssl_shutdown_timeout=_GOODBYE_S if tls else None,
         )
-        listener.port = listener.socket.sockets[0].getsockname()[1]
-        self._listeners[node.index] = listener
-        return listener.port
+        listener.sockets.append(opened)
+        return int(opened.sockets[0].getsockname()[1])
 
     def hang_up(self, node_index: int) -> None:
-        """Close a node's socket and cut its clients. A node that is not listening is left as it is."""
+        """Close a node's sockets and cut its clients. A node that is not listening is left as it is."""
         listener = self._listeners.pop(node_index, None)
         if listener is None:
             return
-        # Before the socket goes: a client that is being accepted meanwhile sees it in connection_made.
+        # Before the sockets go: a client that is being accepted meanwhile sees it in connection_made.
         listener.closed = True
-        if listener.socket is not None:
-            listener.socket.close()
+        for opened in listener.sockets:
+            opened.close()
         # A copy, as each abort takes its connection out of the set.
         for connection in list(listener.connections):
             connection.abort()
 
     def listens(self, node_index: int) -> bool:
-        """Return whether a node's socket is open."""
+        """Return whether a node's sockets are open."""
         return node_index in self._listeners
 
     def pace(self, node_index: int, *, held: bool, delay_s: float = 0.0) -> None:
@@ -175,9 +196,9 @@ class Server:
         asyncio loses the sockets of clients whose server is closed while it accepts them.
         """
         listener = self._listeners.get(node_index)
-        if listener is None or listener.socket is None:
+        if listener is None:
             return
-        for accepting in listener.socket.sockets:
+        for accepting in [each for opened in listener.sockets for each in opened.sockets]:
             asyncio.get_running_loop().remove_reader(accepting.fileno())
         await _let_loop_run()
 
