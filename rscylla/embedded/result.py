@@ -43,6 +43,7 @@ class QueryParams:
 
     ``default_timestamp`` is the client's timestamp in microseconds or None. ``node`` is the index of the node that
     coordinates the request (its clock stamps writes without a client timestamp, and it answers ``system.local``).
+    ``shard`` is the shard of the connection if the client is to be told of tablets that are elsewhere, else None.
     """
 
     consistency: int = 1
@@ -52,6 +53,7 @@ class QueryParams:
     default_timestamp: int | None = None
     keyspace: str | None = None
     node: int = 0
+    shard: int | None = None
 
 
 @attrs.frozen
@@ -65,11 +67,14 @@ class Prepared:
     variables: tuple[ColumnSpec, ...]
     pk_indexes: tuple[int, ...]
     columns: tuple[ColumnSpec, ...] | None
+    is_conditional: bool = False
 
 
 @attrs.frozen
 class VoidResult:
-    pass
+    """No rows. ``routing``: where the tablet is, for a client that asked another node or shard."""
+
+    routing: bytes | None = None
 
 
 @attrs.frozen
@@ -89,11 +94,15 @@ class SchemaChange:
 
 @attrs.frozen
 class RowsResult:
-    """One page. ``rows`` holds one bytes object a row: each cell as int32 length (-1 for null) and content, joined."""
+    """One page. ``rows`` holds one bytes object a row: each cell as int32 length (-1 for null) and content, joined.
+
+    ``routing`` as in `VoidResult`.
+    """
 
     columns: tuple[ColumnSpec, ...]
     rows: Sequence[bytes]
     paging_state: bytes | None = None
+    routing: bytes | None = None
 
 
 Result = VoidResult | SetKeyspaceResult | SchemaChange | RowsResult

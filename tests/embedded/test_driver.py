@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +28,7 @@ from cassandra.policies import HostStateListener, RoundRobinPolicy, WhiteListRou
 from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import BatchStatement, SimpleStatement, dict_factory
 from cassandra.util import Duration, OrderedMapSerializedKey, SortedSet, uuid_from_time
+from waiting import eventually
 
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, ManualClock, facade
 
@@ -56,17 +57,6 @@ def session(shared: Session) -> Session:
     shared.set_keyspace(keyspace)
     shared.row_factory = dict_factory
     return shared
-
-
-def eventually(check: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-    """Return the first true result of ``check``, whose facts change in the driver's own threads."""
-    pause, rounds = threading.Event(), int(timeout_s / 0.01)
-    for _ in range(rounds):
-        result = check()
-        if result:
-            return result
-        pause.wait(0.01)
-    raise AssertionError(f"not within {timeout_s} s")
 
 
 def log_rows(session: Session, table: str) -> list[dict[str, Any]]:

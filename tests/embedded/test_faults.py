@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
@@ -23,6 +22,7 @@ from cassandra.policies import (
 )
 from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import SimpleStatement
+from waiting import eventually
 
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, Statements
 from rscylla.embedded.wire.frame import HEADER, Opcode
@@ -31,16 +31,6 @@ REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 NODES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 _numbers = itertools.count()
-
-
-def eventually(check: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-    """Return the first true result of ``check``, whose facts change in the driver's own threads."""
-    pause = threading.Event()
-    for _ in range(int(timeout_s / 0.01)):
-        if result := check():
-            return result
-        pause.wait(0.01)
-    raise AssertionError(f"not within {timeout_s} s")
 
 
 def session_on(scylla: EmbeddedScylla | EmbeddedScyllaProcess, *nodes: str, **options: Any) -> Session:

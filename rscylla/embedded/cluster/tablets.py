@@ -128,6 +128,11 @@ class TabletStreams:
         """Return the sets of a base table; None where it has no log, or its keyspace has vnodes."""
         return self._tables.get((keyspace, table))
 
+    def count(self, keyspace: Keyspace, table: TableSchema) -> int:
+        """Return the number of tablets of a table in a tablets keyspace; a log has those of its base."""
+        known = self.of(keyspace.name, table.cdc_base or table.name)
+        return len(known.sets[-1].streams) if known else tablets_for(keyspace.tablets or 0, self._shards())
+
     # ------------------------------------------------------------ following the schema
 
     def table_changed(self, keyspace: Keyspace, table: TableSchema, now_us: int) -> None:

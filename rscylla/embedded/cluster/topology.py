@@ -14,10 +14,11 @@ import attrs
 
 from ..clock import Clock, NodeClock, SystemClock
 from ..errors import InvalidRequest, ServerError
-from ..schema.tables import TableSchema
+from ..schema.tables import Keyspace, TableSchema
 from ..storage.tokens import MIN_TOKEN
 from .descriptions import Descriptions, Rewriting, Version
 from .generation import Generation, StreamRange, make_generation
+from .routing import tablet_at
 from .tablets import TabletStreams
 from .timewindow import LEEWAY_US, moment, window_message
 
@@ -198,6 +199,16 @@ class Cluster:
                 f"{moment(timestamp_us)}. Are we in the middle of a cluster upgrade?"
             )
         return generations[used].stream_of(token)
+
+    def routing(self, keyspace: Keyspace, table: TableSchema, token: int, node: int, shard: int) -> bytes | None:
+        """Return where the tablet of a token is, for a client that asked another node or shard; None if it was right.
+
+        The value is that of ``tablets-routing-v1``. The table's keyspace must have tablets.
+        """
+        count = self.tablets.count(keyspace, table)
+        tablet = tablet_at(token, count, self.nodes, keyspace.options["replication"])
+        right = (self.node(node).host_id, shard) in tablet.replicas or not tablet.replicas
+        return None if right else tablet.payload()
 
     def _index_at(self, timestamp_us: int) -> int:
         """Return the position of the generation in use at ``timestamp_us``, -1 before the first."""

@@ -10,7 +10,7 @@ import random
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, get_args
+from typing import Any, Final, Protocol, cast, get_args
 
 import attrs
 
@@ -28,6 +28,7 @@ from ..result import (
     Prepared,
     QueryParams,
     Result,
+    RowsResult,
     SchemaChange,
     SetKeyspaceResult,
     VoidResult,
@@ -159,7 +160,17 @@ class Engine:
             columns = lwt.cas_specs(compiled.plan.table, lwt.cas_columns([compiled.plan], is_batch=False))
         # The same text in the same keyspace has the same id, whoever prepares it, and whenever.
         identity = hashlib.md5(f"{keyspace or ''}{text}".encode(), usedforsecurity=False).digest()
-        prepared = Prepared(identity, text, keyspace, statement, compiled.variables, compiled.pk_indexes, columns)
+        plans = compiled.plan[0] if isinstance(statement, ast.Batch) else [compiled.plan]
+        prepared = Prepared(
+            identity,
+            text,
+            keyspace,
+            statement,
+            compiled.variables,
+            compiled.pk_indexes,
+            columns,
+            is_conditional=any(isinstance(plan, WritePlan) and plan.is_conditional for plan in plans),
+        )
         self._prepared[identity] = prepared
         self._prepared.move_to_end(identity)
         if len(self._prepared) > _PREPARED_MOST:
@@ -258,14 +269,32 @@ class Engine:
             plan = compiled.plan
             is_write = not isinstance(plan, SelectPlan)
             request = self._request(_positional(compiled.variables, values), params, is_write=is_write)
-            if isinstance(plan, SelectPlan):
-                return plan.execute(request, self._store(plan.table, request))
-            if isinstance(plan, WritePlan):
-                return self._write([(plan, request)], None, is_batch=False)
+            if isinstance(plan, SelectPlan | WritePlan):
+                if isinstance(plan, SelectPlan):
+                    result: Result = plan.execute(request, self._store(plan.table, request))
+                else:
+                    result = self._write([(plan, request)], None, is_batch=False)
+                return result if params.shard is None else self._routed(result, plan.table, compiled, request)
             plans, using = plan
             shared = using.timestamp(request) if using is not None else None
             return self._write([(inner, request) for inner in plans], shared, is_batch=True)
         return self._others[type(statement)](statement, keyspace)
+
+    def _routed(self, result: Result, table: TableSchema, compiled: _Compiled, request: Request) -> Result:
+        """Return the result with the place of the tablet, if the client could have known the token and asked elsewhere.
+
+        Scylla, too, looks only at statements whose partition key consists of bind markers.
+        """
+        keyspace = self.schema.keyspaces[table.keyspace]
+        if keyspace.tablets is None or not compiled.pk_indexes or not isinstance(result, VoidResult | RowsResult):
+            return result
+        key = tuple(request.values[at] for at in compiled.pk_indexes)
+        params = request.params
+        if params.shard is None or not all(isinstance(part, bytes) for part in key):
+            return result
+        token = self._stores[table.keyspace, table.name].token(cast("Key", key))
+        routing = self.cluster.routing(keyspace, table, token, params.node, params.shard)
+        return result if routing is None else attrs.evolve(result, routing=routing)
 
     def batch(self, kind: str, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
         """Execute a protocol BATCH: all statements of a partition make one mutation."""

@@ -24,9 +24,10 @@ from ..result import (
     SetKeyspaceResult,
     VoidResult,
 )
-from .frame import HEADER, Opcode
+from .frame import HEADER, Flag, Opcode
 
 __all__ = [
+    "LWT_MARK",
     "ColumnsMetadata",
     "MetadataCache",
     "error_frame",
@@ -40,8 +41,8 @@ __all__ = [
 ]
 
 _INT: Final = struct.Struct(">i")
-_TWO_INTS: Final = struct.Struct(">ii")
-_THREE_INTS: Final = struct.Struct(">iii")
+_TWO_INTS: Final = struct.Struct(">Ii")  # flags and a count
+_THREE_INTS: Final = struct.Struct(">Iii")
 
 _VOID, _ROWS, _SET_KEYSPACE, _PREPARED, _SCHEMA_CHANGE = range(1, 6)
 
@@ -49,6 +50,8 @@ _GLOBAL_SPEC: Final = 0x01
 _MORE_PAGES: Final = 0x02
 _NO_METADATA: Final = 0x04
 _METADATA_CHANGED: Final = 0x08
+LWT_MARK: Final = 0x8000_0000
+"""In the flags of a prepared statement: it is conditional. Sent to clients that agreed on it."""
 
 _EVENT_STREAM: Final = -1  # what the protocol keeps for frames that answer no request
 _KNOWN_METADATA: Final = 512  # column lists kept, more than any test suite prepares at a time
@@ -148,6 +151,9 @@ def result_pieces(
     if isinstance(result, RowsResult):
         return _rows_pieces(result, version, stream, cache, skip_metadata, metadata_id)
     if isinstance(result, VoidResult):
+        if result.routing is not None:
+            body = _routing(result.routing) + _INT.pack(_VOID)
+            return frame(version, stream, Opcode.RESULT, body, Flag.CUSTOM_PAYLOAD), b""
         body = _INT.pack(_VOID)
     elif isinstance(result, SetKeyspaceResult):
         body = _INT.pack(_SET_KEYSPACE) + string(result.keyspace)
@@ -161,8 +167,14 @@ def _rows_pieces(
 ) -> tuple[bytes, bytes]:
     rows = b"".join(result.rows)
     head = _metadata(cache.get(result.columns), result.paging_state, skip, known_id) + _INT.pack(len(result.rows))
-    size = 4 + len(head) + len(rows)
-    return HEADER.pack(0x80 | version, 0, stream, Opcode.RESULT, size) + _INT.pack(_ROWS) + head, rows
+    flags, before = (0, b"") if result.routing is None else (Flag.CUSTOM_PAYLOAD, _routing(result.routing))
+    size = len(before) + 4 + len(head) + len(rows)
+    return HEADER.pack(0x80 | version, flags, stream, Opcode.RESULT, size) + before + _INT.pack(_ROWS) + head, rows
+
+
+def _routing(payload: bytes) -> bytes:
+    """Return the [bytes map] in front of a result that tells where its tablet is."""
+    return struct.pack(">H", 1) + string("tablets-routing-v1") + _INT.pack(len(payload)) + payload
 
 
 def _metadata(columns: ColumnsMetadata, paging_state: bytes | None, skip: bool, known_id: bytes | None) -> bytes:
@@ -183,20 +195,27 @@ def _metadata(columns: ColumnsMetadata, paging_state: bytes | None, skip: bool, 
 
 
 def prepared_frame(
-    prepared: Prepared, version: int, stream: int, cache: MetadataCache, *, with_metadata_id: bool
+    prepared: Prepared,
+    version: int,
+    stream: int,
+    cache: MetadataCache,
+    *,
+    with_metadata_id: bool,
+    marks_lwt: bool = False,
 ) -> bytes:
     """Return the answer to PREPARE: id, bind variables with the partition key's places among them, result columns."""
     columns = cache.get(prepared.columns or ())
     variables = cache.get(prepared.variables)
+    flags = variables.flags | (LWT_MARK if marks_lwt and prepared.is_conditional else 0)
     parts = [_INT.pack(_PREPARED), short_bytes(prepared.id)]
     if with_metadata_id:
         parts.append(short_bytes(columns.id))
     # v3 knows no positions of the partition key: its drivers work them out from the schema.
     if version >= 4:
-        parts.append(_THREE_INTS.pack(variables.flags, variables.count, len(prepared.pk_indexes)))
+        parts.append(_THREE_INTS.pack(flags, variables.count, len(prepared.pk_indexes)))
         parts += [struct.pack(">H", index) for index in prepared.pk_indexes]
     else:
-        parts.append(_TWO_INTS.pack(variables.flags, variables.count))
+        parts.append(_TWO_INTS.pack(flags, variables.count))
     parts.append(variables.body)
     # The statement returns no rows, so there is nothing to describe.
     if prepared.columns is None:

@@ -44,6 +44,8 @@ log = logging.getLogger("rscylla.embedded")
 AUTHENTICATOR: Final = "org.apache.cassandra.auth.PasswordAuthenticator"
 METADATA_ID_EXTENSION: Final = "SCYLLA_USE_METADATA_ID"
 RATE_LIMIT_EXTENSION: Final = "SCYLLA_RATE_LIMIT_ERROR"
+LWT_EXTENSION: Final = "SCYLLA_LWT_ADD_METADATA_MARK"
+TABLETS_EXTENSION: Final = "TABLETS_ROUTING_V1"
 CQL_VERSION: Final = "3.3.1"
 
 _EVENT_KINDS: Final = ("TOPOLOGY_CHANGE", "STATUS_CHANGE", "SCHEMA_CHANGE")
@@ -80,6 +82,8 @@ class Connection(asyncio.Protocol):
         self._shard_by_port = shard_by_port
         self._keyspace: str | None = None
         self._with_metadata_id = False
+        self._marks_lwt = False
+        self._routed_shard: int | None = None
         self._compressor: Compressor | None = None
         self._transport: asyncio.Transport | None = None
         self._pending = bytearray()
@@ -367,6 +371,8 @@ class Connection(asyncio.Protocol):
             supported[METADATA_ID_EXTENSION] = [""]
         # Scylla gives the code of this error in the offer; a client that does not accept it gets a plain error instead.
         supported[RATE_LIMIT_EXTENSION] = [f"ERROR_CODE={RateLimit.code}"]
+        supported[LWT_EXTENSION] = [f"LWT_OPTIMIZATION_META_BIT_MASK={answer.LWT_MARK}"]
+        supported[TABLETS_EXTENSION] = [""]
         self._send(answer.supported_frame(self.version, stream, supported))
 
     def _startup(self, stream: int, reader: BodyReader) -> None:
@@ -381,6 +387,8 @@ class Connection(asyncio.Protocol):
         # It changes the layout of PREPARED and EXECUTE, so both sides have to have named it.
         self._with_metadata_id = self._server.options.metadata_id and METADATA_ID_EXTENSION in startup
         self._knows_rate_limit = RATE_LIMIT_EXTENSION in startup
+        self._marks_lwt = LWT_EXTENSION in startup
+        self._routed_shard = self._shard if TABLETS_EXTENSION in startup else None
         if self._server.options.users is None:
             self._state = "ready"
             self._send(answer.frame(self.version, stream, Opcode.READY))
@@ -411,7 +419,7 @@ class Connection(asyncio.Protocol):
         self._send(answer.frame(self.version, stream, Opcode.READY))
 
     def _query(self, stream: int, reader: BodyReader) -> None:
-        request = read_query(reader, self._keyspace, self._node)
+        request = read_query(reader, self._keyspace, self._node, self._routed_shard)
 
         def run(params: QueryParams) -> Result:
             return self._engine.query(request.text, request.values, params)
@@ -435,11 +443,15 @@ class Connection(asyncio.Protocol):
             if fault.drop or fault.silent:
                 return
         prepared = self._engine.prepare(text, self._keyspace)
-        cache, with_id = self._server.metadata, self._with_metadata_id
-        self._send(answer.prepared_frame(prepared, self.version, stream, cache, with_metadata_id=with_id))
+        cache, with_id, marks = self._server.metadata, self._with_metadata_id, self._marks_lwt
+        self._send(
+            answer.prepared_frame(prepared, self.version, stream, cache, with_metadata_id=with_id, marks_lwt=marks)
+        )
 
     def _execute(self, stream: int, reader: BodyReader) -> None:
-        request = read_execute(reader, self._keyspace, self._node, with_metadata_id=self._with_metadata_id)
+        request = read_execute(
+            reader, self._keyspace, self._node, self._routed_shard, with_metadata_id=self._with_metadata_id
+        )
         prepared = self._engine.get(request.statement_id)
         skip, known_id = request.skip_metadata, request.metadata_id
         if self._server.faults.concerns(request.params):

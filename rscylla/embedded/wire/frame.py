@@ -213,20 +213,27 @@ class BodyReader:
         return level
 
 
-def read_query(reader: BodyReader, keyspace: str | None, node: int) -> QueryRequest:
-    """Return a QUERY. ``keyspace`` is the one in use on the connection, ``node`` the index of the coordinator."""
+def read_query(reader: BodyReader, keyspace: str | None, node: int, shard: int | None = None) -> QueryRequest:
+    """Return a QUERY. ``keyspace`` is the one in use on the connection, ``node`` the index of the coordinator.
+
+    ``shard`` as in `QueryParams`.
+    """
     text = reader.long_string()
-    return QueryRequest(text, *_read_parameters(reader, keyspace, node))
+    return QueryRequest(text, *_read_parameters(reader, keyspace, node, shard))
 
 
-def read_execute(reader: BodyReader, keyspace: str | None, node: int, *, with_metadata_id: bool) -> ExecuteRequest:
+def read_execute(
+    reader: BodyReader, keyspace: str | None, node: int, shard: int | None = None, *, with_metadata_id: bool
+) -> ExecuteRequest:
     """Return an EXECUTE. ``with_metadata_id``: SCYLLA_USE_METADATA_ID was negotiated, which adds a field."""
     statement_id = reader.short_bytes()
     metadata_id = reader.short_bytes() if with_metadata_id else None
-    return ExecuteRequest(statement_id, metadata_id, *_read_parameters(reader, keyspace, node))
+    return ExecuteRequest(statement_id, metadata_id, *_read_parameters(reader, keyspace, node, shard))
 
 
-def _read_parameters(reader: BodyReader, keyspace: str | None, node: int) -> tuple[Values, QueryParams, bool]:
+def _read_parameters(
+    reader: BodyReader, keyspace: str | None, node: int, shard: int | None
+) -> tuple[Values, QueryParams, bool]:
     consistency = reader.consistency()
     flags = reader.byte()
     # v4 gives this bit no meaning; a field that came with it would be read as another one.
@@ -252,6 +259,7 @@ def _read_parameters(reader: BodyReader, keyspace: str | None, node: int) -> tup
         default_timestamp=timestamp,
         keyspace=keyspace,
         node=node,
+        shard=shard,
     )
     return values, params, bool(flags & _SKIP_METADATA)
 
