@@ -112,9 +112,6 @@ def test_existing_names(box: EngineBox) -> None:
     [
         ("nosuch = 1", SyntaxException, "Unknown property 'nosuch'"),
         ("gc_grace_seconds = 'x'", SyntaxException, "Invalid integer value x for 'gc_grace_seconds'"),
-        ("bloom_filter_fp_chance = 2", ConfigError, "between 0.0 and 1.0"),
-        ("compaction = {'class': 'NoSuch'}", ConfigError, "Unable to find compaction strategy class"),
-        ("caching = 'x'", SyntaxException, "It should be a map"),
         ("id = 'x'", ConfigError, "Invalid table id x"),
         ("cdc = {'nosuch': 1}", ConfigError, "Invalid CDC option: nosuch"),
     ],
