@@ -223,8 +223,13 @@ def test_describe_with_internals_shows_the_id_and_dropped_columns(box: EngineBox
         ("DESCRIBE TABLE nothere", "Table 'nothere' not found in keyspace 'ks'"),
         ("DESCRIBE KEYSPACE nothere", "'nothere' not found in keyspaces"),
         ("DESCRIBE TYPE nothere", "Type 'nothere' not found in keyspace 'ks'"),
-        ("DESCRIBE nothere.t", "'nothere' not found in keyspaces"),
-        ("DESCRIBE INDEX nothere", "Index 'nothere' not found in keyspace 'ks'"),
+        ("DESCRIBE nothere.t", "'t' not found in keyspaces"),
+        ("DESCRIBE ks.nothere", "'nothere' not found in keyspace 'ks'"),
+        ("DESCRIBE INDEX nothere", "Table for existing index 'nothere' not found in 'ks'"),
+        ("DESCRIBE MATERIALIZED VIEW nothere", "Materialized view 'nothere' not found in keyspace 'ks'"),
+        ("DESCRIBE FUNCTION nothere", "Function 'nothere' not found in keyspace 'ks'"),
+        ("DESCRIBE AGGREGATE nothere", "Aggregate 'nothere' not found in keyspace 'ks'"),
+        ("DESCRIBE TABLE t WITH INTERNALS AND PASSWORDS", "Option WITH PASSWORDS is only allowed with DESC SCHEMA"),
     ],
 )
 def test_describe_of_a_missing_object_fails(box: EngineBox, statement: str, message: str) -> None:

@@ -110,7 +110,7 @@ def test_describe_shows_how_to_restore_the_logs_properties(logged: EngineBox) ->
     for statement in ("DESCRIBE TABLE t", "DESCRIBE KEYSPACE ks", "DESCRIBE SCHEMA"):
         text = text_of(logged, statement, LOG)
         assert text.startswith(f"ALTER TABLE ks.{LOG} WITH bloom_filter_fp_chance = 0.01\n    AND caching = ")
-        assert text.endswith(";")
+        assert text.endswith(";\n")
         logged.run(text)
     assert "CREATE" not in "".join(text_of(logged, s, LOG) for s in ("DESCRIBE SCHEMA", "DESCRIBE KEYSPACE"))
     result = logged.run("DESCRIBE TABLE t")

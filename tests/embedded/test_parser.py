@@ -681,8 +681,8 @@ UNRESERVED = """
 """
 CLAUSE_WORDS = """
     aggregate aggregates as bypass cache clustering cluster compact contains counter desc describe distinct exists
-    filtering function functions group internals json key keyspaces like only partition per static storage tables
-    timeout timestamp ttl type types values
+    filtering function functions group internals json key keyspaces like only partition passwords per static storage
+    tables timeout timestamp ttl type types values
 """
 
 

@@ -133,7 +133,11 @@ def test_a_keyspace_stays_what_it_is(box: Box) -> None:
 
 def test_describe_says_what_to_create_again(box: Box) -> None:
     box.run(f"CREATE KEYSPACE auto WITH replication = {REPLICATION} AND tablets = {{'enabled': true}}")
-    for keyspace, text in (("tab", "{'initial': 4}"), ("auto", "{'enabled': true}"), ("ks", "{'enabled': false}")):
+    for keyspace, text in (
+        ("tab", "{'enabled': true, 'initial': 4}"),
+        ("auto", "{'enabled': true}"),
+        ("ks", "{'enabled': false}"),
+    ):
         (statement, *_) = [row["create_statement"] for row in box.rows(f"DESCRIBE KEYSPACE {keyspace}")]
         assert statement.endswith(f" AND tablets = {text};")
         box.run(statement.replace(keyspace, "again", 1))

@@ -588,9 +588,14 @@ class _Describing:
     describe_view = _describe("materialized view")
     describe_name = _describe("")
 
+    def passwords(self, _: Parts) -> str:
+        return "passwords"
+
     def describe(self, parts: Parts) -> ast.Describe:
         described: ast.Describe = parts[0]
-        return ast.Describe(described.what, described.keyspace, described.name, parts[1])
+        if parts[1] == "passwords" and described.what not in ("schema", "full schema"):
+            raise InvalidRequest("Option WITH PASSWORDS is only allowed with DESC SCHEMA")
+        return ast.Describe(described.what, described.keyspace, described.name, bool(parts[1]))
 
 
 class Builder(_Words, _Writing, _Schema, _Describing):

@@ -10,7 +10,8 @@ from ..cluster.topology import Cluster
 from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import ColumnSpec, RowsResult
-from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, TableSchema
+from ..schema.properties import DEFAULTS
+from ..schema.tables import LOG_SUFFIX, Column, Keyspace, Schema, TableSchema
 from ..storage.partitions import join_row
 from ..types import TEXT, ListType, MapType, UdtType, quote_name
 
@@ -18,13 +19,26 @@ __all__ = ["create_table_text", "describe"]
 
 _SNITCH: Final = "org.apache.cassandra.locator.SimpleSnitch"
 _PARTITIONER: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
+# To the letter: tools strip it to get at the statement.
 _LOG_HEAD: Final = (
     "/* Do NOT execute this statement! It's only for informational purposes.\n"
-    "   A CDC log table is created automatically with its base table.\n\n"
+    "   A CDC log table is created automatically when creating the base with CDC\n"
+    "   enabled option or creating the vector index on the base table's vector column.\n\n"
 )
-_LOG_TAIL: Final = "\n\n*/"
+_LOG_TAIL: Final = "\n*/"
+# In this order, and before all others, which are extensions in Scylla.
+_BASIC: Final = tuple(name for name in DEFAULTS if name != "tombstone_gc")
+_LABELS: Final = {
+    "table": "Table '{}' not found in keyspace '{}'",
+    "type": "Type '{}' not found in keyspace '{}'",
+    "function": "Function '{}' not found in keyspace '{}'",
+    "aggregate": "Aggregate '{}' not found in keyspace '{}'",
+    "index": "Table for existing index '{}' not found in '{}'",
+    "materialized view": "Materialized view '{}' not found in keyspace '{}'",
+    "": "'{}' not found in keyspace '{}'",
+}
 
-# (keyspace, type, name, statement); the last is left out of lists
+# (keyspace, type, name, statement), names as stored; the last is left out of lists
 Item = tuple[str, str, str, str]
 
 
@@ -33,20 +47,24 @@ def describe(
 ) -> RowsResult:
     """Return the rows of a DESCRIBE statement. Raises InvalidRequest for a name that is not there."""
     if statement.what == "cluster":
-        return _cluster(cluster, current)
+        return _cluster(schema, cluster, current, system)
     describing = _Describing(schema, statement, current, system)
     listed = statement.what in ("keyspaces", "tables", "types", "functions", "aggregates")
     names = ["keyspace_name", "type", "name"] + ([] if listed else ["create_statement"])
     specs = tuple(ColumnSpec("system", "describe", name, TEXT) for name in names)
-    rows = [join_row([text.encode() for text in item[: len(names)]]) for item in describing.items()]
+    rows = [
+        join_row([text.encode() for text in (quote_name(keyspace), kind, quote_name(name), text)[: len(names)]])
+        for keyspace, kind, name, text in describing.items()
+    ]
     return RowsResult(specs, rows)
 
 
-def _cluster(cluster: Cluster, current: str | None) -> RowsResult:
+def _cluster(schema: Schema, cluster: Cluster, current: str | None, system: frozenset[str]) -> RowsResult:
     values = {"cluster": cluster.name, "partitioner": _PARTITIONER, "snitch": _SNITCH}
     specs = [ColumnSpec("system", "describe", name, TEXT) for name in values]
     cells = [value.encode() for value in values.values()]
-    if current is not None:
+    keyspace = None if current is None or current in system else schema.keyspaces.get(current)
+    if keyspace is not None and keyspace.tablets is None:
         ownership = MapType(TEXT, ListType(TEXT, frozen=True), frozen=True)
         specs.append(ColumnSpec("system", "describe", "range_ownership", ownership))
         cells.append(ownership.encode({str(token): [node.address] for node in cluster.nodes for token in node.tokens}))
@@ -96,25 +114,22 @@ class _Describing:
     def _one(self, what: str) -> list[Item]:
         name, place = self._statement.name, self._statement.keyspace
         if what in ("keyspace", "only keyspace"):
-            wanted = place or name or self._current
-            if wanted is None:
-                raise InvalidRequest("Not in any keyspace. Name one, or USE it")
-            items = self._keyspace(self._find_keyspace(wanted))
+            items = self._keyspace(self._find_keyspace(place or name or self._current or ""))
             return list(items) if what == "keyspace" else [next(items)]
+        assert name is not None
         if what == "" and place is None and name in self._schema.keyspaces:
             return list(self._keyspace(self._schema.keyspaces[name]))
         wanted = place or self._current
-        if wanted is None or name is None:
-            raise InvalidRequest(
-                f"'{name}' not found in keyspaces" if what == "" else "No keyspace specified and no current keyspace"
-            )
+        if what == "" and (wanted is None or wanted not in self._schema.keyspaces):
+            raise InvalidRequest(f"'{name}' not found in keyspaces")
+        if wanted is None:
+            raise InvalidRequest("No keyspace specified and no current keyspace")
         keyspace = self._find_keyspace(wanted)
         if what in ("", "table") and name in keyspace.tables:
             return self._table(keyspace, keyspace.tables[name])
         if what in ("", "type") and name in keyspace.types:
             return [_type_item(keyspace.types[name])]
-        label = what.capitalize() if what else "Element"
-        raise InvalidRequest(f"{label} '{name}' not found in keyspace '{wanted}'")
+        raise InvalidRequest(_LABELS[what].format(name, wanted))
 
     def _keyspace(self, keyspace: Keyspace) -> Iterator[Item]:
         options = keyspace.options
@@ -136,7 +151,7 @@ class _Describing:
             return " AND tablets = {'enabled': false}"
         if not keyspace.tablets:
             return " AND tablets = {'enabled': true}"
-        return f" AND tablets = {{'initial': {keyspace.tablets}}}"
+        return f" AND tablets = {{'enabled': true, 'initial': {keyspace.tablets}}}"
 
     @staticmethod
     def _is_attached_log(keyspace: Keyspace, table: TableSchema) -> bool:
@@ -154,7 +169,7 @@ class _Describing:
         if log is not None and self._is_attached_log(keyspace, log):
             # The log comes with its base, but properties that were changed do not.
             full = f"{quote_name(keyspace.name)}.{quote_name(log.name)}"
-            alter = f"ALTER TABLE {full} WITH " + "\n    AND ".join(_properties(log)) + ";"
+            alter = f"ALTER TABLE {full} WITH " + "\n    AND ".join(_properties(log)) + ";\n"
             items.append((keyspace.name, "table", log.name, alter))
         return items
 
@@ -186,40 +201,43 @@ def _name(udt: Any) -> str:
 def create_table_text(table: TableSchema, *, internals: bool) -> str:
     """Return the CREATE TABLE statement; with ``internals`` also the id and the columns dropped since."""
     full = f"{quote_name(table.keyspace)}.{quote_name(table.name)}"
-    lone_key = len(table.partition_key) == 1 and not table.clustering_key
-    lines: list[str] = []
-    for column in table.columns:
-        suffix = " static" if column.kind == "static" else ""
-        if lone_key and column.kind == "partition_key":
-            suffix = " PRIMARY KEY"
-        if column.name == table.ttl_column:
-            suffix = " TTL"
-        lines.append(f"    {quote_name(column.name)} {column.type.name}{suffix}")
-    dropped = {n: d for n, d in table.dropped.items() if n not in table.by_name} if internals else {}
-    lines += [f"    {quote_name(name)} {kind.name}" for name, (kind, _) in dropped.items()]
-    if not lone_key:
-        partition = ", ".join(quote_name(column.name) for column in table.partition_key)
-        if len(table.partition_key) > 1:
-            partition = f"({partition})"
-        keys = ", ".join([partition, *(quote_name(column.name) for column in table.clustering_key)])
-        lines.append(f"    PRIMARY KEY ({keys})")
+    # The order of Scylla's hash table, as long as no two names share a bucket.
+    dropped = sorted(table.dropped, key=str.encode, reverse=True) if internals else []
+    # A column that came back is made as it was, dropped, and added as it is.
+    lines = [_column(table, column) for column in table.columns if column.name not in dropped]
+    lines += [f"{quote_name(name)} {table.dropped[name][0].name}" for name in dropped]
+    partition = ", ".join(quote_name(column.name) for column in table.partition_key)
+    if len(table.partition_key) > 1:
+        partition = f"({partition})"
+    keys = ", ".join([partition, *(quote_name(column.name) for column in table.clustering_key)])
+    lines.append(f"PRIMARY KEY ({keys})")
     options = _properties(table)
     if table.clustering_key:
         order = ", ".join(f"{quote_name(c.name)} {'DESC' if c.descending else 'ASC'}" for c in table.clustering_key)
         options.insert(0, f"CLUSTERING ORDER BY ({order})")
     if internals:
         options.insert(0, f"ID = {table.id}")
-    text = f"CREATE TABLE {full} (\n" + ",\n".join(lines) + "\n) WITH " + "\n    AND ".join(options) + ";"
-    for name, (_, timestamp) in dropped.items():
-        text += f"\nALTER TABLE {full} DROP {quote_name(name)} USING TIMESTAMP {timestamp};"
+    text = f"CREATE TABLE {full} (\n    " + ",\n    ".join(lines) + "\n) WITH " + "\n    AND ".join(options) + ";\n"
+    for name in dropped:
+        text += f"\nALTER TABLE {full} DROP {quote_name(name)} USING TIMESTAMP {table.dropped[name][1]};"
+        if name in table.by_name:
+            text += f"\nALTER TABLE {full} ADD {_column(table, table.by_name[name])};"
     return text
 
 
+def _column(table: TableSchema, column: Column) -> str:
+    suffix = " STATIC" if column.kind == "static" else " TTL" if column.name == table.ttl_column else ""
+    return f"{quote_name(column.name)} {column.type.name}{suffix}"
+
+
 def _properties(table: TableSchema) -> list[str]:
-    out = [f"{name} = {_literal(table.options[name])}" for name in sorted(table.options)]
+    extensions = {name: _literal(value) for name, value in table.options.items() if name not in _BASIC}
     if table.cdc is not None:
-        out.append(f"cdc = {_map(option_map(table.cdc))}")
-    return out
+        extensions["cdc"] = _map(option_map(table.cdc))
+    out = [f"{name} = {_literal(table.options[name])}" for name in _BASIC if name in table.options]
+    if "tablets" in extensions:
+        out.append(f"tablets = {extensions.pop('tablets')}")
+    return out + [f"{name} = {extensions[name]}" for name in sorted(extensions)]
 
 
 def _literal(value: Any) -> str:
@@ -231,7 +249,9 @@ def _literal(value: Any) -> str:
 
 
 def _map(value: dict[str, str]) -> str:
-    return "{" + ", ".join(f"{_text(k)}: {_text(value[k])}" for k in sorted(value)) + "}"
+    # The class of a compaction before its options.
+    names = sorted(value, key=lambda name: (name != "class", name))
+    return "{" + ", ".join(f"{_text(name)}: {_text(value[name])}" for name in names) + "}"
 
 
 def _text(value: str) -> str:

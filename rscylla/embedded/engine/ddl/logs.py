@@ -79,10 +79,10 @@ class LogEditing(Editing):
     def _refuse_log_columns(self, keyspace: Keyspace, log: TableSchema, statement: ast.AlterTable) -> None:
         base = keyspace.tables.get(log.cdc_base or "")
         attached = base is not None and base.cdc is not None and base.cdc.enabled
+        if statement.rename and attached:
+            raise InvalidRequest("Cannot rename a column of a CDC log table.")
         if statement.rename:
-            raise InvalidRequest(
-                "Cannot rename a column of a CDC log table." + ("" if attached else " " + _DETACHED[:-1])
-            )
+            raise InvalidRequest("You cannot rename a column of a CDC log table. " + _DETACHED[:-1])
         if attached:
             raise InvalidRequest(_LOG_COLUMNS + "Modify the base table instead.")
         raise InvalidRequest(
