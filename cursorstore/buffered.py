@@ -15,9 +15,10 @@ import attrs
 from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, CursorError, is_resumable
+from rscylla.event import Event
 
 from ._checks import admin_of, check_consumer, conflict, find, moves
-from .codec import CursorCodec, EventCursorCodec
+from .codec import CursorCodec, EventCursorCodec, order_of
 
 __all__ = ["BufferedCursorStore"]
 
@@ -32,10 +33,20 @@ class _Slot:
     """The buffer of one consumer. ``writing`` is held during a write, so that writes stay in order."""
 
     writing: threading.Lock = attrs.field(factory=threading.Lock)
-    known: str | None = None  # highest position that was set or read; None until read
-    pending: str | None = None  # cursor to write
+    known: str | Event | None = None  # highest position that was set or read, or its event; None until read
+    order: tuple[int, bytes] | None = None  # order key of ``known`` if an event set it
+    pending: str | Event | None = None  # cursor to write, or its event
     error: Exception | None = None  # of the last write, until it is raised
     blocked: CursorError | None = None  # why set_cursor fails until the cursor is read again
+
+    def know(self, known: str | None, order: tuple[int, bytes] | None = None) -> None:
+        self.known, self.order = known, order
+
+    def position(self, codec: CursorCodec) -> str | None:
+        """Return ``known`` as a position. Called with the lock of the store held."""
+        if isinstance(self.known, Event):
+            self.known = codec.encode(self.known.id)
+        return self.known
 
 
 class BufferedCursorStore:
@@ -93,6 +104,28 @@ class BufferedCursorStore:
         return self._codec.decode(known)
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
+        self._set(consumer, cursor, None)
+
+    def set_cursor_after(self, consumer: str, event: Event) -> None:
+        order = order_of(event, self._codec)
+        if order is None or not self._set_after(consumer, event, order):
+            self._set(consumer, event.id, order)
+        elif not self._background:
+            self._flush_if_due()
+
+    def _set_after(self, consumer: str, event: Event, order: tuple[int, bytes]) -> bool:
+        """Buffer *event* if nothing but a comparison is necessary; return whether that is done."""
+        with self._lock:
+            slot = self._slots.get(consumer)
+            if slot is None or slot.order is None or order < slot.order:
+                return False
+            if slot.error is not None or slot.blocked is not None or self._stop.is_set():
+                return False
+            if order > slot.order:
+                slot.known, slot.order, slot.pending = event, order, event
+            return True
+
+    def _set(self, consumer: str, cursor: str, order: tuple[int, bytes] | None) -> None:
         given = self._codec.encode(cursor)
         slot = self._slot(consumer)
         self._require_usable(slot)
@@ -102,13 +135,18 @@ class BufferedCursorStore:
                     self._load(consumer, slot)
         with self._lock:
             self._require_usable(slot)
-            if moves(consumer, self._codec, slot.known or "", given):
-                slot.known, slot.pending = given, cursor
+            if moves(consumer, self._codec, slot.position(self._codec) or "", given):
+                slot.know(given, order)
+                slot.pending = cursor
             self._start_thread()
             error, slot.error = slot.error, None
         if error:
             raise error
-        if not self._background and self._clock.monotonic() - self._flushed >= self._interval:
+        if not self._background:
+            self._flush_if_due()
+
+    def _flush_if_due(self) -> None:
+        if self._clock.monotonic() - self._flushed >= self._interval:
             self.flush()
 
     def flush(self) -> None:
@@ -168,7 +206,8 @@ class BufferedCursorStore:
             with self._lock:
                 if slot.known is not None:
                     slot.blocked = conflict(consumer)
-                slot.pending = slot.known = slot.error = None
+                slot.pending = slot.error = None
+                slot.know(None)
 
     def _slot(self, consumer: str) -> _Slot:
         check_consumer(consumer)
@@ -180,10 +219,12 @@ class BufferedCursorStore:
         position = self._codec.encode(self._inner.get_cursor(consumer))
         with self._lock:
             slot.blocked = None
-            if slot.pending is None or slot.known is None:
-                slot.known = position
+            known = slot.position(self._codec)
+            if slot.pending is None or known is None:
+                known = position
+                slot.know(known)
                 slot.error = None  # of a dropped cursor: reading again is what it asks for
-            return slot.known
+            return known
 
     def write_quietly(self) -> None:
         """Write all buffered cursors; log errors, and keep them for the consumers. For the background thread."""
@@ -212,11 +253,12 @@ class BufferedCursorStore:
         if cursor is None:
             return None
         try:
-            self._inner.set_cursor(consumer, cursor)
+            self._inner.set_cursor(consumer, cursor if isinstance(cursor, str) else cursor.id)
         except CursorError as e:
             with self._lock:
                 # A retry would be refused again, so the consumer must read its cursor.
-                slot.pending = slot.known = None
+                slot.pending = None
+                slot.know(None)
                 slot.error = slot.blocked = e
         except Exception as e:  # noqa: BLE001  kept for the consumer, whose next call raises it
             _log.warning("the cursor of consumer %r was not saved and stays buffered: %s", consumer, type(e).__name__)
@@ -226,14 +268,18 @@ class BufferedCursorStore:
         else:
             with self._lock:
                 slot.error = None
-                if slot.pending == cursor:  # otherwise, a later one was buffered during the write
+                if slot.pending is cursor:  # otherwise, a later one was buffered during the write
                     slot.pending = None
         return None
 
     def _overlaid(self, consumer: str, slot: _Slot | None, record: CursorRecord | None) -> CursorRecord | None:
-        if slot is None or slot.pending is None or slot.known is None:
+        if slot is None:
             return record
-        return attrs.evolve(record or CursorRecord(consumer, ""), cursor=self._codec.decode(slot.known))
+        with self._lock:
+            known = None if slot.pending is None else slot.position(self._codec)
+        if known is None:
+            return record
+        return attrs.evolve(record or CursorRecord(consumer, ""), cursor=self._codec.decode(known))
 
     def _require_usable(self, slot: _Slot) -> None:
         if self._stop.is_set():

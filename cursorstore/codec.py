@@ -14,9 +14,9 @@ from typing import Protocol
 
 from rscylla import _timeuuid as tu
 from rscylla.errors import InvalidCursor
-from rscylla.event import EventID, LogMark
+from rscylla.event import Event, EventID, LogMark
 
-__all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "parse_us"]
+__all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "order_of", "parse_us"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"\d{1,20}", re.ASCII)  # as many digits as 64 bits need
@@ -89,6 +89,13 @@ class EventCursorCodec:
 
     def sort_key(self, position: str) -> str:
         return position.partition("  ")[0]
+
+
+def order_of(event: Event, codec: CursorCodec) -> tuple[int, bytes] | None:
+    """Return a key that orders the cursors of events as *codec* does, or None if there is none without their text."""
+    if type(codec) is not EventCursorCodec or type(event).order_key is Event.order_key:
+        return None
+    return event.order_key
 
 
 class IntCursorCodec:

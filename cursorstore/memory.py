@@ -13,21 +13,29 @@ import attrs
 from rscylla import _timeuuid as tu
 from rscylla.abc import CursorRecord
 from rscylla.clock import Clock, SystemClock
+from rscylla.event import Event
 
 from ._checks import check_consumer, check_reason, conflict, moves
-from .codec import CursorCodec, EventCursorCodec
+from .codec import CursorCodec, EventCursorCodec, order_of
 
 __all__ = ["MemoryCursorStore"]
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class _Entry:
-    """The highest position of one epoch of one consumer, and when it was set."""
+    """The highest cursor of one epoch of one consumer, and when it was set.
+
+    ``last`` is its position, or the event that it is right after; ``order`` is the order key of that event.
+    """
 
     epoch: int
-    position: str
+    last: str | Event
     updated_us: int
     reason: str = ""
+    order: tuple[int, bytes] | None = None
+
+    def position(self, codec: CursorCodec) -> str:
+        return self.last if isinstance(self.last, str) else codec.encode(self.last.id)
 
 
 class MemoryCursorStore:
@@ -58,17 +66,33 @@ class MemoryCursorStore:
         with self._lock:
             last = self._last(consumer)
             self._used[consumer] = last.epoch
-            return self._codec.decode(last.position)
+            return self._codec.decode(last.position(self._codec))
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
+        self._set(consumer, cursor, None)
+
+    def set_cursor_after(self, consumer: str, event: Event) -> None:
+        order = order_of(event, self._codec)
+        if order is not None:
+            with self._lock:
+                entries = self._epochs.get(consumer)
+                last = entries[-1] if entries else None
+                if last is not None and last.order is not None and self._used.get(consumer) == last.epoch:
+                    if order > last.order:
+                        last.last, last.order, last.updated_us = event, order, self._clock.now_us()
+                    if order >= last.order:
+                        return
+        self._set(consumer, event.id, order)
+
+    def _set(self, consumer: str, cursor: str, order: tuple[int, bytes] | None) -> None:
         check_consumer(consumer)
         given = self._codec.encode(cursor)
         with self._lock:
             last = self._last(consumer)
             if self._used.setdefault(consumer, last.epoch) != last.epoch:
                 raise conflict(consumer)
-            if moves(consumer, self._codec, last.position, given):
-                moved = _Entry(last.epoch, given, self._clock.now_us(), last.reason)
+            if moves(consumer, self._codec, last.position(self._codec), given):
+                moved = _Entry(last.epoch, given, self._clock.now_us(), last.reason, order)
                 self._epochs.setdefault(consumer, [moved])[-1] = moved
 
     def flush(self) -> None:
@@ -105,5 +129,5 @@ class MemoryCursorStore:
         return self._epochs[consumer][-1] if consumer in self._epochs else _Entry(0, "", 0)
 
     def _record(self, consumer: str, entry: _Entry) -> CursorRecord:
-        cursor, moment = self._codec.decode(entry.position), tu.datetime_of(entry.updated_us)
+        cursor, moment = self._codec.decode(entry.position(self._codec)), tu.datetime_of(entry.updated_us)
         return CursorRecord(consumer, cursor, entry.epoch, moment, entry.reason)

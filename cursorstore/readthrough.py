@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rscylla.abc import CursorRecord, CursorStore
+from rscylla.abc import CursorRecord, CursorStore, saver_of
+from rscylla.event import Event
 
 from ._checks import admin_of, check_consumer, find
 
@@ -19,6 +20,7 @@ class ReadThroughCursorStore:
     def __init__(self, primary: CursorStore, fallback: CursorStore) -> None:
         self._primary = primary
         self._fallback = fallback
+        self._save_after = saver_of(primary)
         self._copied: set[str] = set()
 
     def get_cursor(self, consumer: str) -> str:
@@ -33,6 +35,11 @@ class ReadThroughCursorStore:
         if consumer not in self._copied:
             self.get_cursor(consumer)  # so that a cursor lower than that of the fallback is refused
         self._primary.set_cursor(consumer, cursor)
+
+    def set_cursor_after(self, consumer: str, event: Event) -> None:
+        if consumer not in self._copied:
+            self.get_cursor(consumer)
+        self._save_after(consumer, event)
 
     def _copy(self, consumer: str) -> str:
         """Copy the cursor of the fallback, if it has one, and return it in its canonical form."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import attrs
 
@@ -27,6 +27,7 @@ __all__ = [
     "DeadLetterAdmin",
     "DeadLetters",
     "Fate",
+    "LazyCursorStore",
     "Lease",
     "Partitioned",
     "Resetter",
@@ -35,6 +36,7 @@ __all__ = [
     "StreamClient",
     "StreamFunc",
     "StreamStatus",
+    "saver_of",
 ]
 
 
@@ -138,6 +140,31 @@ class CursorStore(Protocol):
         Called by the owner of the store after its last run; ``run`` does not call it. Background work also stops if the
         flush raises, and cursors that were not saved are then lost with the store.
         """
+
+
+@runtime_checkable
+class LazyCursorStore(CursorStore, Protocol):
+    """A ``CursorStore`` that also takes events, and renders the id of one only if it needs the text.
+
+    Most stores need not be one. It pays for a store that keeps cursors in memory, or writes one for many events:
+    rendering an id, and parsing it to compare it with the saved cursor, cost several times what a call costs.
+    """
+
+    def set_cursor_after(self, consumer: str, event: Event) -> None:
+        """Save the cursor that continues right after *event*: the same as ``set_cursor(consumer, event.id)``."""
+
+
+def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
+    """Return the function that saves the cursor after an event in *store*: its own, or ``set_cursor`` with the id.
+
+    A ``set_cursor`` that a subclass or an object overrides is not bypassed.
+    """
+    for kind in () if "set_cursor" in getattr(store, "__dict__", ()) else type(store).__mro__:
+        if "set_cursor_after" in vars(kind):
+            return cast("LazyCursorStore", store).set_cursor_after
+        if "set_cursor" in vars(kind):
+            break
+    return lambda consumer, event: store.set_cursor(consumer, event.id)
 
 
 @attrs.frozen
@@ -286,8 +313,11 @@ class Run(Fate, Protocol):
     def clock(self) -> Clock:
         """The clock of the run."""
 
-    def commit(self, cursor: str) -> None:
-        """Save *cursor* for this consumer; raises the errors of the store. Call it in cursor order, one at a time."""
+    def commit(self, cursor: str | Event) -> None:
+        """Save *cursor*, or the one right after an event; raises the errors of the store.
+
+        Call it in cursor order, one at a time. With an event, the store renders the id only if it needs the text.
+        """
 
     def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
         """End the run with *error*, at once, even while it waits for events. The first error wins."""

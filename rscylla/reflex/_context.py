@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import attrs
 
-from ..abc import CursorStore, Fate, StreamClient
+from ..abc import CursorStore, Fate, StreamClient, saver_of
 from ..clock import Clock, InnerStop, Stop, SystemClock
 from ..errors import Stopped
 from ..event import Event
@@ -48,10 +48,15 @@ class Run:
     begun: bool = False
     client: StreamClient | None = None
     _failures: list[Failure] = attrs.field(factory=list)
+    _save_after: Callable[[str, Event], None] = attrs.field()
 
     @series.default
     def _series_of_its_own(self) -> ConsumerSeries:
         return ConsumerSeries(self.consumer)
+
+    @_save_after.default
+    def _saver(self) -> Callable[[str, Event], None]:
+        return (lambda _consumer, _event: None) if self.store is None else saver_of(self.store)
 
     @classmethod
     def of(cls, spec: Spec, stop: Stop) -> Run:
@@ -74,11 +79,15 @@ class Run:
         """The first failure that the consumer reported, or None. Later ones are taken as its consequences."""
         return self._failures[0] if self._failures else None
 
-    def commit(self, cursor: str) -> None:
-        """Save *cursor* for the consumer, and raise the errors of the store."""
-        self.tempt("before_set_cursor")
+    def commit(self, cursor: str | Event) -> None:
+        """Save *cursor*, or the one right after an event, for the consumer, and raise the errors of the store."""
+        if self.fate is not NO_FATE:
+            self.fate.tempt("before_set_cursor")
         if self.store is not None:
-            self.store.set_cursor(self.consumer, cursor)
+            if isinstance(cursor, str):
+                self.store.set_cursor(self.consumer, cursor)
+            else:
+                self._save_after(self.consumer, cursor)
         self.series.moved()
 
     def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:

@@ -110,7 +110,7 @@ class _AtOnce:
             self._activity.end()
         run.tempt("after_consume")
         run.stage = "set_cursor"
-        run.commit(event.id)
+        run.commit(event)
 
     def progress(self, cursor: str) -> None:
         self._run.commit(cursor)

@@ -20,9 +20,9 @@ from typing import ClassVar, cast
 
 import pytest
 
-from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
+from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, saver_of
 from rscylla.errors import ConfigError, CursorConflict, CursorError, CursorRegression, InvalidCursor
-from rscylla.event import EventID, LogMark, cursor_key
+from rscylla.event import Event, EventID, LogMark, cursor_key
 
 from .leasecontracts import ExpiringLeaseContract, LeaseContract
 from .lettercontracts import DeadLettersContract
@@ -66,6 +66,25 @@ _MARKS = (
     LogMark(b"\x00" * 16, ttl_s=0),
 )
 """Marks of the log that cursors without a row part may have. They do not affect the order."""
+
+
+class _Ordered(Event):
+    """An event with an order key of its own, as events of CDC streams have."""
+
+    def __init__(self, cursor: str) -> None:
+        self._cursor = cursor
+
+    type = 0
+    foreign_id = ""
+    timestamp = datetime(2026, 11, 21, tzinfo=UTC)
+
+    @property
+    def id(self) -> str:
+        return self._cursor
+
+    @property
+    def order_key(self) -> tuple[int, bytes]:
+        return cursor_key(self._cursor)
 
 
 class CursorStoreContract:
@@ -283,6 +302,37 @@ class EventCursorStoreContract(CursorStoreContract):
         store.flush()
         assert store.get_cursor(consumer) == event_id
 
+    def test_an_event_is_saved_as_its_id_is(self, store: CursorStore, consumer: str) -> None:
+        """Of a ``LazyCursorStore``, and of any other through ``saver_of``, in any mixture with texts."""
+        save = saver_of(store)
+        low, *rest = (_row(seq=seq) for seq in range(5))
+        for number, cursor in enumerate(rest):
+            for _ in range(2):
+                save(consumer, _Ordered(cursor))
+            if number % 2:
+                store.set_cursor(consumer, cursor)
+            assert store.get_cursor(consumer) == cursor
+            for lower in (low, *rest[:number]):
+                with pytest.raises(CursorRegression) as caught:
+                    save(consumer, _Ordered(lower))
+                assert (caught.value.stored, caught.value.given) == (cursor, lower)
+        store.flush()
+        with pytest.raises(CursorRegression):
+            save(consumer, _Ordered(low))
+        with pytest.raises(CursorRegression):
+            store.set_cursor(consumer, low)
+        for cursor in (_row(us=_AT_US + 1), _row(us=_AT_US + 2)):
+            save(consumer, _Ordered(cursor))
+        store.set_cursor(consumer, _progress(_AT_US + 60_000_000))
+        save(consumer, _Ordered(_row(us=_AT_US + 60_000_000)))
+        save(consumer, _Ordered(_row(us=_AT_US, later=1)))
+        store.flush()
+        assert store.get_cursor(consumer) == _row(us=_AT_US, later=1)
+
+    def test_an_event_needs_a_consumer_with_a_name(self, store: CursorStore) -> None:
+        with pytest.raises(ConfigError):
+            saver_of(store)("", _Ordered(_row()))
+
 
 class CursorAdminContract(CursorStoreContract):
     """The additional contract of ``CursorAdmin``."""
@@ -310,6 +360,26 @@ class CursorAdminContract(CursorStoreContract):
         self.admin(store).reset_cursor(consumer, self.cursors[1], reason="replay")
         store.flush()
         assert store.get_cursor(consumer) == self.cursors[1]
+
+    def test_an_event_is_refused_after_a_reset_until_the_cursor_is_read(
+        self, store: CursorStore, consumer: str
+    ) -> None:
+        save = saver_of(store)
+        assert store.get_cursor(consumer) == ""
+        save(consumer, _Ordered(self.cursors[1]))
+        save(consumer, _Ordered(self.cursors[2]))
+        [record] = [r for r in self.admin(store).list_cursors() if r.consumer == consumer]
+        assert (record.cursor, record.epoch) == (self.cursors[2], 0)
+        self.admin(store).reset_cursor(consumer, self.cursors[1], reason="replay")
+        for _ in range(2):
+            with pytest.raises(CursorConflict):
+                save(consumer, _Ordered(self.cursors[3]))
+        assert store.get_cursor(consumer) == self.cursors[1]
+        for cursor in self.cursors[2:4]:
+            save(consumer, _Ordered(cursor))
+        store.flush()
+        assert store.get_cursor(consumer) == self.cursors[3]
+        assert [r.cursor for r in self.admin(store).cursor_history(consumer)] == [self.cursors[3], self.cursors[2]]
 
     def test_reset_to_the_beginning(self, store: CursorStore, consumer: str) -> None:
         store.set_cursor(consumer, self.cursors[4])

@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ...abc import Run
 from ...errors import ConfigError
+from ...event import Event
 from .._wrapper import Wrapper
 from ._prefix import Prefix
 
@@ -61,7 +62,7 @@ class Deferred(Wrapper, Generic[W]):
             )
         self._work = self.open(run)
 
-    def progress(self, cursor: str) -> None:
+    def progress(self, cursor: str | Event) -> None:
         self.work.prefix.progress(cursor)
 
     def drain(self) -> None:

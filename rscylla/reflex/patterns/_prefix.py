@@ -33,9 +33,12 @@ def wait_until(changed: threading.Condition, ready: Callable[[], bool], stop: St
 
 @attrs.define(eq=False)
 class Entry:
-    """A cursor that can be committed once its event is done. ``since`` is when it was added, by the run's clock."""
+    """A cursor, or the one right after an event, that can be committed once ``event`` is done.
 
-    cursor: str
+    ``since`` is when it was added, by the run's clock.
+    """
+
+    cursor: str | Event
     event: Event | None
     since: float
     done: bool = False
@@ -71,7 +74,7 @@ class Prefix:
         Raises:
             Stopped: the run ends first.
         """
-        entry = Entry(event.id, event, self._run.clock.monotonic())
+        entry = Entry(event, event, self._run.clock.monotonic())
         with self._changed:
             wait_until(self._changed, lambda: self._events < self._limit, self._run.stop)
             self._entries.append(entry)
@@ -79,8 +82,8 @@ class Prefix:
             self._unfinished += 1
         return entry
 
-    def progress(self, cursor: str) -> None:
-        """Add a cursor without an event."""
+    def progress(self, cursor: str | Event) -> None:
+        """Add a cursor, or the one right after an event, that waits for nothing but what was added before it."""
         with self._changed:
             if self._entries and self._entries[-1].done:
                 # One entry stands for both, so that an idle stream does not add entries while a commit hangs.

@@ -77,7 +77,7 @@ class _Acknowledged(Deferred[_Unacked]):
         self._delivered = self._returned = False
         self._inner.consume(event, run)
         if not self._delivered:  # filtered out: the cursor still moves past it
-            self.progress(event.id)
+            self.progress(event)
         elif not self._returned:  # recover= swallowed the error of the function, which may have lost the Ack
             self._handle()
 

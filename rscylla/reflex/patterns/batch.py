@@ -167,7 +167,7 @@ class _Batch(Deferred[_Batches]):
         self._collected = False
         self._inner.consume(event, run)
         if not self._collected:  # filtered out: the cursor still moves past it
-            self.progress(event.id)
+            self.progress(event)
 
     def _collect(self, event: Event, run: Run) -> None:
         self.work.put(event)

@@ -6,13 +6,15 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryCursorStore, ReadThroughCursorStore
+from rscylla.abc import saver_of
 from rscylla.clock import Stop
 from rscylla.errors import (
     ConfigError,
@@ -22,8 +24,10 @@ from rscylla.errors import (
     QueryFailed,
     QueryTimeout,
 )
+from rscylla.event import Event, EventID
 
 INTS = IntCursorCodec()
+STREAM = bytes.fromhex("ced00000000000009663c8dc500005a1")
 WAIT_S = 10.0
 """How long a test waits for another thread before it fails."""
 
@@ -639,3 +643,84 @@ def test_memory_refuses_what_real_stores_refuse() -> None:
         store.set_cursor("a", "4")
     assert [(r.epoch, r.cursor) for r in store.cursor_history("a")] == [(0, "5")]
     assert store.cursor_history("b") == []
+
+
+class Counted(Event):
+    """An event of a CDC log that counts how often its id is rendered."""
+
+    type = 0
+    foreign_id = ""
+    timestamp = datetime(2026, 11, 21, tzinfo=UTC)
+
+    def __init__(self, seq: int) -> None:
+        self._id = EventID.row(1_795_251_600_000, STREAM, bytes.fromhex("6ab09becc68e11f19f5897e6fb4c9b47"), seq)
+        self.rendered = 0
+
+    @property
+    def id(self) -> str:
+        self.rendered += 1
+        return str(self._id)
+
+    @property
+    def order_key(self) -> tuple[int, bytes]:
+        return self._id.key
+
+
+@pytest.mark.parametrize("inner", ["plain", "read through"])
+def test_only_the_ids_that_are_written_are_rendered(inner: str) -> None:
+    written = MemoryCursorStore()
+    kept = written if inner == "plain" else ReadThroughCursorStore(written, MemoryCursorStore())
+    store = BufferedCursorStore(kept, interval=timedelta(hours=1))
+    events = [Counted(seq) for seq in range(100)]
+    for event in events:
+        saver_of(store)("billing", event)
+    assert sum(event.rendered for event in events) == 1, "the first one, whose store knows no cursor yet"
+    store.flush()
+    assert written.get_cursor("billing") == events[-1].id
+    assert sum(event.rendered for event in events[1:-1]) == 0
+    store.close()
+
+
+class Noting(MemoryCursorStore):
+    """A user's store that does more with each cursor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        self.noted.append(cursor)
+        super().set_cursor(consumer, cursor)
+
+
+def test_a_set_cursor_that_a_subclass_overrides_gets_each_cursor_as_text() -> None:
+    store, event = Noting(), Counted(1)
+    saver_of(store)("billing", event)
+    assert store.noted == [event.id] == [store.get_cursor("billing")]
+
+
+def test_a_set_cursor_that_is_replaced_on_an_object_gets_each_cursor_as_text() -> None:
+    store, event, noted = MemoryCursorStore(), Counted(1), list[str]()
+    store.set_cursor = lambda consumer, cursor: noted.append(cursor)  # type: ignore[method-assign]
+    saver_of(store)("billing", event)
+    assert noted == [event.id]
+
+
+class Passing:
+    """A store around another, which passes on what it does not know."""
+
+    def __init__(self, inner: MemoryCursorStore) -> None:
+        self.inner = inner
+        self.noted: list[str] = []
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        self.noted.append(cursor)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_a_store_around_another_gets_each_cursor_as_text() -> None:
+    store, event = Passing(MemoryCursorStore()), Counted(1)
+    saver_of(store)("billing", event)  # type: ignore[arg-type]
+    assert store.noted == [event.id]
