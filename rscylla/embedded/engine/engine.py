@@ -35,7 +35,7 @@ from ..result import (
 )
 from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, TableSchema
 from ..storage.mutation import Key, PartitionMutation, RowMutation
-from ..storage.partitions import PackedPartition, Stamp, TableStore
+from ..storage.partitions import PackedPartition, Partition, Stamp, TableStore
 from ..storage.reconcile import delete_row
 from ..storage.rowttl import expired_rows
 from ..storage.tokens import table_token
@@ -155,9 +155,8 @@ class Engine:
         """Return the statement with its bind variables, and keep it for ``get``."""
         statement = parse(text)
         compiled = self._compiled(text, statement, keyspace)
-        columns = compiled.plan.columns if isinstance(compiled.plan, SelectPlan) else None
-        if isinstance(compiled.plan, WritePlan) and compiled.plan.is_conditional:
-            columns = lwt.cas_specs(compiled.plan.table, lwt.cas_columns([compiled.plan], is_batch=False))
+        plan = compiled.plan
+        columns = plan.columns if isinstance(plan, SelectPlan) else None if plan is None else _answer_columns(plan)
         # The same text in the same keyspace has the same id, whoever prepares it, and whenever.
         identity = hashlib.md5(f"{keyspace or ''}{text}".encode(), usedforsecurity=False).digest()
         plans = compiled.plan[0] if isinstance(statement, ast.Batch) else [compiled.plan]
@@ -234,8 +233,6 @@ class Engine:
         return _Compiled(self.schema.version, plan, variables, pk_indexes)
 
     def _compile_batch(self, statement: ast.Batch, keyspace: str | None) -> _Compiled:
-        if statement.kind == "counter":
-            raise InvalidRequest("counter batches are not supported by the embedded server")
         plans: list[WritePlan] = []
         variables: dict[int, ColumnSpec] = {}
         first: Scope | None = None
@@ -250,8 +247,13 @@ class Engine:
         using: Any = None
         if statement.using.ttl is not None:
             raise InvalidRequest("Global TTL on the BATCH statement is not supported.")
+        if statement.using.timestamp is not None and any(plan.is_conditional for plan in plans):
+            raise InvalidRequest("Cannot provide custom timestamp for conditional BATCH")
         if statement.using.timestamp is not None and any(plan.sets_timestamp for plan in plans):
             raise InvalidRequest("Timestamp must be set either on BATCH or individual statements")
+        if statement.kind == "counter" and plans:
+            raise _no_counters()
+        lwt.check_one_table(plans)
         if first is not None:
             outer = Scope(self.schema, first.table, self._calls)
             _bind_timeout(outer, statement)
@@ -298,8 +300,8 @@ class Engine:
 
     def batch(self, kind: str, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
         """Execute a protocol BATCH: all statements of a partition make one mutation."""
-        if kind == "counter":
-            raise InvalidRequest("counter batches are not supported by the embedded server")
+        if kind == "counter" and items:
+            raise _no_counters()
         base = self._request((), params, is_write=True)
         plans: list[tuple[WritePlan, Request]] = []
         for item, values in items:
@@ -311,6 +313,7 @@ class Engine:
                 )
             compiled = self._compiled(text, statement, keyspace)
             plans.append((compiled.plan, attrs.evolve(base, values=_positional(compiled.variables, values))))
+        lwt.check_one_table([plan for plan, _ in plans])
         return self._write(plans, None, is_batch=True)
 
     def _request(self, values: Sequence[BindValue], params: QueryParams, *, is_write: bool) -> Request:
@@ -334,34 +337,31 @@ class Engine:
             return VoidResult()
         mutations = Mutations(ListKeys(self._list_node), self._prior)
         request = plans[0][1]
-        conditional = [(plan, r) for plan, r in plans if plan.is_conditional]
-        if not conditional:
+        is_conditional = any(plan.is_conditional for plan, _ in plans)
+        lwt.check_consistency(request.params, is_conditional=is_conditional)
+        if not is_conditional:
             # All statements before the log: CDC sees what a batch does to a partition, not its statements.
             for plan, r in plans:
                 plan.add_to(mutations, r, shared)
             self._commit(mutations, request)
             return VoidResult()
-        if is_batch:
-            lwt.check_one_partition(plans)
-            if shared is not None or any(plan.sets_timestamp for plan, _ in plans):
-                raise InvalidRequest("Cannot provide custom timestamp for conditional BATCH")
-        timestamp = self._ballot(conditional[0][0], conditional[0][1])
-        checks = [lwt.Conditional(plan, r, self._prior) for plan, r in conditional]
-        applied = all(check.holds() for check in checks)
+        old = lwt.OldRows(plans, self._prior, self._first_row, is_batch=is_batch)
+        applied = old.hold()
         # Before the write: the answer shows the row as it was.
-        answer = lwt.result([plan for plan, _ in conditional], checks, applied, is_batch=is_batch)
+        answer = old.answer(applied=applied)
+        timestamp = self._ballot(plans[0][0].table, old.key, request)
         if applied:
             for plan, r in plans:
                 plan.add_to(mutations, r, timestamp)
             self._commit(mutations, request)
         return answer
 
-    def _ballot(self, plan: WritePlan, request: Request) -> int:
+    def _ballot(self, table: TableSchema, key: Key, request: Request) -> int:
         """Return the time of a conditional write: the server's, whatever the client sends, for Paxos chooses it.
 
         It grows from one conditional write of a partition to the next, whichever nodes and clocks they go through.
         """
-        place = (plan.table.id, plan.keys(request)[0])
+        place = (table.id, key)
         timestamp = self._server_timestamp(request.params.node, request.now_us)
         timestamp = max(timestamp, self._ballots.pop(place, 0) + 1)
         self._ballots[place] = timestamp
@@ -416,15 +416,25 @@ class Engine:
 
     def _prior(self, table: TableSchema, key: Key, ck: Key | None) -> RowMutation | None:
         """Return a stored row, or the static row for ``ck`` None; dead and expired cells included."""
+        partition = self._partition(table, key)
+        if partition is None:
+            return None
+        return (
+            partition.static if ck is None else partition.row_at(self._stores[table.keyspace, table.name].position(ck))
+        )
+
+    def _first_row(self, table: TableSchema, key: Key, now_s: int) -> tuple[Key, RowMutation] | None:
+        """Return the partition's first live row in clustering order."""
+        partition = self._partition(table, key)
+        rows = () if partition is None else zip(partition.keys, partition.rows, strict=True)
+        return next((found for found in rows if Partition.is_live(found[1], now_s)), None)
+
+    def _partition(self, table: TableSchema, key: Key) -> Partition | None:
         store = self._stores[table.keyspace, table.name]
         if table.keyspace in self._system.protected:
             store = self._system.store(table, self.cluster.nodes[0].index, store) or store
         partition = store.get(key)
-        if partition is None:
-            return None
-        if isinstance(partition, PackedPartition):
-            partition = partition.unpacked(store.position)
-        return partition.static if ck is None else partition.row_at(store.position(ck))
+        return partition.unpacked(store.position) if isinstance(partition, PackedPartition) else partition
 
     def expire_rows(self) -> int:
         """Delete the rows whose TTL column says they have expired, and return how many there were.
@@ -606,6 +616,18 @@ class Engine:
     def table_dropped(self, table: TableSchema) -> None:
         self._stores.pop((table.keyspace, table.name), None)
         self.cluster.tablets.table_dropped(table)
+
+
+def _no_counters() -> InvalidRequest:
+    return InvalidRequest("Cannot include non-counter statement in a counter batch")
+
+
+def _answer_columns(plan: WritePlan | tuple[list[WritePlan], Any]) -> tuple[ColumnSpec, ...] | None:
+    """Return what describes the answer of a write, None if it has none."""
+    plans, is_batch = ([plan], False) if isinstance(plan, WritePlan) else (plan[0], True)
+    if not any(each.is_conditional for each in plans):
+        return None
+    return lwt.cas_specs(plans[0].table, lwt.columns_of(plans, is_batch=is_batch))
 
 
 def _bind_timeout(scope: Scope, statement: Any) -> None:

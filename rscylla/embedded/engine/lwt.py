@@ -1,16 +1,16 @@
 """Conditional writes (IF ...): read, compare, and either apply all of it or nothing.
 
-The answer holds ``[applied]`` and the row as it was before, as Scylla gives it: all columns for IF [NOT] EXISTS, those
-of the conditions otherwise; for a batch the key columns too, and one row for each conditional statement.
-Source: Scylla ``cql3/statements/modification_statement.cc``, ``cas_request.cc``, ``batch_statement.cc``.
+The answer holds one row for each statement, in order: ``[applied]`` and the row as it was before, all columns for
+IF [NOT] EXISTS and those of the conditions otherwise. A batch shows the key columns, too, and statements without a
+condition. Source: Scylla ``cql3/statements/modification_statement.cc``, ``cas_request.cc``, ``batch_statement.cc``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import InvalidRequest
-from ..result import ColumnSpec, RowsResult
+from ..errors import InvalidRequest, consistency_name
+from ..result import ColumnSpec, QueryParams, RowsResult
 from ..schema.tables import Column, TableSchema
 from ..storage.mutation import Key, RowMutation
 from ..storage.partitions import Partition, join_row
@@ -20,12 +20,18 @@ from .binding import Request
 from .rows import RowView, column_value
 from .write import WritePlan
 
-__all__ = ["Conditional", "cas_columns", "check_one_partition"]
+__all__ = ["OldRows", "cas_specs", "check_consistency", "check_one_table", "columns_of"]
+
+_SERIAL_LEVELS = (8, 9)
+
 
 PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
+"""Gives a stored row, or the static row for None; dead and expired cells included."""
+FirstRow = Callable[[TableSchema, Key, int], tuple[Key, RowMutation] | None]
+"""Gives the partition's first row in clustering order that is live at a second of the server's clock."""
 
 
-def cas_columns(plans: Sequence[WritePlan], *, is_batch: bool) -> tuple[Column, ...]:
+def columns_of(plans: Sequence[WritePlan], *, is_batch: bool) -> tuple[Column, ...]:
     """Return the columns of the answer, after ``[applied]``, in ``SELECT *`` order."""
     table = plans[0].table
     names: set[str] = set()
@@ -39,65 +45,125 @@ def cas_columns(plans: Sequence[WritePlan], *, is_batch: bool) -> tuple[Column, 
 
 
 def cas_specs(table: TableSchema, columns: Sequence[Column]) -> tuple[ColumnSpec, ...]:
+    """Return what describes the answer to drivers."""
     applied = ColumnSpec(table.keyspace, table.name, "[applied]", BOOLEAN)
     return (applied, *(ColumnSpec(table.keyspace, table.name, c.name, c.type) for c in columns))
 
 
-class Conditional:
-    """The conditions of one statement against the row they look at."""
+def check_one_table(plans: Sequence[WritePlan]) -> None:
+    """Refuse a batch of more than one table if it has conditions."""
+    if (
+        any(plan.is_conditional for plan in plans)
+        and len({(plan.table.keyspace, plan.table.name) for plan in plans}) > 1
+    ):
+        raise InvalidRequest("BATCH with conditions cannot span multiple tables")
 
-    def __init__(self, plan: WritePlan, request: Request, prior: PriorRow) -> None:
-        self._plan = plan
-        self._request = request
-        table, now_s = plan.table, request.now_s
-        key = plan.keys(request)[0]
-        # Conditions on static columns alone look at no clustering row, unless the statement names one.
-        only_static = plan.static_only or (
-            bool(plan.conditions)
-            and all(c.column.kind == "static" for c in plan.conditions)
-            and not plan.restrictions.full_clustering
+
+def check_consistency(params: QueryParams, *, is_conditional: bool) -> None:
+    """Refuse the serial levels as those of a write: they are levels of the read that comes before it."""
+    if params.consistency not in _SERIAL_LEVELS:
+        return
+    if is_conditional:
+        raise InvalidRequest(
+            f"{consistency_name(params.consistency)} is not supported as conditional update commit consistency."
+            " Use ANY if it is enough that the write is accepted"
         )
-        ck: Key | None = None if only_static and table.clustering_key else plan.clustering_keys(request)[0]
-        static = prior(table, key, None) if table.static_columns else None
+    raise InvalidRequest("You must use conditional updates for serializable writes")
+
+
+class OldRows:
+    """The partition that conditional statements look at, as they read it: once, before any of them writes.
+
+    The rows that are read are those that statements name which have a condition or need the old value of a list. Where
+    all of them look at static columns alone, it is the partition's first row. Rows that are not read do not exist for
+    any statement of the request, and one without a row sees the static columns.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[tuple[WritePlan, Request]],
+        prior: PriorRow,
+        first_row: FirstRow,
+        *,
+        is_batch: bool,
+    ) -> None:
+        self._plans = plans
+        self._columns = columns_of([plan for plan, _ in plans], is_batch=is_batch)
+        table = self._table = plans[0][0].table
+        self.key = _one_partition(plans)
+        self._now_s = now_s = plans[0][1].now_s
+        static = prior(table, self.key, None) if table.static_columns else None
         # What has expired is still stored, and must look as if it were not.
         if static is not None and not any(is_live_cell(cell, now_s) for cell in static.cells.values()):
             static = None
-        row = None if ck is None else prior(table, key, ck)
-        if row is not None and not Partition.is_live(row, now_s):
-            row = None
-        self._exists = row is not None if ck is not None else static is not None
-        # A missing row still shows the partition's static columns where the conditions ask for them.
-        has_static = any(c.column.kind == "static" for c in plan.conditions)
-        self._shown = self._exists or (static is not None and has_static)
-        self._view = RowView(key, ck if row is not None else None, row, static, now_s)
+        self._static = static
+        self._rows: dict[Key, RowMutation] = {}
+        self._places = [_places(plan, request) for plan, request in plans]
+        named: list[Key] = []
+        for (plan, _), keys in zip(plans, self._places, strict=True):
+            if (plan.is_conditional and not plan.looks_at_static_only) or plan.needs_read:
+                named.extend(key for key in keys if key or not table.clustering_key)
+        for ck in named:
+            row = prior(table, self.key, ck)
+            if row is not None and Partition.is_live(row, now_s):
+                self._rows[ck] = row
+        if not named and (first := first_row(table, self.key, now_s)) is not None:
+            self._rows[first[0]] = first[1]
+        # A static row may stand for a missing one, even if it is empty, in a partition in which anything was read.
+        self._has_partition = bool(table.clustering_key and table.static_columns) and bool(self._rows or static)
 
-    def holds(self) -> bool:
-        if self._plan.existence == "exists":
-            return self._exists
-        if self._plan.existence == "not exists":
-            return not self._exists
-        return all(condition.check(self._request)(self._view) for condition in self._plan.conditions)
+    def _find(self, at: int) -> RowView | None:
+        """Return what the statement sees."""
+        plan, place = self._plans[at][0], self._places[at][0]
+        row = self._rows.get(place)
+        if row is not None:
+            return RowView(self.key, place, row, self._static, self._now_s)
+        if self._has_partition and (plan.existence is None or not place):
+            return RowView(self.key, None, None, self._static, self._now_s)
+        return None
 
-    def answer(self, columns: Sequence[Column], applied: bool) -> bytes:
-        """Return the wire row: the flag and the old values, all null when there was no row."""
+    def hold(self) -> bool:
+        """Return whether all conditions hold."""
+        return all(self._holds(at) for at, (plan, _) in enumerate(self._plans) if plan.is_conditional)
+
+    def _holds(self, at: int) -> bool:
+        plan, request = self._plans[at]
+        view = self._find(at)
+        if plan.existence is not None:
+            exists = view is not None and not (plan.looks_at_static_only and self._static is None)
+            return exists == (plan.existence == "exists")
+        seen = RowView(self.key, None, None, None, self._now_s) if view is None else view
+        return all(condition.check(request)(seen) for condition in plan.conditions)
+
+    def answer(self, *, applied: bool) -> RowsResult:
+        """Return the answer of the request: a row a statement, all null but the flag where no row was read."""
         flag = b"\x01" if applied else b"\x00"
-        # The keys, too, are null then: there is no row to show.
-        if not self._shown:
-            return join_row([flag, *[None] * len(columns)])
-        return join_row([flag, *[column_value(column)(self._view) for column in columns]])
+        getters = [column_value(column) for column in self._columns]
+        rows = []
+        for at in range(len(self._plans)):
+            view = self._find(at)
+            rows.append(join_row([flag, *(None if view is None else get(view) for get in getters)]))
+        return RowsResult(cas_specs(self._table, self._columns), rows)
 
 
-def check_one_partition(plans: Sequence[tuple[WritePlan, Request]]) -> None:
-    """Refuse a conditional batch that touches more than one table or partition."""
-    tables = {(plan.table.keyspace, plan.table.name) for plan, _ in plans}
-    if len(tables) > 1:
-        raise InvalidRequest("BATCH with conditions cannot span multiple tables")
+def _one_partition(plans: Sequence[tuple[WritePlan, Request]]) -> Key:
     keys = {key for plan, request in plans for key in plan.keys(request)}
     if len(keys) > 1:
         raise InvalidRequest("BATCH with conditions cannot span multiple partitions")
+    if not keys:
+        raise InvalidRequest(f"Unrestricted partition key in a conditional {_what(plans[0][0])}")
+    return keys.pop()
 
 
-def result(plans: Sequence[WritePlan], checks: Sequence[Conditional], applied: bool, *, is_batch: bool) -> RowsResult:
-    """Return the answer of a conditional request."""
-    columns = cas_columns(plans, is_batch=is_batch)
-    return RowsResult(cas_specs(plans[0].table, columns), [check.answer(columns, applied) for check in checks])
+def _places(plan: WritePlan, request: Request) -> list[Key]:
+    """Return the clustering keys that a statement names: ``()`` for the static row, its start for a range."""
+    if plan.static_only:
+        return [()]
+    found = [r.start.prefix for r in plan.ranges(request)]
+    if not found:
+        raise InvalidRequest(f"Unrestricted clustering key in a conditional {_what(plan)}")
+    return found
+
+
+def _what(plan: WritePlan) -> str:
+    return "deletion" if plan.kind == "DELETE" else "update"

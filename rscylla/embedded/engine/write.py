@@ -70,14 +70,24 @@ class WritePlan:
         self.static_only = False
         self._static: list[ColumnEdit] = []
         self._regular: list[ColumnEdit] = []
+        self.needs_read = False
+        """Whether an operation looks at the row before the write."""
         self._default_ttl = int(scope.table.options.get("default_time_to_live", 0))
 
     @property
     def is_conditional(self) -> bool:
         return self.existence is not None or bool(self.conditions)
 
+    @property
+    def looks_at_static_only(self) -> bool:
+        """Whether its IF clause looks at static columns alone, so that any row of the partition will do."""
+        if self.existence is not None:
+            return bool(self.table.static_columns) and not self.restrictions.restricts_clustering
+        return bool(self.conditions) and all(c.column.kind == "static" for c in self.conditions)
+
     def sort_operations(self) -> None:
         """Tell static from regular operations, once all are known."""
+        self.needs_read = any(operation.needs_read for operation in self.operations)
         self._static = [op for op in self.operations if op.column.kind == "static"]
         self._regular = [op for op in self.operations if op.column.kind != "static"]
 
@@ -204,6 +214,10 @@ class JsonPlan(WritePlan):
             self.existence = "not exists"
         for column in self.table.regular_columns:
             self.operations.append(setter_of(column, functools.partial(self._value, column.name)))
+
+    @property
+    def looks_at_static_only(self) -> bool:
+        return False  # the document names a row
 
     def _document(self, request: Request) -> dict[str, bytes | None]:
         # Key, ranges and every column ask for the document; it is read once for a request.
