@@ -13,7 +13,7 @@ from enginebox import START_US, EngineBox, Row, decoded
 
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, ManualClock
 from rscylla.embedded.cluster.generation import shard_of
-from rscylla.embedded.cluster.tablets import StreamSet, TableStreams, last_tokens, tablets_for
+from rscylla.embedded.cluster.tablets import StreamSet, TableStreams, last_tokens
 from rscylla.embedded.errors import ConfigError, InvalidRequest, ServerError, SyntaxException, Unauthorized
 from rscylla.embedded.result import QueryParams, RowsResult
 from rscylla.embedded.schema.replication import MOST_TABLETS
@@ -128,7 +128,7 @@ def test_a_keyspace_stays_what_it_is(box: Box) -> None:
     box.run("ALTER KEYSPACE tab WITH durable_writes = false")
     box.run("ALTER KEYSPACE tab WITH tablets = {'initial': 16}")
     assert box.column("SELECT initial_tablets FROM system_schema.scylla_keyspaces") == [16]
-    assert [len(s) for s in box.streams()] == [4], "it is for new tables"
+    assert [len(s) for s in box.streams()] == [4, 8, 16], "its tables follow"
 
 
 def test_describe_says_what_to_create_again(box: Box) -> None:
@@ -147,13 +147,6 @@ def test_describe_says_what_to_create_again(box: Box) -> None:
 
 
 # ---------------------------------------------------------------- the first set
-
-
-@pytest.mark.parametrize(
-    ("initial", "shards", "tablets"), [(0, 1, 1), (0, 2, 2), (0, 6, 8), (1, 8, 1), (3, 8, 4), (4, 1, 4), (5, 1, 8)]
-)
-def test_the_number_of_tablets_is_a_power_of_two(initial: int, shards: int, tablets: int) -> None:
-    assert tablets_for(initial, shards) == tablets
 
 
 def test_last_tokens_are_those_of_equal_parts() -> None:

@@ -7,6 +7,7 @@ be lost, come twice, or be out of order for its key.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -104,10 +105,12 @@ class World:
 
 
 @contextmanager
-def world(model: str, seed: int, tables: tuple[str, ...] = ("ks.t",), *, how: str = "held") -> Iterator[World]:
+def world(
+    model: str, seed: int, tables: tuple[str, ...] = ("ks.t",), *, how: str = "held", **options: Any
+) -> Iterator[World]:
     clock, dice = ManualClock(), random.Random(seed)
     version: Any = "4.3" if model == "legacy" else None
-    with EmbeddedScylla(clock=clock, seed=seed, shards=2, vnodes=3, version=version) as scylla:
+    with EmbeddedScylla(clock=clock, seed=seed, shards=2, vnodes=3, version=version, **options) as scylla:
         clock.advance(LAG_S)  # a late write must not be older than the first generation
         session = scylla.connect()
         for table in tables:
@@ -207,6 +210,24 @@ def test_nothing_is_lost_or_out_of_order_while_streams_change(model: str, how: s
         w.check("ks.t", events)
         assert len(generations_of(events)) > 12, "streams changed all the time"
         assert (w.refused > 0) == (model != "tablets"), "only vnodes refuse the past"
+
+
+@pytest.mark.parametrize("restart", [0.0, 0.02], ids=["one client", "restarts"])
+def test_nothing_is_lost_or_out_of_order_while_alter_table_splits_and_merges(restart: float) -> None:
+    with world("tablets", seed=11, ring_delay=timedelta(0)) as w:
+        hints = {8: "{'min_tablet_count': 16}", 40: "{'min_tablet_count': 4}", 52: "{'max_tablet_count': 1}"}
+
+        def alter(second: int) -> None:
+            if second in hints:
+                w.session.execute(f"ALTER TABLE ks.t WITH tablets = {hints[second]}")
+
+        w.switch = alter
+        events = w.read("ks.t", restart=restart)
+        w.check("ks.t", events)
+        current = "SELECT timestamp FROM system.cdc_streams WHERE stream_state = 0 ALLOW FILTERING"
+        sizes = Counter(row["timestamp"] for row in w.scylla.execute(current))
+        assert [sizes[time] for time in sorted(sizes)] == [2, 4, 8, 16, 8, 4, 2, 1]
+        assert generations_of(events) == set(sizes)
 
 
 def test_a_stream_can_continue_from_any_event() -> None:

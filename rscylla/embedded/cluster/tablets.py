@@ -15,11 +15,12 @@ import attrs
 from ..errors import InvalidRequest, ServerError
 from ..schema.replication import MOST_TABLETS
 from ..schema.tables import Keyspace, TableSchema
+from ..schema.tablets import tablets_for
 from ..storage.tokens import MIN_TOKEN
 from .generation import stream_id
 from .timewindow import LEEWAY_US, window_message
 
-__all__ = ["StreamSet", "TableStreams", "TabletStreams", "last_tokens", "tablets_for"]
+__all__ = ["StreamSet", "TableStreams", "TabletStreams", "last_tokens"]
 
 _COLLECT_EVERY_US: Final = 60_000_000  # as often as Scylla
 _TOKENS: Final = 1 << 64
@@ -28,13 +29,6 @@ _TOKENS: Final = 1 << 64
 def last_tokens(tablets: int) -> tuple[int, ...]:
     """Return the last token of each of ``tablets`` (a power of two) equal parts of the ring, ascending."""
     return tuple(MIN_TOKEN + (at + 1) * (_TOKENS // tablets) - 1 for at in range(tablets))
-
-
-def tablets_for(initial: int, shards: int) -> int:
-    """Return how many tablets a new table gets: at least ``initial``, or one for each shard where that is 0."""
-    wanted = initial or shards
-    # A power of two, as tablets split in halves.
-    return 1 << max(0, wanted - 1).bit_length()
 
 
 @attrs.frozen
@@ -59,7 +53,8 @@ class StreamSet:
 class TableStreams:
     """The stream sets of one table, ascending by time, never empty.
 
-    ``log_id`` is the id of its log. ``ttl_s`` is that of the base's CDC options, 0 for none.
+    ``log_id`` is the id of its log. ``ttl_s`` is that of the base's CDC options, 0 for none. ``asked`` is what the
+    keyspace and the table said of the number of tablets when the last set was made for it.
     """
 
     keyspace: str
@@ -67,6 +62,12 @@ class TableStreams:
     log_id: uuid.UUID
     ttl_s: int
     sets: list[StreamSet]
+    asked: tuple[Any, ...]
+
+    @property
+    def tablets(self) -> int:
+        """The number of tablets since the last split or merge, also where its streams are not yet in use."""
+        return len(self.sets[-1].streams)
 
     def stream_for(self, token: int, timestamp_us: int, now_us: int) -> bytes:
         """Return the stream id for a record; arguments and errors as for ``Cluster.stream_for``."""
@@ -113,7 +114,7 @@ class TabletStreams:
         random_bits: Callable[[], int],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._ring_delay_ms = ring_delay_ms
+        self._delay_ms = 2 * ring_delay_ms + LEEWAY_US // 1000
         self._shards = shards
         self._random_bits = random_bits
         self._changed = changed
@@ -130,8 +131,9 @@ class TabletStreams:
 
     def count(self, keyspace: Keyspace, table: TableSchema) -> int:
         """Return the number of tablets of a table in a tablets keyspace; a log has those of its base."""
-        known = self.of(keyspace.name, table.cdc_base or table.name)
-        return len(known.sets[-1].streams) if known else tablets_for(keyspace.tablets or 0, self._shards())
+        name = table.cdc_base or table.name
+        known = self.of(keyspace.name, name)
+        return known.tablets if known else tablets_for(keyspace, keyspace.tables.get(name), self._shards())
 
     # ------------------------------------------------------------ following the schema
 
@@ -142,23 +144,38 @@ class TabletStreams:
         """
         if keyspace.tablets is None:
             return
-        if not table.is_cdc_log:
-            known = self._tables.get((keyspace.name, table.name))
-            if known is not None and table.cdc is not None:
-                known.ttl_s = table.cdc.ttl
-                self._notify()
-            return
-        assert table.cdc_base is not None
-        place = (keyspace.name, table.cdc_base)
+        place = (keyspace.name, table.cdc_base or table.name)
         known = self._tables.get(place)
+        if not table.is_cdc_log:
+            if known is not None:
+                self._base_changed(known, keyspace, table, now_us)
+            return
         # CDC that is switched off and on again goes on with the log's streams.
         if known is not None and known.log_id == table.id:
             return
-        base = keyspace.tables.get(table.cdc_base)
+        base = keyspace.tables.get(table.cdc_base or "")
         ttl_s = base.cdc.ttl if base is not None and base.cdc is not None else 0
-        count = tablets_for(keyspace.tablets, self._shards())
+        count = tablets_for(keyspace, base, self._shards())
         first = StreamSet.make((now_us - LEEWAY_US) // 1000, count, self._random_bits)
-        self._tables[place] = TableStreams(*place, table.id, ttl_s, [first])
+        asked = () if base is None else _asked(keyspace, base)
+        self._tables[place] = TableStreams(*place, table.id, ttl_s, [first], asked)
+        self._notify()
+
+    def _base_changed(self, streams: TableStreams, keyspace: Keyspace, base: TableSchema, now_us: int) -> None:
+        """Follow an altered table or keyspace: one doubling or halving after the other, as Scylla resizes tables.
+
+        Only what was altered counts: a node that joins, or a split by hand, is no reason to resize.
+        """
+        ttl_s = streams.ttl_s if base.cdc is None else base.cdc.ttl
+        asked = _asked(keyspace, base)
+        if (ttl_s, asked) == (streams.ttl_s, streams.asked):
+            return
+        wanted = streams.tablets if asked == streams.asked else tablets_for(keyspace, base, self._shards())
+        streams.ttl_s, streams.asked = ttl_s, asked
+        while (count := streams.tablets) != wanted:
+            # Each is in use for some time before the next.
+            start_ms = max(now_us // 1000, streams.sets[-1].time_ms) + self._delay_ms
+            self._append(streams, start_ms, count * 2 if count < wanted else count // 2)
         self._notify()
 
     def table_dropped(self, table: TableSchema) -> None:
@@ -183,20 +200,22 @@ class TabletStreams:
         streams = self.of(keyspace, table)
         if streams is None:
             raise ValueError(f"{keyspace}.{table} is no table with a CDC log in a keyspace with tablets")
-        count = int(len(streams.sets[-1].streams) * factor)
+        count = int(streams.tablets * factor)
         if not 1 <= count <= MOST_TABLETS:
             raise ValueError(f"{keyspace}.{table} cannot have {count} tablets, only 1 to {MOST_TABLETS}")
         if delay_ms is None:
-            delay_ms = 2 * self._ring_delay_ms + LEEWAY_US // 1000
+            delay_ms = self._delay_ms
         elif delay_ms < 0:
             raise ValueError(f"a stream set cannot start in the past; the delay is {delay_ms} ms")
         # At least the next millisecond: records of the present one are already in the old streams.
         time_ms = max(now_us // 1000 + max(delay_ms, 1), streams.sets[-1].time_ms + 1)
-        # All ids are new, as in Scylla, even those of tablets that stay as they are.
-        new = StreamSet.make(time_ms, count, self._random_bits)
-        streams.sets.append(new)
+        self._append(streams, time_ms, count)
         self._notify()
-        return new
+        return streams.sets[-1]
+
+    def _append(self, streams: TableStreams, time_ms: int, tablets: int) -> None:
+        # All ids are new, as in Scylla, even those of tablets that stay as they are.
+        streams.sets.append(StreamSet.make(time_ms, tablets, self._random_bits))
 
     def collect(self, now_us: int) -> None:
         """Drop the sets whose rows have all expired, if the last look at that is a minute ago.
@@ -221,8 +240,8 @@ class TabletStreams:
     def state(self) -> list[Any]:
         """Return all sets as plain values, for ``restore``."""
         return [
-            (each.keyspace, each.table, each.log_id.bytes, each.ttl_s, [(s.time_ms, s.streams) for s in each.sets])
-            for each in self
+            (t.keyspace, t.table, t.log_id.bytes, t.ttl_s, [(s.time_ms, s.streams) for s in t.sets], t.asked)
+            for t in self
         ]
 
     def restore(self, state: list[Any]) -> None:
@@ -234,11 +253,16 @@ class TabletStreams:
                 uuid.UUID(bytes=log_id),
                 ttl_s,
                 [StreamSet(time_ms, tuple(streams), last_tokens(len(streams))) for time_ms, streams in sets],
+                asked,
             )
-            for keyspace, table, log_id, ttl_s, sets in state
+            for keyspace, table, log_id, ttl_s, sets, asked in state
         }
         self.version += 1
 
     def _notify(self) -> None:
         self.version += 1
         self._changed()
+
+
+def _asked(keyspace: Keyspace, table: TableSchema) -> tuple[Any, ...]:
+    return (keyspace.tablets, table.options.get("tablets"))

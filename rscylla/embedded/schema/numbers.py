@@ -7,7 +7,7 @@ from typing import Final
 
 from ..errors import SyntaxException
 
-__all__ = ["floating", "integer", "shown"]
+__all__ = ["floating", "integer", "leading_float", "leading_integer", "shown"]
 
 _INTEGER: Final = re.compile(r"\s*([+-]?[0-9]{1,20})", re.ASCII)
 _FLOAT: Final = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)", re.ASCII)
@@ -29,6 +29,18 @@ def floating(name: str, text: str) -> float:
     if match is None:
         raise SyntaxException(f"Invalid double value {text} for '{name}'")
     return float(match[1])
+
+
+def leading_integer(text: str) -> int:
+    """Return the integer at the start of *text*, 0 if there is none, as C's ``atol`` does."""
+    match = _INTEGER.match(text)
+    return int(match[1]) if match else 0
+
+
+def leading_float(text: str) -> float:
+    """Return the number at the start of *text*, 0 if there is none, as C's ``atof`` does."""
+    match = _FLOAT.match(text)
+    return float(match[1]) if match else 0.0
 
 
 def shown(number: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ..errors import ConfigError, InvalidRequest, SyntaxException
 from .compaction import check_windows, compaction
 from .numbers import floating, integer
+from .tablets import tablet_hints
 
 __all__ = ["DEFAULTS", "table_options"]
 
@@ -69,6 +70,8 @@ def table_options(given: dict[str, Any], base: dict[str, Any], *, is_log: bool =
             raise SyntaxException(f"Unknown property '{name}'")
         if (checked := check(name, value)) is not None:
             options[name] = checked
+    if not options.get("tablets", True):
+        del options["tablets"]
     _check_index_intervals(given)
     if given.keys() & {"compaction", "default_time_to_live"}:
         check_windows(options)
@@ -268,5 +271,6 @@ _CHECKS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "speculative_retry": _speculative_retry,
     "storage_engine": _text,
     "synchronous_updates": _synchronous_updates,
+    "tablets": tablet_hints,
     "tombstone_gc": _tombstone_gc,
 }

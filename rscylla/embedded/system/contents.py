@@ -254,6 +254,7 @@ class SystemTables:
                 "table_name": table.name,
                 # What tells a log from a table that only has such a name.
                 "partitioner": CDC_PARTITIONER if table.is_cdc_log else None,
+                "tablets": table.options.get("tablets"),
                 "version": table.version,
             }
 

@@ -88,6 +88,7 @@ class TableAltering(LogEditing):
     ) -> None:
         if "id" in given:
             raise ConfigError("Cannot alter table id.")
+        self._check_tablet_hints(keyspace, given)
         options = table_options(given, table.options, is_log=table.is_cdc_log)
         altered = attrs.evolve(table, version=uuid.uuid4(), options=options)
         log: TableSchema | None = None

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import attrs
 
 from ...cql import ast
-from ...errors import InvalidRequest, Unauthorized
+from ...errors import ConfigError, InvalidRequest, SyntaxException, Unauthorized
 from ...result import SchemaChange
 from ...schema.tables import Keyspace, Schema, TableSchema
 from ...types import CqlType, parse_type
@@ -66,6 +66,15 @@ class Editing:
 
     def _type(self, keyspace: Keyspace, text: str) -> CqlType:
         return parse_type(text, lambda name: find_udt(self.schema, keyspace.name, name))
+
+    def _check_tablets_known(self, options: dict[str, Any]) -> None:
+        if self.tablets() is None and "tablets" in options:
+            raise SyntaxException("Unknown property 'tablets'")
+
+    def _check_tablet_hints(self, keyspace: Keyspace, options: dict[str, Any]) -> None:
+        self._check_tablets_known(options)
+        if "tablets" in options and keyspace.tablets is None:
+            raise ConfigError("tablet options cannot be used when tablets are disabled for the keyspace")
 
     def _find_table(self, keyspace: Keyspace, name: str) -> TableSchema:
         table = keyspace.tables.get(name)

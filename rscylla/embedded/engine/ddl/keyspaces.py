@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ...cql import ast
-from ...errors import AlreadyExists, ConfigError, InvalidRequest, SyntaxException
+from ...errors import AlreadyExists, ConfigError, InvalidRequest
 from ...result import SchemaChange
 from ...schema.replication import keyspace_options, tablets_option
 from ...schema.tables import Keyspace
@@ -49,11 +48,9 @@ class KeyspaceEditing(Editing):
                 raise InvalidRequest("Cannot alter replication strategy vnode/tablets flavor")
             found.tablets = tablets
         found.options = options
+        for table in found.tables.values():
+            self.stores.table_changed(table)
         changes.append(SchemaChange("UPDATED", "KEYSPACE", statement.name))
-
-    def _check_tablets_known(self, options: dict[str, Any]) -> None:
-        if self.tablets() is None and "tablets" in options:
-            raise SyntaxException("Unknown property 'tablets'")
 
     def _drop_keyspace(self, statement: ast.DropKeyspace, changes: list[SchemaChange]) -> None:
         self._protect(statement.name)

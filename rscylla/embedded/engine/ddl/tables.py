@@ -39,6 +39,7 @@ class TableEditing(LogEditing):
         columns = self._new_columns(keyspace, statement)
         cdc = cdc_options(statement.options["cdc"]) if "cdc" in statement.options else None
         self._check_counters(keyspace, name, columns, cdc)
+        self._check_tablet_hints(keyspace, statement.options)
         table = TableSchema(
             keyspace.name,
             name,
