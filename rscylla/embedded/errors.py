@@ -11,6 +11,7 @@ __all__ = [
     "ConfigError",
     "CqlError",
     "EmbeddedScyllaError",
+    "FunctionFailure",
     "InvalidRequest",
     "IsBootstrapping",
     "Overloaded",
@@ -121,6 +122,20 @@ class ReadFailure(CqlError):
             f"Operation failed - received {received} responses and {failures} failures from {required} CL="
             f"{consistency_name(consistency)}.",
             struct.pack(">HiiiB", consistency, received, required, failures, False),
+        )
+
+
+class FunctionFailure(CqlError):
+    """A function failed on its argument. ``arguments`` are the names of the argument types."""
+
+    code = 0x1400
+
+    def __init__(self, keyspace: str, function: str, arguments: tuple[str, ...], detail: str) -> None:
+        super().__init__(
+            f"execution of {function} failed: {detail}",
+            b"".join(
+                [_string(keyspace), _string(function), struct.pack(">H", len(arguments)), *map(_string, arguments)]
+            ),
         )
 
 

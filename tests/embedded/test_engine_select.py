@@ -355,7 +355,7 @@ def test_a_wrong_number_of_values_is_refused(box: EngineBox) -> None:
     prepared = box.engine.prepare("SELECT * FROM t WHERE pk = ?", "ks")
     with pytest.raises(InvalidRequest, match="expected 1 but got 0 bind variables"):
         box.engine.execute(prepared, [], QueryParams(keyspace="ks"))
-    with pytest.raises(InvalidRequest, match="Validation failed for type int"):
+    with pytest.raises(InvalidRequest, match="binding column pk: marshaling error: Validation failed"):
         box.engine.execute(prepared, [b"\x00"], QueryParams(keyspace="ks"))
 
 

@@ -173,7 +173,7 @@ def test_an_empty_time_becomes_null():
         assert find_function(name, [argument]).call(CONTEXT, [b""]) is None
 
 
-@pytest.mark.parametrize("name", sorted(set(NATIVE_TYPES) - {"blob"}))
+@pytest.mark.parametrize("name", sorted(set(NATIVE_TYPES) - {"blob", "duration"}))
 def test_every_native_type_goes_to_blob_and_back(name):
     cql_type = NATIVE_TYPES[name]
     to_blob, from_blob = find_function(f"{name}asblob", [cql_type]), find_function(f"blobas{name}", [BLOB])
@@ -360,19 +360,36 @@ def test_an_unknown_cast_is_refused(source, target):
         cast_function(source, target)
 
 
+@pytest.mark.parametrize("source", [FLOAT, DOUBLE])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (-564.0, (-52, -564, -564, -564)),
+        (1e10, (-1, -1, 2147483647, 10000000000)),
+        (-1e10, (0, 0, -2147483648, -10000000000)),
+        (1e30, (-1, -1, 2147483647, 9223372036854775807)),
+        (math.inf, (-1, -1, 2147483647, 9223372036854775807)),
+        (-math.inf, (0, 0, -2147483648, -9223372036854775808)),
+        (math.nan, (0, 0, 0, 0)),
+    ],
+)
+def test_a_float_beyond_an_integer_type_stops_at_its_limits(source, value, expected):
+    data = source.encode(value)
+    cast = [(target, cast_function(source, target)(data) or b"") for target in (TINYINT, SMALLINT, INT, BIGINT)]
+    assert expected == tuple(target.decode(result) for target, result in cast)
+
+
 @pytest.mark.parametrize(
     ("source", "value", "target"),
     [
-        (DOUBLE, math.nan, INT),
         (DOUBLE, math.inf, VARINT),
-        (DOUBLE, 1e10, INT),
-        (FLOAT, -1e30, BIGINT),
+        (FLOAT, math.nan, VARINT),
         (DECIMAL, Decimal("1E+5000"), VARINT),
         (DECIMAL, Decimal("1E-2147483647"), TEXT),
     ],
 )
 def test_numbers_that_the_target_cannot_hold_are_refused(source, value, target):
-    with pytest.raises(InvalidRequest, match=r"cannot be cast|out of the range"):
+    with pytest.raises(InvalidRequest, match="cannot be cast"):
         cast_function(source, target)(source.encode(value))
 
 

@@ -776,7 +776,7 @@ def test_any_text_is_refused_without_harm(source):
 
 @pytest.mark.parametrize("opening", ["(", "[", "{1:"])
 def test_deep_nesting_is_refused(opening):
-    with pytest.raises(SyntaxException, match="nested brackets"):
+    with pytest.raises(SyntaxException, match="expression nested too deeply"):
         parse(f"INSERT INTO t (a) VALUES ({opening * 5000}")
 
 

@@ -7,6 +7,7 @@ import ipaddress
 import itertools
 import math
 import pickle
+import re
 import struct
 import uuid
 from decimal import Decimal
@@ -353,7 +354,7 @@ def test_values_in_other_python_classes_are_encoded(cql_type, value, encoded):
     assert encoded == cql_type.encode(value)
 
 
-@pytest.mark.parametrize("cql_type", [t for t in NATIVES if t not in (TEXT, ASCII, BLOB)])
+@pytest.mark.parametrize("cql_type", [t for t in NATIVES if t not in (TEXT, ASCII, BLOB, DURATION)])
 def test_an_empty_value_is_allowed_and_means_nothing(cql_type):
     cql_type.validate(b"")
     assert cql_type.decode(b"") is None
@@ -416,6 +417,7 @@ def test_values_of_another_kind_are_refused(cql_type, value):
         (DURATION, b"\x02\x02"),
         (DURATION, b"\x02\x02\x02\x02"),
         (DURATION, b"\xff"),
+        (DURATION, b""),
         (ListType(INT), b""),
         (ListType(INT), b"\x00\x00\x00\x01"),
         (ListType(INT), b"\xff\xff\xff\xff"),
@@ -434,6 +436,36 @@ def test_values_of_another_kind_are_refused(cql_type, value):
 )
 def test_bytes_of_another_form_are_refused(cql_type, data):
     with pytest.raises(InvalidRequest, match="marshaling error"):
+        cql_type.validate(data)
+
+
+@pytest.mark.parametrize(
+    ("cql_type", "data", "message"),
+    [
+        (INT, b"123", "Validation failed for type org.apache.cassandra.db.marshal.Int32Type: got 3 bytes"),
+        (TINYINT, b"12", "Expected 1 byte for a tinyint (2)"),
+        (SMALLINT, b"1", "Expected 2 bytes for a smallint (1)"),
+        (ASCII, b"\x80", "Validation failed - non-ASCII character in an ASCII string"),
+        (TEXT, b"a\xff", "Validation failed - non-UTF8 character in a UTF8 string, at byte offset 1"),
+        (BOOLEAN, b"12", "Validation failed for boolean, got 2 bytes"),
+        (TIMESTAMP, b"1", "Validation failed for timestamp - got 1 bytes"),
+        (UUID, b"1", "Validation failed for uuid - got 1 bytes"),
+        (TIMEUUID, b"1", "Validation failed for timeuuid - got 1 bytes"),
+        (TIMEUUID, uuid.UUID(int=4 << 76).bytes, "Unsupported UUID version (4)"),
+        (DURATION, b"", "Expected at least 3 bytes for a duration, got 0"),
+        (FLOAT, b"1", "Expected 4 bytes for a floating type, got 1"),
+        (DOUBLE, b"1", "Expected 8 bytes for a floating type, got 1"),
+        (DATE, b"1", "Expected 4 byte long for date (1)"),
+        (TIME, b"1", "Expected 8 byte long for time (1)"),
+        (INET, b"1", "Validation failed for inet_addr - got 1 bytes"),
+        (ListType(INT), b"\x00", "not enough bytes"),
+        (ListType(INT), b"\x00\x00\x00\x01\x00\x00\x00\x04\x00", "not enough bytes"),
+        (MapType(INT, INT), b"\x00\x00\x00\x01\x00\x00\x00\x00", "not enough bytes"),
+        (TupleType((INT,)), b"\x00\x00", "not enough bytes"),
+    ],
+)
+def test_refused_bytes_are_told_in_the_words_of_scylla(cql_type, data, message):
+    with pytest.raises(InvalidRequest, match=rf"^marshaling error: .*{re.escape(message)}"):
         cql_type.validate(data)
 
 
@@ -688,7 +720,8 @@ def value_of(text: str) -> object:
         ("timestamp", "'2026-11-21 10:00:05'", 1795255205000),
         ("timestamp", "'2026-11-21T10:00:05.123Z'", 1795255205123),
         ("timestamp", "'2026-11-21T10:00:05.1+0130'", 1795249805100),
-        ("timestamp", "'2026-11-21 10:00:05.123456-01:30'", 1795260605123),
+        ("timestamp", "'2026-11-21 10:00:05.123-01:30'", 1795260605123),
+        ("timestamp", "'2026-11-21  Z '", 1795219200000),
         ("timestamp", "'2026-11-21 12:00:05+02'", 1795255205000),
         ("timestamp", "'2026-11-21 10:00:05 UTC'", 1795255205000),
         ("timestamp", "'1795255205123'", 1795255205123),
@@ -698,8 +731,11 @@ def value_of(text: str) -> object:
         ("date", "'-5877641-06-23'", -(1 << 31)),
         ("date", "2147483648", 0),
         ("time", "'10:00:05.000000001'", 36_005_000_000_001),
-        ("time", "'10:00'", 36_000_000_000_000),
-        ("time", "'36000000000000'", 36_000_000_000_000),
+        ("date", "'2147483648'", 0),
+        ("date", "''", None),
+        ("time", "''", None),
+        ("inet", "''", None),
+        ("timestamp", "''", None),
         ("duration", "1y2mo3w4d5h6m7s8ms9us10ns", Duration(14, 25, 18_367_008_009_010)),
         ("duration", "-1H30M", Duration(0, 0, -5_400_000_000_000)),
         ("duration", "P1Y2M3DT4H5M6S", Duration(14, 3, 14_706_000_000_000)),
@@ -755,8 +791,8 @@ def test_null_has_no_bytes():
 @pytest.mark.parametrize(
     ("type_text", "term", "message"),
     [
-        ("int", "'x'", 'Invalid STRING constant for "v" of type int'),
-        ("text", "5", 'Invalid INTEGER constant for "v" of type text'),
+        ("int", "'x'", r'Invalid STRING constant \(x\) for "v" of type int'),
+        ("text", "5", r'Invalid INTEGER constant \(5\) for "v" of type text'),
         ("int", "5.0", "Invalid FLOAT constant"),
         ("int", "true", "Invalid BOOLEAN constant"),
         ("boolean", "1", "Invalid INTEGER constant"),
@@ -764,7 +800,7 @@ def test_null_has_no_bytes():
         ("blob", "0xabc", "Invalid HEX constant"),
         ("text", "0xab", "Invalid HEX constant"),
         ("uuid", "'6f1f8f10-10b9-41f2-ba7e-2b8c92c13c26'", "Invalid STRING constant"),
-        ("timeuuid", "6f1f8f10-10b9-41f2-ba7e-2b8c92c13c26", "version 1"),
+        ("timeuuid", "6f1f8f10-10b9-41f2-ba7e-2b8c92c13c26", r"Unsupported UUID version \(4\)"),
         ("time", "5", "Invalid INTEGER constant"),
         ("duration", "'1h'", "Invalid STRING constant"),
         ("duration", "1h1y", "units of a duration"),
@@ -773,16 +809,20 @@ def test_null_has_no_bytes():
         ("int", "99999999999", "out of range"),
         ("double", "1" * 400, "Invalid INTEGER constant"),
         ("float", "1e39", "Invalid FLOAT constant"),
-        ("timestamp", "'yesterday'", "Invalid STRING constant .* unable to read the timestamp"),
+        ("timestamp", "'yesterday'", "unable to parse date 'yesterday'"),
+        ("timestamp", "'2026-11-21 10:00:05.123456'", r"Milliseconds length exceeds expected \(6\)"),
         ("timestamp", "'2026-02-30'", "Invalid STRING constant"),
         ("timestamp", "'2026-13-01'", "Invalid STRING constant"),
-        ("timestamp", "'2026-11-21 25:00'", "out of range"),
+        ("timestamp", "'2026-11-21 25:00'", r"Hour out of bounds \(25\)"),
         ("timestamp", "'2026-11-21 10:00 +99:00'", "out of range"),
         ("timestamp", "99999999999999999999", "out of range"),
         ("date", "'9999999-01-01'", "out of range"),
-        ("date", "4294967296", "below 2"),
-        ("time", "'24:00'", "out of range"),
-        ("time", "'x'", "unable to read the time"),
+        ("date", "4294967296", "Unable to make unsigned int"),
+        ("date", "-1", "Unable to make unsigned int"),
+        ("date", "'x'", "Unable to coerce 'x' to a formatted date"),
+        ("time", "'24:00:00'", "Hour out of bounds"),
+        ("time", "'10:00'", "Timestamp format must be hh:mm:ss"),
+        ("time", "'36000000000000'", "Timestamp format must be hh:mm:ss"),
         ("inet", "'a.b'", "not an IP address"),
         ("ascii", "'é'", "ascii"),
         ("counter", "null", "Invalid null value for counter"),
@@ -811,18 +851,6 @@ def test_null_has_no_bytes():
 def test_terms_of_another_kind_are_refused(type_text, term, message):
     with pytest.raises(InvalidRequest, match=message):
         term_bytes(of(type_text), value_of(term), receiver="v")
-
-
-def test_refusals_do_not_repeat_the_value():
-    for type_text, term in (
-        ("int", "'secret'"),
-        ("timestamp", "'secret'"),
-        ("double", "'secret'"),
-        ("inet", "'secret'"),
-    ):
-        with pytest.raises(InvalidRequest) as refusal:
-            term_bytes(of(type_text), value_of(term))
-        assert "secret" not in refusal.value.message
 
 
 def test_markers_and_calls_inside_a_term_are_asked_for_with_their_types():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import InvalidRequest, SyntaxException
 from . import ast
@@ -12,6 +12,8 @@ __all__ = ["Builder"]
 
 Parts = list[Any]
 _NULL = ast.Constant("null", "")
+_Node = TypeVar("_Node")
+_MAX_NESTING = 12  # Scylla's max_expression_nesting
 
 
 def _first_or_none(parts: Parts) -> Any:
@@ -97,6 +99,16 @@ class _Terms:
     def __init__(self) -> None:
         self.markers = 0
         self.named: dict[str, ast.Marker] = {}
+        self.levels: dict[int, int] = {}
+
+    def nested(self, node: _Node, *inner: Any) -> _Node:
+        """Return *node*, one level above its deepest part. Raises SyntaxException beyond the limit."""
+        # By identity, of nodes that the tree keeps alive. Nodes without parts are left out: they have one level.
+        level = 1 + max([self.levels.get(id(part), 1) for part in inner], default=0)
+        if level > _MAX_NESTING:
+            raise SyntaxException("expression nested too deeply")
+        self.levels[id(node)] = level
+        return node
 
     def null(self, _: Parts) -> ast.Constant:
         return _NULL
@@ -121,36 +133,37 @@ class _Terms:
 
     def call(self, parts: Parts) -> ast.Call:
         keyspace, name = parts[0]
-        return ast.Call(keyspace, name, parts[1] if len(parts) > 1 else ())
+        arguments = parts[1] if len(parts) > 1 else ()
+        return self.nested(ast.Call(keyspace, name, arguments), *arguments)
 
     def hint(self, parts: Parts) -> ast.Cast:
-        return ast.Cast(parts[0], parts[1])
+        return self.nested(ast.Cast(parts[0], parts[1]), parts[1])
 
     terms = staticmethod(_tuple)
 
     def tuple_term(self, parts: Parts) -> ast.TupleTerm:
-        return ast.TupleTerm(parts[0])
+        return self.nested(ast.TupleTerm(parts[0]), *parts[0])
 
     def empty_list(self, _: Parts) -> ast.ListTerm:
         return ast.ListTerm(())
 
     def list_term(self, parts: Parts) -> ast.ListTerm:
-        return ast.ListTerm(parts[0])
+        return self.nested(ast.ListTerm(parts[0]), *parts[0])
 
     def empty_set(self, _: Parts) -> ast.SetTerm:
         return ast.SetTerm(())
 
     def set_term(self, parts: Parts) -> ast.SetTerm:
-        return ast.SetTerm(parts[0])
+        return self.nested(ast.SetTerm(parts[0]), *parts[0])
 
     map_entry = staticmethod(_tuple)
     udt_field = staticmethod(_tuple)
 
     def map_term(self, parts: Parts) -> ast.MapTerm:
-        return ast.MapTerm(_tuple(parts))
+        return self.nested(ast.MapTerm(_tuple(parts)), *(part for entry in parts for part in entry))
 
     def udt_term(self, parts: Parts) -> ast.UdtTerm:
-        return ast.UdtTerm(_tuple(parts))
+        return self.nested(ast.UdtTerm(_tuple(parts)), *(value for _, value in parts))
 
 
 class _Reading(_Terms):
@@ -178,7 +191,7 @@ class _Reading(_Terms):
         return ast.ElementSelector(parts[0], parts[1])
 
     def cast_item(self, parts: Parts) -> ast.CastSelector:
-        return ast.CastSelector(parts[0], parts[1])
+        return self.nested(ast.CastSelector(parts[0], parts[1]), parts[0])
 
     def term_item(self, parts: Parts) -> Any:
         return parts[0]
@@ -195,7 +208,7 @@ class _Reading(_Terms):
             args = ()
         elif name == "count" and not args:
             raise InvalidRequest("Invalid number of arguments in call to function count: 1 required but 0 provided")
-        return ast.FunctionSelector(keyspace, name, args)
+        return self.nested(ast.FunctionSelector(keyspace, name, args), *args)
 
     def select(self, parts: Parts) -> ast.Select:
         json, distinct, selectors, table, where, group, order, per, limit, filtering, bypass, timeout = parts
@@ -276,7 +289,8 @@ class _Reading(_Terms):
         return ast.Relation(("tuple", parts[0]), "IN", parts[1])
 
     def parentheses(self, parts: Parts) -> ast.Relation:
-        return parts[0]  # type: ignore[no-any-return]
+        relation: ast.Relation = parts[0]
+        return self.nested(relation, relation)
 
     def ordering(self, parts: Parts) -> tuple[str, str]:
         return (parts[0], "asc")
@@ -605,6 +619,7 @@ class Builder(_Words, _Writing, _Schema, _Describing):
         """Begin a new statement: its first marker has index 0."""
         self.markers = 0
         self.named = {}
+        self.levels = {}
 
     def start(self, parts: Parts) -> ast.Statement:
         return parts[0]  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ from .names import RESERVED_WORDS
 __all__ = ["CqlLexer", "Word", "scan", "syntax_error"]
 
 _SPACE: Final = re.compile(r"(?:\s+|--[^\r\n]*|//[^\r\n]*|/\*.*?\*/)+", re.DOTALL)
-_MAX_DEPTH: Final = 100  # open brackets; deeper terms would exhaust the stack of what walks them
+_MAX_DEPTH: Final = 100  # open brackets; those of terms have a lower limit of their own
 
 # Terminals with a pattern of their own, longest or most special first: a UUID may begin like a number or a name.
 _PATTERNS: Final = (
@@ -64,7 +64,7 @@ def scan(pattern: re.Pattern[str], text: str) -> list[Word]:
         if kind == "MARK":
             depth += (word in "([{") - (word in ")]}")
             if depth > _MAX_DEPTH:
-                raise SyntaxException(f"line 1:{at} more than {_MAX_DEPTH} nested brackets")
+                raise SyntaxException("expression nested too deeply")
     return words
 
 

@@ -112,7 +112,7 @@ class Scope:
         """
         if isinstance(term, ast.Marker):
             self.marker(term, cql_type, name)
-            return _bound(term.index, cql_type)
+            return _bound(term, cql_type, name)
         if not has_parts_to_bind(term):
             constant = term_bytes(cql_type, term, receiver=name)
             return lambda request: constant
@@ -174,12 +174,17 @@ def find_udt(schema: Schema, keyspace: str, name: str) -> UdtType:
     return udt
 
 
-def _bound(index: int, cql_type: CqlType) -> Getter:
-    normalize = cql_type.normalize
+def _bound(marker: ast.Marker, cql_type: CqlType, name: str) -> Getter:
+    index, normalize = marker.index, cql_type.normalize
 
     def get(request: Request) -> BindValue:
         value = request.values[index]
-        return normalize(value) if isinstance(value, bytes) else value
+        if not isinstance(value, bytes):
+            return value
+        try:
+            return normalize(value)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"Exception while binding column {marker.name or name}: {error.message}") from None
 
     return get
 

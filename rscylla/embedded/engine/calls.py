@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..cql import ast
-from ..errors import InvalidRequest
+from ..errors import FunctionFailure, InvalidRequest
 from ..result import UNSET
 from ..schema.tables import TableSchema
 from ..storage.mutation import Key
@@ -65,7 +65,11 @@ class Calls:
 
         def get(request: Request) -> bytes | None:
             raw = _argument(text(request))
-            return None if raw is None else from_json(cql_type, read_json(raw.decode()))
+            try:
+                return None if raw is None else from_json(cql_type, read_json(raw.decode()))
+            except InvalidRequest as error:
+                detail = f"Failed parsing fromJson parameter: {error.message}"
+                raise FunctionFailure(scope.table.keyspace, "fromJson", (cql_type.marshal_name,), detail) from error
 
         return get
 

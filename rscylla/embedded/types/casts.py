@@ -48,8 +48,9 @@ Convert = Callable[[bytes], bytes | None]
 def cast_function(source: CqlType, target: CqlType) -> Convert:
     """Return the function that converts an encoded value of *source* to one of *target*.
 
-    An empty value gives null. Whole numbers are cut to a smaller type as C does; a fraction is cut off. A float or NaN
-    that the target cannot hold is refused, where Scylla's result is undefined.
+    An empty value gives null. Whole numbers are cut to a smaller type as C does; a fraction is cut off. A float outside
+    the range of bigint, or of int for the smaller types, becomes its nearest limit before it is cut; NaN becomes 0. A
+    float that is not finite cannot become a varint.
 
     Raises InvalidRequest if there is no such conversion. Source: Scylla ``cql3/functions/castas_fcts.cc``.
     """
@@ -115,12 +116,15 @@ def _to_float(value: Any) -> float:
 
 
 def _whole(value: float, bits: int | None) -> int:
-    if not math.isfinite(value):
-        raise InvalidRequest("a number that is not finite cannot be cast to an integer")
-    whole = int(value)
-    if bits is not None and not -(1 << bits - 1) <= whole < 1 << bits - 1:
-        raise InvalidRequest("the number is out of the range of the integer type it is cast to")
-    return whole
+    if bits is None:
+        if not math.isfinite(value):
+            raise InvalidRequest("a number that is not finite cannot be cast to varint")
+        return int(value)
+    if math.isnan(value):
+        return 0
+    # As in Java: first to int or bigint, where it stops at the limits, then cut to the smaller type.
+    limit = 1 << max(bits, 32) - 1
+    return _wrap(int(max(-limit, min(value, limit - 1))), bits)
 
 
 def _wrap(value: int, bits: int | None) -> int:

@@ -107,14 +107,19 @@ class CqlType:
         return self.name
 
 
+def marshal_error(reason: str) -> InvalidRequest:
+    """Return the error for bytes that are no value of their type, in the words of Scylla's ``types/types.cc``."""
+    return InvalidRequest(f"marshaling error: {reason}")
+
+
 def bad_value(cql_type: CqlType, reason: str) -> InvalidRequest:
     """Return the error for bytes or a value that is not of *cql_type*; the text carries no value."""
-    return InvalidRequest(f"marshaling error: Validation failed for type {cql_type.name}: {reason}")
+    return marshal_error(f"Validation failed for type {cql_type.name}: {reason}")
 
 
 def _read_count(cql_type: CqlType, data: bytes) -> int:
     if len(data) < 4:
-        raise bad_value(cql_type, f"got {len(data)} bytes, needed 4 for the number of elements")
+        raise bad_value(cql_type, f"not enough bytes for the number of elements (expected 4, got {len(data)})")
     (count,) = _INT32.unpack_from(data)
     # Each element has at least its length, which bounds what a hostile count can make us allocate.
     if count < 0 or count * 4 > len(data):
@@ -129,13 +134,13 @@ def _read_parts(cql_type: CqlType, data: bytes, start: int, limit: int) -> list[
     # The data may end early: a tuple may be short, and a UDT was written before a field was added.
     while start < end and len(parts) < limit:
         if start + 4 > end:
-            raise bad_value(cql_type, "data ends inside an element length")
+            raise bad_value(cql_type, f"not enough bytes for the length of an element (expected 4, got {end - start})")
         (size,) = _INT32.unpack_from(data, start)
         start += 4
         if size < 0:
             parts.append(None)
         elif start + size > end:
-            raise bad_value(cql_type, "data ends inside an element")
+            raise bad_value(cql_type, f"not enough bytes for an element (expected {size}, got {end - start})")
         else:
             parts.append(data[start : start + size])
             start += size
@@ -198,7 +203,7 @@ class _Elements(_Collection):
         count = _read_count(self, data)
         parts = _read_parts(self, data, 4, count)
         if len(parts) != count:
-            raise bad_value(self, f"announced {count} elements, found {len(parts)}")
+            raise bad_value(self, f"not enough bytes for {count} elements, found {len(parts)}")
         return _no_nulls(self, parts)
 
     def join(self, items: Iterable[bytes]) -> bytes:
@@ -305,7 +310,7 @@ class MapType(_Collection):
         count = _read_count(self, data)
         parts = _no_nulls(self, _read_parts(self, data, 4, 2 * count))
         if len(parts) != 2 * count:
-            raise bad_value(self, f"announced {count} entries, found {len(parts) // 2}")
+            raise bad_value(self, f"not enough bytes for {count} entries, found {len(parts) // 2}")
         return list(zip(parts[::2], parts[1::2], strict=True))
 
     def join(self, pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -532,7 +537,7 @@ class VectorType(CqlType):
             except ValueError as error:
                 raise bad_value(self, str(error)) from None
             if at + length > len(data):
-                raise bad_value(self, "data ends inside an element")
+                raise bad_value(self, f"not enough bytes for an element (expected {length}, got {len(data) - at})")
             parts.append(data[at : at + length])
             at += length
         if at != len(data):

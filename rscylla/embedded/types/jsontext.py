@@ -104,6 +104,8 @@ def _scalar(cql_type: CqlType, value: Any) -> str:
         return _quoted(value)
     is_far = cql_type is DECIMAL and abs(value.adjusted()) > _MAX_DIGITS  # written out it would fill the memory
     text = str(value) if is_far else value_text(cql_type, value)
+    if cql_type is TIMESTAMP:
+        text = text.replace("T", " ")  # JSON alone separates date and time by a space
     return text if cql_type in (*_NUMBERS, FLOAT, DOUBLE, BOOLEAN) else _quoted(text)
 
 

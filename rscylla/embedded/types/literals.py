@@ -6,16 +6,16 @@ import datetime as dt
 import re
 from typing import Final
 
-from .natives import DATE_EPOCH, NANOS_PER_DAY, Duration
+from .natives import DATE_EPOCH, Duration
 
 __all__ = ["parse_date", "parse_duration", "parse_time", "parse_timestamp"]
 
 _DATE: Final = r"(?P<year>[+-]?\d{1,9})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
-_CLOCK: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?"
+_CLOCK: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d+))?)?"
 _ZONE: Final = r"(?P<zone>Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)"
 _TIMESTAMP: Final = re.compile(rf"{_DATE}(?:[T ]{_CLOCK})?\s*{_ZONE}?", re.IGNORECASE)
 _DAY: Final = re.compile(_DATE)
-_TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?")
+_TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?")
 _DURATION_PART: Final = re.compile(r"(\d+)(y|mo|w|d|h|ms|m|s|us|µs|μs|ns)", re.IGNORECASE)
 _DURATION_ISO: Final = re.compile(
     r"P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE
@@ -44,7 +44,7 @@ _EPOCH_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
 def parse_timestamp(text: str) -> int:
     """Return milliseconds since the epoch.
 
-    *text* is an integer (milliseconds) or a date, optionally with a time of day (fractions are cut to milliseconds)
+    *text* is an integer (milliseconds) or a date, optionally with a time of day (three digits of a fraction at most)
     and a zone (``Z``, ``+01:00``, ``+0100``, ``+01``; none means UTC, as in Scylla). ``now`` is not accepted.
 
     Raises ValueError.
@@ -53,8 +53,10 @@ def parse_timestamp(text: str) -> int:
         return int(text)
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
-        raise ValueError("unable to read the timestamp, write it as 2026-11-21 10:00:05.123+0000")
+        raise ValueError(f"unable to parse date '{text}', write it as 2026-11-21 10:00:05.123+0000")
     part = match.groupdict()
+    if (digits := len(part["fraction"] or "")) > 3:
+        raise ValueError(f"unable to parse date '{text}': Milliseconds length exceeds expected ({digits})")
     days = _days(part["year"], part["month"], part["day"])
     nanos = _nanos(part["hour"] or "0", part["minute"] or "0", part["second"], part["fraction"])
     return days * 86_400_000 + nanos // 1_000_000 - _zone_minutes(part["zone"]) * 60_000
@@ -62,14 +64,15 @@ def parse_timestamp(text: str) -> int:
 
 def parse_date(text: str) -> int:
     """Return days since the epoch from ``yyyy-mm-dd`` or from the stored unsigned number. Raises ValueError."""
-    if re.fullmatch(r"\d+", text):
-        number = int(text)
-        if number >= 1 << 32:
-            raise ValueError("the number of a date must be below 2^32")
+    if re.fullmatch(r"-?\d+", text):
+        # Python refuses to read more than 4300 digits.
+        number = int(text) if len(text) < 20 else -1
+        if not 0 <= number < 1 << 32:
+            raise ValueError(f"Unable to make unsigned int (for date) from: '{text}'")
         return number - DATE_EPOCH
     match = _DAY.fullmatch(text.strip())
     if match is None:
-        raise ValueError("unable to read the date, write it as 2026-11-21")
+        raise ValueError(f"Unable to coerce '{text}' to a formatted date (long), write it as 2026-11-21")
     days = _days(match["year"], match["month"], match["day"])
     if not -DATE_EPOCH <= days < DATE_EPOCH:
         raise ValueError("date out of range")
@@ -77,17 +80,11 @@ def parse_date(text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Return nanoseconds since midnight from ``hh:mm[:ss[.fffffffff]]`` or from an integer. Raises ValueError."""
-    if re.fullmatch(r"\d+", text):
-        nanos = int(text)
-    else:
-        match = _TIME.fullmatch(text.strip())
-        if match is None:
-            raise ValueError("unable to read the time, write it as 10:00:05.123456789")
-        nanos = _nanos(*match.groups())
-    if nanos >= NANOS_PER_DAY:
-        raise ValueError("a time of day must be before 24:00")
-    return nanos
+    """Return nanoseconds since midnight from ``hh:mm:ss[.fffffffff]``. Raises ValueError."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("Timestamp format must be hh:mm:ss[.fffffffff]")
+    return _nanos(*match.groups())
 
 
 def _days(year: str, month: str, day: str) -> int:
@@ -99,8 +96,9 @@ def _days(year: str, month: str, day: str) -> int:
 
 def _nanos(hour: str, minute: str, second: str | None, fraction: str | None) -> int:
     hours, minutes, seconds = int(hour), int(minute), int(second or 0)
-    if hours > 23 or minutes > 59 or seconds > 59:
-        raise ValueError("hour, minute or second out of range")
+    for name, number, limit in (("Hour", hours, 24), ("Minute", minutes, 60), ("Second", seconds, 60)):
+        if number >= limit:
+            raise ValueError(f"{name} out of bounds ({number}).")
     return ((hours * 60 + minutes) * 60 + seconds) * _SECOND + int((fraction or "").ljust(9, "0"))
 
 

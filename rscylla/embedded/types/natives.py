@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from .cqltype import CqlType, bad_value
+from .cqltype import CqlType, bad_value, marshal_error
 from .vint import pack_vint, read_vint
 
 __all__ = [
@@ -62,6 +62,7 @@ class NativeType(CqlType):
     """A type without parameters. There is one object of each, so ``is`` compares them."""
 
     __slots__ = ("_marshal", "_name", "_size", "_wire")
+    _wrong_size = "Validation failed for type {marshal}: got {got} bytes"  # Scylla words it anew for nearly every type
 
     def __init__(self, name: str, code: int, marshal: str, size: int | None = None) -> None:
         self._name = name
@@ -101,7 +102,7 @@ class NativeType(CqlType):
 
     def _expect(self, data: bytes, size: int) -> None:
         if data and len(data) != size:
-            raise bad_value(self, f"expected {size} bytes, got {len(data)}")
+            raise marshal_error(self._wrong_size.format(marshal=self._marshal, size=size, got=len(data)))
 
 
 def _native(name: str) -> NativeType:
@@ -133,6 +134,9 @@ class _Integer(NativeType):
         return int.from_bytes(data, "big", signed=True) if data else _EMPTY_FIRST
 
     def validate(self, data: bytes) -> None:
+        if data and len(data) != self._width and self._width < 4:
+            what = "1 byte for a tinyint" if self._width == 1 else "2 bytes for a smallint"
+            raise marshal_error(f"Expected {what} ({len(data)})")
         self._expect(data, self._width)
 
 
@@ -201,6 +205,7 @@ class _Float(NativeType):
     """IEEE 754, ordered as Java orders it: -0 before 0, NaN last. Source: Scylla ``types/types.cc``."""
 
     __slots__ = ("_int", "_pack")
+    _wrong_size = "Expected {size} bytes for a floating type, got {got}"
 
     def __init__(self, name: str, code: int, marshal: str, size: int) -> None:
         super().__init__(name, code, marshal, size)
@@ -238,6 +243,7 @@ class _Float(NativeType):
 
 class _Boolean(NativeType):
     __slots__ = ()
+    _wrong_size = "Validation failed for boolean, got {got} bytes"
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, bool):
@@ -281,7 +287,11 @@ class _Text(NativeType):
         try:
             data.decode(self._codec)
         except UnicodeDecodeError as error:
-            raise bad_value(self, f"invalid {self._codec} at byte {error.start}") from None
+            if self._codec == "ascii":
+                raise marshal_error("Validation failed - non-ASCII character in an ASCII string") from None
+            raise marshal_error(
+                f"Validation failed - non-UTF8 character in a UTF8 string, at byte offset {error.start}"
+            ) from None
 
 
 class _Blob(NativeType):
@@ -306,6 +316,7 @@ class _Uuid(NativeType):
     """Ordered by version, then by bytes; version 1 by its time first. Source: Scylla ``types/types.cc``."""
 
     __slots__ = ()
+    _wrong_size = "Validation failed for uuid - got {got} bytes"
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, uuid.UUID):
@@ -332,6 +343,7 @@ class _TimeUuid(_Uuid):
     """Ordered by the 60-bit time, then by the low half as signed bytes. Source: Scylla ``utils/UUID.hh``."""
 
     __slots__ = ()
+    _wrong_size = "Validation failed for timeuuid - got {got} bytes"
 
     def sort_key(self, data: bytes) -> Any:
         if not data:
@@ -341,13 +353,14 @@ class _TimeUuid(_Uuid):
     def validate(self, data: bytes) -> None:
         self._expect(data, 16)
         if data and data[6] >> 4 != 1:
-            raise bad_value(self, f"unsupported UUID version {data[6] >> 4}, a timeuuid has version 1")
+            raise marshal_error(f"Unsupported UUID version ({data[6] >> 4})")
 
 
 class _Timestamp(_Integer):
     """Milliseconds since the epoch, signed 64 bits."""
 
     __slots__ = ()
+    _wrong_size = "Validation failed for timestamp - got {got} bytes"
 
     def encode(self, value: Any) -> bytes:
         if isinstance(value, dt.datetime):
@@ -361,6 +374,7 @@ class _Date(NativeType):
     """Days, unsigned, 1970-01-01 in the middle."""
 
     __slots__ = ()
+    _wrong_size = "Expected {size} byte long for date ({got})"
 
     def encode(self, value: Any) -> bytes:
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -386,6 +400,7 @@ class _Time(_Integer):
     """Nanoseconds since midnight."""
 
     __slots__ = ()
+    _wrong_size = "Expected {size} byte long for time ({got})"
 
     def encode(self, value: Any) -> bytes:
         if isinstance(value, dt.time):
@@ -422,7 +437,7 @@ class _Inet(NativeType):
 
     def validate(self, data: bytes) -> None:
         if len(data) not in (0, 4, 16):
-            raise bad_value(self, f"expected 4 or 16 bytes, got {len(data)}")
+            raise marshal_error(f"Validation failed for inet_addr - got {len(data)} bytes")
 
 
 class _Duration(NativeType):
@@ -444,13 +459,14 @@ class _Duration(NativeType):
         return data
 
     def validate(self, data: bytes) -> None:
-        if not data:
-            return
+        # Alone among the native types, a duration cannot be empty.
+        if len(data) < 3:
+            raise marshal_error(f"Expected at least 3 bytes for a duration, got {len(data)}")
         months, days, nanoseconds = self._parts(data)
         if max(months, days) >= 1 << 31 or min(months, days) < -(1 << 31):
             raise bad_value(self, "months or days out of range")
         if min(months, days, nanoseconds) < 0 < max(months, days, nanoseconds):
-            raise bad_value(self, "the parts of a duration must have the same sign")
+            raise bad_value(self, "the duration months, days and nanoseconds must be all of the same sign")
 
     def _parts(self, data: bytes) -> tuple[int, int, int]:
         parts, at = [], 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
+import uuid
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -105,12 +105,12 @@ _READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
     DECIMAL: Decimal,
     BOOLEAN: lambda text: text.lower() == "true",
     BLOB: bytes.fromhex,
+    **dict.fromkeys((UUID, TIMEUUID), uuid.UUID),
     TIMESTAMP: parse_timestamp,
     DATE: parse_date,
     TIME: parse_time,
     DURATION: parse_duration,
 }
-_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def default_type(term: Any) -> CqlType | None:
@@ -251,23 +251,16 @@ class _Resolver:
                 raise InvalidRequest("Invalid null value for counter increment/decrement")
             return None
         if not isinstance(cql_type, NativeType) or cql_type not in _ACCEPTED[term.kind]:
-            raise self._mismatch(f"{_KIND_NAMES[term.kind]} constant", cql_type)
-        if term.kind == "uuid":
-            return self._uuid(term.text, cql_type)
+            raise self._mismatch(_as_written(term), cql_type)
+        if term.kind == "string" and not term.text and cql_type not in (TEXT, ASCII):
+            return b""  # Scylla makes an empty value of an empty text
         try:
             return cql_type.encode(_READERS[cql_type](term.text))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{self._mismatch(_as_written(term), cql_type).message}: {error.message}") from None
         except (ValueError, InvalidOperation) as error:
-            reason = f": {error}" if cql_type in (TIMESTAMP, DATE, TIME, DURATION) else ""
-            raise InvalidRequest(
-                self._mismatch(f"{_KIND_NAMES[term.kind]} constant", cql_type).message + reason
-            ) from None
-
-    def _uuid(self, text: str, cql_type: CqlType) -> bytes:
-        if not _UUID.fullmatch(text):
-            raise self._mismatch("UUID constant", cql_type)
-        data = bytes.fromhex(text.replace("-", ""))
-        cql_type.validate(data)
-        return data
+            reason = f": marshaling error: {error}" if cql_type in (TIMESTAMP, DATE, TIME, DURATION) else ""
+            raise InvalidRequest(self._mismatch(_as_written(term), cql_type).message + reason) from None
 
     def _cast(self, term: ast.Cast, cql_type: CqlType) -> bytes | Unset | None:
         hinted = _hint(term.type_text, cql_type)
@@ -327,6 +320,11 @@ class _Resolver:
         for name, field_type in zip(cql_type.field_names, cql_type.field_types, strict=True):
             parts.append(self._component(given[name], field_type, f"field {name}") if name in given else None)
         return cql_type.join(parts)
+
+
+def _as_written(term: ast.Constant) -> str:
+    text = f"0x{term.text}" if term.kind == "blob" else term.text
+    return f"{_KIND_NAMES[term.kind]} constant ({text})"
 
 
 _KIND_NAMES: Final = {
