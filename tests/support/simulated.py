@@ -569,7 +569,8 @@ class Simulation:
         assert not lost, f"lost: {lost}"
         assert not delivered - written, f"never written: {delivered - written}"
         for pk in range(PARTITIONS):
-            places = [(w.log, w.time_us) for w in self.order if w.pk == pk]
+            # A write that was rightly skipped may still come, when its consumer is reset to the oldest row.
+            places = [(w.log, w.time_us) for w in self.order if w.pk == pk and w not in self.life.gone]
             assert places == sorted(places), f"partition {pk} is out of order"
 
     def check_cursor(self, consumer: str, cursor: str, keys: set[int]) -> None:
