@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_every_change_creates_a_new_schema_version(box: EngineBox) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("CREATE TABLE x (a int)", "No PRIMARY KEY specifed"),
+        ("CREATE TABLE x (a int)", "No PRIMARY KEY specified"),
         ("CREATE TABLE x (a int, PRIMARY KEY (b))", "Unknown definition b referenced in PRIMARY KEY"),
         ("CREATE TABLE x (a int, a text, PRIMARY KEY (a))", "Multiple definition of identifier a"),
         ("CREATE TABLE x (a int PRIMARY KEY, s int static)", "Static columns are only useful"),
@@ -84,9 +85,23 @@ def test_every_change_creates_a_new_schema_version(box: EngineBox) -> None:
         ),
         (
             "CREATE TABLE x (a int, b int, PRIMARY KEY (a, b)) WITH CLUSTERING ORDER BY (a ASC)",
+            "Missing CLUSTERING ORDER for column b",
+        ),
+        (
+            "CREATE TABLE x (a int, b int, PRIMARY KEY (a, b)) WITH CLUSTERING ORDER BY (b ASC, a ASC)",
             "Only clustering key columns can be defined in CLUSTERING ORDER directive",
         ),
-        (f"CREATE TABLE {'x' * 193} (a int PRIMARY KEY)", "is not a valid table name"),
+        (f"CREATE TABLE {'x' * 193} (a int PRIMARY KEY)", "Table names shouldn't be more than 192 characters long"),
+        ('CREATE TABLE "x!y" (a int PRIMARY KEY)', "is not a valid table name"),
+        (
+            "CREATE TABLE x (a frozen<list<duration>> PRIMARY KEY)",
+            "duration type is not supported for PRIMARY KEY part a",
+        ),
+        (
+            "CREATE TABLE x (a int, b frozen<map<int, list<tuple<int, duration>>>>, PRIMARY KEY (a, b))",
+            "PRIMARY KEY part b",
+        ),
+        ("CREATE TABLE x (a frozen<int> PRIMARY KEY)", "frozen<> is only allowed on collections"),
         ("CREATE TABLE nokeyspace.x (a int PRIMARY KEY)", "Keyspace 'nokeyspace' does not exist"),
         ("DROP TABLE nothere", "unconfigured table nothere"),
         ("ALTER TABLE nothere ADD x int", "unconfigured table nothere"),
@@ -105,6 +120,68 @@ def test_existing_names(box: EngineBox) -> None:
     assert (caught.value.keyspace, caught.value.table) == ("ks", "t")
     with pytest.raises(AlreadyExists):
         box.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "(a int PRIMARY KEY,)",
+        "(a int, PRIMARY KEY (a),)",
+        "(a int,, PRIMARY KEY (a))",
+        "(a int PRIMARY KEY, b int,,,)",
+    ],
+)
+def test_commas_too_many_are_skipped(box: EngineBox, definition: str) -> None:
+    box.run(f"CREATE TABLE t {definition}")
+    assert "a" in box.column("SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'ks'")
+    box.run("CREATE TYPE u (x int,, y text,)")
+    assert box.column("SELECT field_names FROM system_schema.types WHERE keyspace_name = 'ks'") == [["x", "y"]]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE t (, a int PRIMARY KEY)",
+        "CREATE TABLE t (a int, b int, PRIMARY KEY (a, b,))",
+        "CREATE TABLE t (a int, b int, PRIMARY KEY (a, b)) WITH CLUSTERING ORDER BY (b)",
+        "CREATE TABLE t (a int static ttl PRIMARY KEY)",
+        "CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 1, 'datacenter1': 2}",
+        "CREATE TABLE t (a int PRIMARY KEY) WITH caching = {'keys': ALL}",
+        "ALTER TABLE IF EXISTS t ADD v int",
+        "ALTER TABLE t ADD IF NOT EXISTS v int",
+        "ALTER TABLE t ADD v int, w int",
+        "ALTER TABLE t DROP IF EXISTS v",
+        "ALTER TYPE IF EXISTS u ADD v int",
+        "ALTER KEYSPACE IF EXISTS ks WITH durable_writes = false",
+        "ALTER KEYSPACE ks",
+    ],
+)
+def test_what_the_grammar_does_not_have(box: EngineBox, statement: str) -> None:
+    with pytest.raises(SyntaxException):
+        box.run(statement)
+
+
+def test_drop_if_exists_in_a_keyspace_that_is_not_there(box: EngineBox) -> None:
+    for what in ("TABLE", "TYPE"):
+        assert box.run(f"DROP {what} IF EXISTS nowhere.x") == VoidResult()
+        with pytest.raises(InvalidRequest, match="nowhere"):
+            box.run(f"DROP {what} nowhere.x")
+    assert events(box) == []
+
+
+def test_a_column_is_dropped_at_the_time_of_a_marker(box: EngineBox) -> None:
+    box.run("CREATE TABLE t (pk int PRIMARY KEY, v int)")
+    for at in range(5):
+        box.run("INSERT INTO t (pk, v) VALUES (?, ?) USING TIMESTAMP ?", [at, at, 10_000 * at])
+    statement = "ALTER TABLE t DROP v USING TIMESTAMP ?"
+    (variable,) = box.engine.prepare(statement, "ks").variables
+    assert (variable.name, variable.type.name) == ("[timestamp]", "bigint")
+    with pytest.raises(InvalidRequest, match="Invalid null"):
+        box.run(statement, [None])
+    box.run(statement, [20_000])
+    box.run("ALTER TABLE t ADD v int")
+    rows = box.rows("SELECT pk, v FROM t")
+    assert {row["pk"]: row["v"] for row in rows} == {0: None, 1: None, 2: None, 3: 3, 4: 4}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +232,92 @@ def test_keyspaces(box: EngineBox) -> None:
             box.run(f"DROP KEYSPACE {keyspace}")
     with pytest.raises(Unauthorized):
         box.run("DROP TABLE system_distributed.cdc_generation_timestamps")
+
+
+@pytest.mark.parametrize(
+    ("options", "replication"),
+    [
+        ("", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
+        ("WITH replication = {}", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
+        ("WITH replication = {'datacenter1': 3}", {"class": "NetworkTopologyStrategy", "datacenter1": "3"}),
+        ("WITH replication = {'replication_factor': 2}", {"class": "NetworkTopologyStrategy", "datacenter1": "2"}),
+        ("WITH durable_writes = false", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
+        ("WITH storage = {'type': 'LOCAL'}", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
+        ("WITH consistency = 'eventual'", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
+    ],
+)
+def test_replication_has_defaults(box: EngineBox, options: str, replication: dict[str, str]) -> None:
+    box.run(f"CREATE KEYSPACE k {options}")
+    row = box.row("SELECT replication, replication_v2 FROM system_schema.keyspaces WHERE keyspace_name = 'k'")
+    found = row["replication"]
+    assert {**found, "class": found["class"].removeprefix("org.apache.cassandra.locator.")} == replication
+    assert row["replication_v2"] is None
+
+
+def test_lists_of_racks(box: EngineBox) -> None:
+    def shown() -> list[dict[str, str]]:
+        (row,) = box.rows("SELECT replication, replication_v2 FROM system_schema.keyspaces WHERE keyspace_name = 'k'")
+        return [
+            {k: v for k, v in (row[name] or {}).items() if k != "class"} for name in ("replication", "replication_v2")
+        ]
+
+    network = "replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': %s}"
+    create = f"CREATE KEYSPACE k WITH {network} AND tablets = {{'enabled': %s}}"
+    alter = f"ALTER KEYSPACE k WITH {network}"
+    for racks, message in (("['rack9']", "Unrecognized rack name 'rack9'"), ("['rack1', 'rack1']", "a rack twice")):
+        with pytest.raises(ConfigError, match=message):
+            box.run(create % (racks, "true"))
+    with pytest.raises(ConfigError, match="only supported for keyspaces that use tablets"):
+        box.run(create % ("['rack1']", "false"))
+    box.run(create % ("['rack1']", "true"))
+    assert shown() == [{"datacenter1": "1"}, {"datacenter1:0": "rack1"}]
+    box.run(alter % "1")
+    assert shown() == [{"datacenter1": "1"}, {"datacenter1:0": "rack1"}]
+    with pytest.raises(ConfigError, match="Cannot change the rack list"):
+        box.run(alter % "2")
+    box.run(alter % "[]")
+    assert shown() == [{"datacenter1": "0"}, {"datacenter1:-1": ""}]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("CREATE KEYSPACE k WITH replication = {'class': 'LocalStrategy'}", ConfigError, "reserved for internal use"),
+        (
+            "CREATE KEYSPACE k WITH replication = {'class': 'x.SimpleStrategy'}",
+            ConfigError,
+            "Unable to find replication",
+        ),
+        ("CREATE KEYSPACE k WITH replication = {'Replication_factor': 1}", ConfigError, "{Replication_factor}"),
+        ("CREATE KEYSPACE k WITH replication = {'replication_factor': -1}", ConfigError, "must be numeric"),
+        ("CREATE KEYSPACE k WITH replication = 1", SyntaxException, "It should be a map"),
+        (f"CREATE KEYSPACE {'k' * 193}", InvalidRequest, "Keyspace names shouldn't be more than 192 characters long"),
+        ('CREATE KEYSPACE "k!1"', InvalidRequest, '"k!1" is not a valid keyspace name'),
+        ("CREATE KEYSPACE k WITH storage = {'type': 'S4', 'bucket': '42'}", InvalidRequest, "Unknown storage type: S4"),
+        ("CREATE KEYSPACE k WITH storage = {'type': 'LOCAL', 'superfluous': 'x'}", InvalidRequest, "superfluous"),
+        ("CREATE KEYSPACE k WITH storage = {'type': 'S3', 'bucket': '42'}", InvalidRequest, "endpoint"),
+        (
+            "CREATE KEYSPACE k WITH storage = {'type': 'S3', 'bucket': '42', 'endpoint': 'x'}",
+            InvalidRequest,
+            "not supported by the embedded server",
+        ),
+        (
+            "ALTER KEYSPACE ks WITH storage = {'type': 'S3', 'bucket': 'b', 'endpoint': 'x'}",
+            InvalidRequest,
+            "Cannot alter storage options",
+        ),
+        ("CREATE KEYSPACE k WITH consistency = 'local'", InvalidRequest, "not supported by the embedded server"),
+        ("CREATE KEYSPACE k WITH consistency = 'strict'", ConfigError, "consistency"),
+        ("ALTER KEYSPACE net WITH replication = {'class': 'NetworkTopologyStrategy'}", ConfigError, "requires"),
+        ("ALTER KEYSPACE tab WITH replication = {'datacenter1': 3}", InvalidRequest, "not by more than 1"),
+        ("ALTER KEYSPACE tab WITH replication = {'replication_factor': 2}", InvalidRequest, "tag is not allowed"),
+    ],
+)
+def test_refused_keyspaces(box: EngineBox, statement: str, error: type[Exception], message: str) -> None:
+    box.run("CREATE KEYSPACE net")
+    box.run("CREATE KEYSPACE tab WITH tablets = {'enabled': true}")
+    with pytest.raises(error, match=re.escape(message)):
+        box.run(statement)
 
 
 def test_the_replication_factor_applies_to_each_datacenter(box: EngineBox) -> None:
@@ -565,3 +728,57 @@ def test_values_by_name(box: EngineBox) -> None:
 def test_no_keyspace_in_use(box: EngineBox) -> None:
     with pytest.raises(InvalidRequest, match="No keyspace has been specified"):
         box.engine.query("SELECT * FROM t", (), QueryParams())
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("CREATE TYPE x (a u)", "A user type cannot contain non-frozen user type fields"),
+        ("CREATE TYPE x (a counter)", "A user type cannot contain counters"),
+        ("CREATE TYPE x (a int, a text)", "Duplicate field name a in type x"),
+        ("CREATE TYPE u (a int)", "A user type of name ks.u already exists"),
+        ("CREATE TYPE x (a frozen<other.w>)", "Statement on keyspace ks cannot refer to a user type in keyspace other"),
+        ("CREATE TABLE x (a int PRIMARY KEY, b frozen<other.w>)", "cannot refer to a user type in keyspace other"),
+        ("CREATE TABLE x (a int PRIMARY KEY, b open)", "Non-frozen UDTs with nested non-frozen collections"),
+        ("ALTER TABLE t ADD b open", "Non-frozen UDTs with nested non-frozen collections"),
+        ("CREATE TABLE x (a u PRIMARY KEY)", "Invalid non-frozen user-defined type for PRIMARY KEY component a"),
+        ("ALTER TYPE nothere ADD b int", "No user type named ks.nothere exists."),
+        ("ALTER TYPE u ADD a int", "Cannot add new field a to type ks.u: a field of the same name already exists"),
+        ("ALTER TYPE u ADD b frozen<outer>", "to type ks.u as this would create a circular reference"),
+        ("ALTER TYPE u RENAME z TO y", "Unknown field z in type ks.u"),
+        ("ALTER TYPE two RENAME a TO b", "Duplicate field name b in type two"),
+        (
+            "ALTER TYPE pk ADD b int",
+            "Cannot add new field to type ks.pk because it is used in the partition key column p of",
+        ),
+        ("ALTER TYPE pk RENAME a TO b", "because it is used in the partition key column p of table ks.keyed"),
+        ("ALTER TYPE ck ADD b duration", "clustering key column c of table ks.keyed where durations are not allowed"),
+        ("ALTER TYPE ck ADD b frozen<list<duration>>", "where durations are not allowed"),
+        ("DROP TYPE u", "Cannot drop user type ks.u as it is still used by"),
+        ("ALTER TABLE keyed ADD p int", "because it conflicts with a PRIMARY KEY part"),
+        ("ALTER TABLE keyed ADD c int", "because it conflicts with an existing column"),
+    ],
+)
+def test_refused_types(box: EngineBox, statement: str, message: str) -> None:
+    box.run("CREATE KEYSPACE other")
+    for name in (
+        "u (a int)",
+        "open (l list<int>)",
+        "two (a int, b int)",
+        "pk (a int)",
+        "ck (a int)",
+        "other.w (a int)",
+    ):
+        box.run(f"CREATE TYPE {name}")
+    box.run("CREATE TYPE outer (a frozen<u>)")
+    box.run("CREATE TABLE t (a int PRIMARY KEY)")
+    box.run("CREATE TABLE keyed (p frozen<list<frozen<pk>>>, c frozen<ck>, v u, PRIMARY KEY (p, c))")
+    with pytest.raises(InvalidRequest, match=re.escape(message)):
+        box.run(statement)
+
+
+def test_fields_swap_their_names(box: EngineBox) -> None:
+    box.run("CREATE TYPE u (a int, b text)")
+    box.run("ALTER TYPE u RENAME a TO b AND b TO a")
+    row = box.row("SELECT field_names, field_types FROM system_schema.types WHERE keyspace_name = 'ks'")
+    assert row == {"field_names": ["b", "a"], "field_types": ["int", "text"]}

@@ -503,7 +503,7 @@ def test_create_keyspace():
 
 def test_keyspaces_are_altered_and_dropped():
     assert parse("ALTER KEYSPACE ks WITH durable_writes = false") == ast.AlterKeyspace(
-        "ks", False, {"durable_writes": "false"}
+        "ks", {"durable_writes": "false"}
     )
     assert parse("DROP KEYSPACE IF EXISTS ks") == ast.DropKeyspace("ks", True)
 

@@ -281,7 +281,6 @@ class CreateKeyspace:
 @attrs.frozen
 class AlterKeyspace:
     name: str
-    if_exists: bool
     options: dict[str, Any]
 
 
@@ -320,7 +319,6 @@ class AlterTable:
     """Exactly one of the parts is set. ``row_ttl`` is the column of ``TTL name``, ``drop_row_ttl`` is ``TTL NULL``."""
 
     table: TableName
-    if_exists: bool = False
     add: tuple[ColumnDef, ...] = ()
     drop: tuple[str, ...] = ()
     drop_timestamp: Any = None

@@ -169,7 +169,9 @@ class _Terms:
 class _Reading(_Terms):
     """SELECT and relations."""
 
-    json = distinct = filtering = bypass = if_not_exists = if_exists = internals = static = staticmethod(_false)
+    json = distinct = filtering = bypass = if_not_exists = if_exists = internals = static = row_ttl = staticmethod(
+        _false
+    )
     no = staticmethod(_false)
     yes = staticmethod(_true)
     limit = partition_limit = timeout = drop_timestamp = staticmethod(_first_or_none)
@@ -427,21 +429,19 @@ class _Schema:
         return ast.CreateKeyspace(name=parts[1], if_not_exists=parts[0], options=parts[2])
 
     def alter_keyspace(self, parts: Parts) -> ast.AlterKeyspace:
-        return ast.AlterKeyspace(name=parts[1], if_exists=parts[0], options=parts[2])
+        return ast.AlterKeyspace(name=parts[0], options=parts[1])
 
     def drop_keyspace(self, parts: Parts) -> ast.DropKeyspace:
         return ast.DropKeyspace(name=parts[1], if_exists=parts[0])
 
     def column(self, parts: Parts) -> tuple[str, Any]:
-        return ("column", ast.ColumnDef(*parts))
+        name, type_text, expires, static = parts
+        return ("column", ast.ColumnDef(name, type_text, static, expires))
 
     column_def = staticmethod(lambda parts: ast.ColumnDef(*parts))
 
     def key_column(self, parts: Parts) -> tuple[str, Any]:
-        return ("key_column", ast.ColumnDef(*parts))
-
-    def ttl_column(self, parts: Parts) -> tuple[str, Any]:
-        return ("column", ast.ColumnDef(parts[0], parts[1], static=False, expires=True))
+        return ("key_column", self.column(parts)[1])
 
     def primary_key(self, parts: Parts) -> tuple[str, Any]:
         return ("key", (parts[0], tuple(parts[1:])))
@@ -461,6 +461,7 @@ class _Schema:
 
     def create_table(self, parts: Parts) -> ast.CreateTable:
         if_not_exists, table, *items, options = parts
+        items = [item for item in items if item is not None]
         columns = tuple(value for kind, value in items if kind != "key")
         keys = [value for kind, value in items if kind == "key"]
         keys += [((value.name,), ()) for kind, value in items if kind == "key_column"]
@@ -507,15 +508,18 @@ class _Schema:
         return {"options": parts[0]}
 
     def alter_table(self, parts: Parts) -> ast.AlterTable:
-        return ast.AlterTable(parts[1], if_exists=parts[0], **parts[2])
+        return ast.AlterTable(parts[0], **parts[1])
 
     def drop_table(self, parts: Parts) -> ast.DropTable:
         return ast.DropTable(parts[1], if_exists=parts[0])
 
     type_field = staticmethod(_tuple)
 
+    def no_item(self, _: Parts) -> None:
+        return None
+
     def create_type(self, parts: Parts) -> ast.CreateType:
-        return ast.CreateType(parts[1], if_not_exists=parts[0], fields=tuple(parts[2:]))
+        return ast.CreateType(parts[1], if_not_exists=parts[0], fields=tuple(filter(None, parts[2:])))
 
     def add_field(self, parts: Parts) -> dict[str, Any]:
         return {"add": (parts[0],)}
@@ -552,7 +556,7 @@ def _property_value(value: Any) -> Any:
             # The tree holds null without text and blobs without 0x; properties show them as they were written.
             return {"null": "null", "blob": "0x" + value.text}.get(value.kind, value.text)
         case ast.MapTerm():
-            return {_property_word(key): _property_item(item) for key, item in value.items}
+            return _options([(_property_word(key), _property_item(item)) for key, item in value.items])
         # The grammar reads {} as a set; among properties only an empty map makes sense.
         case ast.SetTerm() if not value.items:
             return {}

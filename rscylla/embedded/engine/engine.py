@@ -41,7 +41,7 @@ from ..storage.rowttl import expired_rows
 from ..storage.tokens import table_token
 from ..system.contents import SystemTables
 from ..system.describe import describe
-from ..types import DURATION
+from ..types import BIGINT, DURATION
 from . import lwt
 from .binding import Request, Scope
 from .calls import Calls
@@ -129,7 +129,7 @@ class Engine:
             self,
             clock.now_us,
             self._system.protected,
-            lambda: frozenset(node.dc for node in cluster.nodes),
+            lambda: {dc: {n.rack for n in cluster.nodes if n.dc == dc} for dc in {n.dc for n in cluster.nodes}},
             lambda: None if cluster.descriptions.version else cluster.tablets_by_default,
         )
         self._prepared: OrderedDict[bytes, Prepared] = OrderedDict()
@@ -214,6 +214,10 @@ class Engine:
     def _compile(self, statement: Any, keyspace: str | None) -> _Compiled:
         if isinstance(statement, ast.Batch):
             return self._compile_batch(statement, keyspace)
+        if isinstance(statement, ast.AlterTable) and isinstance(statement.drop_timestamp, ast.Marker):
+            table = self._table(statement.table, keyspace)
+            name = statement.drop_timestamp.name or "[timestamp]"
+            return _Compiled(self.schema.version, None, (ColumnSpec(table.keyspace, table.name, name, BIGINT),), ())
         if not isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete):
             return _Compiled(self.schema.version, None, (), ())
         table = self._table(statement.table, keyspace)
@@ -280,6 +284,12 @@ class Engine:
             plans, using = plan
             shared = using.timestamp(request) if using is not None else None
             return self._write([(inner, request) for inner in plans], shared, is_batch=True)
+        if isinstance(statement, ast.AlterTable) and isinstance(statement.drop_timestamp, ast.Marker):
+            (value,) = _positional(self._compiled(text, statement, keyspace).variables, values)
+            if not isinstance(value, bytes):
+                raise InvalidRequest("Invalid null or unset value of timestamp")
+            moment = ast.Constant("integer", str(BIGINT.decode(BIGINT.normalize(value))))
+            statement = attrs.evolve(statement, drop_timestamp=moment)
         return self._others[type(statement)](statement, keyspace)
 
     def _routed(self, result: Result, table: TableSchema, compiled: _Compiled, request: Request) -> Result:

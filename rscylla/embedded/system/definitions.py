@@ -58,7 +58,8 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         " | timestamp timestamp, stream_state tinyint, stream_id blob |",
     },
     "system_schema": {
-        "keyspaces": "keyspace_name text || durable_writes boolean, replication frozen<map<text,text>>",
+        "keyspaces": "keyspace_name text || durable_writes boolean, replication frozen<map<text,text>>,"
+        " replication_v2 frozen<map<text,text>>",
         "tables": f"keyspace_name text | table_name text | flags frozen<set<text>>, {_TABLE_PROPERTIES}",
         "columns": f"keyspace_name text | table_name text, column_name text | {_COLUMN_PROPERTIES}",
         "types": "keyspace_name text | type_name text | field_names frozen<list<text>>, field_types frozen<list<text>>",

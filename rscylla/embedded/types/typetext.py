@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 from ..errors import InvalidRequest
 from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
-from .natives import COUNTER, DURATION, NATIVE_TYPES
+from .natives import COUNTER, DURATION, NATIVE_TYPES, NativeType
 
 __all__ = ["parse_type"]
 
@@ -103,7 +103,12 @@ class _TypeTokens:
     def _parametrised(self, word: str, depth: int, frozen: bool) -> CqlType:
         match word:
             case "frozen":
-                return self.read(depth, frozen=True).freeze()
+                inner = self.read(depth, frozen=True)
+                if isinstance(inner, NativeType):
+                    raise InvalidRequest(
+                        f"frozen<> is only allowed on collections, tuples, and user-defined types (got {inner.name})"
+                    )
+                return inner.freeze()
             case "list":
                 return ListType(self._element(word, depth, frozen))
             case "set":
@@ -124,16 +129,17 @@ class _TypeTokens:
         if element is COUNTER:
             raise InvalidRequest(f"Counters are not allowed inside collections: {self._text}")
         if element.is_multicell and not frozen:
-            what = "UDTs" if isinstance(element, UdtType) else "collections"
-            raise InvalidRequest(f"Non-frozen {what} are not allowed inside collections: {outer}<{element.name}>")
+            raise InvalidRequest(
+                f"Non-frozen user types or collections are not allowed inside collections: {self._text}"
+            )
         return element
 
     def _key(self, outer: str, depth: int, frozen: bool) -> CqlType:
         key = self._element(outer, depth, frozen)
         # Sets and maps are sorted by their keys, and durations have no order.
         if key is DURATION:
-            place = "map keys" if outer == "map" else "sets"
-            raise InvalidRequest(f"Durations are not allowed as {place}: {self._text}")
+            place = "as map keys" if outer == "map" else "inside sets"
+            raise InvalidRequest(f"Durations are not allowed {place}: {self._text}")
         return key
 
     def _tuple(self, depth: int) -> TupleType:

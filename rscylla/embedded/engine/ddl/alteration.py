@@ -24,8 +24,6 @@ __all__ = ["TableAltering"]
 class TableAltering(LogEditing):
     def _alter_table(self, statement: ast.AlterTable, current: str | None, changes: list[SchemaChange]) -> None:
         keyspace = self._keyspace(statement.table, current)
-        if statement.if_exists and statement.table.name not in keyspace.tables:
-            return
         table = self._find_table(keyspace, statement.table.name)
         if statement.options is not None:
             self._alter_options(keyspace, table, statement.options, changes)
@@ -52,13 +50,16 @@ class TableAltering(LogEditing):
     def _added(self, keyspace: Keyspace, table: TableSchema, added: tuple[ast.ColumnDef, ...]) -> tuple[Column, ...]:
         columns = list(table.columns)
         for item in added:
-            if any(column.name == item.name for column in columns):
-                raise InvalidRequest(f"Invalid column name {item.name} because it conflicts with an existing column")
+            if (known := next((column for column in columns if column.name == item.name), None)) is not None:
+                what = "a PRIMARY KEY part" if known.kind == "partition_key" else "an existing column"
+                raise InvalidRequest(f"Invalid column name {item.name} because it conflicts with {what}")
             if item.static and not table.clustering_key:
                 raise InvalidRequest(
                     "Static columns are only useful (and thus allowed) if the table has at least one clustering column"
                 )
-            column = Column(item.name, self._type(keyspace, item.type_text), "static" if item.static else "regular")
+            column = Column(
+                item.name, self._column_type(keyspace, item.type_text), "static" if item.static else "regular"
+            )
             if column.type == COUNTER:
                 raise ConfigError(f"Cannot add a counter column ({item.name}) in a non counter column family")
             self._check_dropped(table, column)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 import attrs
 
 from ...cql import ast
 from ...errors import ConfigError, InvalidRequest, SyntaxException, Unauthorized
 from ...result import SchemaChange
+from ...schema.replication import Racks
 from ...schema.tables import Keyspace, Schema, TableSchema
-from ...types import CqlType, parse_type
+from ...schema.udts import parts
+from ...types import CqlType, UdtType, parse_type
 from ...types.timeuuid import TimeUuids
 from ..binding import find_udt
 
-__all__ = ["Editing", "SchemaStores"]
+__all__ = ["MAX_NAME", "Editing", "SchemaStores"]
+
+MAX_NAME: Final = 192
+"""Characters that Scylla allows in the name of a keyspace or a table."""
 
 
 class SchemaStores(Protocol):
@@ -35,7 +40,7 @@ class SchemaStores(Protocol):
 class Editing:
     """Carries out schema statements. ``now_us`` reads the server's clock; ``system`` names protected keyspaces.
 
-    ``datacenters`` returns the names of those that the cluster has. ``tablets`` tells whether new keyspaces use
+    ``racks`` returns the racks of each datacenter of the cluster. ``tablets`` tells whether new keyspaces use
     tablets where nothing else is said; None is a Scylla without them.
     """
 
@@ -43,7 +48,7 @@ class Editing:
     stores: SchemaStores
     now_us: Callable[[], int]
     system: frozenset[str]
-    datacenters: Callable[[], Collection[str]]
+    racks: Callable[[], Racks]
     tablets: Callable[[], bool | None]
     _table_ids: TimeUuids = attrs.field(factory=TimeUuids, init=False)
     _written_us: int = attrs.field(default=0, init=False)
@@ -51,6 +56,10 @@ class Editing:
     def _protect(self, keyspace: str) -> None:
         if keyspace in self.system:
             raise Unauthorized(f"{keyspace} keyspace is not user-modifiable.")
+
+    def _has_keyspace(self, name: ast.TableName, current: str | None) -> bool:
+        """Tell whether there is what ``DROP ... IF EXISTS`` looks into."""
+        return (name.keyspace or current) is None or (name.keyspace or current) in self.schema.keyspaces
 
     def _keyspace(self, name: ast.TableName, current: str | None) -> Keyspace:
         keyspace = name.keyspace or current
@@ -65,7 +74,22 @@ class Editing:
         return found
 
     def _type(self, keyspace: Keyspace, text: str) -> CqlType:
-        return parse_type(text, lambda name: find_udt(self.schema, keyspace.name, name))
+        def find(name: str) -> UdtType:
+            place = name.rpartition(".")[0]
+            if place not in ("", keyspace.name):
+                raise InvalidRequest(
+                    f"Statement on keyspace {keyspace.name} cannot refer to a user type in keyspace {place}; user types"
+                    " can only be used in the keyspace they are defined in"
+                )
+            return find_udt(self.schema, keyspace.name, name)
+
+        return parse_type(text, find)
+
+    def _column_type(self, keyspace: Keyspace, text: str) -> CqlType:
+        found = self._type(keyspace, text)
+        if isinstance(found, UdtType) and found.is_multicell and sum(p.is_multicell for p in parts(found)) > 1:
+            raise InvalidRequest("Non-frozen UDTs with nested non-frozen collections are not supported")
+        return found
 
     def _check_tablets_known(self, options: dict[str, Any]) -> None:
         if self.tablets() is None and "tablets" in options:

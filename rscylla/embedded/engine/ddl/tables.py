@@ -12,22 +12,27 @@ from ...errors import AlreadyExists, ConfigError, InvalidRequest, Unauthorized
 from ...result import SchemaChange
 from ...schema.properties import DEFAULTS, table_options
 from ...schema.tables import LOG_SUFFIX, CdcOptions, Column, Keyspace, TableSchema
+from ...schema.udts import parts
 from ...storage.rowttl import created_ttl_column
 from ...types import COUNTER, DURATION, CqlType, UdtType
+from .base import MAX_NAME
 from .logs import LogEditing
 
 __all__ = ["TableEditing", "sorted_rest"]
 
-# 192 characters leave room for the suffix of the log.
-_TABLE_NAME = re.compile(r"\w{1,192}\Z", re.ASCII)
+_NAME = re.compile(r"\w+\Z", re.ASCII)
 
 
 class TableEditing(LogEditing):
     def _create_table(self, statement: ast.CreateTable, current: str | None, changes: list[SchemaChange]) -> None:
         keyspace = self._keyspace(statement.table, current)
         name = statement.table.name
-        if not _TABLE_NAME.match(name):
-            raise InvalidRequest(f'"{name}" is not a valid table name (must be alphanumeric, at most 192 characters)')
+        if not _NAME.match(name):
+            raise InvalidRequest(
+                f'"{name}" is not a valid table name (must be alphanumeric character only: [0-9A-Za-z]+)'
+            )
+        if len(name) > MAX_NAME:
+            raise InvalidRequest(f'Table names shouldn\'t be more than {MAX_NAME} characters long (got "{name}")')
         if name in keyspace.tables:
             if statement.if_not_exists:
                 return
@@ -76,11 +81,11 @@ class TableEditing(LogEditing):
         for column in statement.columns:
             if column.name in types:
                 raise InvalidRequest(f"Multiple definition of identifier {column.name}")
-            types[column.name] = self._type(keyspace, column.type_text)
+            types[column.name] = self._column_type(keyspace, column.type_text)
             if column.static:
                 static.add(column.name)
         if not statement.partition_key:
-            raise InvalidRequest("No PRIMARY KEY specifed (exactly one required)")
+            raise InvalidRequest("No PRIMARY KEY specified (exactly one required)")
         keys = (*statement.partition_key, *statement.clustering_key)
         for at, name in enumerate(keys):
             if name not in types:
@@ -110,6 +115,8 @@ class TableEditing(LogEditing):
         raise InvalidRequest("counter tables are not supported by the embedded server")
 
     def _drop_table(self, statement: ast.DropTable, current: str | None, changes: list[SchemaChange]) -> None:
+        if statement.if_exists and not self._has_keyspace(statement.table, current):
+            return
         keyspace = self._keyspace(statement.table, current)
         name = statement.table.name
         if statement.if_exists and name not in keyspace.tables:
@@ -134,32 +141,30 @@ class TableEditing(LogEditing):
 def _check_key_type(name: str, cql_type: CqlType, *, is_static: bool) -> None:
     if cql_type == COUNTER:
         raise InvalidRequest(f"counter type is not supported for PRIMARY KEY part {name}")
-    if cql_type == DURATION:
+    if DURATION in parts(cql_type):
         raise InvalidRequest(f"duration type is not supported for PRIMARY KEY part {name}")
     if is_static:
         raise InvalidRequest(f"Static column {name} cannot be part of the PRIMARY KEY")
     if cql_type.is_multicell:
-        kind = "user type" if isinstance(cql_type, UdtType) else "collection type"
-        raise InvalidRequest(f"Invalid non-frozen {kind} {cql_type.name} for PRIMARY KEY component {name}")
+        kind = "user-defined type" if isinstance(cql_type, UdtType) else "collection type"
+        raise InvalidRequest(f"Invalid non-frozen {kind} for PRIMARY KEY component {name}")
 
 
 def _clustering_order(statement: ast.CreateTable) -> dict[str, bool]:
-    """Return whether each clustering column is DESC."""
-    given = statement.clustering_order
-    for name, _ in given:
-        if name not in statement.clustering_key:
-            raise InvalidRequest("Only clustering key columns can be defined in CLUSTERING ORDER directive")
-    if given:
-        for at, name in enumerate(statement.clustering_key):
-            if at >= len(given):
-                raise InvalidRequest(f"Missing CLUSTERING ORDER for column {name}")
-            if given[at][0] != name:
-                raise InvalidRequest(
-                    "The order of columns in the CLUSTERING ORDER directive must be the one of the clustering key"
-                    f" ({name} must appear before {given[at][0]})"
-                )
+    """Return whether each clustering column is DESC. A directive may leave out columns at the end."""
+    given, key = statement.clustering_order, statement.clustering_key
+    if len(given) > len(key):
+        raise InvalidRequest("Only clustering key columns can be defined in CLUSTERING ORDER directive")
     directions = dict(given)
-    return {name: directions.get(name, "asc") == "desc" for name in statement.clustering_key}
+    for (name, _), expected in zip(given, key, strict=False):
+        if name != expected:
+            if expected not in directions:
+                raise InvalidRequest(f"Missing CLUSTERING ORDER for column {expected}")
+            raise InvalidRequest(
+                "The order of columns in the CLUSTERING ORDER directive must be the one of the clustering key"
+                f" ({expected} must appear before {name})"
+            )
+    return {name: directions.get(name, "asc") == "desc" for name in key}
 
 
 def sorted_rest(columns: list[Column]) -> tuple[Column, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 import attrs
 
@@ -10,9 +11,8 @@ from ...cql import ast
 from ...errors import InvalidRequest
 from ...result import SchemaChange
 from ...schema.tables import Keyspace
-from ...schema.udts import replace_udt
-from ...types import COUNTER, CqlType, UdtType
-from ..binding import find_udt
+from ...schema.udts import parts, replace_udt
+from ...types import COUNTER, DURATION, CqlType, UdtType
 from .base import Editing
 
 __all__ = ["TypeEditing"]
@@ -26,44 +26,40 @@ class TypeEditing(Editing):
             if statement.if_not_exists:
                 return
             raise InvalidRequest(f"A user type of name {keyspace.name}.{name} already exists")
-        fields = self._fields(keyspace, name, (), statement.fields)
+        fields = self._fields(keyspace, name, statement.fields)
         names, types = tuple(f for f, _ in fields), tuple(t for _, t in fields)
+        _check_names(name, names)
         keyspace.types[name] = UdtType(keyspace.name, name, names, types)
         changes.append(SchemaChange("CREATED", "TYPE", keyspace.name, name))
 
-    def _fields(
-        self, keyspace: Keyspace, name: str, known: tuple[str, ...], fields: tuple[tuple[str, str], ...]
-    ) -> list[tuple[str, CqlType]]:
+    def _fields(self, keyspace: Keyspace, name: str, fields: tuple[tuple[str, str], ...]) -> list[tuple[str, CqlType]]:
         out: list[tuple[str, CqlType]] = []
-        seen = set(known)
         for field, text in fields:
-            if field in seen:
-                raise InvalidRequest(f"Duplicate field name {field} in type {name}")
-            seen.add(field)
             kind = self._type(keyspace, text)
             if kind == COUNTER:
                 raise InvalidRequest("A user type cannot contain counters")
-            if kind.references(keyspace.name, name):
-                raise InvalidRequest(
-                    f"Cannot add new field {field} of type {text} to type {name}: it would contain itself"
-                )
+            if isinstance(kind, UdtType) and kind.is_multicell:
+                raise InvalidRequest("A user type cannot contain non-frozen user type fields")
             out.append((field, kind))
         return out
 
     def _alter_type(self, statement: ast.AlterType, current: str | None, changes: list[SchemaChange]) -> None:
         keyspace = self._keyspace(statement.name, current)
         name = statement.name.name
-        known = find_udt(self.schema, keyspace.name, name)
+        known = keyspace.types.get(name)
+        if not isinstance(known, UdtType):
+            raise InvalidRequest(f"No user type named {keyspace.name}.{name} exists.")
+        self._check_keys(keyspace, name)
         names, types = list(known.field_names), list(known.field_types)
-        for field, kind in self._fields(keyspace, name, known.field_names, statement.add):
+        for field, kind in self._fields(keyspace, name, statement.add):
+            self._check_added(keyspace, known, field, kind)
             names.append(field)
             types.append(kind)
         for old, new in statement.rename:
-            if old not in names:
-                raise InvalidRequest(f"Unknown field {old} in type {name}")
-            if new in names:
-                raise InvalidRequest(f"Duplicate field name {new} in type {name}")
-            names[names.index(old)] = new
+            if old not in known.field_names:
+                raise InvalidRequest(f"Unknown field {old} in type {keyspace.name}.{name}")
+            names[known.field_names.index(old)] = new
+        _check_names(name, names)
         changed = UdtType(keyspace.name, name, tuple(names), tuple(types))
         keyspace.types = {
             key: changed if key == name else replace_udt(kind, changed) for key, kind in keyspace.types.items()
@@ -75,7 +71,40 @@ class TypeEditing(Editing):
             if columns != table.columns:
                 self._put(keyspace, attrs.evolve(table, version=uuid.uuid4(), columns=columns), "UPDATED", changes)
 
+    @staticmethod
+    def _check_keys(keyspace: Keyspace, name: str) -> None:
+        """Refuse any change of a type in a partition key, which would move rows to other partitions."""
+        for table in keyspace.tables.values():
+            for column in table.partition_key:
+                if column.type.references(keyspace.name, name):
+                    raise InvalidRequest(
+                        f"Cannot add new field to type {keyspace.name}.{name} because it is used in the partition key"
+                        f" column {column.name} of table {keyspace.name}.{table.name}"
+                    )
+
+    @staticmethod
+    def _check_added(keyspace: Keyspace, known: UdtType, field: str, kind: CqlType) -> None:
+        full = f"{keyspace.name}.{known.type_name}"
+        if field in known.field_names:
+            raise InvalidRequest(
+                f"Cannot add new field {field} to type {full}: a field of the same name already exists"
+            )
+        if kind.references(keyspace.name, known.type_name):
+            raise InvalidRequest(
+                f"Cannot add new field {field} of type {kind.name} to type {full} as this would create a circular"
+                " reference"
+            )
+        for table in keyspace.tables.values() if DURATION in parts(kind) else ():
+            for column in table.clustering_key:
+                if column.type.references(keyspace.name, known.type_name):
+                    raise InvalidRequest(
+                        f"Cannot add new field to type {full} because it is used in the clustering key column"
+                        f" {column.name} of table {keyspace.name}.{table.name} where durations are not allowed"
+                    )
+
     def _drop_type(self, statement: ast.DropType, current: str | None, changes: list[SchemaChange]) -> None:
+        if statement.if_exists and not self._has_keyspace(statement.name, current):
+            return
         keyspace = self._keyspace(statement.name, current)
         name = statement.name.name
         if name not in keyspace.types:
@@ -95,3 +124,9 @@ class TypeEditing(Editing):
                 )
         del keyspace.types[name]
         changes.append(SchemaChange("DROPPED", "TYPE", keyspace.name, name))
+
+
+def _check_names(name: str, fields: Sequence[str]) -> None:
+    for at, field in enumerate(fields):
+        if field in fields[:at]:
+            raise InvalidRequest(f"Duplicate field name {field} in type {name}")
