@@ -210,6 +210,24 @@ def test_the_lists_are_read_only(box: Box) -> None:
             box.run(f"DELETE FROM system.{table} WHERE keyspace_name = 'tab' AND table_name = 't'")
 
 
+def test_the_tablets_of_each_table_are_listed(box: Box) -> None:
+    box.run("CREATE TABLE tab.plain (pk int PRIMARY KEY) WITH tablets = {'min_tablet_count': 8}")
+    query = "SELECT * FROM system.tablets WHERE keyspace_name = 'tab' AND table_name = ? ALLOW FILTERING"
+    tables = box.engine.schema.keyspaces["tab"].tables
+    for name, base, count in (("t", None, 4), ("t_scylla_cdc_log", tables["t"].id, 4), ("plain", None, 8)):
+        rows = box.rows(query, [name])
+        assert [row["last_token"] for row in rows] == list(last_tokens(count))
+        assert {(row["table_id"], row["tablet_count"], row["base_table"]) for row in rows} == {
+            (tables[name].id, count, base)
+        }
+        replicas = [replica for row in rows for replica in row["replicas"]]
+        assert {(node.host_id, shard) for node in box.cluster.nodes for shard in range(2)} == set(replicas)
+    box.resize(2)
+    assert len(box.rows(query, ["t"])) == 8
+    box.run("DROP TABLE tab.plain")
+    assert box.rows(query, ["plain"]) == []
+
+
 # ---------------------------------------------------------------- which stream a write goes to
 
 

@@ -18,8 +18,8 @@ from ..schema.tables import Keyspace, TableSchema
 from ..storage.tokens import MIN_TOKEN
 from .descriptions import Descriptions, Rewriting, Version
 from .generation import Generation, StreamRange, make_generation
-from .routing import tablet_at
-from .tablets import TabletStreams
+from .routing import Tablet, tablet_at
+from .tablets import TabletStreams, last_tokens
 from .timewindow import LEEWAY_US, moment, window_message
 
 __all__ = ["Cluster", "Node"]
@@ -209,6 +209,11 @@ class Cluster:
         tablet = tablet_at(token, count, self.nodes, keyspace.options["replication"])
         right = (self.node(node).host_id, shard) in tablet.replicas or not tablet.replicas
         return None if right else tablet.payload()
+
+    def tablets_of(self, keyspace: Keyspace, table: TableSchema) -> list[Tablet]:
+        """Return the tablets of a table in a tablets keyspace, in the order of their tokens."""
+        ends = last_tokens(self.tablets.count(keyspace, table))
+        return [tablet_at(end, len(ends), self.nodes, keyspace.options["replication"]) for end in ends]
 
     def _index_at(self, timestamp_us: int) -> int:
         """Return the position of the generation in use at ``timestamp_us``, -1 before the first."""

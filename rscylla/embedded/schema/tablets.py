@@ -85,8 +85,9 @@ def tablets_for(keyspace: Keyspace, table: TableSchema | None, shards: int) -> i
 
 
 def _copies(keyspace: Keyspace) -> int:
-    factors = [v for k, v in keyspace.options["replication"].items() if k != "class"]
-    return max((int(factor) for factor in factors if isinstance(factor, str) and factor.isdecimal()), default=1) or 1
+    factors = [factor for name, factor in keyspace.options["replication"].items() if name != "class"]
+    # A factor may also be a list of racks.
+    return max((len(f) if isinstance(f, list | tuple) else int(f) for f in factors), default=1) or 1
 
 
 def _power_up(number: int) -> int:

@@ -58,6 +58,7 @@ class SystemTables:
             ("system", "cdc_local"): self._cdc_local,
             ("system", "cdc_timestamps"): self._tablet_timestamps,
             ("system", "cdc_streams"): self._tablet_streams,
+            ("system", "tablets"): self._tablets,
             ("system_distributed", "cdc_streams_descriptions"): self._legacy_streams,
             ("system_distributed", "cdc_generation_timestamps"): self._generation_timestamps,
             ("system_distributed", "cdc_streams_descriptions_v2"): self._streams,
@@ -290,6 +291,25 @@ class SystemTables:
         for streams in self._cluster.tablets:
             for each in streams.sets:
                 yield {"keyspace_name": streams.keyspace, "table_name": streams.table, "timestamp": each.time_ms}
+
+    def _tablets(self, node: Node) -> Iterator[SystemRow]:
+        for keyspace in self._schema.keyspaces.values():
+            if keyspace.tablets is None:
+                continue
+            for table in keyspace.tables.values():
+                base = keyspace.tables.get(table.cdc_base or "")
+                tablets = self._cluster.tablets_of(keyspace, table)
+                for tablet in tablets:
+                    yield {
+                        "table_id": table.id,
+                        "last_token": tablet.last,
+                        "base_table": None if base is None else base.id,
+                        "keyspace_name": keyspace.name,
+                        "replicas": tablet.replicas,
+                        "resize_type": "none",
+                        "table_name": table.name,
+                        "tablet_count": len(tablets),
+                    }
 
     def _tablet_streams(self, node: Node) -> Iterator[SystemRow]:
         for table in self._cluster.tablets:

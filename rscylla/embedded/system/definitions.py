@@ -14,7 +14,10 @@ from ..types import UdtType, parse_type
 
 __all__ = ["KEYSPACES", "TABLET_TABLES", "system_tables"]
 
-TABLET_TABLES: Final = (("system", "cdc_timestamps"), ("system", "cdc_streams"), ("system_schema", "scylla_keyspaces"))
+TABLET_TABLES: Final = (
+    *(("system", name) for name in ("cdc_streams", "cdc_timestamps", "tablets")),
+    ("system_schema", "scylla_keyspaces"),
+)
 """What Scylla has had since there are tablets."""
 
 _LOCAL: Final = {"class": "org.apache.cassandra.locator.LocalStrategy"}
@@ -56,6 +59,11 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         "cdc_timestamps": "keyspace_name text, table_name text | timestamp timestamp DESC |",
         "cdc_streams": "keyspace_name text, table_name text"
         " | timestamp timestamp, stream_state tinyint, stream_id blob |",
+        # Columns that are static in Scylla, where a table's rows are one partition as well.
+        "tablets": "table_id uuid | last_token bigint | base_table uuid, keyspace_name text,"
+        " new_replicas frozen<list<frozen<tuple<uuid,int>>>>, replicas frozen<list<frozen<tuple<uuid,int>>>>,"
+        " resize_seq_number bigint, resize_type text, session uuid, stage text, table_name text, tablet_count int,"
+        " transition text",
     },
     "system_schema": {
         "keyspaces": "keyspace_name text || durable_writes boolean, replication frozen<map<text,text>>,"
