@@ -703,7 +703,7 @@ def test_bind_variables_are_named_and_typed(box: EngineBox) -> None:
         (2, 1),
     )
     assert variables("SELECT * FROM t WHERE a = ? AND b IN ? AND c > ? LIMIT ?") == (
-        [("a", "int"), ("in(b)", "frozen<list<int>>"), ("c", "text"), ("[limit]", "int")],
+        [("a", "int"), ("IN(b)", "frozen<list<int>>"), ("c", "text"), ("[limit]", "int")],
         (),
     )
     assert variables("SELECT * FROM t WHERE a = ? AND b = ? USING TIMEOUT ?") == (

@@ -124,7 +124,7 @@ def test_in_with_order_by_merges_partitions(box: EngineBox) -> None:
 
 def test_per_partition_limit(box: EngineBox) -> None:
     assert box.column("SELECT v FROM t WHERE pk IN (0, 1) PER PARTITION LIMIT ?", [2]) == [
-        100 * pk + c2 for pk in by_token([0, 1]) for c2 in (2, 1)
+        100 * pk + c2 for pk in (0, 1) for c2 in (2, 1)
     ]
     assert len(box.rows("SELECT v FROM t PER PARTITION LIMIT 4 LIMIT 6")) == 6
 
@@ -192,6 +192,39 @@ def test_group_by(box: EngineBox) -> None:
         {"c1": c1, "n": 3, "top": 10 * c1 + 2} for c1 in range(3)
     ]
     assert box.column("SELECT pk FROM t WHERE pk IN (1, 2) GROUP BY pk") == by_token([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "SELECT pk, c1, v FROM t WHERE pk IN (1, 0) GROUP BY pk, c1 PER PARTITION LIMIT 2",
+            [(0, 0, 2), (0, 1, 12), (1, 0, 102), (1, 1, 112)],
+        ),
+        (
+            "SELECT pk, c1, max(v) FROM t WHERE pk IN (1, 0) GROUP BY pk, c1 PER PARTITION LIMIT 2 LIMIT 3",
+            [(0, 0, 2), (0, 1, 12), (1, 0, 102)],
+        ),
+        ("SELECT c1, count(*) FROM t WHERE pk = 0 GROUP BY c1 PER PARTITION LIMIT 1", [(0, 3)]),
+        ("SELECT c2, v FROM t WHERE pk = 0 AND c1 = 1 GROUP BY c2", [(2, 12), (1, 11), (0, 10)]),
+        ("SELECT DISTINCT pk, s FROM t WHERE pk IN (4, 3) GROUP BY pk", [(3, None), (4, 4)]),
+        ("SELECT v, c2 FROM t WHERE pk = 0 AND c1 = 1 ORDER BY c2 ASC", [(10, 0), (11, 1), (12, 2)]),
+        ("SELECT v, c2 FROM t WHERE pk = 0 AND (c1) = (1) ORDER BY c2 DESC", [(12, 2), (11, 1), (10, 0)]),
+        ("SELECT v, pk FROM t WHERE pk IN (1, 0) AND c1 = 1 ORDER BY c2 LIMIT 3", [(110, 1), (10, 0), (111, 1)]),
+    ],
+)
+def test_groups_and_order_after_an_equality(box: EngineBox, query: str, expected: list[tuple[Any, ...]]) -> None:
+    assert [tuple(row.values()) for row in box.rows(query)] == expected
+
+
+def test_order_by_with_in_is_paged_only_if_one_page_holds_it(box: EngineBox) -> None:
+    query = "SELECT v FROM t WHERE pk IN (0, 1) AND c2 = 1 ORDER BY c1"
+    with pytest.raises(InvalidRequest, match="Cannot page queries with both ORDER BY and a IN restriction"):
+        box.run("SELECT v FROM t WHERE pk IN (0, 1) ORDER BY c1 LIMIT 3", page_size=2)
+    assert box.column("SELECT v FROM t WHERE pk IN (0, 1) ORDER BY c1 LIMIT 2", page_size=2) == [2, 1]
+    with pytest.raises(InvalidRequest, match="Cannot page queries"):
+        box.run(f"{query} LIMIT 1 ALLOW FILTERING", page_size=2)
+    assert box.column(f"{query} ALLOW FILTERING") == [1, 101, 11, 111, 21, 121]
 
 
 def test_functions_and_aliases(box: EngineBox) -> None:
@@ -301,9 +334,7 @@ FILTERING = "use ALLOW FILTERING"
         ("SELECT * FROM t WHERE pk > 1", "Only EQ and IN relation are supported on the partition key"),
         ("SELECT * FROM t WHERE pk = 1 AND c2 = 1", 'PRIMARY KEY column "c2" cannot be restricted'),
         ("SELECT * FROM t WHERE pk = 1 AND c1 > 1 AND c2 = 1", 'Clustering column "c2" cannot be restricted'),
-        ("SELECT * FROM t WHERE pk = 1 AND pk = 2", "pk cannot be restricted by more than one relation"),
-        ("SELECT * FROM t WHERE pk = 1 AND c1 > 1 AND c1 > 2", "More than one restriction was found for the start"),
-        ("SELECT * FROM t WHERE pk = 1 AND (c2, c1) > (1, 1)", "must appear in the PRIMARY KEY order"),
+        ("SELECT * FROM t WHERE pk = 1 AND (c2, c1) > (1, 1)", "should appear in the PRIMARY KEY order"),
         ("SELECT * FROM t WHERE pk = 1 AND c1 = 1 AND (c1, c2) > (1, 1)", "Mixing single column relations and multi"),
         ("SELECT * FROM t WHERE token(c1) > 1", "token function arguments must be in the partition key order: pk"),
         ("SELECT * FROM t WHERE token(pk) > 1 AND pk = 1", "both a normal relation and a token relation"),
@@ -311,10 +342,25 @@ FILTERING = "use ALLOW FILTERING"
         ("SELECT * FROM t WHERE x = 1", "Unrecognized name x"),
         ("SELECT * FROM t ORDER BY c1", "ORDER BY is only supported when the partition key is restricted"),
         ("SELECT * FROM t WHERE pk = 1 ORDER BY v", "only supported on the clustered columns"),
-        ("SELECT * FROM t WHERE pk = 1 ORDER BY c2", "following their declared order"),
+        ("SELECT * FROM t WHERE pk = 1 ORDER BY c2", "column c1 doesn't have an ordering or EQ relation"),
+        ("SELECT * FROM t WHERE pk = 1 ORDER BY c2, c1", "following their declared order"),
+        ("SELECT * FROM t WHERE pk IN (1) AND c1 IN (1) ORDER BY c2", "column c1 doesn't have an ordering or EQ"),
         ("SELECT * FROM t WHERE pk = 1 ORDER BY c1 ASC, c2 ASC", "Unsupported order by relation"),
         ("SELECT DISTINCT v FROM t", "must only request partition key columns and/or static columns"),
         ("SELECT DISTINCT s FROM t", "must request all the partition key columns"),
+        ("SELECT DISTINCT pk FROM t PER PARTITION LIMIT 1", "PER PARTITION LIMIT is not allowed with SELECT DISTINCT"),
+        ("SELECT DISTINCT pk FROM t WHERE pk = 1 AND c1 = 1", "only supports restriction by partition key"),
+        ("SELECT DISTINCT pk FROM t WHERE s = 1 ALLOW FILTERING", "only supports restriction by partition key"),
+        ("SELECT DISTINCT pk, count(c1) FROM t", "must only request partition key columns"),
+        ("SELECT DISTINCT pk FROM t WHERE pk = 1 GROUP BY pk, c1", "Grouping on clustering columns is not allowed"),
+        ("SELECT s FROM t WHERE pk = 1 AND c1 = 1", "Cannot restrict clustering columns when selecting only static"),
+        ("SELECT count(*) FROM t PER PARTITION LIMIT 1", "PER PARTITION LIMIT is not allowed with aggregate queries"),
+        ("SELECT * FROM t GROUP BY c1", "Group by column c1 is out of order"),
+        ("SELECT * FROM t GROUP BY pk, c2", "Group by column c2 is out of order"),
+        ("SELECT * FROM t GROUP BY pk, pk", "Group by column pk is out of order"),
+        ("SELECT * FROM t GROUP BY x", "Group by unknown column x"),
+        ("SELECT * FROM two GROUP BY a", "GROUP BY must include the entire partition key"),
+        ("SELECT * FROM t WHERE pk IN () LIMIT 0", "LIMIT must be strictly positive"),
         ("SELECT * FROM t LIMIT 0", "LIMIT must be strictly positive"),
         ("SELECT * FROM t PER PARTITION LIMIT -1", "PER PARTITION LIMIT must be strictly positive"),
         ("SELECT writetime(pk) FROM t", "Cannot use selection function writetime on PRIMARY KEY part pk"),
@@ -322,8 +368,11 @@ FILTERING = "use ALLOW FILTERING"
         ("SELECT 5 FROM t", "literals in a select list are not supported"),
         ("SELECT nosuch(v) FROM t", "Unknown function 'nosuch'"),
         ("SELECT sum(w) FROM t", "it takes numbers, not text"),
-        ("SELECT count(*) FROM t GROUP BY v", "only supported on the columns of the PRIMARY KEY"),
-        ("SELECT * FROM t WHERE pk = 1 AND v CONTAINS 1 ALLOW FILTERING", "Cannot use CONTAINS on column v"),
+        ("SELECT count(*) FROM t GROUP BY v", "Group by non-primary-key column v"),
+        (
+            "SELECT * FROM t WHERE pk = 1 AND v CONTAINS 1 ALLOW FILTERING",
+            "Cannot use CONTAINS on non-collection column",
+        ),
         ("SELECT * FROM system.peers_v2", "unconfigured table peers_v2"),
     ],
 )

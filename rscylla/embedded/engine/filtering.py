@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,16 +10,16 @@ import attrs
 
 from ..cql import ast
 from ..errors import InvalidRequest
-from ..result import UNSET
+from ..result import UNSET, BindValue
 from ..schema.tables import Column
-from ..types import DURATION, INT, CqlType, ListType, MapType, SetType, TupleType, UdtType
+from ..types import ASCII, DURATION, INT, TEXT, CqlType, ListType, MapType, SetType, TupleType, UdtType
 from .binding import Getter, Request, Scope
 from .rows import RowView, column_value
 
-__all__ = ["Check", "Predicate", "condition", "predicate"]
+__all__ = ["COMPARE", "Check", "Predicate", "condition", "like", "predicate", "relation_text"]
 
 Check = Callable[[RowView], bool]
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: bool(a == b),
     "!=": lambda a, b: bool(a != b),
     "<": lambda a, b: bool(a < b),
@@ -39,19 +40,44 @@ class Predicate:
 def predicate(scope: Scope, relation: ast.Relation) -> Predicate:
     """Return the WHERE comparison. A null on either side is never true."""
     column, cql_type, read = _left(scope, relation)
-    if relation.op in ("CONTAINS", "CONTAINS KEY"):
-        return Predicate(column, _contains(scope, relation, column))
     if relation.op == "IS NOT NULL":
         raise InvalidRequest(
-            "restriction IS NOT NULL is only supported for materialized views, which are not supported"
+            f"restriction '{column.name} IS NOT null' is only supported in materialized view creation, and views are"
+            " not supported by the embedded server"
         )
+    if relation.op in ("CONTAINS", "CONTAINS KEY"):
+        return Predicate(column, _contains(scope, relation, column))
+    if relation.left[0] == "column" and isinstance(cql_type, ListType | SetType | MapType) and cql_type.is_multicell:
+        raise InvalidRequest(
+            f"Collection column '{column.name}' ({cql_type.name}) cannot be restricted by a '{relation.op}' relation"
+        )
+    # The term on the right has the name of what is on the left.
+    name = f"value({column.name})" if relation.left[0] == "element" else column.name
     if relation.op == "LIKE":
-        raise InvalidRequest("LIKE is not supported by the embedded server")
+        return Predicate(column, _like(scope, relation, column, cql_type, name, read))
     if relation.op in ("<", "<=", ">", ">=") and _holds_duration(cql_type):
         raise InvalidRequest(f"Slice restrictions are not supported on {_duration_kind(cql_type)}")
-    if relation.op == "!=":
-        raise InvalidRequest(f'Unsupported "!=" relation: {column.name}')
-    return Predicate(column, _comparison(scope, relation, cql_type, column.name, read, null_equals_null=False))
+    return Predicate(column, _comparison(scope, relation, cql_type, name, read, null_equals_null=False))
+
+
+def relation_text(relation: ast.Relation) -> str:
+    """Return a relation as CQL, for messages."""
+    kind, name = relation.left[0], relation.left[1]
+    if kind in ("tuple", "clustering_bound", "token"):
+        left = f"{'token' if kind == 'token' else ''}({', '.join(name)})"
+    elif kind == "element":
+        left = f"{name}[{_text(relation.left[2])}]"
+    else:
+        left = ".".join(relation.left[1:])
+    return f"{left} {relation.op} {_text(relation.right)}"
+
+
+def _text(term: Any) -> str:
+    if isinstance(term, ast.Constant):
+        return f"'{term.text}'" if term.kind == "string" else term.text or "null"
+    if isinstance(term, ast.Marker):
+        return f":{term.name}" if term.name else "?"
+    return "(...)"
 
 
 def _holds_duration(cql_type: CqlType) -> bool:
@@ -114,14 +140,16 @@ def _left(
     if kind == "element" and isinstance(cql_type, ListType):
         key = scope.getter(relation.left[2], INT, f"idx({name})")
         return column, cql_type.element, _list_element(cql_type, key, whole)
-    raise InvalidRequest(f"Column {name} of type {cql_type.name} has no elements or fields to compare")
+    if kind == "element":
+        raise InvalidRequest(f"Column {name} of type {cql_type.name} cannot be subscripted")
+    raise InvalidRequest(f"Column {name} of type {cql_type.name} has no fields to compare")
 
 
 def _map_element(
     cql_type: MapType, key: Getter, whole: Callable[[RowView], bytes | None]
 ) -> Callable[[Request], Callable[[RowView], bytes | None]]:
     def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-        wanted = key(request)
+        wanted = _not_unset(key(request), f"key({cql_type.name})")
 
         def read(view: RowView) -> bytes | None:
             value = whole(view)
@@ -136,7 +164,7 @@ def _list_element(
     cql_type: ListType, key: Getter, whole: Callable[[RowView], bytes | None]
 ) -> Callable[[Request], Callable[[RowView], bytes | None]]:
     def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-        raw = key(request)
+        raw = _not_unset(key(request), "list index")
         # A null index selects nothing.
         at = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else -1
 
@@ -159,11 +187,11 @@ def _comparison(
     *,
     null_equals_null: bool,
 ) -> Callable[[Request], Check]:
-    if relation.op == "IN":
+    if relation.op in ("IN", "NOT IN"):
         return _membership(scope, relation, cql_type, name, reader, null_equals_null=null_equals_null)
     # Read or bound, a whole collection is one encoded value, as that of a frozen one is.
     wanted = scope.getter(relation.right, cql_type.freeze() if cql_type.is_multicell else cql_type, name)
-    compare, sort_key, op = _COMPARE[relation.op], cql_type.sort_key, relation.op
+    compare, sort_key, op = COMPARE[relation.op], cql_type.sort_key, relation.op
 
     def for_request(request: Request) -> Check:
         right, read = wanted(request), reader(request)
@@ -196,57 +224,105 @@ def _membership(
     *,
     null_equals_null: bool,
 ) -> Callable[[Request], Check]:
-    single = cql_type.freeze() if cql_type.is_multicell else cql_type
+    """Return the check of IN and NOT IN. Source: Scylla ``cql3/expr/expression.cc``, is_one_of and is_none_of."""
+    single, negated = cql_type.freeze() if cql_type.is_multicell else cql_type, relation.op == "NOT IN"
+    listed = ListType(single, frozen=True)
+    whole: Getter | None = None
+    getters: list[Getter] = []
     if isinstance(relation.right, tuple):
-        getters = [scope.getter(term, single, name) for term in relation.right]
-
-        def values(request: Request) -> set[Any]:
-            return {get(request) for get in getters}
+        getters = [scope.getter(term, single, f"value(IN({name}))") for term in relation.right]
     else:
-        listed = ListType(single, frozen=True)
-        whole = scope.getter(relation.right, listed, f"in({name})")
+        whole = scope.getter(relation.right, listed, f"IN({name})")
 
-        def values(request: Request) -> set[Any]:
-            raw = whole(request)
-            if not isinstance(raw, bytes):
-                raise InvalidRequest(f"Invalid null value for IN restriction on {name}")
-            return set(listed.split(raw))
+    def values(request: Request) -> set[bytes | None] | None:
+        if whole is None:
+            return {_not_unset(get(request), f"IN({name})") for get in getters}
+        raw = _not_unset(whole(request), f"IN({name})")
+        return None if raw is None else set(listed.split(raw))
 
     def for_request(request: Request) -> Check:
         wanted, read = values(request), reader(request)
-        # Likewise: IN (null) matches nothing in a WHERE clause.
         if not null_equals_null:
-            wanted.discard(None)
-        return lambda view: read(view) in wanted
+            # A null on either side is neither in a list nor not in it.
+            if wanted is None:
+                return lambda view: False
+            found = wanted - {None}
+            return lambda view: (value := read(view)) is not None and (value in found) != negated
+        among: set[bytes | None] = wanted or set()
+        return lambda view: (read(view) in among) != negated
 
     return for_request
+
+
+def _like(
+    scope: Scope,
+    relation: ast.Relation,
+    column: Column,
+    cql_type: CqlType,
+    name: str,
+    reader: Callable[[Request], Callable[[RowView], bytes | None]],
+) -> Callable[[Request], Check]:
+    if cql_type not in (TEXT, ASCII):
+        raise InvalidRequest(f"LIKE is allowed only on string types, which {column.name} is not")
+    wanted = scope.getter(relation.right, cql_type, name)
+
+    def for_request(request: Request) -> Check:
+        pattern, read = _not_unset(wanted(request), f"column {column.name}"), reader(request)
+        if pattern is None:
+            return lambda view: False
+        matches = like(pattern.decode())
+        return lambda view: (value := read(view)) is not None and matches(value.decode())
+
+    return for_request
+
+
+def like(pattern: str) -> Callable[[str], bool]:
+    r"""Return the match of LIKE: ``%`` is any text, ``_`` one character; ``\`` takes the next one as it is."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == "\\":
+            # At the end it stands for itself.
+            parts.append(re.escape(next(characters, "\\")))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
+    compiled = re.compile("".join(parts), re.DOTALL)
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+def _not_unset(value: BindValue, name: str) -> bytes | None:
+    if value is UNSET:
+        raise InvalidRequest(f"Invalid unset value for {name}")
+    return value  # type: ignore[return-value]  # UNSET is the only other possibility
 
 
 def _contains(scope: Scope, relation: ast.Relation, column: Column) -> Callable[[Request], Check]:
     cql_type, read = column.type, column_value(column)
     by_key = relation.op == "CONTAINS KEY"
+    name = f"{'key' if by_key else 'value'}({column.name})"
     if isinstance(cql_type, MapType):
-        wanted = scope.getter(relation.right, cql_type.key if by_key else cql_type.value, f"value({column.name})")
+        wanted = scope.getter(relation.right, cql_type.key if by_key else cql_type.value, name)
         mapping, part = cql_type, 0 if by_key else 1
 
         def items(value: bytes) -> list[bytes]:
             return [pair[part] for pair in mapping.split(value)]
     elif isinstance(cql_type, SetType | ListType) and not by_key:
-        wanted = scope.getter(relation.right, cql_type.element, f"value({column.name})")
+        wanted = scope.getter(relation.right, cql_type.element, name)
         listed = cql_type
 
         def items(value: bytes) -> list[bytes]:
             return listed.split(value)
 
     else:
-        raise InvalidRequest(f"Cannot use {relation.op} on column {column.name} of type {cql_type.name}")
+        kind = "map" if by_key else "collection"
+        raise InvalidRequest(f'Cannot use {relation.op} on non-{kind} column "{column.name}"')
 
     def for_request(request: Request) -> Check:
-        value = wanted(request)
+        value = _not_unset(wanted(request), name)
 
         def check(view: RowView) -> bool:
             whole = read(view)
-            return whole is not None and value in items(whole)
+            return whole is not None and value is not None and value in items(whole)
 
         return check
 

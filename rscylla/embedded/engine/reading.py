@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -36,22 +36,21 @@ class StoreReader:
     resume: tuple[Key, Key | None] | None = None
 
     def partitions(self) -> Iterator[AnyPartition]:
-        """Yield the partitions in token order, from the resumed one on."""
+        """Yield the partitions in the order of the keys, or of the tokens, from the resumed one on."""
         first: tuple[int, bytes] | None = None
         include = True
+        if self.keys is not None:
+            keys: Iterable[Key] = self.keys
+            if self.resume is not None:
+                key, ck = self.resume
+                at = self.keys.index(key) if key in self.keys else 0
+                keys = self.keys[at + (ck is None) :]
+            yield from (p for p in map(self.store.get, keys) if p is not None)
+            return
         if self.resume is not None:
             key, ck = self.resume
             first, include = (self.store.token(key), key_bytes(key)), ck is not None
-        if self.keys is not None:
-            get = self.store.get
-            found = [p for p in map(get, self.keys) if p is not None]
-            if len(found) > 1:
-                # As Scylla gives them for IN, too; and the paging state is a place in this order.
-                found.sort(key=lambda p: p.place)
-            for partition in found:
-                if first is None or partition.place > first or (include and partition.place == first):
-                    yield partition
-        elif self.tokens is not None:
+        if self.tokens is not None:
             low, high = self.tokens
             if first is None or first[0] < low:
                 # No key is smaller than the empty one, so this is where the token begins.

@@ -15,8 +15,9 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, ColumnSpec, RowsResult
 from ..schema.tables import Column
+from ..storage.mutation import Key
 from ..storage.partitions import PackedPartition, TableStore, cut_row, join_row
-from ..storage.positions import Descending, position_maker
+from ..storage.positions import position_maker
 from ..types import INT, TEXT
 from ..types.jsontext import json_row
 from .binding import Getter, Request, Scope
@@ -69,22 +70,28 @@ class SelectPlan:
     def _read(self, request: Request, store: TableStore) -> RowsResult:
         params = request.params
         page_size = params.page_size if params.page_size is not None and params.page_size > 0 else None
+        limit = _limit(self.limit, request, "LIMIT")
+        partition_limit = _limit(self.partition_limit, request, "PER PARTITION LIMIT")
         # The rows of several partitions are sorted in memory: there is no place at which a next page could go on.
-        if self.sort_columns and page_size is not None:
+        is_sorted = bool(self.sort_columns) and not self._is_grouped
+        if is_sorted and page_size is not None and (limit > page_size or self.filters):
             raise InvalidRequest(
                 "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either"
                 " remove the ORDER BY or the IN and sort client side, or disable paging for this query"
             )
         reader, mark = self._reader(request, store)
         if reader is None:
-            return RowsResult(self.columns, self._grouped(request, iter(())) if self._is_grouped else ())
-        limit = _limit(self.limit, request, "LIMIT")
+            return RowsResult(self.columns, self._grouped(request, iter(()), 0) if self._is_grouped else ())
         if mark is not None and mark.left is not None:
             limit = mark.left
         if self._is_grouped:
-            return RowsResult(self.columns, self._grouped(request, self._views(request, reader, None))[:limit])
+            return RowsResult(
+                self.columns, self._grouped(request, self._views(request, reader, None), partition_limit)[:limit]
+            )
         if self.sort_columns:
             views = sorted(self._views(request, reader, None), key=self._sort_key())
+            if self.reverse:
+                views.reverse()
             evaluate = self._evaluators(request)
             return RowsResult(self.columns, [join_row([e(v) for e in evaluate]) for v in views[:limit]])
         if (
@@ -139,7 +146,7 @@ class SelectPlan:
                 views = (view for view in views if all(check(view) for check in checks))
             if self.distinct:
                 views = itertools.islice(views, 1)
-            elif self.partition_limit is not None:
+            elif self.partition_limit is not None and not self._is_grouped:
                 before = mark.in_partition if mark is not None and mark.key == partition.key else 0
                 views = itertools.islice(views, max(most - before, 0))
             yield from views
@@ -203,16 +210,24 @@ class SelectPlan:
         wanted = [places[column.name] for column in self.projection.plain or ()]
         return [join_row([cells[at] for at in wanted]) for cells in map(cut_row, wires)]
 
-    def _grouped(self, request: Request, views: Iterator[RowView]) -> list[bytes]:
+    def _grouped(self, request: Request, views: Iterator[RowView], partition_limit: int) -> list[bytes]:
         """Return one row a group; without GROUP BY one row in all, also of nothing."""
         expressions = self.projection.expressions
         inputs = [(e.aggregate.inputs if e.aggregate else e.for_request)(request) for e in expressions]
+        # Other columns of the partition key than these have one value.
+        depth = sum(column.kind == "partition_key" for column in self.group)
         keys = [column_value(column) for column in self.group]
         rows: list[bytes] = []
         groups: Iterator[tuple[Any, Iterator[RowView]]] = itertools.groupby(
             views, key=lambda view: tuple([key(view) for key in keys])
         )
-        for _, members in groups:
+        groups_of: Key | None = None
+        count = 0
+        for key, members in groups:
+            count = count + 1 if key[:depth] == groups_of else 1
+            groups_of = key[:depth]
+            if count > partition_limit:
+                continue
             collected = [[read(view) for read in inputs] for view in members]
             rows.append(self._group_row(collected))
         if not rows and not self.group:
@@ -231,12 +246,17 @@ class SelectPlan:
         return join_row(cells)
 
     def _sort_key(self) -> Callable[[RowView], Any]:
-        """Order rows of several partitions by clustering position, in the direction asked for."""
+        """Order rows of several partitions by the columns of ORDER BY, as these are declared; static rows first."""
         position = position_maker(self.table)
-        depth = len(self.sort_columns)
-        if not self.reverse:
-            return lambda view: position(view.ck or ())[:depth]
-        return lambda view: tuple(Descending(part) for part in position(view.ck or ())[:depth])
+        places = [column.position for column in self.sort_columns]
+
+        def key(view: RowView) -> Any:
+            if view.ck is None:
+                return ()
+            parts = position(view.ck)
+            return tuple([parts[at] for at in places])
+
+        return key
 
 
 def _limit_getter(scope: Scope, term: Any, name: str) -> Getter | None:
@@ -250,7 +270,7 @@ def _limit(getter: Getter | None, request: Request, what: str) -> int:
     if raw is UNSET:
         return _NO_LIMIT
     if not isinstance(raw, bytes):
-        raise InvalidRequest(f"Invalid null value of {what.lower()}")
+        raise InvalidRequest("Invalid null value of limit")
     limit = int.from_bytes(raw, "big", signed=True)
     if limit <= 0:
         raise InvalidRequest(f"{what} must be strictly positive")

@@ -6,6 +6,7 @@ for one request. Messages follow Scylla's ``cql3/restrictions/statement_restrict
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ from ..storage.mutation import Bound, Key
 from ..storage.tokens import MIN_TOKEN
 from ..types import BIGINT, CqlType, ListType, TupleType
 from .binding import Getter, Request, Scope
-from .filtering import Check, Predicate, predicate
+from .filtering import COMPARE, Check, Predicate, predicate, relation_text
 from .ranges import Range, RangeMaker
 from .rows import RowView, column_value
 
@@ -36,11 +37,48 @@ Values = Callable[[Request], list[bytes | None]]
 
 @attrs.define
 class _Single:
-    """All that is said about one key column: values of = or IN, and slices."""
+    """All that =, IN and slices say about one key column."""
 
-    values: Values | None = None
+    column: Column
+    equals: list[Values] = attrs.field(factory=list)
     is_in: bool = False
     slices: list[tuple[str, Getter]] = attrs.field(factory=list)
+
+    @functools.cached_property
+    def values(self) -> Values | None:
+        """The function that gives the values that all relations allow; None if there are slices only."""
+        if len(self.equals) <= 1 and not (self.equals and self.slices):
+            return self.equals[0] if self.equals else None
+        first, *others = self.equals
+
+        def common(request: Request) -> list[bytes | None]:
+            found = first(request)
+            for other in others:
+                allowed = set(other(request))
+                found = [value for value in found if value in allowed]
+            within = self.within(request)
+            # A null stays, so that a write can refuse it.
+            return [value for value in found if value is None or within(value)]
+
+        return common
+
+    def within(self, request: Request) -> Callable[[bytes], bool]:
+        """Return the check of a value against the slices."""
+        sort_key = self.column.type.sort_key
+        slices = [(op, _set(getter(request), self.column.name)) for op, getter in self.slices]
+        limits = [(op, None if value is None else sort_key(value)) for op, value in slices]
+        return lambda value: all(limit is not None and COMPARE[op](sort_key(value), limit) for op, limit in limits)
+
+
+@attrs.frozen
+class _Tuple:
+    """A relation of several clustering columns; ``in_order`` of SCYLLA_CLUSTERING_BOUND, which knows no DESC."""
+
+    columns: tuple[Column, ...]
+    type: TupleType
+    op: str
+    values: Values
+    in_order: bool
 
 
 class Restrictions:
@@ -52,16 +90,17 @@ class Restrictions:
         self._make = RangeMaker(scope.table)
         self._single: dict[str, _Single] = {}
         self._token: list[tuple[str, Getter]] = []
-        self._multi: list[tuple[tuple[Column, ...], str, Values]] = []
-        self._bounds: list[tuple[str, TupleType, Values]] = []
+        self._tuples: list[_Tuple] = []
+        self._equal: set[str] = set()
+        self._last_clustering: Column | None = None
+        self.looks_into_clustering = False
+        """Whether a relation asks for an element of a clustering column."""
+        self.slice_conflict: str | None = None
+        """What is said of a clustering column after one with a slice, unless rows may be filtered."""
         self.filters: list[Predicate] = []
         self.filtered_names: list[str] = []
         for relation in where:
             self._add(relation)
-        if (self._multi or self._bounds) and any(c.name in self._single for c in self.table.clustering_key):
-            raise InvalidRequest(
-                "Mixing single column relations and multi column relations on clustering columns is not allowed"
-            )
         self._sort_out()
 
     # ------------------------------------------------------------ reading the clause
@@ -73,41 +112,68 @@ class Restrictions:
         return column
 
     def _add(self, relation: ast.Relation) -> None:
+        if relation.op == "!=":
+            raise InvalidRequest(f'Unsupported "!=" relation: {relation_text(relation)}')
         kind = relation.left[0]
         if kind == "token":
             self._add_token(relation)
-        elif kind == "tuple":
+        elif kind in ("tuple", "clustering_bound"):
             self._add_tuple(relation)
-        elif kind == "clustering_bound":
-            self._add_bound(relation)
-        elif kind == "column":
+        elif kind == "column" and relation.op in ("=", "IN", *_SLICES):
             self._add_column(relation, self._column(relation.left[1]))
         else:
-            self.filters.append(predicate(self._scope, relation))
-            self.filtered_names.append(relation.left[1])
+            self._add_filter(relation)
+
+    def _add_filter(self, relation: ast.Relation) -> None:
+        found = predicate(self._scope, relation)
+        self._check_mix(found.column)
+        if relation.op.startswith("CONTAINS") or relation.left[0] == "element":
+            self.looks_into_clustering = self.looks_into_clustering or found.column.kind == "clustering"
+        self.filters.append(found)
+        self.filtered_names.append(found.column.name)
 
     def _add_column(self, relation: ast.Relation, column: Column) -> None:
         op = relation.op
-        is_key = column.kind in ("partition_key", "clustering")
-        if not is_key or op not in ("=", "IN", *_SLICES):
-            self.filters.append(predicate(self._scope, relation))
-            self.filtered_names.append(column.name)
+        if column.kind not in ("partition_key", "clustering"):
+            self._add_filter(relation)
             return
-        single = self._single.setdefault(column.name, _Single())
+        self._check_mix(column, is_slice=op in _SLICES)
+        single = self._single.setdefault(column.name, _Single(column))
         if op in _SLICES:
-            if single.values is not None:
-                raise _twice(column)
-            if any(known[0] == op[0] for known, _ in single.slices):
-                raise InvalidRequest(f"More than one restriction was found for the {_side(op)} bound on {column.name}")
             single.slices.append((op, self._scope.getter(relation.right, column.type, column.name)))
+        else:
+            single.is_in = single.is_in or op == "IN"
+            single.equals.append(self._values(relation, column.type, column.name))
+        if op == "=":
+            self._equal.add(column.name)
+            # Drivers compute a token from these; of IN and slices there is none.
+            if isinstance(relation.right, ast.Marker) and column.kind == "partition_key":
+                self._scope.key_markers[column.position] = relation.right.index
+
+    def _check_mix(self, column: Column, *, is_slice: bool = False) -> None:
+        """Refuse what may not stand beside the relations before. Order counts, as it does in Scylla."""
+        if column.kind == "partition_key" and self._token:
+            raise _with_token(column.name)
+        if column.kind != "clustering":
             return
-        if single.values is not None or single.slices:
-            raise _twice(column)
-        single.is_in = op == "IN"
-        single.values = self._values(relation, column.type, column.name)
-        # Drivers compute a token from these; of IN and slices there is none.
-        if op == "=" and isinstance(relation.right, ast.Marker) and column.kind == "partition_key":
-            self._scope.key_markers[column.position] = relation.right.index
+        if self._tuples:
+            raise _mixed()
+        last = self._last_clustering
+        if last is None or column.position > last.position:
+            self._last_clustering = column
+        if last is None or self.slice_conflict is not None:
+            return
+        known = self._single.get(last.name)
+        if column.position > last.position and known is not None and known.slices:
+            self.slice_conflict = (
+                f'Clustering column "{column.name}" cannot be restricted (preceding column "{last.name}" is restricted'
+                " by a non-EQ relation)"
+            )
+        elif column.position < last.position and is_slice:
+            self.slice_conflict = (
+                f'PRIMARY KEY column "{last.name}" cannot be restricted (preceding column "{column.name}" is restricted'
+                " by a non-EQ relation)"
+            )
 
     def _values(self, relation: ast.Relation, cql_type: CqlType, name: str) -> Values:
         """Return the function that gives the values of ``= term``, ``IN (...)`` or ``IN ?``."""
@@ -115,16 +181,14 @@ class Restrictions:
             get = self._scope.getter(relation.right, cql_type, name)
             return lambda request: [_set(get(request), name)]
         if isinstance(relation.right, tuple):
-            getters = [self._scope.getter(term, cql_type, name) for term in relation.right]
+            getters = [self._scope.getter(term, cql_type, f"value(IN({name}))") for term in relation.right]
             return lambda request: [_set(get(request), name) for get in getters]
         listed = ListType(cql_type.freeze(), frozen=True)
-        whole = self._scope.getter(relation.right, listed, f"in({name})")
+        whole = self._scope.getter(relation.right, listed, f"IN({name})")
 
         def of_list(request: Request) -> list[bytes | None]:
             value = _set(whole(request), name)
-            if value is None:
-                raise InvalidRequest(f"Invalid null value for IN restriction on {name}")
-            return list(listed.split(value))
+            return [None] if value is None else list(listed.split(value))
 
         return of_list
 
@@ -133,28 +197,25 @@ class Restrictions:
         expected = [column.name for column in self.table.partition_key]
         for name in names:
             self._column(name)
+        if len(names) != len(expected):
+            raise InvalidRequest(
+                f"Invalid number of arguments in call to function system.token: {len(expected)} required but"
+                f" {len(names)} provided"
+            )
+        if len(set(names)) < len(names):
+            raise InvalidRequest("The token() function contains duplicate partition key components")
         if list(names) != expected:
             raise InvalidRequest(
                 f"The token function arguments must be in the partition key order: {', '.join(expected)}"
             )
         if relation.op not in ("=", *_SLICES):
             raise InvalidRequest(f"{relation.op} cannot be used with the token function")
+        restricted = [name for name in expected if name in self._single or name in self.filtered_names]
+        if restricted:
+            raise _with_token(", ".join(restricted))
         self._token.append((relation.op, self._scope.getter(relation.right, BIGINT, "partition key token")))
 
     def _add_tuple(self, relation: ast.Relation) -> None:
-        columns, _, values = self._clustering_tuple(relation)
-        if relation.op not in ("=", "IN", *_SLICES):
-            raise InvalidRequest(f"Unsupported operator {relation.op} on a multi-column relation")
-        self._multi.append((columns, relation.op, values))
-
-    def _add_bound(self, relation: ast.Relation) -> None:
-        """``(c1, c2) > SCYLLA_CLUSTERING_BOUND (1, 2)``: compares in declared order, whatever is DESC."""
-        _, cql_type, values = self._clustering_tuple(relation)
-        if relation.op not in _SLICES:
-            raise InvalidRequest(f"Operator {relation.op} cannot be used with SCYLLA_CLUSTERING_BOUND; use < <= > >=")
-        self._bounds.append((relation.op, cql_type, values))
-
-    def _clustering_tuple(self, relation: ast.Relation) -> tuple[tuple[Column, ...], TupleType, Values]:
         columns = tuple(self._column(name) for name in relation.left[1])
         for at, column in enumerate(columns):
             if column.kind != "clustering":
@@ -164,40 +225,56 @@ class Restrictions:
                 )
             if column.position != at:
                 raise InvalidRequest(
-                    "Clustering columns must appear in the PRIMARY KEY order in multi-column relations: "
-                    f"({', '.join(c.name for c in columns)})"
+                    "Clustering columns may not be skipped in multi-column relations. They should appear in the PRIMARY"
+                    " KEY order"
+                    if at == 0
+                    else "Clustering columns must appear in the PRIMARY KEY order in multi-column relations"
                 )
+        if relation.op not in ("=", "IN", *_SLICES):
+            raise InvalidRequest(f"{relation.op} cannot be used for Multi-column relations")
+        in_order = relation.left[0] == "clustering_bound"
+        if in_order and relation.op not in _SLICES:
+            raise InvalidRequest(f"Operator {relation.op} cannot be used with SCYLLA_CLUSTERING_BOUND; use < <= > >=")
+        _check_sizes(columns, relation)
         cql_type = TupleType(tuple(column.type for column in columns))
-        name = f"({','.join(column.name for column in columns)})"
-        return columns, cql_type, self._values(relation, cql_type, name)
+        values = self._values(relation, cql_type, f"({','.join(column.name for column in columns)})")
+        found = _Tuple(columns, cql_type, relation.op, values, in_order)
+        if self._last_clustering is not None:
+            raise _mixed()
+        if self._tuples:
+            _check_together(self._tuples, found)
+        self._tuples.append(found)
+        if relation.op == "=":
+            self._equal.update(column.name for column in columns)
 
     def _sort_out(self) -> None:
         """Split clustering restrictions into a usable prefix and what has to be filtered."""
         partition = self.table.partition_key
         named = [c for c in partition if c.name in self._single]
-        if self._token and named:
-            raise InvalidRequest(
-                f"Column {named[0].name} cannot be restricted by both a normal relation and a token relation"
-            )
-        self.full_key = len(named) == len(partition) and all(self._single[c.name].values for c in partition)
+        filtered = set(self.filtered_names)
+        self.full_key = len(named) == len(partition) and all(self._single[c.name].equals for c in partition)
         self.key_is_in = any(self._single[c.name].is_in for c in named)
+        self.sliced_key = any(self._single[c.name].slices or c.name in filtered for c in named) or any(
+            c.name in filtered for c in partition
+        )
         self.partial_key = bool(named) and not self.full_key
-        self.sliced_key = any(self._single[c.name].slices for c in named)
         self.prefix: list[Column] = []
         self.broken_after: tuple[Column, Column] | None = None
+        self.restricts_clustering = bool(self._tuples) or self._last_clustering is not None
         open_column: Column | None = None
-        self.restricts_clustering = bool(self._multi or self._bounds) or any(
-            c.name in self._single for c in self.table.clustering_key
-        )
+        in_prefix = True
         for column in self.table.clustering_key:
             single = self._single.get(column.name)
-            if single is None:
+            if single is None and column.name not in filtered:
                 open_column = open_column or column
             elif open_column is not None:
                 self.broken_after = self.broken_after or (open_column, column)
-            else:
+            elif single is None:
+                # It gives no range, but the columns after it may be restricted: rows are looked at anyway.
+                in_prefix = False
+            elif in_prefix:
                 self.prefix.append(column)
-                if single.values is None:
+                if not single.equals:
                     # A slice ends the prefix: columns after it have no range of their own.
                     open_column = column
 
@@ -209,20 +286,21 @@ class Restrictions:
 
     @property
     def clustering_is_in(self) -> bool:
-        return any(self._single[c.name].is_in for c in self.prefix) or any(op == "IN" for _, op, _ in self._multi)
+        return any(self._single[c.name].is_in for c in self.prefix) or any(t.op == "IN" for t in self._tuples)
 
     @property
     def full_clustering(self) -> bool:
         """Whether each clustering column has = or IN."""
-        if any(op in ("=", "IN") and len(c) == len(self.table.clustering_key) for c, op, _ in self._multi):
+        if any(t.op in ("=", "IN") and len(t.columns) == len(self.table.clustering_key) for t in self._tuples):
             return True
-        return all(c.name in self._single and self._single[c.name].values for c in self.table.clustering_key)
+        return all(c.name in self._single and self._single[c.name].equals for c in self.table.clustering_key)
 
     @property
     def has_slice(self) -> bool:
-        if self._bounds or any(op in _SLICES for _, op, _ in self._multi):
+        if any(t.op in _SLICES for t in self._tuples):
             return True
-        return any(self._single[c.name].slices for c in self.prefix)
+        # A slice beside an equality only checks the value.
+        return any(not self._single[c.name].equals for c in self.prefix)
 
     def sliced(self, column: Column) -> bool:
         return column.name in self._single and bool(self._single[column.name].slices)
@@ -233,7 +311,15 @@ class Restrictions:
 
     def restricted_prefix(self) -> int:
         """How many leading clustering columns have a restriction."""
-        return max((len(columns) for columns, _, _ in self._multi), default=len(self.prefix))
+        return max((len(t.columns) for t in self._tuples), default=len(self.prefix))
+
+    def has_single_equal(self, column: Column) -> bool:
+        """Whether an = names the column alone."""
+        return column.name in self._equal and column.name in self._single
+
+    def has_equal(self, column: Column) -> bool:
+        """Whether an = names the column, alone or in a tuple."""
+        return column.name in self._equal
 
     def key_predicates(self) -> list[Callable[[Request], Check]]:
         """Return checks for key columns that neither a key list nor a clustering range covers."""
@@ -254,7 +340,7 @@ class Restrictions:
     # ------------------------------------------------------------ values for a request
 
     def keys(self, request: Request, *, null_error: bool) -> list[Key]:
-        """Return the partition keys, each once, in the order written. A null selects nothing, or is an error."""
+        """Return the partition keys, each once, ordered by their values. A null selects nothing, or is an error."""
         lists: list[list[bytes]] = []
         for column in self.table.partition_key:
             values = self._single[column.name].values
@@ -263,11 +349,15 @@ class Restrictions:
             if null_error and None in found:
                 raise InvalidRequest(f"Invalid null value in condition for column {column.name}")
             lists.append([value for value in found if value is not None])
-        # Most statements name one partition: no product, no duplicates to look for.
+        # Most statements name one partition: no product, nothing to sort.
         if not self.key_is_in:
             return [tuple([values[0] for values in lists])] if all(lists) else []
         _check_product("partition", lists)
-        return list(dict.fromkeys(itertools.product(*lists)))
+        ordered = [
+            sorted(set(values), key=column.type.sort_key)
+            for column, values in zip(self.table.partition_key, lists, strict=True)
+        ]
+        return list(itertools.product(*ordered))
 
     def token_range(self, request: Request) -> tuple[int, int] | None:
         """Return the inclusive token range, or None when it is empty."""
@@ -275,8 +365,11 @@ class Restrictions:
         for op, getter in self._token:
             raw = _set(getter(request), "partition key token")
             if raw is None:
-                raise InvalidRequest("Invalid null token value for a range")
+                return None
             token = int.from_bytes(raw, "big", signed=True)
+            if token == MIN_TOKEN and op[0] == "<":
+                # Scylla takes the smallest token for the end of the ring here.
+                token = _MAX_TOKEN
             if op in ("=", ">", ">="):
                 low = max(low, token + (op == ">"))
             if op in ("=", "<", "<="):
@@ -285,14 +378,15 @@ class Restrictions:
 
     def ranges(self, request: Request) -> list[Range]:
         """Return the clustering ranges, disjoint and in declared order; one unbounded range without restrictions."""
-        if self._multi or self._bounds:
-            found = self._multi_ranges(request)
+        if self._tuples:
+            found = self._tuple_ranges(request)
         else:
             found = self._single_ranges(request)
         # A read takes ranges in order and each row once.
         if len(found) > 1:
-            # IN (1, 1) names one row.
-            found = list({(r.low, r.high): r for r in sorted(found, key=lambda r: r.low)}.values())
+            # IN (1, 1) names one row. Positions hold lists, too, which have no hash.
+            found.sort(key=lambda r: r.low)
+            found = [next(same) for _, same in itertools.groupby(found, key=lambda r: r.low)]
         return found
 
     def row(self, key: Key) -> Range:
@@ -304,72 +398,98 @@ class Restrictions:
         for column in self.prefix:
             single = self._single[column.name]
             if single.values is None:
-                start, end = self._slice(request, column, single)
-                if start is None or end is None:
-                    return []
-                return [
-                    r
-                    for p in prefixes
-                    for r in [
-                        self._make.between(
-                            Bound((*p, *start.prefix), start.inclusive), Bound((*p, *end.prefix), end.inclusive)
-                        )
-                    ]
-                    if r.low < r.high
-                ]
+                return self._slices(request, prefixes, single)
             values = single.values(request)
             if single.is_in:
                 _check_product("clustering", [prefixes, values])
             prefixes = [(*p, v) for p in prefixes for v in values if v is not None]
         return [self._make.row(p) for p in prefixes]
 
-    @staticmethod
-    def _slice(request: Request, column: Column, single: _Single) -> tuple[Bound | None, Bound | None]:
-        """Return the bounds of one column's slice in declared order; None for a comparison with null."""
-        start, end = Bound(), Bound()
-        for op, getter in single.slices:
-            value = _set(getter(request), column.name)
-            if value is None:
-                return None, None
-            bound = Bound((value,), op.endswith("="))
-            # Under DESC the greater values come first, so ">" ends the range.
-            if (op[0] == ">") != column.descending:
-                start = bound
-            else:
-                end = bound
-        return start, end
+    def _slices(self, request: Request, prefixes: list[Key], single: _Single) -> list[Range]:
+        """Return the range of each prefix that all slices of the column after it leave."""
+        bounds = [(op, _set(getter(request), single.column.name)) for op, getter in single.slices]
+        out: list[Range] = []
+        for prefix in prefixes:
+            left: Range | None = self._make.row(prefix)
+            for op, value in bounds:
+                if value is None or left is None:
+                    left = None
+                    break
+                bound, open_end = Bound((*prefix, value), op.endswith("=")), Bound(prefix)
+                # Under DESC the greater values come first, so ">" ends the range.
+                starts = (op[0] == ">") != single.column.descending
+                part = self._make.between(bound, open_end) if starts else self._make.between(open_end, bound)
+                left = self._make.intersection(left, part)
+            if left is not None:
+                out.append(left)
+        return out
 
-    def _multi_ranges(self, request: Request) -> list[Range]:
+    def _tuple_ranges(self, request: Request) -> list[Range]:
         found = [self._make.between(Bound(), Bound())]
-        for columns, op, values in self._multi:
-            tuple_type = TupleType(tuple(column.type for column in columns))
-            keys = [self._tuple_key(tuple_type, value) for value in values(request) if value is not None]
-            if op in ("=", "IN"):
+        for t in self._tuples:
+            keys = [_tuple_key(t, value) for value in t.values(request) if value is not None]
+            if t.op in ("=", "IN"):
                 parts = [self._make.row(key) for key in keys]
+            elif t.in_order:
+                bounds = [Bound(key, t.op.endswith("=")) for key in keys]
+                parts = [
+                    self._make.between(b, Bound()) if t.op[0] == ">" else self._make.between(Bound(), b) for b in bounds
+                ]
             else:
-                parts = [r for key in keys for r in self._make.tuple_slice(columns, op, key)]
+                parts = [r for key in keys for r in self._make.tuple_slice(t.columns, t.op, key)]
             found = [cut for left in found for right in parts if (cut := self._make.intersection(left, right))]
-        for op, cql_type, values in self._bounds:
-            key = self._tuple_key(cql_type, values(request)[0] or b"")
-            bound = Bound(key, op.endswith("="))
-            part = self._make.between(bound, Bound()) if op[0] == ">" else self._make.between(Bound(), bound)
-            found = [cut for left in found if (cut := self._make.intersection(left, part))]
         return found
 
-    @staticmethod
-    def _tuple_key(tuple_type: TupleType, value: bytes) -> Key:
-        parts = tuple_type.split(value)
-        if any(part is None for part in parts):
-            raise InvalidRequest("Invalid null value in condition for a clustering column tuple")
-        return tuple(part for part in parts if part is not None)
+
+def _tuple_key(relation: _Tuple, value: bytes) -> Key:
+    parts = relation.type.split(value)
+    for column, part in zip(relation.columns, parts, strict=True):
+        if part is None:
+            raise InvalidRequest(f"Invalid null value in condition for column {column.name}")
+    return tuple(part for part in parts if part is not None)
 
 
-def _side(op: str) -> str:
-    return "start" if op[0] == ">" else "end"
+def _check_sizes(columns: tuple[Column, ...], relation: ast.Relation) -> None:
+    """Refuse tuples of another length than the columns they are compared with."""
+    terms = relation.right if isinstance(relation.right, tuple) else (relation.right,)
+    for term in terms:
+        # In CQL "(1)" is a tuple of one; the parser cannot tell it from a term in parentheses.
+        size = len(term.items) if isinstance(term, ast.TupleTerm) else len(columns)
+        if relation.op == "IN" and size > len(columns):
+            names, types = ",".join(c.name for c in columns), ", ".join(c.type.name for c in columns)
+            raise InvalidRequest(
+                f"Invalid list literal for IN(({names})): a value of {size} elements is not of type"
+                f" frozen<tuple<{types}>>"
+            )
+        if size != len(columns):
+            raise InvalidRequest(f"Expected {len(columns)} elements in value tuple, but got {size}")
 
 
-def _twice(column: Column) -> InvalidRequest:
-    return InvalidRequest(f"{column.name} cannot be restricted by more than one relation if it includes an Equal")
+def _check_together(known: list[_Tuple], new: _Tuple) -> None:
+    """Refuse a tuple relation that may not stand beside those before."""
+    first = known[0]
+    common = ", ".join(c.name for c in new.columns if c in first.columns)
+    if new.op in ("=", "IN"):
+        what = "an Equal" if new.op == "=" else "a IN"
+        raise InvalidRequest(f"{common} cannot be restricted by more than one relation if it includes {what}")
+    if first.op not in _SLICES:
+        raise InvalidRequest(f'Column "{common}" cannot be restricted by both an equality and an inequality relation')
+    if first.in_order != new.in_order:
+        names = ["SCYLLA_CLUSTERING_BOUND" if t.in_order else "plain" for t in (first, new)]
+        raise InvalidRequest(f"Invalid combination of restrictions ({' / '.join(names)})")
+    if any(t.op[0] == new.op[0] for t in known):
+        side = "start" if new.op[0] == ">" else "end"
+        raise InvalidRequest(f"More than one restriction was found for the {side} bound on {common}")
+
+
+def _mixed() -> InvalidRequest:
+    return InvalidRequest(
+        "Mixing single column relations and multi column relations on clustering columns is not allowed"
+    )
+
+
+def _with_token(names: str) -> InvalidRequest:
+    return InvalidRequest(f'Columns "{names}" cannot be restricted by both a normal relation and a token relation')
 
 
 def _check_product(kind: str, lists: Sequence[Sequence[Any]]) -> None:
@@ -390,32 +510,19 @@ def _set(value: Any, name: str) -> bytes | None:
 
 
 def _key_check(column: Column, single: _Single) -> Callable[[Request], Check]:
-    """Return a maker of checks of one key column against ``= IN < <= > >=``."""
-    sort_key, read = column.type.sort_key, column_value(column)
+    """Return a maker of checks of one key column against its values and slices."""
+    read = column_value(column)
 
     def for_request(request: Request) -> Check:
-        wanted = None
-        if single.values is not None:
-            wanted = {v for v in single.values(request) if v is not None}
-        slices = [(op, _set(getter(request), column.name)) for op, getter in single.slices]
-        limits = [(op, None if value is None else sort_key(value)) for op, value in slices]
+        wanted = None if single.values is None else set(single.values(request))
+        within = single.within(request)
 
         def check(view: RowView) -> bool:
             value = read(view)
             if value is None:
                 return False
-            if wanted is not None:
-                return value in wanted
-            return all(limit is not None and _compare(sort_key(value), op, limit) for op, limit in limits)
+            return within(value) if wanted is None else value in wanted
 
         return check
 
     return for_request
-
-
-def _compare(left: Any, op: str, right: Any) -> bool:
-    if op == "<":
-        return bool(left < right)
-    if op == "<=":
-        return bool(left <= right)
-    return bool(left > right) if op == ">" else bool(left >= right)

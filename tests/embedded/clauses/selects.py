@@ -6,7 +6,13 @@ CLAUSES = (
     *statement(
         "SELECT",
         done("PER PARTITION LIMIT", "SELECT pk, ck FROM t PER PARTITION LIMIT 1", [(1, 1), (2, 1)]),
-        refused("LIKE", "SELECT * FROM t WHERE w LIKE 'x%' ALLOW FILTERING", "LIKE is not supported"),
+        done("LIKE", "SELECT pk, ck FROM t WHERE w LIKE 'b%' ALLOW FILTERING", [(1, 2)]),
+        done("NOT IN", "SELECT pk, ck FROM t WHERE v NOT IN (10, 30) ALLOW FILTERING", [(1, 2)]),
+        done("several relations of a column", "SELECT ck FROM t WHERE pk = 1 AND ck > 0 AND ck IN (1, 3)", [(1,)]),
+        done(
+            "GROUP BY with PER PARTITION LIMIT", "SELECT ck FROM t GROUP BY pk, ck PER PARTITION LIMIT 1", [(1,), (1,)]
+        ),
+        done("DISTINCT with GROUP BY", "SELECT DISTINCT pk FROM t GROUP BY pk", [(1,), (2,)]),
         refused("literals", "SELECT 1 FROM t", "literals in a select list are not supported"),
         refused(
             "ORDER BY with ANN OF",
