@@ -25,14 +25,12 @@ from .binding import Getter, Request, Scope
 from .filtering import COMPARE, Check, Predicate, predicate, relation_text
 from .ranges import Range, RangeMaker
 from .rows import RowView, column_value
+from .tuples import SLICES, TupleRelation, Values, check_sizes, check_together, tuple_key
 
 __all__ = ["Restrictions"]
 
 _MAX_TOKEN = (1 << 63) - 1
-_SLICES = ("<", "<=", ">", ">=")
 _MOST_KEYS = 100  # keys that IN lists may name, Scylla's default for partition and for clustering keys
-
-Values = Callable[[Request], list[bytes | None]]
 
 
 @attrs.define
@@ -70,17 +68,6 @@ class _Single:
         return lambda value: all(limit is not None and COMPARE[op](sort_key(value), limit) for op, limit in limits)
 
 
-@attrs.frozen
-class _Tuple:
-    """A relation of several clustering columns; ``in_order`` of SCYLLA_CLUSTERING_BOUND, which knows no DESC."""
-
-    columns: tuple[Column, ...]
-    type: TupleType
-    op: str
-    values: Values
-    in_order: bool
-
-
 class Restrictions:
     """The relations of a WHERE clause over one table."""
 
@@ -90,7 +77,7 @@ class Restrictions:
         self._make = RangeMaker(scope.table)
         self._single: dict[str, _Single] = {}
         self._token: list[tuple[str, Getter]] = []
-        self._tuples: list[_Tuple] = []
+        self._tuples: list[TupleRelation] = []
         self._equal: set[str] = set()
         self._last_clustering: Column | None = None
         self.looks_into_clustering = False
@@ -119,7 +106,7 @@ class Restrictions:
             self._add_token(relation)
         elif kind in ("tuple", "clustering_bound"):
             self._add_tuple(relation)
-        elif kind == "column" and relation.op in ("=", "IN", *_SLICES):
+        elif kind == "column" and relation.op in ("=", "IN", *SLICES):
             self._add_column(relation, self._column(relation.left[1]))
         else:
             self._add_filter(relation)
@@ -137,9 +124,9 @@ class Restrictions:
         if column.kind not in ("partition_key", "clustering"):
             self._add_filter(relation)
             return
-        self._check_mix(column, is_slice=op in _SLICES)
+        self._check_mix(column, is_slice=op in SLICES)
         single = self._single.setdefault(column.name, _Single(column))
-        if op in _SLICES:
+        if op in SLICES:
             single.slices.append((op, self._scope.getter(relation.right, column.type, column.name)))
         else:
             single.is_in = single.is_in or op == "IN"
@@ -208,7 +195,7 @@ class Restrictions:
             raise InvalidRequest(
                 f"The token function arguments must be in the partition key order: {', '.join(expected)}"
             )
-        if relation.op not in ("=", *_SLICES):
+        if relation.op not in ("=", *SLICES):
             raise InvalidRequest(f"{relation.op} cannot be used with the token function")
         restricted = [name for name in expected if name in self._single or name in self.filtered_names]
         if restricted:
@@ -230,19 +217,19 @@ class Restrictions:
                     if at == 0
                     else "Clustering columns must appear in the PRIMARY KEY order in multi-column relations"
                 )
-        if relation.op not in ("=", "IN", *_SLICES):
+        if relation.op not in ("=", "IN", *SLICES):
             raise InvalidRequest(f"{relation.op} cannot be used for Multi-column relations")
         in_order = relation.left[0] == "clustering_bound"
-        if in_order and relation.op not in _SLICES:
+        if in_order and relation.op not in SLICES:
             raise InvalidRequest(f"Operator {relation.op} cannot be used with SCYLLA_CLUSTERING_BOUND; use < <= > >=")
-        _check_sizes(columns, relation)
+        check_sizes(columns, relation)
         cql_type = TupleType(tuple(column.type for column in columns))
         values = self._values(relation, cql_type, f"({','.join(column.name for column in columns)})")
-        found = _Tuple(columns, cql_type, relation.op, values, in_order)
+        found = TupleRelation(columns, cql_type, relation.op, values, in_order)
         if self._last_clustering is not None:
             raise _mixed()
         if self._tuples:
-            _check_together(self._tuples, found)
+            check_together(self._tuples, found)
         self._tuples.append(found)
         if relation.op == "=":
             self._equal.update(column.name for column in columns)
@@ -297,7 +284,7 @@ class Restrictions:
 
     @property
     def has_slice(self) -> bool:
-        if any(t.op in _SLICES for t in self._tuples):
+        if any(t.op in SLICES for t in self._tuples):
             return True
         # A slice beside an equality only checks the value.
         return any(not self._single[c.name].equals for c in self.prefix)
@@ -427,7 +414,7 @@ class Restrictions:
     def _tuple_ranges(self, request: Request) -> list[Range]:
         found = [self._make.between(Bound(), Bound())]
         for t in self._tuples:
-            keys = [_tuple_key(t, value) for value in t.values(request) if value is not None]
+            keys = [tuple_key(t, value) for value in t.values(request) if value is not None]
             if t.op in ("=", "IN"):
                 parts = [self._make.row(key) for key in keys]
             elif t.in_order:
@@ -439,47 +426,6 @@ class Restrictions:
                 parts = [r for key in keys for r in self._make.tuple_slice(t.columns, t.op, key)]
             found = [cut for left in found for right in parts if (cut := self._make.intersection(left, right))]
         return found
-
-
-def _tuple_key(relation: _Tuple, value: bytes) -> Key:
-    parts = relation.type.split(value)
-    for column, part in zip(relation.columns, parts, strict=True):
-        if part is None:
-            raise InvalidRequest(f"Invalid null value in condition for column {column.name}")
-    return tuple(part for part in parts if part is not None)
-
-
-def _check_sizes(columns: tuple[Column, ...], relation: ast.Relation) -> None:
-    """Refuse tuples of another length than the columns they are compared with."""
-    terms = relation.right if isinstance(relation.right, tuple) else (relation.right,)
-    for term in terms:
-        # In CQL "(1)" is a tuple of one; the parser cannot tell it from a term in parentheses.
-        size = len(term.items) if isinstance(term, ast.TupleTerm) else len(columns)
-        if relation.op == "IN" and size > len(columns):
-            names, types = ",".join(c.name for c in columns), ", ".join(c.type.name for c in columns)
-            raise InvalidRequest(
-                f"Invalid list literal for IN(({names})): a value of {size} elements is not of type"
-                f" frozen<tuple<{types}>>"
-            )
-        if size != len(columns):
-            raise InvalidRequest(f"Expected {len(columns)} elements in value tuple, but got {size}")
-
-
-def _check_together(known: list[_Tuple], new: _Tuple) -> None:
-    """Refuse a tuple relation that may not stand beside those before."""
-    first = known[0]
-    common = ", ".join(c.name for c in new.columns if c in first.columns)
-    if new.op in ("=", "IN"):
-        what = "an Equal" if new.op == "=" else "a IN"
-        raise InvalidRequest(f"{common} cannot be restricted by more than one relation if it includes {what}")
-    if first.op not in _SLICES:
-        raise InvalidRequest(f'Column "{common}" cannot be restricted by both an equality and an inequality relation')
-    if first.in_order != new.in_order:
-        names = ["SCYLLA_CLUSTERING_BOUND" if t.in_order else "plain" for t in (first, new)]
-        raise InvalidRequest(f"Invalid combination of restrictions ({' / '.join(names)})")
-    if any(t.op[0] == new.op[0] for t in known):
-        side = "start" if new.op[0] == ">" else "end"
-        raise InvalidRequest(f"More than one restriction was found for the {side} bound on {common}")
 
 
 def _mixed() -> InvalidRequest:
