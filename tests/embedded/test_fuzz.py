@@ -1,7 +1,7 @@
 """Frames of a seed corpus, damaged in every way, against a whole server: no crash, no hang, no memory without bound.
 
-The connection stands on a transport of memory, so that thousands of conversations fit into seconds. What a client may
-send is answered or ends the connection; an error inside the server, which would be logged, is a failure.
+What a client may send is answered or ends the connection; an error inside the server, which would be logged, is a
+failure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 from enginebox import EngineBox
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from memorywire import STARTUP, MemoryTransport, answers, frame, long_string, string
 
 from rscylla.embedded.engine.engine import Engine
 from rscylla.embedded.wire.connection import Connection
@@ -43,39 +44,6 @@ TEXTS = (
     "DESCRIBE TABLE ks.t",
     "USE ks",
 )
-
-
-class MemoryTransport(asyncio.Transport):
-    """Records the written bytes, and distinguishes a client's connection from a broken one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = bytearray()
-        self.ended = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.out += data
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    def abort(self) -> None:
-        self.ended = True
-
-    close = abort
-
-    def is_closing(self) -> bool:
-        return self.ended
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        assert high is not None
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 class Fuzzed:
@@ -122,19 +90,6 @@ def fuzzed() -> Iterator[Fuzzed]:
     made.close()
 
 
-def frame(opcode: int, body: bytes, *, version: int = 4, flags: int = 0, stream: int = 1) -> bytes:
-    return HEADER.pack(version, flags, stream, opcode, len(body)) + body
-
-
-def string(text: str) -> bytes:
-    return struct.pack(">H", len(text)) + text.encode()
-
-
-def long_string(text: str) -> bytes:
-    return struct.pack(">i", len(text)) + text.encode()
-
-
-STARTUP = b"\0\1" + string("CQL_VERSION") + string("3.0.0")
 TAIL = b"\0\1\0"
 VALUES = b"\0\1\x01\0\3\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2\0\0\0\1x"
 
@@ -187,19 +142,6 @@ def conversations(draw: st.DrawFn, frames: list[bytes]) -> list[bytes]:
     data = b"".join(draw(st.lists(damaged(frames), min_size=1, max_size=4)))
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=3)))
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-
-
-def answers(out: bytes) -> list[tuple[int, int, bytes]]:
-    """Return stream, opcode and body of each answer; they must be whole."""
-    found, at = [], 0
-    while at < len(out):
-        version, _, stream, opcode, size = HEADER.unpack_from(out, at)
-        assert version in (0x83, 0x84)
-        body = out[at + HEADER_SIZE : at + HEADER_SIZE + size]
-        assert len(body) == size
-        found.append((stream, opcode, body))
-        at += HEADER_SIZE + size
-    return found
 
 
 def check(fuzzed: Fuzzed, chunks: list[bytes], caplog: pytest.LogCaptureFixture, *, started: bool) -> None:

@@ -174,7 +174,7 @@ class _Reading(_Terms):
     )
     no = staticmethod(_false)
     yes = staticmethod(_true)
-    limit = partition_limit = timeout = drop_timestamp = staticmethod(_first_or_none)
+    source = limit = partition_limit = timeout = drop_timestamp = staticmethod(_first_or_none)
     selection = order = items = relations = no_values = staticmethod(_tuple)
 
     def star(self, _: Parts) -> None:
@@ -212,8 +212,10 @@ class _Reading(_Terms):
             raise InvalidRequest("Invalid number of arguments in call to function count: 1 required but 0 provided")
         return self.nested(ast.FunctionSelector(keyspace, name, args), *args)
 
-    def select(self, parts: Parts) -> ast.Select:
+    def select(self, parts: Parts) -> ast.Select | ast.Unsupported:
         json, distinct, selectors, table, where, group, order, per, limit, filtering, bypass, timeout = parts
+        if table is None:
+            return ast.Unsupported("SELECT without FROM")
         return ast.Select(
             table=table,
             selectors=selectors,
@@ -387,8 +389,11 @@ class _Writing(_Reading):
 
     deletions = staticmethod(_tuple)
 
+    def guardrails(self, _: Parts) -> None:
+        """BYPASS LARGE_DATA_GUARDRAILS: there are none."""
+
     def delete(self, parts: Parts) -> ast.Delete:
-        deletions, table, using, where, (if_exists, conditions) = parts
+        deletions, table, using, where, (if_exists, conditions), _ = parts
         if using.ttl is not None:
             raise SyntaxException("DELETE takes USING TIMESTAMP and TIMEOUT, not TTL")
         return ast.Delete(table, deletions, where, using, if_exists, conditions, markers=self.markers)

@@ -230,7 +230,7 @@ class Engine:
             plan = compile_write(scope, statement)
             self._check_conditional(plan)
         _bind_timeout(scope, statement)
-        variables = tuple(scope.variables[at] for at in range(len(scope.variables)))
+        variables = _in_order(scope.variables, statement.markers)
         keys = [scope.key_markers.get(at) for at in range(len(table.partition_key))]
         # Drivers route by the whole key or not at all.
         pk_indexes = () if None in keys else tuple(at for at in keys if at is not None)
@@ -265,7 +265,7 @@ class Engine:
                 # A plan without operations, for the way it reads USING TIMESTAMP.
                 using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
             variables |= outer.variables
-        return _Compiled(self.schema.version, (plans, using), tuple(variables[at] for at in range(len(variables))), ())
+        return _Compiled(self.schema.version, (plans, using), _in_order(variables, statement.markers), ())
 
     # ------------------------------------------------------------ execution
 
@@ -646,6 +646,13 @@ def _bind_timeout(scope: Scope, statement: Any) -> None:
     term = statement.timeout if using is None else using.timeout
     if term is not None:
         scope.getter(term, DURATION, "[timeout]")
+
+
+def _in_order(variables: Mapping[int, ColumnSpec], markers: int) -> tuple[ColumnSpec, ...]:
+    """Return the bind variables by index. Raises InvalidRequest if a marker is where nothing gives it a type."""
+    if len(variables) < markers:
+        raise InvalidRequest("a bind marker has no type: it is in an empty batch, or USING has the same part again")
+    return tuple(variables[at] for at in range(markers))
 
 
 def _positional(variables: tuple[ColumnSpec, ...], values: Values) -> Sequence[BindValue]:

@@ -24,5 +24,12 @@ CLAUSES = (
             "SELECT * FROM MUTATION_FRAGMENTS(t) WHERE pk = 1",
             "SELECT FROM MUTATION_FRAGMENTS is not supported",
         ),
+        refused("ORDER BY a function", "SELECT v FROM t ORDER BY bm25(w, 'a')", "ORDER BY a function is not supported"),
+        refused("without FROM", "SELECT now()", "SELECT without FROM is not supported"),
+        refused(
+            "USING SERVICE LEVEL",
+            "SELECT * FROM t USING SERVICE LEVEL s",
+            "USING SERVICE LEVEL is not supported",
+        ),
     ),
 )

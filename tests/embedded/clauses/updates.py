@@ -13,5 +13,10 @@ CLAUSES = (
             "UPDATE t SET v = 1 WHERE pk = 1 AND ck = 1 IF m CONTAINS 2",
             "CONTAINS is not supported in IF conditions",
         ),
+        refused(
+            "SCYLLA_COUNTER_SHARD_LIST",
+            "UPDATE kv SET v = SCYLLA_COUNTER_SHARD_LIST([]) WHERE k = 1",
+            "SCYLLA_COUNTER_SHARD_LIST is not supported",
+        ),
     ),
 )
