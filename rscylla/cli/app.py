@@ -10,7 +10,7 @@ import typer
 
 import rscylla
 
-from . import cursor, deadletter, demo, doctor, replicate, serve, tail, topology
+from . import ctl, cursor, deadletter, demo, doctor, replicate, serve, tail, topology
 from .common import Exit, end_with, print_error
 from .standard import say, unwritable, write
 
@@ -47,7 +47,10 @@ def root(
 
 
 app.command("demo")(demo.demo)
-app.command("serve")(serve.serve)
+serving = typer.Typer(invoke_without_command=True)
+serving.callback()(serve.serve)
+serving.add_typer(ctl.app, name="ctl")
+app.add_typer(serving, name="serve")
 app.command("tail")(tail.tail)
 app.add_typer(cursor.app, name="cursor")
 app.add_typer(deadletter.app, name="deadletter")

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,6 +46,7 @@ __all__ = [
     "count",
     "credentials",
     "end_with",
+    "grouped",
     "naming",
     "number",
     "parse_lag",
@@ -455,26 +456,46 @@ _CONNECTING: dict[str, tuple[Any, Any]] = {
 }
 
 
-def connecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the connection options to *command*, which gets them as its parameter ``connection``."""
-    options = [
+Options = Mapping[str, tuple[Any, Any]]
+"""Options by name: type and default."""
+
+
+def grouped(**groups: tuple[Callable[..., Any], Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace parameters of a command by groups of options.
+
+    Each group is a function and its options; the command gets what the function makes of their values, in their order.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        used = [name for name in signature.parameters if name in groups]
+        shown = [
+            option
+            for parameter in signature.parameters.values()
+            for option in (_parameters(groups[parameter.name][1]) if parameter.name in groups else [parameter])
+        ]
+
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> None:
+            made = {name: groups[name][0](*[given.pop(option) for option in groups[name][1]]) for name in used}
+            command(**made, **given)
+
+        wrapped.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {option.name: option.annotation for option in shown}
+        return wrapped
+
+    return decorate
+
+
+def _parameters(options: Options) -> list[inspect.Parameter]:
+    return [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _CONNECTING.items()
-    ]
-    signature = inspect.signature(command, eval_str=True)
-    shown = [
-        option
-        for parameter in signature.parameters.values()
-        for option in (options if parameter.name == "connection" else [parameter])
+        for name, (annotation, default) in options.items()
     ]
 
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        command(connection=Connection(*[given.pop(name) for name in _CONNECTING]), **given)
 
-    wrapped.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {option.name: option.annotation for option in shown}
-    return wrapped
+# Adds the connection options to a command, which gets them as its parameter ``connection``.
+connecting = grouped(connection=(Connection, _CONNECTING))
 
 
 def credentials(

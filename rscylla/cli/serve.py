@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,6 +19,7 @@ __all__ = ["serve"]
 
 @reports_errors
 def serve(
+    context: typer.Context,
     port: Annotated[
         int,
         typer.Option(
@@ -69,15 +71,38 @@ def serve(
         bool,
         typer.Option("--fsync", help="Acknowledge a write when it is on disk, so it survives a crash of the machine."),
     ] = False,
+    scylla_version: Annotated[
+        Literal["4.3", "4.4"] | None,
+        typer.Option(
+            metavar="VERSION", help="Describe generations as Scylla 4.3 (until `ctl upgrade`) or 4.4 does; no tablets."
+        ),
+    ] = None,
+    clock: Annotated[
+        Literal["system", "manual"],
+        typer.Option(
+            metavar="CLOCK",
+            help="system, or manual: a clock that stands still until `ctl advance`; clients must let the server stamp "
+            "their writes.",
+        ),
+    ] = "system",
+    control: Annotated[
+        Path | None,
+        typer.Option(
+            "--control", metavar="PATH", help="Path of the control socket; default: where `ctl --port` looks for it."
+        ),
+    ] = None,
     as_json: JsonOutput = False,
 ) -> None:
     """Run an embedded Scylla until Ctrl-C or SIGTERM.
 
     For development and tests. Nodes listen on 127.0.0.1, 127.0.0.2, and so on. All data is in memory and lost at the
     end, unless --data-dir keeps it; the data in a directory determines the number of nodes, shards, and vnodes. With
-    --username, only that user can connect.
+    --username, only that user can connect. While the server runs, `rscylla serve ctl` controls it.
     """
-    from rscylla.embedded import EmbeddedScylla, Tls  # imports packages that other commands do not need
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
+    from rscylla.embedded import EmbeddedScylla, ManualClock, Tls  # imports packages that other commands do not need
 
     username, password = credentials(username, password, password_file)
     if (tls_cert is None) != (tls_key is None) or (tls_ca is not None and tls_cert is None):
@@ -97,17 +122,30 @@ def serve(
         tls=tls,
         data_dir=data_dir,
         fsync=fsync,
+        version=scylla_version,
+        clock=ManualClock(datetime.now(UTC)) if clock == "manual" else None,
+        control=control or True,
     )
     with stopping() as stop, server as scylla:
         addresses = scylla.contact_points
         if as_json:
             ports = {"port": scylla.port, "shard_aware_port": scylla.shard_aware_port}
-            ready = {"host": addresses[0], **ports, "contact_points": addresses}
+            ready = {"host": addresses[0], **ports, "contact_points": addresses, "control": str(scylla.control_path)}
             write(json_line(ready))
         else:
             where = "in memory only" if data_dir is None else f"kept in {data_dir}"
             write(
                 f"embedded Scylla for development and tests listens on {', '.join(addresses)}, port {scylla.port}; "
-                f"data is {where}; Ctrl-C stops it"
+                f"control socket {scylla.control_path}; data is {where}; Ctrl-C stops it"
             )
         stop.wait()
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Refuse options in front of the subcommand: they would have no effect."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    # By name: the class is that of click, which typer may have bundled.
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise rscylla.ConfigError(f"{option} has no effect on `ctl`; give options after the command of `ctl`")

@@ -4,6 +4,8 @@ It imports nothing else of rscylla, so that it cannot share the client's mistake
 rooms below it::
 
     facade, process, child      what owners start, use, change and stop
+    control, controlsocket      commands to a server in another process
+    status                      what a server tells of itself
     sessions                    sessions of the driver, opened for owners and closed with the server
     durability                  what outlives the process: a log of all changes, snapshots, the data directory
     wire                        the native protocol: frames, connections, sockets
@@ -27,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 from .clock import Clock, ManualClock, SystemClock
 
 if TYPE_CHECKING:
-    from .errors import CqlError, EmbeddedScyllaError
+    from .controlsocket import ControlClient
+    from .errors import ControlUnavailable, CqlError, EmbeddedScyllaError
     from .facade import EmbeddedScylla
     from .faults.rules import Faults, Rule, Statements
     from .process import EmbeddedScyllaProcess
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = [
     "UNSET",
     "Clock",
+    "ControlClient",
+    "ControlUnavailable",
     "CqlError",
     "EmbeddedScylla",
     "EmbeddedScyllaError",
@@ -52,6 +57,8 @@ __all__ = [
 # Imported at first use: a test without a server needs the clock alone, not lark and sortedcontainers.
 _HOMES = {
     "UNSET": ".result",
+    "ControlClient": ".controlsocket",
+    "ControlUnavailable": ".errors",
     "CqlError": ".errors",
     "EmbeddedScylla": ".facade",
     "EmbeddedScyllaError": ".errors",

@@ -10,9 +10,9 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
+from .control import answer, refusal
 from .errors import EmbeddedScyllaError
 from .facade import EmbeddedScylla
 
@@ -32,7 +32,7 @@ def main() -> int:
     try:
         scylla = EmbeddedScylla(**options).start()
     except (EmbeddedScyllaError, ValueError) as error:
-        _say({"number": 0, **_refusal(error)})
+        _say({"number": 0, **refusal(error)})
         return 1
     with scylla:
         listens = {"port": scylla.port, "shard_aware_port": scylla.shard_aware_port}
@@ -46,49 +46,12 @@ def main() -> int:
 def _obey(scylla: EmbeddedScylla, stop: threading.Event) -> None:
     """Carry out the commands of the parent process until it closes the pipe."""
     for line in sys.stdin:
-        command = json.loads(line)
-        try:
-            answer = _carry_out(scylla, command)
-        except (EmbeddedScyllaError, ValueError) as error:
-            answer = _refusal(error)
-        except LookupError as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        _say(answer | {"number": command["number"], "contact_points": scylla.contact_points})
+        print(answer(scylla, line), end="", flush=True)
     stop.set()
 
 
-def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, Any]:
-    delay = timedelta(milliseconds=command["delay_ms"]) if "delay_ms" in command else None
-    match command["command"]:
-        case "add_node":
-            return {"address": scylla.add_node(delay)}
-        case "remove_node":
-            scylla.remove_node(command["address"])
-        case "new_generation":
-            scylla.new_generation(delay)
-        case "expire_rows":
-            return {"rows": scylla.expire_rows()}
-        case "split_tablets":
-            scylla.split_tablets(command["keyspace"], command["table"], delay)
-        case "merge_tablets":
-            scylla.merge_tablets(command["keyspace"], command["table"], delay)
-        case "upgrade":
-            scylla.upgrade(command["rewriting"])
-        case "finish_rewriting":
-            scylla.finish_rewriting()
-        case "fault":
-            return {"result": scylla.call_fault(command["call"], command["arguments"])}
-        case unknown:
-            return {"error": f"unknown command {unknown!r}"}
-    return {}
-
-
-def _refusal(error: Exception) -> dict[str, Any]:
-    return {"error": str(error), "is_value_error": isinstance(error, ValueError)}
-
-
-def _say(answer: Mapping[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
+def _say(line: Mapping[str, Any]) -> None:
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ __all__ = [
     "AlreadyExists",
     "BadCredentials",
     "ConfigError",
+    "ControlUnavailable",
     "CqlError",
     "EmbeddedScyllaError",
     "FunctionFailure",
@@ -208,3 +209,7 @@ class Unprepared(CqlError):
 
 class EmbeddedScyllaError(RuntimeError):
     """The embedded server cannot do what its owner asks: start, stop, change the topology. Not a CQL error."""
+
+
+class ControlUnavailable(EmbeddedScyllaError):
+    """No server answers on a control socket."""

@@ -8,7 +8,8 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -16,7 +17,7 @@ import attrs
 
 from .clock import Clock, SystemClock, milliseconds
 from .cluster.descriptions import Rewriting
-from .cluster.topology import Cluster, Node
+from .cluster.topology import Cluster
 from .durability.durable import Durable
 from .engine.engine import Engine
 from .errors import EmbeddedScyllaError
@@ -26,10 +27,13 @@ from .faults.rules import Faults
 from .options import ServerOptions
 from .result import UNSET, BindValue, ColumnSpec, QueryParams, RowsResult
 from .sessions import Sessions
+from .status import moment, status
 from .wire.server import Ports, Server, WireOptions
 
 if TYPE_CHECKING:
     from cassandra.cluster import Session
+
+    from .controlsocket import ControlSocket
 
 __all__ = ["EmbeddedScylla"]
 
@@ -75,6 +79,8 @@ class EmbeddedScylla(ServerOptions):
         compression: Compress answers for clients that request it. Requires ``lz4``; on loopback, it only costs time.
         max_frame: The largest request accepted, in bytes.
         max_connections: Maximum number of clients.
+        control: Take commands from other processes on a Unix socket, which only its owner can use: the path of the
+            socket, or True for one that ``rscylla serve ctl`` and `ControlClient.at_port` find by the port.
 
     >>> with EmbeddedScylla() as scylla:
     ...     scylla.execute("SELECT cluster_name FROM system.local WHERE key = 'local'")
@@ -112,11 +118,12 @@ class EmbeddedScylla(ServerOptions):
         if self.data_dir is not None:
             self._durable = Durable(self.data_dir, self._engine, sync=self.fsync, compact_bytes=self.compact_bytes)
         # One board for two users: the wire asks it about requests, the engine about writes.
-        board = FaultBoard(self._engine.is_current)
-        self._engine.write_faults = board
-        self._server = Server(self._engine, wire, board)
-        self._faults = FaultControl(self._cluster, self._server, board, self._listening)
+        self._board = FaultBoard(self._engine.is_current)
+        self._engine.write_faults = self._board
+        self._server = Server(self._engine, wire, self._board)
+        self._faults = FaultControl(self._cluster, self._server, self._board, self._listening)
         self._sessions = Sessions(self.users, self.tls, self._given_clock)
+        self._control: ControlSocket | None = None
         self._lock = threading.Lock()  # over _loop and _thread: start and stop may come from several threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -143,6 +150,8 @@ class EmbeddedScylla(ServerOptions):
             self._thread.start()
         try:
             self._wait(self._open())
+            if self.control is not False:
+                self._wait(self._take_commands())
         except BaseException:
             self.stop()
             raise
@@ -179,8 +188,20 @@ class EmbeddedScylla(ServerOptions):
     ) -> None:
         self.stop()
 
+    async def _take_commands(self) -> None:
+        from .control import answer
+        from .controlsocket import ControlSocket, control_path
+
+        path = self.control if isinstance(self.control, Path) else control_path(self.port)
+        control = ControlSocket(path, lambda line: answer(self, line))
+        await control.open()
+        self._control = control
+
     async def _close(self) -> None:
         try:
+            if self._control is not None:
+                self._control.close()
+                self._control = None
             await self._server.close_all()
         finally:
             asyncio.get_running_loop().stop()
@@ -233,6 +254,21 @@ class EmbeddedScylla(ServerOptions):
     def shard_aware_port(self) -> int | None:
         """The port of all nodes that gives a client the shard of its own port; None for none. See `port`."""
         return self._listening().shard_aware
+
+    @property
+    def control_path(self) -> Path | None:
+        """The control socket of the running server; None without ``control``."""
+        return None if self._control is None else self._control.path
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the server as plain values, which JSON can hold.
+
+        ``port``, ``shard_aware_port``, ``version``, ``time``, ``clock`` (``"system"`` or ``"manual"``), ``data_dir``;
+        ``nodes``: address, host id, tokens, state (``up``, ``stopped``, ``stalled``, ``slow``), clock skew, and the
+        connections of each shard; ``generations``: time and number of streams; ``tables``: the tablets and stream sets
+        of each table with tablets and CDC; ``faults``: the rules that may still strike; ``held_writes``: how many.
+        """
+        return self._run(lambda: status(self._cluster, self._server, self._board, self._listening(), self.data_dir))
 
     def connect(self, keyspace: str | None = None, **options: Any) -> Session:
         """Return a new scylla-driver session; `stop` closes it.
@@ -316,7 +352,7 @@ class EmbeddedScylla(ServerOptions):
         self._run(lambda: self._remove_node(address))
 
     def _remove_node(self, address: str) -> None:
-        node = self._node_at(address)
+        node = self._cluster.node_at(address)
         try:
             self._cluster.remove_node(node.index)
         except ValueError as error:
@@ -325,22 +361,16 @@ class EmbeddedScylla(ServerOptions):
         self._server.announce_status("DOWN", node, self.port)
         self._server.announce_topology("REMOVED_NODE", node, self.port)
 
-    def _node_at(self, address: str) -> Node:
-        for node in self._cluster.nodes:
-            if node.address == address:
-                return node
-        raise EmbeddedScyllaError(f"no node has the address {address}; contact_points lists them")
-
-    def new_generation(self, delay: timedelta | None = None) -> None:
+    def new_generation(self, delay: timedelta | None = None) -> datetime:
         """Create a CDC generation for the current nodes, as ``nodetool checkAndRepairCdcStreams`` does.
 
-        Raises EmbeddedScyllaError if it would not start after all others.
+        Returns the time at which it starts. Raises EmbeddedScyllaError if it would not start after all others.
         """
         delay_ms = None if delay is None else milliseconds(delay)
-        self._on_loop(lambda: self._cluster.new_generation(delay_ms))
+        return moment(self._on_loop(lambda: self._cluster.new_generation(delay_ms).time_ms))
 
-    def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
-        """Split each tablet of a base table in two, which gives the table a new set of streams.
+    def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> datetime:
+        """Split each tablet of a base table in two, which gives the table a new set of streams; return its time.
 
         Args:
             keyspace, table: Names as stored, without quotes.
@@ -352,16 +382,17 @@ class EmbeddedScylla(ServerOptions):
             EmbeddedScyllaError: The table has no CDC log, its keyspace has no tablets, or there would be too many
                 tablets.
         """
-        self._resize_tablets(keyspace, table, 2, delay)
+        return self._resize_tablets(keyspace, table, 2, delay)
 
-    def merge_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
+    def merge_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> datetime:
         """Merge the tablets of a base table two by two; see `split_tablets`. A single tablet cannot be merged."""
-        self._resize_tablets(keyspace, table, 0.5, delay)
+        return self._resize_tablets(keyspace, table, 0.5, delay)
 
-    def _resize_tablets(self, keyspace: str, table: str, factor: float, delay: timedelta | None) -> None:
+    def _resize_tablets(self, keyspace: str, table: str, factor: float, delay: timedelta | None) -> datetime:
         delay_ms = None if delay is None else milliseconds(delay)
         tablets = self._cluster.tablets
-        self._on_loop(lambda: tablets.resize(keyspace, table, factor, self.clock.now_us(), delay_ms))
+        made = self._on_loop(lambda: tablets.resize(keyspace, table, factor, self.clock.now_us(), delay_ms))
+        return moment(made.time_ms)
 
     def upgrade(self, rewriting: Rewriting = "done") -> None:
         """Upgrade a cluster of version 4.3 to 4.4: the new description tables appear beside the old one.
@@ -379,10 +410,10 @@ class EmbeddedScylla(ServerOptions):
         """Copy the generations that ``upgrade("held")`` omitted. Raises EmbeddedScyllaError if there are none."""
         self._on_loop(self._cluster.finish_rewriting)
 
-    def _on_loop(self, work: Callable[[], object]) -> None:
+    def _on_loop(self, work: Callable[[], T]) -> T:
         """Run ``work`` on the loop's thread; what it finds wrong is the caller's to know."""
         try:
-            self._run(work)
+            return self._run(work)
         except ValueError as error:
             raise EmbeddedScyllaError(str(error)) from error
 

@@ -21,6 +21,10 @@ def _path(value: str | os.PathLike[str] | None) -> Path | None:
     return None if value is None else Path(value)
 
 
+def _control(value: str | os.PathLike[str] | bool) -> Path | bool:
+    return value if isinstance(value, bool) else Path(value)
+
+
 @attrs.define(kw_only=True, eq=False, repr=False, slots=False)
 class ServerOptions:
     """The arguments that `EmbeddedScylla`, which describes them, shares with `EmbeddedScyllaProcess`."""
@@ -42,6 +46,7 @@ class ServerOptions:
     compression: bool = False
     max_frame: int = 256 * 1024 * 1024
     max_connections: int = 8192
+    control: Path | bool = attrs.field(default=False, converter=_control)
 
     def __attrs_post_init__(self) -> None:
         if self.users is not None:

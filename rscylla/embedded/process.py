@@ -1,9 +1,9 @@
 """The embedded server in a process of its own: for measuring, and for being killed.
 
-The child is the module ``child``. The first line of its standard input has its options, each other line a command. It
-answers in JSON lines: one when it is ready, then one for each command, with the number of the command, so that an
-answer after its time-out is not taken for the next one. When the input ends, as it does when the parent dies, the child
-stops.
+The child is the module ``child``. The first line of its standard input has its options, each other line a command of
+``control.py``. Its standard output has one line when it is ready, then an answer for each command. The number of the
+command is part of the answer, so an answer after its time-out is not taken for the next one. When the input ends, as it
+does when the parent dies, the child stops.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from .clock import milliseconds
-from .cluster.descriptions import Rewriting
+from .control import Commands, result_of
 from .errors import EmbeddedScyllaError
-from .faults.rules import Faults
 from .options import ServerOptions
 from .sessions import Sessions
 
@@ -41,7 +39,7 @@ _MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD
 
 
 @attrs.define(eq=False, repr=False, slots=False)
-class EmbeddedScyllaProcess(ServerOptions):
+class EmbeddedScyllaProcess(ServerOptions, Commands):
     """An embedded Scylla in a child process. A context manager; not thread-safe, but for `connect`, `kill` and
     `faults`.
 
@@ -135,7 +133,7 @@ class EmbeddedScyllaProcess(ServerOptions):
     ) -> None:
         self.stop()
 
-    # ------------------------------------------------------------ use
+    # ------------------------------------------------------------ use; for more, see `Commands`
 
     @property
     def contact_points(self) -> list[str]:
@@ -164,43 +162,6 @@ class EmbeddedScyllaProcess(ServerOptions):
         """Return a new scylla-driver session; `stop` closes it. ``options`` go to ``cassandra.cluster.Cluster``."""
         return self._sessions.connect(self.contact_points, self.port, keyspace, options)
 
-    def add_node(self, delay: timedelta | None = None) -> str:
-        """Let a node join, see `EmbeddedScylla.add_node`; return its address."""
-        return str(self._command("add_node", delay)["address"])
-
-    def remove_node(self, address: str) -> None:
-        """Let a node leave, see `EmbeddedScylla.remove_node`."""
-        self._command("remove_node", address=address)
-
-    def new_generation(self, delay: timedelta | None = None) -> None:
-        """Start a new CDC generation, see `EmbeddedScylla.new_generation`."""
-        self._command("new_generation", delay)
-
-    def expire_rows(self) -> int:
-        """Delete the rows that have expired by their table's TTL column; return how many there were."""
-        return int(self._command("expire_rows")["rows"])
-
-    def split_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
-        """Split each tablet of a table in two, see `EmbeddedScylla.split_tablets`."""
-        self._command("split_tablets", delay, keyspace=keyspace, table=table)
-
-    def merge_tablets(self, keyspace: str, table: str, delay: timedelta | None = None) -> None:
-        """Merge the tablets of a table two by two, see `EmbeddedScylla.merge_tablets`."""
-        self._command("merge_tablets", delay, keyspace=keyspace, table=table)
-
-    def upgrade(self, rewriting: Rewriting = "done") -> None:
-        """Go from 4.3 to 4.4, see `EmbeddedScylla.upgrade`."""
-        self._command("upgrade", rewriting=rewriting)
-
-    def finish_rewriting(self) -> None:
-        """Copy the generations that an upgrade has held back, see `EmbeddedScylla.finish_rewriting`."""
-        self._command("finish_rewriting")
-
-    @property
-    def faults(self) -> Faults:
-        """What can go wrong with this cluster, see `EmbeddedScylla.faults`."""
-        return Faults(lambda name, arguments: self._command("fault", call=name, arguments=arguments).get("result"))
-
     # ------------------------------------------------------------ talking to the child
 
     def _running(self) -> subprocess.Popen[str]:
@@ -208,13 +169,11 @@ class EmbeddedScyllaProcess(ServerOptions):
             raise EmbeddedScyllaError("the embedded server's process is not running; call start()")
         return self._child
 
-    def _command(self, name: str, delay: timedelta | None = None, **arguments: Any) -> dict[str, Any]:
-        if delay is not None:
-            arguments["delay_ms"] = milliseconds(delay)
+    def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
         # One command at a time: the answer is the next line with its number.
         with self._talking:
             self._number += 1
-            self._send(json.dumps({"command": name, "number": self._number, **arguments}))
+            self._send(json.dumps({**command, "number": self._number}))
             answer = self._next_answer()
         self._ready["contact_points"] = answer["contact_points"]
         return answer
@@ -240,10 +199,7 @@ class EmbeddedScyllaProcess(ServerOptions):
                 self._answers.put("")  # for the next command as well, if the pipe still takes one
                 raise EmbeddedScyllaError(_ENDED)
             answer = json.loads(line)
-        if "error" in answer:
-            # The same kind of error as EmbeddedScylla raises.
-            raise (ValueError if answer.get("is_value_error") else EmbeddedScyllaError)(answer["error"])
-        return answer
+        return result_of(answer)
 
     @staticmethod
     def _read_answers(child: subprocess.Popen[str], answers: queue.SimpleQueue[str]) -> None:

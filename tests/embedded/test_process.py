@@ -73,6 +73,7 @@ def test_a_process_has_the_options_that_it_is_given(tmp_path: Path) -> None:
         "compression": True,
         "max_frame": 2000,
         "max_connections": 10,
+        "control": tmp_path / "control",
     }
     arguments = EmbeddedScyllaProcess(2, **given).arguments()
     assert pickle.loads(pickle.dumps(arguments)) == given

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from ..clock import Clock, NodeClock, SystemClock
-from ..errors import InvalidRequest, ServerError
+from ..errors import EmbeddedScyllaError, InvalidRequest, ServerError
 from ..schema.tables import Keyspace, TableSchema
 from ..storage.tokens import MIN_TOKEN
 from .descriptions import Descriptions, Rewriting, Version
@@ -114,6 +114,14 @@ class Cluster:
             if node.index == index:
                 return node
         raise KeyError(f"there is no node {index} in the cluster")
+
+    def node_at(self, address: str) -> Node:
+        """Return the member with this address. EmbeddedScyllaError when there is none."""
+        for node in self.nodes:
+            if node.address == address:
+                return node
+        addresses = ", ".join(node.address for node in self.nodes)
+        raise EmbeddedScyllaError(f"no node has the address {address}; the nodes are {addresses}")
 
     def add_node(self, delay_ms: int | None = None, *, shards: int | None = None) -> Node:
         """Let a node join now, and make the generation that contains it; return the node.

@@ -214,10 +214,36 @@ class FaultBoard:
         return len(self._all) - 1
 
     def hits(self, number: int) -> int:
-        return self._all[number].hits
+        return self._rule(number).hits
+
+    def _rule(self, number: int) -> _Rule:
+        if not 0 <= number < len(self._all):
+            raise ValueError(f"no rule has the number {number}")
+        return self._all[number]
+
+    def active(self) -> list[dict[str, Any]]:
+        """Return the rules that may still strike as plain values, oldest first."""
+        return [
+            {
+                "rule": number,
+                "action": rule.action,
+                "on": attrs.asdict(rule.on),
+                "times": rule.times,
+                "probability": rule.probability,
+                "hits": rule.hits,
+                **rule.arguments,
+            }
+            for number, rule in enumerate(self._all)
+            if (rule in self.rules or rule in self._writes) and (rule.times is None or rule.hits < rule.times)
+        ]
+
+    @property
+    def held(self) -> int:
+        """How many requests are held back."""
+        return len(self._held)
 
     def remove(self, number: int) -> None:
-        rule = self._all[number]
+        rule = self._rule(number)
         for rules in (self.rules, self._writes):
             if rule in rules:
                 rules.remove(rule)

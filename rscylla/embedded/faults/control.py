@@ -30,7 +30,7 @@ class FaultControl:
         match name:
             case "add":
                 if arguments["on"]["node"] is not None:
-                    self._node(arguments["on"]["node"])
+                    self._cluster.node_at(arguments["on"]["node"])
                 return self._board.add(**arguments)
             case "hits":
                 return self._board.hits(arguments["number"])
@@ -40,7 +40,7 @@ class FaultControl:
                 return self._board.deliver_held()
             case "clear":
                 return await self._clear()
-        node = self._node(arguments["address"])
+        node = self._cluster.node_at(arguments["address"])
         match name:
             case "stop_node":
                 await self._stop(node)
@@ -57,12 +57,6 @@ class FaultControl:
             case _:
                 raise ValueError(f"no fault is called {name!r}")
         return None
-
-    def _node(self, address: str) -> Node:
-        for node in self._cluster.nodes:
-            if node.address == address:
-                return node
-        raise EmbeddedScyllaError(f"no node has the address {address}; contact_points lists them")
 
     async def _stop(self, node: Node) -> None:
         if self._server.listens(node.index):

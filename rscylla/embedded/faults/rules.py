@@ -84,6 +84,11 @@ class Rule:
         self._number = number
 
     @property
+    def number(self) -> int:
+        """Its number, by which `Faults.rule` finds it; unique as long as the server runs."""
+        return self._number
+
+    @property
     def hits(self) -> int:
         """How many requests it met so far."""
         return int(self._send("hits", {"number": self._number}))
@@ -241,6 +246,10 @@ class Faults:
         return int(self._send("deliver_held", {}))
 
     # ------------------------------------------------------------ all
+
+    def rule(self, number: int) -> Rule:
+        """Return the rule with this number; its methods raise ValueError if there is none."""
+        return Rule(self._send, number)
 
     def clear(self) -> None:
         """End all rules, stalls, delays and skews, start the stopped nodes, and deliver what was held back."""

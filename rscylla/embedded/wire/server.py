@@ -180,6 +180,10 @@ class Server:
         """Return whether a node's sockets are open."""
         return node_index in self._listeners
 
+    def listener(self, node_index: int) -> Listener | None:
+        """Return a node's sockets and clients; None if it does not listen."""
+        return self._listeners.get(node_index)
+
     def pace(self, node_index: int, *, held: bool, delay_s: float = 0.0) -> None:
         """Let a node answer nothing for now, or late, or as usual. A node that is not listening is left as it is."""
         listener = self._listeners.get(node_index)
