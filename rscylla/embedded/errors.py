@@ -92,6 +92,10 @@ class IsBootstrapping(CqlError):
     code = 0x1002
 
 
+class TruncateError(CqlError):
+    code = 0x1003
+
+
 class WriteTimeout(CqlError):
     code = 0x1100
 

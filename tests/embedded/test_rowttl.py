@@ -6,13 +6,14 @@ import datetime as dt
 from datetime import UTC
 
 import pytest
-from enginebox import EngineBox
+from enginebox import START_US, EngineBox
 
 from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaProcess
-from rscylla.embedded.clock import ManualClock
+from rscylla.embedded.clock import ManualClock, SystemClock
 from rscylla.embedded.errors import CqlError, InvalidRequest
 
 CDC = "WITH cdc = {'enabled': true, 'preimage': true}"
+PAST = START_US // 1_000_000  # seconds; the box's clock is a minute later
 WIDE = f"CREATE TABLE t (pk int, ck int, v int, gone bigint TTL, PRIMARY KEY (pk, ck)) {CDC}"
 
 
@@ -44,7 +45,7 @@ def test_an_expired_row_is_deleted_by_the_server(box: EngineBox) -> None:
 
 def test_without_clustering_columns_the_partition_goes(box: EngineBox) -> None:
     box.run(f"CREATE TABLE t (pk int PRIMARY KEY, v int, gone int TTL) {CDC}")
-    box.run("INSERT INTO t (pk, v, gone) VALUES (1, 2, 0)")
+    box.run(f"INSERT INTO t (pk, v, gone) VALUES (1, 2, {PAST})")
     assert box.engine.expire_rows() == 1
     assert [row["operation"] for row in box.log()] == [2, 0, -4]
     assert box.rows("SELECT * FROM t") == []
@@ -53,8 +54,8 @@ def test_without_clustering_columns_the_partition_goes(box: EngineBox) -> None:
 def test_each_row_is_a_record_of_its_own(box: EngineBox) -> None:
     box.run(WIDE)
     box.run(
-        "BEGIN BATCH INSERT INTO t (pk, ck, gone) VALUES (1, 1, 0); INSERT INTO t (pk, ck, gone) VALUES (1, 2, 0);"
-        " APPLY BATCH"
+        f"BEGIN BATCH INSERT INTO t (pk, ck, gone) VALUES (1, 1, {PAST});"
+        f" INSERT INTO t (pk, ck, gone) VALUES (1, 2, {PAST}); APPLY BATCH"
     )
     assert box.engine.expire_rows() == 2
     times = {row["cdc$time"] for row in box.rows("SELECT * FROM t_scylla_cdc_log") if row["cdc$operation"] == -3}
@@ -63,7 +64,7 @@ def test_each_row_is_a_record_of_its_own(box: EngineBox) -> None:
 
 def test_deletes_by_users_keep_their_operation(box: EngineBox) -> None:
     box.run(WIDE)
-    box.run("INSERT INTO t (pk, ck, gone) VALUES (1, 1, 0)")
+    box.run(f"INSERT INTO t (pk, ck, gone) VALUES (1, 1, {PAST})")
     box.run("DELETE FROM t WHERE pk = 1 AND ck = 1")
     box.run("DELETE FROM t WHERE pk = 1")
     assert [row["operation"] for row in box.log()] == [2, 0, 3, 4]
@@ -82,7 +83,7 @@ def test_timestamps_count_in_milliseconds(box: EngineBox) -> None:
 
 def test_it_can_be_switched_off_and_on(box: EngineBox) -> None:
     box.run("CREATE TABLE t (pk int PRIMARY KEY, a int, b int TTL)")
-    box.run("INSERT INTO t (pk, a, b) VALUES (1, 0, 0)")
+    box.run(f"INSERT INTO t (pk, a, b) VALUES (1, {PAST}, {PAST})")
     with pytest.raises(InvalidRequest, match="already, with column b"):
         box.run("ALTER TABLE t TTL a")
     box.run("ALTER TABLE t TTL NULL")
@@ -102,6 +103,17 @@ def test_describe_shows_the_column(box: EngineBox) -> None:
     box.run("DROP TABLE t")
     box.run(text)
     assert box.row("DESCRIBE TABLE t")["create_statement"] == text
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("int", 1), ("bigint", 1), ("timestamp", 1000)])
+def test_a_time_of_more_than_five_years_ago_is_no_expiration(box: EngineBox, kind: str, unit: int) -> None:
+    box.run(f"CREATE TABLE t (pk int PRIMARY KEY, gone {kind} TTL)")
+    five_years = 5 * 31_556_952
+    for pk, age in enumerate((five_years, five_years - 1, 0, -1)):
+        box.run(f"INSERT INTO t (pk, gone) VALUES ({pk}, {(now_s(box) - age) * unit})")
+    box.run("INSERT INTO t (pk, gone) VALUES (9, 0)")
+    assert box.engine.expire_rows() == 2
+    assert sorted(box.column("SELECT pk FROM t")) == [0, 3, 9]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +144,7 @@ def test_from_the_servers_own_interface() -> None:
     with EmbeddedScylla(clock=ManualClock(1_800_000_000_000_000), seed=1) as scylla:
         scylla.execute("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
         scylla.execute("CREATE TABLE k.t (pk int PRIMARY KEY, gone int TTL) WITH cdc = {'enabled': true}")
-        scylla.execute("INSERT INTO k.t (pk, gone) VALUES (1, 0)")
+        scylla.execute("INSERT INTO k.t (pk, gone) VALUES (1, 1799999999)")
         assert scylla.expire_rows() == 1
         operations = scylla.execute('SELECT "cdc$operation" AS op FROM k.t_scylla_cdc_log')
     assert [row["op"] for row in operations] == [2, -4]
@@ -143,5 +155,5 @@ def test_from_a_server_in_a_process_of_its_own() -> None:
         session = scylla.connect()
         session.execute("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
         session.execute("CREATE TABLE k.t (pk int PRIMARY KEY, gone int TTL)")
-        session.execute("INSERT INTO k.t (pk, gone) VALUES (1, 0)")
+        session.execute("INSERT INTO k.t (pk, gone) VALUES (1, %s)", (SystemClock().now_us() // 1_000_000,))
         assert [scylla.expire_rows() for _ in range(2)] == [1, 0]

@@ -424,8 +424,9 @@ def test_rows_whose_time_has_come_are_deleted_by_the_server() -> None:
         cdc = "WITH cdc = {'enabled': true, 'preimage': 'full'}"
         session.execute(f"CREATE TABLE x.w (pk int, ck int, v int, gone int TTL, PRIMARY KEY (pk, ck)) {cdc}")
         session.execute(f"CREATE TABLE x.o (pk int PRIMARY KEY, v int, gone int TTL) {cdc}")
-        session.execute("INSERT INTO x.w (pk, ck, v, gone) VALUES (1, 2, 3, 0)")
-        session.execute("INSERT INTO x.o (pk, v, gone) VALUES (1, 3, 0)")
+        gone = int(datetime.now(UTC).timestamp())
+        session.execute("INSERT INTO x.w (pk, ck, v, gone) VALUES (1, 2, 3, %s)", (gone,))
+        session.execute("INSERT INTO x.o (pk, v, gone) VALUES (1, 3, %s)", (gone,))
         assert scylla.expire_rows() == 2
         for table, name, key in (
             ("w", "SERVICE_ROW_DELETE", {"pk": 1, "ck": 2}),
@@ -435,7 +436,7 @@ def test_rows_whose_time_has_come_are_deleted_by_the_server() -> None:
             change = delete.change
             assert (insert.change.expired, change.expired, change.is_delete) == (False, True, True)
             assert (change.operation.name, dict(change.key), change.after) == (name, key, None)
-            assert change.before == {"v": 3, "gone": 0}
+            assert change.before == {"v": 3, "gone": gone}
             assert json.loads(delete.metadata)["operation"] == name
 
 

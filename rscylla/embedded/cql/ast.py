@@ -259,6 +259,7 @@ class Batch:
 @attrs.frozen
 class Truncate:
     table: TableName
+    timeout: Any = None
 
 
 # ---------------------------------------------------------------- schema

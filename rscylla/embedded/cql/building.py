@@ -412,7 +412,7 @@ class _Writing(_Reading):
         return ast.Batch(kind, using, _tuple(statements), markers=self.markers)
 
     def truncate(self, parts: Parts) -> ast.Truncate:
-        return ast.Truncate(parts[0])
+        return ast.Truncate(*parts)
 
     def use(self, parts: Parts) -> ast.Use:
         return ast.Use(parts[0])

@@ -13,6 +13,7 @@ from ..result import UNSET, BindValue, ColumnSpec, QueryParams
 from ..schema.tables import Schema, TableSchema
 from ..storage.mutation import Key
 from ..types import (
+    DURATION,
     CqlType,
     ListType,
     MapType,
@@ -27,7 +28,7 @@ from ..types import (
 )
 from .rows import RowView
 
-__all__ = ["Functions", "Getter", "Request", "Scope", "find_udt", "has_parts_to_bind"]
+__all__ = ["Functions", "Getter", "Request", "Scope", "find_udt", "has_parts_to_bind", "timeout_us"]
 
 
 @attrs.define
@@ -187,6 +188,23 @@ def _bound(marker: ast.Marker, cql_type: CqlType, name: str) -> Getter:
             raise InvalidRequest(f"Exception while binding column {marker.name or name}: {error.message}") from None
 
     return get
+
+
+def timeout_us(get: Getter, request: Request) -> int:
+    """Return USING TIMEOUT in microseconds. Raises InvalidRequest for a duration that cannot be one."""
+    raw = get(request)
+    if raw is UNSET:
+        raise InvalidRequest("Invalid unset value for [timeout]")
+    if not isinstance(raw, bytes):
+        raise InvalidRequest("Timeout value cannot be null")
+    duration = DURATION.decode(raw)
+    if duration.months or duration.days:
+        raise InvalidRequest("Timeout values cannot be expressed in days/months")
+    if duration.nanoseconds % 1_000_000:
+        raise InvalidRequest("Timeout values cannot have granularity finer than milliseconds")
+    if duration.nanoseconds < 0:
+        raise InvalidRequest("Timeout values must be non-negative")
+    return int(duration.nanoseconds // 1000)
 
 
 def _not_unset(value: BindValue) -> bytes | None:

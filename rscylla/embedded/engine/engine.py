@@ -21,7 +21,7 @@ from ..cluster.descriptions import Rewriting
 from ..cluster.topology import Cluster
 from ..cql import ast
 from ..cql.parser import parse
-from ..errors import InvalidRequest, ServerError, Unauthorized, Unprepared
+from ..errors import InvalidRequest, ReadTimeout, ServerError, TruncateError, Unauthorized, Unprepared, WriteTimeout
 from ..result import (
     BindValue,
     ColumnSpec,
@@ -43,7 +43,7 @@ from ..system.contents import SystemTables
 from ..system.describe import describe
 from ..types import BIGINT, DURATION
 from . import lwt
-from .binding import Request, Scope
+from .binding import Getter, Request, Scope, timeout_us
 from .calls import Calls
 from .ddl import DdlStatement, SchemaEditor
 from .operations import ListKeys
@@ -75,6 +75,8 @@ class _Compiled:
     plan: Any
     variables: tuple[ColumnSpec, ...]
     pk_indexes: tuple[int, ...]
+    timeout: Getter | None = None
+    """USING TIMEOUT of a statement that it can end."""
 
 
 class Journal(Protocol):
@@ -229,12 +231,14 @@ class Engine:
             self._check_writable(table)
             plan = compile_write(scope, statement)
             self._check_conditional(plan)
-        _bind_timeout(scope, statement)
+        timeout = _timeout(scope, statement)
         variables = _in_order(scope.variables, statement.markers)
         keys = [scope.key_markers.get(at) for at in range(len(table.partition_key))]
         # Drivers route by the whole key or not at all.
         pk_indexes = () if None in keys else tuple(at for at in keys if at is not None)
-        return _Compiled(self.schema.version, plan, variables, pk_indexes)
+        # Conditional writes have time limits of their own, and do not look at this one.
+        takes_it = isinstance(plan, SelectPlan) or not plan.is_conditional
+        return _Compiled(self.schema.version, plan, variables, pk_indexes, timeout if takes_it else None)
 
     def _compile_batch(self, statement: ast.Batch, keyspace: str | None) -> _Compiled:
         plans: list[WritePlan] = []
@@ -245,10 +249,11 @@ class Engine:
             self._check_writable(scope.table)
             plans.append(compile_write(scope, inner))
             self._check_conditional(plans[-1])
-            _bind_timeout(scope, inner)
+            _timeout(scope, inner)
             variables |= scope.variables
             first = first or scope
         using: Any = None
+        timeout: Getter | None = None
         if statement.using.ttl is not None:
             raise InvalidRequest("Global TTL on the BATCH statement is not supported.")
         if statement.using.timestamp is not None and any(plan.is_conditional for plan in plans):
@@ -260,12 +265,13 @@ class Engine:
         lwt.check_one_table(plans)
         if first is not None:
             outer = Scope(self.schema, first.table, self._calls)
-            _bind_timeout(outer, statement)
+            timeout = None if any(plan.is_conditional for plan in plans) else _timeout(outer, statement)
             if statement.using.timestamp is not None:
                 # A plan without operations, for the way it reads USING TIMESTAMP.
                 using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
             variables |= outer.variables
-        return _Compiled(self.schema.version, (plans, using), _in_order(variables, statement.markers), ())
+        ordered = _in_order(variables, statement.markers)
+        return _Compiled(self.schema.version, (plans, using), ordered, (), timeout)
 
     # ------------------------------------------------------------ execution
 
@@ -275,6 +281,11 @@ class Engine:
             plan = compiled.plan
             is_write = not isinstance(plan, SelectPlan)
             request = self._request(_positional(compiled.variables, values), params, is_write=is_write)
+            if compiled.timeout is not None and not timeout_us(compiled.timeout, request):
+                # All else that the server does takes no time of its own clock.
+                write_type = "BATCH" if isinstance(plan, tuple) else "SIMPLE"
+                level = params.consistency
+                raise WriteTimeout(level, write_type) if is_write else ReadTimeout(level)
             if isinstance(plan, SelectPlan | WritePlan):
                 if isinstance(plan, SelectPlan):
                     result: Result = plan.execute(request, self._store(plan.table, request))
@@ -353,6 +364,8 @@ class Engine:
             # All statements before the log: CDC sees what a batch does to a partition, not its statements.
             for plan, r in plans:
                 plan.add_to(mutations, r, shared)
+            if is_batch:
+                mutations.check_size()
             self._commit(mutations, request)
             return VoidResult()
         old = lwt.OldRows(plans, self._prior, self._first_row, is_batch=is_batch)
@@ -485,6 +498,12 @@ class Engine:
 
     def _truncate(self, statement: ast.Truncate, keyspace: str | None) -> Result:
         table = self._table(statement.table, keyspace)
+        scope = Scope(self.schema, table, self._calls)
+        timeout = _timeout(scope, statement)
+        if scope.variables:
+            raise InvalidRequest("bind variables cannot be used here, write a constant")
+        if timeout is not None and not timeout_us(timeout, Request((), QueryParams(), 0, 0)):
+            raise TruncateError(f"Timeout during truncate of {table.keyspace}.{table.name}")
         if table.keyspace in self._system.protected:
             raise Unauthorized(f"Cannot TRUNCATE {table.keyspace}.{table.name}")
         # Before the rows go, as with a write.
@@ -640,12 +659,11 @@ def _answer_columns(plan: WritePlan | tuple[list[WritePlan], Any]) -> tuple[Colu
     return lwt.cas_specs(plans[0].table, lwt.columns_of(plans, is_batch=is_batch))
 
 
-def _bind_timeout(scope: Scope, statement: Any) -> None:
-    """Check USING TIMEOUT and take its bind marker into account. The time itself does not matter here."""
+def _timeout(scope: Scope, statement: Any) -> Getter | None:
+    """Return what gives USING TIMEOUT of a statement, None for none."""
     using = getattr(statement, "using", None)
     term = statement.timeout if using is None else using.timeout
-    if term is not None:
-        scope.getter(term, DURATION, "[timeout]")
+    return None if term is None else scope.getter(term, DURATION, "[timeout]")
 
 
 def _in_order(variables: Mapping[int, ColumnSpec], markers: int) -> tuple[ColumnSpec, ...]:

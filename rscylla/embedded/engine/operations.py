@@ -152,35 +152,32 @@ def assignment(scope: Scope, column: Column, item: ast.Assignment) -> ColumnEdit
     if item.kind == "set":
         return setter(scope, column, item.value)
     if item.kind in ("add", "subtract", "prepend"):
-        if not column.type.is_multicell or isinstance(column.type, UdtType):
-            what = (
-                "frozen collection or user type"
-                if column.type.is_frozen and _is_composed(column.type)
-                else "non counter"
-            )
-            raise InvalidRequest(
-                f"Invalid operation ({column.name} = {column.name} {_SIGNS[item.kind]} ...)"
-                f" for {what} column {column.name}"
-            )
+        refused = _no_arithmetic(column.type, item.kind)
+        if refused is not None:
+            operation = f"... + {column.name}" if item.kind == "prepend" else f"{column.name} {_SIGNS[item.kind]} ..."
+            raise InvalidRequest(f"Invalid operation ({column.name} = {operation}) for {refused} column {column.name}")
         return _arithmetic(scope, column, item)
     if item.kind == "element":
         return _set_element(scope, column, item.key, item.value)
     return _set_field(scope, column, str(item.key), item.value)
 
 
-_SIGNS = {"add": "+", "subtract": "-", "prepend": "+"}
+_SIGNS = {"add": "+", "subtract": "-"}
 
 
-def _is_composed(cql_type: CqlType) -> bool:
-    return isinstance(cql_type, ListType | SetType | MapType | UdtType)
+def _no_arithmetic(cql_type: CqlType, kind: str) -> str | None:
+    """Return the kind of column that has no such operation, None if this one has."""
+    if kind == "prepend":
+        return "non list" if not isinstance(cql_type, ListType) else None if cql_type.is_multicell else "frozen list"
+    if not isinstance(cql_type, ListType | SetType | MapType):
+        return "non counter"
+    return None if cql_type.is_multicell else "frozen collection"
 
 
 def _arithmetic(scope: Scope, column: Column, item: ast.Assignment) -> ColumnEdit:
     name, cql_type = column.name, column.type
     if item.kind == "subtract":
         return _subtract(scope, column, item.value)
-    if item.kind == "prepend" and not isinstance(cql_type, ListType):
-        raise InvalidRequest(f"Invalid operation (... + {name}) for {cql_type.name} column {name}: only lists prepend")
     get = scope.getter(item.value, cql_type, name)
     prepend = item.kind == "prepend"
 

@@ -10,8 +10,8 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, BindValue
 from ..schema.tables import Column, TableSchema
-from ..storage.mutation import Key, Marker, PartitionMutation, RangeTombstone, RowMutation
-from ..storage.reconcile import MutationBuilder, delete_row, put_marker
+from ..storage.mutation import Cell, Key, Marker, PartitionMutation, RangeTombstone, RowMutation
+from ..storage.reconcile import NEVER, MutationBuilder, delete_row, put_marker
 from ..types import BIGINT, INT, TEXT
 from ..types.jsontext import decode_document, from_json
 from .binding import Getter, Request, Scope
@@ -23,6 +23,8 @@ from .where import Restrictions
 __all__ = ["Mutations", "WritePlan", "compile_write"]
 
 _MAX_TTL = 20 * 365 * 24 * 60 * 60  # seconds; Scylla refuses more
+_MOST_AHEAD = 3 * 24 * 60 * 60 * 1_000_000  # microseconds that USING TIMESTAMP may be ahead of the server's clock
+_MOST_BATCH = 1024 * 1024  # bytes, Scylla's default of batch_size_fail_threshold_in_kb
 _MAX_KEY = 0xFFFF  # bytes; Scylla stores the length of a key in 16 bits
 
 PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
@@ -51,6 +53,23 @@ class Mutations:
 
     def __len__(self) -> int:
         return len(self._builders)
+
+    def check_size(self) -> None:
+        """Refuse a large batch of more than one partition. Values count, and not what memory they take beside."""
+        if len(self._builders) > 1 and sum(map(_values_size, self)) > _MOST_BATCH:
+            raise InvalidRequest("Batch too large")
+
+
+def _values_size(mutation: PartitionMutation) -> int:
+    size = 0
+    static = () if mutation.static_row is None else (mutation.static_row,)
+    for row in (*static, *mutation.rows.values()):
+        for cell in row.cells.values():
+            if isinstance(cell, Cell):
+                size += len(cell.value or b"")
+            else:
+                size += sum(len(key) + len(each.value or b"") for key, each in cell.cells.items())
+    return size
 
 
 class WritePlan:
@@ -110,9 +129,9 @@ class WritePlan:
             name = self.table.clustering_key[0].name
             raise InvalidRequest(f"Invalid null value in condition for column {name}")
         for r in found:
-            for part in (*r.start.prefix, *r.end.prefix):
-                if len(part) > _MAX_KEY:
-                    raise InvalidRequest(f"Key length of {len(part)} is longer than maximum of {_MAX_KEY}")
+            _check_length(r.start.prefix)
+            if r.end is not r.start:
+                _check_length(r.end.prefix)
         return found
 
     def timestamp(self, request: Request) -> int:
@@ -124,7 +143,15 @@ class WritePlan:
             return request.timestamp
         if not isinstance(raw, bytes):
             raise InvalidRequest("Invalid null value of timestamp")
-        return int.from_bytes(raw, "big", signed=True)
+        timestamp = int.from_bytes(raw, "big", signed=True)
+        if timestamp == NEVER:
+            raise InvalidRequest("Out of bound timestamp, must be in [-9223372036854775807, 9223372036854775807]")
+        if timestamp > request.now_us + _MOST_AHEAD:
+            raise InvalidRequest(
+                "Cannot provide a timestamp more than 3 days into the future. If this was not intended, make sure the"
+                " timestamp is in microseconds"
+            )
+        return timestamp
 
     def ttl(self, request: Request) -> int:
         """Return the TTL in seconds, 0 for none: USING TTL, else the table's default."""
@@ -311,7 +338,7 @@ def _update(scope: Scope, statement: ast.Update) -> WritePlan:
         if item.kind == "set" and any(op.column is column for op in plan.operations):
             raise InvalidRequest(f"Multiple incompatible setting of column {column.name}")
         plan.operations.append(assignment(scope, column, item))
-    plan.restrictions = Restrictions(scope, statement.where)
+    plan.restrictions = Restrictions(scope, map(_equal_of_one, statement.where))
     _conditions(scope, plan, statement)
     _require_only_keys(plan)
     _require_partition_key(plan)
@@ -335,32 +362,39 @@ def _delete(scope: Scope, statement: ast.Delete) -> WritePlan:
         if column.kind in ("partition_key", "clustering"):
             raise InvalidRequest(f"Invalid identifier {column.name} for deletion (should not be a PRIMARY KEY part)")
         plan.operations.append(deletion(scope, column, item))
-    plan.restrictions = Restrictions(scope, statement.where)
+    plan.restrictions = Restrictions(scope, map(_equal_of_one, statement.where))
     _conditions(scope, plan, statement)
     _require_only_keys(plan)
     _require_partition_key(plan)
     touched = [op.column for op in plan.operations] + [c.column for c in plan.conditions]
-    if touched and all(column.kind == "static" for column in touched):
-        if plan.operations:
-            _forbid_clustering(plan)
-            plan.static_only = bool(table.clustering_key)
+    regular = [op.column for op in plan.operations if op.column.kind != "static"]
+    if plan.operations and all(column.kind == "static" for column in touched):
+        _forbid_clustering(plan)
+        plan.static_only = bool(table.clustering_key)
         return plan
-    if plan.operations and table.clustering_key:
-        if plan.restrictions.has_slice:
-            raise InvalidRequest("Range deletions are not supported for specific columns")
-        missing = _missing_clustering(plan)
-        if missing is not None:
-            first = next(op.column for op in plan.operations if op.column.kind != "static")
-            raise InvalidRequest(
-                f"Primary key column '{missing.name}' must be specified in order to modify column '{first.name}'"
-            )
+    missing = _missing_clustering(plan)
+    if regular and missing is not None and not plan.restrictions.has_slice:
+        raise InvalidRequest(
+            f"Primary key column '{missing.name}' must be specified in order to modify column '{regular[0].name}'"
+        )
     if plan.restrictions.broken_after is not None:
         before, after = plan.restrictions.broken_after
         raise InvalidRequest(
             f'PRIMARY KEY column "{after.name}" cannot be restricted as preceding column "{before.name}" is not'
             " restricted"
         )
+    if plan.is_conditional:
+        _check_conditional(plan)
+    if plan.operations and plan.restrictions.has_slice:
+        raise InvalidRequest("Range deletions are not supported for specific columns")
     return plan
+
+
+def _equal_of_one(relation: ast.Relation) -> ast.Relation:
+    """Return ``x = a`` for ``x IN (a)``, which Scylla takes for the same."""
+    if relation.op == "IN" and isinstance(relation.right, tuple) and len(relation.right) == 1:
+        return ast.Relation(relation.left, "=", relation.right[0])
+    return relation
 
 
 def _conditions(scope: Scope, plan: WritePlan, statement: ast.Update | ast.Delete) -> None:
@@ -377,17 +411,16 @@ def _check_conditional(plan: WritePlan) -> None:
         raise InvalidRequest(f"IN on the partition key is not supported with conditional {what}")
     if plan.restrictions.clustering_is_in:
         raise InvalidRequest(f"IN on the clustering key columns is not supported with conditional {what}")
-    if plan.kind != "DELETE" or not plan.table.clustering_key:
+    if plan.kind != "DELETE" or plan.static_only or plan.restrictions.full_clustering:
         return
-    only_static = bool(plan.conditions) and all(c.column.kind == "static" for c in plan.conditions)
-    if plan.operations and all(op.column.kind == "static" for op in plan.operations):
-        return
-    if not plan.restrictions.full_clustering and not (only_static and not plan.operations):
+    if not plan.operations or any(op.column.kind != "static" for op in plan.operations):
         raise InvalidRequest(
             "DELETE statements must restrict all PRIMARY KEY columns with equality relations"
-            " in order to use IF conditions"
-            if plan.existence is not None
-            else "DELETE statements must restrict all PRIMARY KEY columns with equality relations"
+            " in order to delete non static columns"
+        )
+    if not plan.looks_at_static_only:
+        raise InvalidRequest(
+            "DELETE statements must restrict all PRIMARY KEY columns with equality relations"
             " in order to use IF condition on non static columns"
         )
 
@@ -454,6 +487,13 @@ def _check_key(table: TableSchema, key: Key) -> None:
     # Only a key of a single column may not be empty; a part of a composite key may.
     if len(key) == 1 and not key[0]:
         raise InvalidRequest("Key may not be empty")
+    _check_length(key)
+
+
+def _check_length(key: Key) -> None:
     size = sum(map(len, key))
+    if len(key) > 1:
+        # Each part of a composite key has its length before it.
+        size += 2 * len(key)
     if size > _MAX_KEY:
         raise InvalidRequest(f"Key length of {size} is longer than maximum of {_MAX_KEY}")

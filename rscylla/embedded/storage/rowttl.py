@@ -18,6 +18,7 @@ from .reconcile import live_value
 __all__ = ["altered_ttl_column", "created_ttl_column", "expired_rows"]
 
 _TYPES = (TIMESTAMP, BIGINT, INT)
+_FIVE_YEARS = 5 * 31_556_952  # seconds, of mean Gregorian years
 
 
 def created_ttl_column(columns: Iterable[Column], named: list[str]) -> str | None:
@@ -55,15 +56,19 @@ def _checked(column: Column) -> str:
 
 
 def expired_rows(store: TableStore, now_s: int) -> Iterator[tuple[Key, Key]]:
-    """Yield (partition key, clustering key) of the live rows that have expired. Do not write while iterating."""
+    """Yield (partition key, clustering key) of the live rows that have expired. Do not write while iterating.
+
+    As in Scylla, a time of more than five years ago is taken for a mistake, and its row stays.
+    """
     column = store.table.by_name[store.table.ttl_column or ""]
     # timestamp columns are in milliseconds, the integers in seconds.
     per_second = 1000 if column.type is TIMESTAMP else 1
+    newest, oldest = now_s * per_second, (now_s - _FIVE_YEARS) * per_second
     for partition in store.scan():
         if not isinstance(partition, Partition):
             continue
         for key, row in zip(partition.keys, partition.rows, strict=True):
             cell = row.cells.get(column.name)
             value = live_value(cell, now_s) if isinstance(cell, Cell) else None
-            if value and int.from_bytes(value, "big", signed=True) <= now_s * per_second:
+            if value and oldest < int.from_bytes(value, "big", signed=True) <= newest:
                 yield partition.key, key

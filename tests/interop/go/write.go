@@ -75,7 +75,7 @@ func write(session *gocql.Session) error {
 	writeBatches(w)
 	writeConditions(w)
 	writeImages(w)
-	w.do("INSERT INTO fading (pk, ck, expires) VALUES (?, ?, ?)", 1, 1, int64(1)) // long ago
+	w.do("INSERT INTO fading (pk, ck, expires) VALUES (?, ?, ?)", 1, 1, time.Now().Unix())
 	for b := range manyBatches {
 		w.batch(gocql.UnloggedBatch, func(add func(string, ...any)) {
 			for i := range rowsPerBatch {

@@ -30,8 +30,8 @@ pub async fn write(session: &Session) -> anyhow::Result<()> {
     write_batches(session).await?;
     write_conditions(session).await?;
     write_images(session).await?;
-    let long_ago = 1_i64;
-    run(session, "INSERT INTO fading (pk, ck, expires) VALUES (?, ?, ?)", (1, 1, long_ago)).await?;
+    let now = i64::try_from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs())?;
+    run(session, "INSERT INTO fading (pk, ck, expires) VALUES (?, ?, ?)", (1, 1, now)).await?;
     let mut batch = Batch::new(BatchType::Unlogged);
     for _ in 0..ROWS_PER_BATCH {
         batch.append_statement("INSERT INTO many (pk, ck, filler) VALUES (?, ?, ?)");

@@ -1,0 +1,184 @@
+"""USING TIMESTAMP, TTL and TIMEOUT, keys of any length, and the limits of batches, as ScyllaDB has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from enginebox import EngineBox
+
+from rscylla.embedded.errors import CqlError, InvalidRequest, ReadTimeout, TruncateError, WriteTimeout
+from rscylla.embedded.result import UNSET
+from rscylla.embedded.types.literals import Duration
+
+DAY_US = 24 * 60 * 60 * 1_000_000
+
+
+@pytest.fixture
+def box() -> EngineBox:
+    made = EngineBox()
+    made.run("CREATE TABLE k (pk int PRIMARY KEY, v int)")
+    made.run("CREATE TABLE one (p text, c text, v int, PRIMARY KEY (p, c))")
+    made.run("CREATE TABLE two (p1 text, p2 text, c1 text, c2 text, PRIMARY KEY ((p1, p2), c1, c2))")
+    return made
+
+
+@pytest.mark.parametrize("timestamp", [-(2**63) + 1, -1, 0])
+def test_any_timestamp_may_be_used(box: EngineBox, timestamp: int) -> None:
+    box.run("INSERT INTO k (pk, v) VALUES (1, 1) USING TIMESTAMP ?", [timestamp])
+    assert box.column("SELECT writetime(v) FROM k") == [timestamp]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO k (pk, v) VALUES (1, 1) USING TIMESTAMP ?",
+        "UPDATE k USING TIMESTAMP ? SET v = 1 WHERE pk = 1",
+        "DELETE FROM k USING TIMESTAMP ? WHERE pk = 1",
+        "BEGIN BATCH USING TIMESTAMP ? INSERT INTO k (pk, v) VALUES (1, 1); APPLY BATCH",
+    ],
+)
+def test_but_for_the_smallest_and_the_future(box: EngineBox, statement: str) -> None:
+    with pytest.raises(InvalidRequest, match="Out of bound timestamp"):
+        box.run(statement, [-(2**63)])
+    box.run(statement, [box.clock.now_us() + 3 * DAY_US])
+    with pytest.raises(InvalidRequest, match="more than 3 days into the future"):
+        box.run(statement, [box.clock.now_us() + 3 * DAY_US + 1])
+    with pytest.raises(InvalidRequest, match="Invalid null value of timestamp"):
+        box.run(statement, [None])
+    box.run(statement, [UNSET])
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("SELECT * FROM k USING TIMEOUT {}", ReadTimeout),
+        ("INSERT INTO k (pk, v) VALUES (2, 1) USING TIMEOUT {}", WriteTimeout),
+        ("UPDATE k USING TIMEOUT {} AND TTL 5 SET v = 5 WHERE pk = 1", WriteTimeout),
+        ("DELETE FROM k USING TIMESTAMP 5 AND TIMEOUT {} WHERE pk = 1", WriteTimeout),
+        ("BEGIN BATCH USING TIMEOUT {} INSERT INTO k (pk, v) VALUES (2, 1); APPLY BATCH", WriteTimeout),
+    ],
+)
+def test_timeouts(box: EngineBox, statement: str, error: type[CqlError]) -> None:
+    box.run("INSERT INTO k (pk, v) VALUES (1, 1)")
+    with pytest.raises(error):
+        box.run(statement.format("0ms"))
+    with pytest.raises(error):
+        box.run(statement.format("?"), [Duration(0, 0, 0)])
+    assert box.rows("SELECT * FROM k") == [{"pk": 1, "v": 1}]
+    for text, message in (
+        ("null", "Timeout value cannot be null"),
+        ("3mo", "cannot be expressed in days/months"),
+        ("40y", "cannot be expressed in days/months"),
+        ("60s5ns", "granularity finer than milliseconds"),
+        ("-10ms", "must be non-negative"),
+        ("'hey'", "duration"),
+        ("917", "duration"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            box.run(statement.format(text))
+    with pytest.raises(InvalidRequest, match="unset value"):
+        box.run(statement.format("?"), [UNSET])
+    assert box.rows("SELECT * FROM k") == [{"pk": 1, "v": 1}]
+    box.run(statement.format("48h"))
+
+
+def test_truncate_takes_a_timeout(box: EngineBox) -> None:
+    box.run("INSERT INTO k (pk, v) VALUES (1, 1)")
+    with pytest.raises(TruncateError):
+        box.run("TRUNCATE TABLE k USING TIMEOUT 0s")
+    with pytest.raises(InvalidRequest, match="must be non-negative"):
+        box.run("TRUNCATE k USING TIMEOUT -5s")
+    assert box.rows("SELECT * FROM k") == [{"pk": 1, "v": 1}]
+    box.run("TRUNCATE k USING TIMEOUT 1000s")
+    assert box.rows("SELECT * FROM k") == []
+
+
+def test_conditional_writes_have_time_limits_of_their_own(box: EngineBox) -> None:
+    assert box.row("INSERT INTO k (pk) VALUES (1) IF NOT EXISTS USING TIMEOUT 0ms")["[applied]"] is True
+
+
+ONE = "INSERT INTO one (p, c) VALUES (?, ?)"
+TWO = "INSERT INTO two (p1, p2, c1, c2) VALUES (?, ?, ?, ?)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "lengths"),
+    [(ONE, (65535, 1)), (ONE, (1, 65535)), (TWO, (100, 65431, 1, 1)), (TWO, (1, 1, 65431, 100))],
+)
+def test_the_longest_keys(box: EngineBox, statement: str, lengths: tuple[int, ...]) -> None:
+    box.run(statement, ["x" * length for length in lengths])
+    for at, length in enumerate(lengths):
+        if length > 60_000:
+            values = ["x" * (size + (at == where)) for where, size in enumerate(lengths)]
+            with pytest.raises(InvalidRequest, match="Key length of 65536 is longer than maximum of 65535"):
+                box.run(statement, values)
+
+
+def test_large_batches_of_several_partitions_are_refused(box: EngineBox) -> None:
+    box.run("CREATE TABLE b (k int PRIMARY KEY, t text)")
+    insert = "INSERT INTO b (k, t) VALUES ({}, '{}');"
+
+    def batch(rows: int, key: Any) -> str:
+        return "BEGIN BATCH " + "".join(insert.format(key(at), "x" * 1024) for at in range(rows)) + " APPLY BATCH"
+
+    box.run(batch(1025, lambda at: 1))
+    box.run(batch(500, lambda at: at))
+    with pytest.raises(InvalidRequest, match="Batch too large"):
+        box.run(batch(1025, lambda at: at))
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE n SET v = v + 1 WHERE k = 1 IF v = 1", "Invalid operation .* for non counter column v"),
+        ("UPDATE n SET s = {1} + s WHERE k = 1", "Invalid operation .* for non list column s"),
+        ("UPDATE n SET fl = [1] + fl WHERE k = 1", "Invalid operation .* for frozen list column fl"),
+        ("UPDATE n SET fs = fs + {1} WHERE k = 1", "Invalid operation .* for frozen collection column fs"),
+        ("UPDATE n SET fs = fs - {1} WHERE k = 1 IF EXISTS", "Invalid operation .* for frozen collection column fs"),
+    ],
+)
+def test_arithmetic_on_what_has_none(box: EngineBox, statement: str, message: str) -> None:
+    box.run("CREATE TABLE n (k int PRIMARY KEY, v int, s set<int>, fl frozen<list<int>>, fs frozen<set<int>>)")
+    with pytest.raises(InvalidRequest, match=message):
+        box.run(statement)
+
+
+ALL_KEYS = "DELETE statements must restrict all PRIMARY KEY columns with equality relations in order to"
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DELETE FROM w WHERE p = 1 IF EXISTS", f"{ALL_KEYS} delete non static columns"),
+        ("DELETE FROM w WHERE p = 1 IF s = 1", f"{ALL_KEYS} delete non static columns"),
+        ("DELETE FROM w WHERE p = 1 AND c > 0 IF v = 1", f"{ALL_KEYS} delete non static columns"),
+        ("DELETE v FROM w WHERE p = 1 AND c > 0 IF v = 1", f"{ALL_KEYS} delete non static columns"),
+        ("DELETE v FROM w WHERE p = 1 AND c > 0", "Range deletions are not supported for specific columns"),
+        ("DELETE s FROM w WHERE p = 1 IF v = 1", f"{ALL_KEYS} use IF condition on non static columns"),
+        ("DELETE s FROM w WHERE p = 1 IF v = 1 AND s = 1", f"{ALL_KEYS} use IF condition on non static columns"),
+        ("DELETE s, v FROM w WHERE p = 1 IF s = 1", "Primary key column 'c' must be specified in order to modify"),
+        ("DELETE s FROM w WHERE p = 1 AND c = 1 IF s = 1", "since the DELETE statement modifies only static columns"),
+        (
+            "UPDATE w SET s = 1 WHERE p = 1 AND c = 1 IF EXISTS",
+            "since the UPDATE statement modifies only static columns",
+        ),
+        ("UPDATE w SET s = 1 WHERE p = 1 IF v = 1", "Missing mandatory PRIMARY KEY part c"),
+        ("UPDATE w SET v = 1 WHERE p = 1 AND c IN () IF v = 1", "IN on the clustering key columns is not supported"),
+        ("UPDATE w SET v = 1 WHERE p = 1 AND (c) IN ((1), (2)) IF v = 1", "IN on the clustering key columns is not"),
+        ("UPDATE w SET v = 1 WHERE p IN () AND c = 1 IF v = 1", "IN on the partition key is not supported"),
+    ],
+)
+def test_what_conditional_statements_must_name(box: EngineBox, statement: str, message: str) -> None:
+    box.run("CREATE TABLE w (p int, c int, s int static, v int, PRIMARY KEY (p, c))")
+    with pytest.raises(InvalidRequest, match=message):
+        box.run(statement)
+
+
+@pytest.mark.parametrize(
+    "where", ["p = 1 AND c IN (1)", "p IN (1) AND c = 1", "p = 1 AND (c) IN ((1))", "p IN (1) AND c IN (1)"]
+)
+def test_in_of_one_value_is_an_equality(box: EngineBox, where: str) -> None:
+    box.run("CREATE TABLE w (p int, c int, s int static, v int, PRIMARY KEY (p, c))")
+    assert box.row(f"UPDATE w SET v = 1 WHERE {where} IF v = null") == {"[applied]": True, "v": None}
+    assert box.row(f"DELETE FROM w WHERE {where} IF v = 1") == {"[applied]": True, "v": 1}
