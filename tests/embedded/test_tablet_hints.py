@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from enginebox import EngineBox
 
 from rscylla.embedded import EmbeddedScylla
 from rscylla.embedded.errors import ConfigError, CqlError, SyntaxException
-from rscylla.embedded.schema.tables import Keyspace, TableSchema
+from rscylla.embedded.schema.tables import Keyspace
 from rscylla.embedded.schema.tablets import tablet_hints, tablets_for
 
 REPLICATION = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
@@ -141,11 +140,16 @@ def test_a_keyspace_of_vnodes_takes_no_hints(box: EngineBox) -> None:
 )
 def test_the_highest_count_asked_for_wins(initial: int, hints: dict[str, object], shards: int, tablets: int) -> None:
     keyspace = Keyspace("k", {"replication": {"class": "NetworkTopologyStrategy", "dc": "1"}}, initial)
-    options = {"tablets": tablet_hints("tablets", hints)}
-    table = TableSchema("k", "t", uuid.uuid4(), uuid.uuid4(), (), options)
-    assert tablets_for(keyspace, table, shards) == tablets
-    if not hints:
-        assert tablets_for(keyspace, None, shards) == tablets
+    shown = tablet_hints("tablets", hints)
+    for of_both in ([shown], [shown, {}], [{}, shown], [shown, shown]):
+        assert tablets_for(keyspace, of_both, shards) == tablets
+
+
+def test_the_hints_of_a_table_and_of_its_log_count_together() -> None:
+    keyspace = Keyspace("k", {"replication": {"class": "NetworkTopologyStrategy", "dc": ["r1", "r2"]}}, 0)
+    assert tablets_for(keyspace, [{"min_tablet_count": "2"}, {"min_tablet_count": "8"}], 2) == 8
+    assert tablets_for(keyspace, [{"min_tablet_count": "16"}, {"max_tablet_count": "8"}], 2) == 8
+    assert tablets_for(keyspace, [{"min_per_shard_tablet_count": "4"}, {}], 2) == 4, "two copies"
 
 
 # ---------------------------------------------------------------- split and merge
@@ -163,16 +167,24 @@ def test_a_table_starts_with_what_it_asks_for(box: EngineBox) -> None:
 def test_altered_hints_split_and_merge_by_factors_of_two(box: EngineBox) -> None:
     box.run(f"CREATE TABLE tab.t (pk int PRIMARY KEY) WITH {CDC}")
     box.run("ALTER TABLE tab.t WITH tablets = {'min_tablet_count': 9}")
-    assert sets(box) == [(-5, 2), (65, 4), (130, 8), (195, 16)]
+    assert sets(box) == [(-5, 2), (65, 4), (70, 8), (75, 16)]
     box.clock.advance(400)
     for unchanged in ("gc_grace_seconds = 7", "tablets = {'min_tablet_count': '9'}", "cdc = {'enabled': false}", CDC):
         box.run(f"ALTER TABLE tab.t WITH {unchanged}")
     box.run("ALTER TABLE tab.t ADD v int")
-    assert sets(box) == [(-405, 2), (-335, 4), (-270, 8), (-205, 16)]
+    assert sets(box) == [(-405, 2), (-335, 4), (-330, 8), (-325, 16)]
     box.run("ALTER TABLE tab.t WITH tablets = {'min_tablet_count': 4}")
-    assert sets(box)[3:] == [(-205, 16), (65, 8), (130, 4)]
+    assert sets(box)[3:] == [(-325, 16), (65, 8), (70, 4)]
     box.run("ALTER TABLE tab.t WITH tablets = {}")
-    assert sets(box)[5:] == [(130, 4), (195, 2)], "after what is on its way"
+    assert sets(box)[5:] == [(70, 4), (75, 2)], "after what is on its way"
+
+
+def test_hints_of_the_log_resize_the_table(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE tab.t (pk int PRIMARY KEY) WITH {CDC} AND tablets = {{'min_tablet_count': 2}}")
+    for count in (4, 1):
+        box.run(f"ALTER TABLE tab.t_scylla_cdc_log WITH tablets = {{'min_tablet_count': {count}}}")
+    assert sets(box) == [(-5, 2), (65, 4), (70, 2)], "what the table itself asks for is the least"
+    assert box.column("SELECT tablet_count FROM system.tablets WHERE keyspace_name = 'tab' ALLOW FILTERING") == [2] * 4
 
 
 def test_a_split_by_hand_lasts_until_the_hints_change(box: EngineBox) -> None:
@@ -201,7 +213,7 @@ def test_writes_go_to_the_set_of_their_time(box: EngineBox) -> None:
     for step in range(6):
         for pk in range(64):
             box.run(f"INSERT INTO tab.t (pk) VALUES ({pk + 64 * step})")
-        box.clock.advance(65)
+        box.clock.advance(5 if step else 65)
     listed = box.rows("SELECT * FROM system.cdc_streams")
     streams = {row["stream_id"]: row["timestamp"] for row in listed if row["stream_state"] == 0}
     used = box.rows('SELECT "cdc$stream_id" AS stream, pk FROM tab.t_scylla_cdc_log')
@@ -222,3 +234,16 @@ def test_a_data_directory_keeps_the_hints_and_what_they_made(tmp_path: Path) -> 
         assert scylla.execute(listed) == before
         scylla.execute("ALTER TABLE k.t WITH tablets = {'min_tablet_count': 16}")
         assert len(scylla.execute(listed)) == len(before) + 16 + 8 + 16
+
+
+def test_a_snapshot_resizes_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        with EmbeddedScylla(tablets=True, data_dir=tmp_path / "data", compact_bytes=1) as scylla:
+            if not scylla.execute("SELECT * FROM system.tablets"):
+                scylla.execute(f"CREATE KEYSPACE k WITH replication = {REPLICATION}")
+                scylla.execute(f"CREATE TABLE k.t (pk int PRIMARY KEY) WITH {CDC}")
+                for table, count in (("k.t_scylla_cdc_log", 8), ("k.t", 4)):
+                    scylla.execute(f"ALTER TABLE {table} WITH tablets = {{'min_tablet_count': {count}}}")
+            for pk in range(9):
+                scylla.execute("INSERT INTO k.t (pk) VALUES (?)", [pk])
+            assert len(scylla.execute("SELECT * FROM system.cdc_timestamps")) == 3

@@ -210,6 +210,27 @@ def test_the_lists_are_read_only(box: Box) -> None:
             box.run(f"DELETE FROM system.{table} WHERE keyspace_name = 'tab' AND table_name = 't'")
 
 
+def test_the_oldest_set_and_all_changes_since_make_the_sets(box: Box) -> None:
+    for factor in (2, 0.5):
+        box.resize(factor)
+    log_id = box.engine.schema.keyspaces["tab"].tables["t_scylla_cdc_log"].id
+    rows = box.rows("SELECT * FROM system.cdc_streams_state WHERE table_id = ?", [log_id])
+    streams = {row["stream_id"] for row in rows}
+    sets, times = [streams], [{row["timestamp"] for row in rows}]
+    assert [row["last_token"] for row in rows] == list(last_tokens(4))
+    history = box.rows("SELECT * FROM system.cdc_streams_history WHERE table_id = ?", [log_id])
+    for time in dict.fromkeys(row["timestamp"] for row in history):
+        closed, opened = (
+            {row["stream_id"] for row in history if (row["timestamp"], row["stream_state"]) == (time, state)}
+            for state in (1, 2)
+        )
+        assert closed <= sets[-1]
+        sets.append(sets[-1] - closed | opened)
+        times.append({time})
+    assert sets == [set(each) for each in box.streams()]
+    assert times == [{time} for time in reversed(box.column("SELECT timestamp FROM system.cdc_timestamps"))]
+
+
 def test_the_tablets_of_each_table_are_listed(box: Box) -> None:
     box.run("CREATE TABLE tab.plain (pk int PRIMARY KEY) WITH tablets = {'min_tablet_count': 8}")
     query = "SELECT * FROM system.tablets WHERE keyspace_name = 'tab' AND table_name = ? ALLOW FILTERING"

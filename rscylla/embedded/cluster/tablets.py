@@ -14,7 +14,7 @@ import attrs
 
 from ..errors import InvalidRequest, ServerError
 from ..schema.replication import MOST_TABLETS
-from ..schema.tables import Keyspace, TableSchema
+from ..schema.tables import LOG_SUFFIX, Keyspace, TableSchema
 from ..schema.tablets import tablets_for
 from ..storage.tokens import MIN_TOKEN
 from .generation import stream_id
@@ -53,8 +53,8 @@ class StreamSet:
 class TableStreams:
     """The stream sets of one table, ascending by time, never empty.
 
-    ``log_id`` is the id of its log. ``ttl_s`` is that of the base's CDC options, 0 for none. ``asked`` is what the
-    keyspace and the table said of the number of tablets when the last set was made for it.
+    ``log_id`` is the id of its log. ``ttl_s`` is that of the base's CDC options, 0 for none. ``initial`` of
+    the keyspace and ``hints`` of the table and its log are what the number of tablets was last worked out from.
     """
 
     keyspace: str
@@ -62,7 +62,8 @@ class TableStreams:
     log_id: uuid.UUID
     ttl_s: int
     sets: list[StreamSet]
-    asked: tuple[Any, ...]
+    initial: int | None
+    hints: list[dict[str, str]]
 
     @property
     def tablets(self) -> int:
@@ -133,7 +134,10 @@ class TabletStreams:
         """Return the number of tablets of a table in a tablets keyspace; a log has those of its base."""
         name = table.cdc_base or table.name
         known = self.of(keyspace.name, name)
-        return known.tablets if known else tablets_for(keyspace, keyspace.tables.get(name), self._shards())
+        return known.tablets if known else self._wanted(keyspace, name)
+
+    def _wanted(self, keyspace: Keyspace, table: str) -> int:
+        return tablets_for(keyspace, _hints(keyspace, table), self._shards())
 
     # ------------------------------------------------------------ following the schema
 
@@ -145,36 +149,38 @@ class TabletStreams:
         if keyspace.tablets is None:
             return
         place = (keyspace.name, table.cdc_base or table.name)
+        base = keyspace.tables.get(place[1])
         known = self._tables.get(place)
-        if not table.is_cdc_log:
-            if known is not None:
-                self._base_changed(known, keyspace, table, now_us)
-            return
         # CDC that is switched off and on again goes on with the log's streams.
-        if known is not None and known.log_id == table.id:
-            return
-        base = keyspace.tables.get(table.cdc_base or "")
-        ttl_s = base.cdc.ttl if base is not None and base.cdc is not None else 0
-        count = tablets_for(keyspace, base, self._shards())
-        first = StreamSet.make((now_us - LEEWAY_US) // 1000, count, self._random_bits)
-        asked = () if base is None else _asked(keyspace, base)
-        self._tables[place] = TableStreams(*place, table.id, ttl_s, [first], asked)
-        self._notify()
+        if known is not None and (not table.is_cdc_log or known.log_id == table.id):
+            self._follow(known, keyspace, table, now_us)
+        elif table.is_cdc_log:
+            ttl_s = base.cdc.ttl if base is not None and base.cdc is not None else 0
+            count = self._wanted(keyspace, place[1])
+            first = StreamSet.make((now_us - LEEWAY_US) // 1000, count, self._random_bits)
+            self._tables[place] = TableStreams(
+                *place, table.id, ttl_s, [first], keyspace.tablets, _hints(keyspace, place[1])
+            )
+            self._notify()
 
-    def _base_changed(self, streams: TableStreams, keyspace: Keyspace, base: TableSchema, now_us: int) -> None:
-        """Follow an altered table or keyspace: one doubling or halving after the other, as Scylla resizes tables.
+    def _follow(self, streams: TableStreams, keyspace: Keyspace, altered: TableSchema, now_us: int) -> None:
+        """Follow an altered table, log or keyspace: one doubling or halving after the other, as Scylla resizes tables.
 
         Only what was altered counts: a node that joins, or a split by hand, is no reason to resize.
         """
-        ttl_s = streams.ttl_s if base.cdc is None else base.cdc.ttl
-        asked = _asked(keyspace, base)
-        if (ttl_s, asked) == (streams.ttl_s, streams.asked):
+        ttl_s = streams.ttl_s if altered.cdc is None else altered.cdc.ttl
+        # Only of the altered one: at the start, the other may not be there yet.
+        hints = list(streams.hints)
+        hints[altered.is_cdc_log] = altered.options.get("tablets", {})
+        asked = (keyspace.tablets, hints)
+        has_new_hints = asked != (streams.initial, streams.hints)
+        if not has_new_hints and ttl_s == streams.ttl_s:
             return
-        wanted = streams.tablets if asked == streams.asked else tablets_for(keyspace, base, self._shards())
-        streams.ttl_s, streams.asked = ttl_s, asked
+        streams.ttl_s, (streams.initial, streams.hints) = ttl_s, asked
+        wanted = tablets_for(keyspace, hints, self._shards()) if has_new_hints else streams.tablets
         while (count := streams.tablets) != wanted:
             # Each is in use for some time before the next.
-            start_ms = max(now_us // 1000, streams.sets[-1].time_ms) + self._delay_ms
+            start_ms = max(now_us // 1000 + self._delay_ms, streams.sets[-1].time_ms + LEEWAY_US // 1000)
             self._append(streams, start_ms, count * 2 if count < wanted else count // 2)
         self._notify()
 
@@ -240,7 +246,10 @@ class TabletStreams:
     def state(self) -> list[Any]:
         """Return all sets as plain values, for ``restore``."""
         return [
-            (t.keyspace, t.table, t.log_id.bytes, t.ttl_s, [(s.time_ms, s.streams) for s in t.sets], t.asked)
+            (
+                *(t.keyspace, t.table, t.log_id.bytes, t.ttl_s, [(s.time_ms, s.streams) for s in t.sets]),
+                *(t.initial, t.hints),
+            )
             for t in self
         ]
 
@@ -253,9 +262,10 @@ class TabletStreams:
                 uuid.UUID(bytes=log_id),
                 ttl_s,
                 [StreamSet(time_ms, tuple(streams), last_tokens(len(streams))) for time_ms, streams in sets],
-                asked,
+                initial,
+                list(hints),
             )
-            for keyspace, table, log_id, ttl_s, sets, asked in state
+            for keyspace, table, log_id, ttl_s, sets, initial, hints in state
         }
         self.version += 1
 
@@ -264,5 +274,7 @@ class TabletStreams:
         self._changed()
 
 
-def _asked(keyspace: Keyspace, table: TableSchema) -> tuple[Any, ...]:
-    return (keyspace.tablets, table.options.get("tablets"))
+def _hints(keyspace: Keyspace, table: str) -> list[dict[str, str]]:
+    """Return the hints of a base table and of its log."""
+    tables = (keyspace.tables.get(name) for name in (table, table + LOG_SUFFIX))
+    return [{} if each is None else each.options.get("tablets", {}) for each in tables]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..errors import ConfigError, SyntaxException
 from .numbers import leading_float, leading_integer, shown
 from .replication import MOST_TABLETS
-from .tables import Keyspace, TableSchema
+from .tables import Keyspace
 
 __all__ = ["tablet_hints", "tablets_for"]
 
 _TARGET_GB: Final = 5  # the size of a tablet that Scylla aims at
+_HINTS: Final = ("expected_data_size_in_gb", "max_tablet_count", "min_per_shard_tablet_count", "min_tablet_count")
 _TRUE: Final = ("true", "yes", "1")
 _FALSE: Final = ("false", "no", "0")
 
@@ -31,7 +32,7 @@ def tablet_hints(name: str, value: Any) -> dict[str, str]:
     for hint, given in sorted(value.items()):
         if hint == "pow2_count":
             hints[hint] = _pow2_count(str(given))
-        elif hint in ("min_tablet_count", "max_tablet_count", "expected_data_size_in_gb", "min_per_shard_tablet_count"):
+        elif hint in _HINTS:
             read = leading_float if hint == "min_per_shard_tablet_count" else leading_integer
             numbers[hint] = number = read(str(given))
             if number < 0 or (number == 0 and hint == "max_tablet_count"):
@@ -63,24 +64,24 @@ def _check_range(numbers: Mapping[str, float]) -> None:
         )
 
 
-def tablets_for(keyspace: Keyspace, table: TableSchema | None, shards: int) -> int:
-    """Return how many tablets a table of a tablets keyspace has by its hints and its keyspace's ``initial``.
+def tablets_for(keyspace: Keyspace, hints: Sequence[Mapping[str, str]], shards: int) -> int:
+    """Return how many tablets a table of a tablets keyspace has by the hints of it and its log, and by ``initial``.
 
     It is the highest of what they ask for, as a power of two. Where they ask for nothing, it is one for each of the
     cluster's ``shards``; Scylla makes ten. Source: Scylla ``service/tablet_allocator.cc``.
     """
-    hints: Mapping[str, str] = {} if table is None else table.options.get("tablets", {})
-    least = int(hints.get("min_tablet_count", 0))
+    given = {name: [float(each[name]) for each in hints if name in each] for name in _HINTS}
+    least = int(max(given["min_tablet_count"], default=0))
     default = 0 if keyspace.tablets or least else 1
-    per_shard = float(hints.get("min_per_shard_tablet_count", default))
+    per_shard = max(given["min_per_shard_tablet_count"], default=default)
     wanted = max(
         1,
         keyspace.tablets or 0,
         least,
-        int(hints.get("expected_data_size_in_gb", 0)) // _TARGET_GB,
+        int(max(given["expected_data_size_in_gb"], default=0)) // _TARGET_GB,
         math.ceil(min(per_shard, MOST_TABLETS) * shards / _copies(keyspace)),
     )
-    most = int(hints.get("max_tablet_count", MOST_TABLETS))
+    most = int(min(given["max_tablet_count"], default=MOST_TABLETS))
     return min(_power_up(wanted), _power_down(most), MOST_TABLETS)
 
 

@@ -58,6 +58,8 @@ class SystemTables:
             ("system", "cdc_local"): self._cdc_local,
             ("system", "cdc_timestamps"): self._tablet_timestamps,
             ("system", "cdc_streams"): self._tablet_streams,
+            ("system", "cdc_streams_state"): self._oldest_streams,
+            ("system", "cdc_streams_history"): self._stream_changes,
             ("system", "tablets"): self._tablets,
             ("system_distributed", "cdc_streams_descriptions"): self._legacy_streams,
             ("system_distributed", "cdc_generation_timestamps"): self._generation_timestamps,
@@ -292,6 +294,29 @@ class SystemTables:
             for each in streams.sets:
                 yield {"keyspace_name": streams.keyspace, "table_name": streams.table, "timestamp": each.time_ms}
 
+    def _oldest_streams(self, node: Node) -> Iterator[SystemRow]:
+        for table in self._cluster.tablets:
+            oldest = table.sets[0]
+            for stream in oldest.streams:
+                yield {
+                    "table_id": table.log_id,
+                    "timestamp": oldest.time_ms,
+                    "last_token": _token_of(stream),
+                    "stream_id": stream,
+                }
+
+    def _stream_changes(self, node: Node) -> Iterator[SystemRow]:
+        for table in self._cluster.tablets:
+            for each, state, streams in table.changes():
+                for stream in streams if state and each is not table.sets[0] else ():
+                    yield {
+                        "table_id": table.log_id,
+                        "timestamp": each.time_ms,
+                        "stream_state": state,
+                        "last_token": _token_of(stream),
+                        "stream_id": stream,
+                    }
+
     def _tablets(self, node: Node) -> Iterator[SystemRow]:
         for keyspace in self._schema.keyspaces.values():
             if keyspace.tablets is None:
@@ -322,6 +347,10 @@ class SystemTables:
                         "stream_state": state,
                         "stream_id": stream,
                     }
+
+
+def _token_of(stream: bytes) -> int:
+    return int.from_bytes(stream[:8], "big", signed=True)
 
 
 def _store(table: TableSchema, rows: Iterable[SystemRow]) -> TableStore:

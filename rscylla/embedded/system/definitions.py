@@ -15,7 +15,8 @@ from ..types import UdtType, parse_type
 __all__ = ["KEYSPACES", "TABLET_TABLES", "system_tables"]
 
 TABLET_TABLES: Final = (
-    *(("system", name) for name in ("cdc_streams", "cdc_timestamps", "tablets")),
+    *(("system", name) for name in ("cdc_streams", "cdc_streams_history", "cdc_streams_state", "cdc_timestamps")),
+    ("system", "tablets"),
     ("system_schema", "scylla_keyspaces"),
 )
 """What Scylla has had since there are tablets."""
@@ -59,6 +60,10 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         "cdc_timestamps": "keyspace_name text, table_name text | timestamp timestamp DESC |",
         "cdc_streams": "keyspace_name text, table_name text"
         " | timestamp timestamp, stream_state tinyint, stream_id blob |",
+        # What the two above are made of in Scylla: the oldest set, and how each set differs from the one before.
+        "cdc_streams_state": "table_id uuid | last_token bigint | stream_id blob, timestamp timestamp",
+        "cdc_streams_history": "table_id uuid | timestamp timestamp, stream_state tinyint, last_token bigint"
+        " | stream_id blob",
         # Columns that are static in Scylla, where a table's rows are one partition as well.
         "tablets": "table_id uuid | last_token bigint | base_table uuid, keyspace_name text,"
         " new_replicas frozen<list<frozen<tuple<uuid,int>>>>, replicas frozen<list<frozen<tuple<uuid,int>>>>,"
