@@ -18,7 +18,7 @@ from rscylla.errors import ConfigError, CursorError, is_resumable
 from rscylla.event import Event
 
 from ._checks import admin_of, check_consumer, conflict, find, moves
-from .codec import CursorCodec, EventCursorCodec, order_of
+from .codec import CursorCodec, EventCursorCodec, order_of, orders_events
 
 __all__ = ["BufferedCursorStore"]
 
@@ -34,7 +34,7 @@ class _Slot:
 
     writing: threading.Lock = attrs.field(factory=threading.Lock)
     known: str | Event | None = None  # highest position that was set or read, or its event; None until read
-    order: tuple[int, bytes] | None = None  # order key of ``known`` if an event set it
+    order: tuple[int, bytes] | None = None  # order key of ``known`` if a later event needs nothing but a comparison
     pending: str | Event | None = None  # cursor to write, or its event
     error: Exception | None = None  # of the last write, until it is raised
     blocked: CursorError | None = None  # why set_cursor fails until the cursor is read again
@@ -83,6 +83,7 @@ class BufferedCursorStore:
         self._inner = inner
         self._interval = interval.total_seconds()
         self._codec = codec or EventCursorCodec()
+        self._orders_events = orders_events(self._codec)
         self._background = background
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()  # guards the slots' fields; never held over a call of the inner store
@@ -107,23 +108,18 @@ class BufferedCursorStore:
         self._set(consumer, cursor, None)
 
     def set_cursor_after(self, consumer: str, event: Event) -> None:
-        order = order_of(event, self._codec)
-        if order is None or not self._set_after(consumer, event, order):
+        order = order_of(event) if self._orders_events else None
+        moved = False
+        if order is not None:
+            with self._lock:
+                slot = self._slots.get(consumer)
+                if slot is not None and slot.order is not None and order > slot.order:
+                    slot.known, slot.order, slot.pending = event, order, event
+                    moved = True
+        if not moved:
             self._set(consumer, event.id, order)
         elif not self._background:
             self._flush_if_due()
-
-    def _set_after(self, consumer: str, event: Event, order: tuple[int, bytes]) -> bool:
-        """Buffer *event* if nothing but a comparison is necessary; return whether that is done."""
-        with self._lock:
-            slot = self._slots.get(consumer)
-            if slot is None or slot.order is None or order < slot.order:
-                return False
-            if slot.error is not None or slot.blocked is not None or self._stop.is_set():
-                return False
-            if order > slot.order:
-                slot.known, slot.order, slot.pending = event, order, event
-            return True
 
     def _set(self, consumer: str, cursor: str, order: tuple[int, bytes] | None) -> None:
         given = self._codec.encode(cursor)
@@ -170,6 +166,8 @@ class BufferedCursorStore:
             thread, self._thread = self._thread, None
             closed = self._stop.is_set()
             self._stop.set()
+            for slot in self._slots.values():
+                slot.order = None
         if thread is not None and thread is not threading.current_thread():
             thread.join(_JOIN_S)
         if closed:
@@ -263,7 +261,7 @@ class BufferedCursorStore:
         except Exception as e:  # noqa: BLE001  kept for the consumer, whose next call raises it
             _log.warning("the cursor of consumer %r was not saved and stays buffered: %s", consumer, type(e).__name__)
             with self._lock:
-                slot.error = e
+                slot.error, slot.order = e, None
             return e
         else:
             with self._lock:

@@ -16,7 +16,7 @@ from rscylla import _timeuuid as tu
 from rscylla.errors import InvalidCursor
 from rscylla.event import Event, EventID, LogMark
 
-__all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "order_of", "parse_us"]
+__all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "order_of", "orders_events", "parse_us"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"\d{1,20}", re.ASCII)  # as many digits as 64 bits need
@@ -91,11 +91,17 @@ class EventCursorCodec:
         return position.partition("  ")[0]
 
 
-def order_of(event: Event, codec: CursorCodec) -> tuple[int, bytes] | None:
-    """Return a key that orders the cursors of events as *codec* does, or None if there is none without their text."""
-    if type(codec) is not EventCursorCodec or type(event).order_key is Event.order_key:
-        return None
-    return event.order_key
+def orders_events(codec: CursorCodec) -> bool:
+    """Return whether *codec* orders the ids of events as their order keys do."""
+    return type(codec) is EventCursorCodec
+
+
+def order_of(event: Event) -> tuple[int, bytes] | None:
+    """Return the order key of *event*, or None if it would be parsed from the text of the id."""
+    return None if type(event).order_key is _PARSED else event.order_key
+
+
+_PARSED = Event.order_key
 
 
 class IntCursorCodec:

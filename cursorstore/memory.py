@@ -16,7 +16,7 @@ from rscylla.clock import Clock, SystemClock
 from rscylla.event import Event
 
 from ._checks import check_consumer, check_reason, conflict, moves
-from .codec import CursorCodec, EventCursorCodec, order_of
+from .codec import CursorCodec, EventCursorCodec, order_of, orders_events
 
 __all__ = ["MemoryCursorStore"]
 
@@ -53,6 +53,7 @@ class MemoryCursorStore:
         clock: Clock | None = None,
     ) -> None:
         self._codec = codec or EventCursorCodec()
+        self._orders_events = orders_events(self._codec)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._epochs: dict[str, list[_Entry]] = {}
@@ -72,16 +73,15 @@ class MemoryCursorStore:
         self._set(consumer, cursor, None)
 
     def set_cursor_after(self, consumer: str, event: Event) -> None:
-        order = order_of(event, self._codec)
+        order = order_of(event) if self._orders_events else None
         if order is not None:
             with self._lock:
                 entries = self._epochs.get(consumer)
                 last = entries[-1] if entries else None
-                if last is not None and last.order is not None and self._used.get(consumer) == last.epoch:
-                    if order > last.order:
-                        last.last, last.order, last.updated_us = event, order, self._clock.now_us()
-                    if order >= last.order:
-                        return
+                known = None if last is None or self._used.get(consumer) != last.epoch else last.order
+                if last is not None and known is not None and order > known:
+                    last.last, last.order, last.updated_us = event, order, self._clock.now_us()
+                    return
         self._set(consumer, event.id, order)
 
     def _set(self, consumer: str, cursor: str, order: tuple[int, bytes] | None) -> None:

@@ -77,14 +77,15 @@ class InnerStop(Stop):
         self.forget = self._outer.on_set(self.set)
 
     def is_set(self) -> bool:
-        return super().is_set() or self._outer.is_set()  # asked, because a lease's signal knows before it calls back
+        return self._set or self._outer.is_set()  # asked, because a lease's signal knows before it calls back
 
     def wait(self, seconds: float | None = None) -> bool:
         return super().wait(seconds) or self._outer.is_set()
 
     def check(self) -> None:
         self._outer.check()
-        super().check()
+        if self._set:
+            raise Stopped
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
@@ -33,6 +33,18 @@ class Activity:
     def end(self) -> None:
         """Report that this thread is done with its event, with or without success."""
         self._threads.pop(get_ident(), None)
+
+    def of_this_thread(self, clock: Clock) -> tuple[Callable[[Event], None], Callable[[], None]]:
+        """Return ``begin`` and ``end`` for the calling thread alone, which cost less: for a loop over events."""
+        threads, thread, monotonic = self._threads, get_ident(), clock.monotonic
+
+        def begin(event: Event) -> None:
+            threads[thread] = clock, event, monotonic(), ""
+
+        def end() -> None:
+            threads.pop(thread, None)
+
+        return begin, end
 
     @contextmanager
     def waiting(self, why: str) -> Iterator[None]:

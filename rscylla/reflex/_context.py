@@ -83,12 +83,12 @@ class Run:
         """Save *cursor*, or the one right after an event, for the consumer, and raise the errors of the store."""
         if self.fate is not NO_FATE:
             self.fate.tempt("before_set_cursor")
-        if self.store is not None:
-            if isinstance(cursor, str):
-                self.store.set_cursor(self.consumer, cursor)
-            else:
-                self._save_after(self.consumer, cursor)
-        self.series.moved()
+        if not isinstance(cursor, str):
+            self._save_after(self.consumer, cursor)
+        elif self.store is not None:
+            self.store.set_cursor(self.consumer, cursor)
+        if self.series.is_failing:
+            self.series.moved()
 
     def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
         """End the run with *error*; the first one counts."""

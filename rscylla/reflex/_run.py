@@ -20,6 +20,7 @@ from ._context import Failure, Run
 from ._failures import ending
 from ._spec import Spec
 from .consumer import check_threads_can_drive
+from .fate import NO_FATE
 from .logs import log_context
 
 __all__ = ["run"]
@@ -65,31 +66,36 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     spec.series.opened(client, lag)
     # A stream that supports the lag waits before it reads. For any other stream, events wait here after they are read.
     hold = None if getattr(spec.stream, "supports_lag", False) else lag
-    stop, tempt = this.stop, this.tempt
+    check, recv, consume = this.stop.check, client.recv, consumer.consume
+    tempt = None if this.fate is NO_FATE else this.tempt
+    known: type[Event] | None = None  # the class of the last event: an ``isinstance`` with an ABC for each costs more
     while True:
         this.stage, this.event = "recv", None
-        stop.check()
+        check()
         try:
-            item = client.recv()
+            item = recv()
         except HeadReached:
             # HeadReached promises everything up to the head, so events that the consumer still works on must finish.
             this.stage = "consume"
             consumer.drain()
             this.stage = "recv"
             raise
-        tempt("after_recv")
-        if isinstance(item, Progress):
-            this.stage = "set_cursor"
-            consumer.progress(item.cursor)
-            this.count("progress")
-            continue
-        event = this.event = _checked(item)
+        if tempt is not None:
+            tempt("after_recv")
+        if type(item) is not known:
+            if isinstance(item, Progress):
+                this.stage = "set_cursor"
+                consumer.progress(item.cursor)
+                this.count("progress")
+                continue
+            known = type(_checked(item))
+        event = this.event = item
         if hold:
             this.stage = "delay"
             _hold_back(event, hold, this)
         this.stage = "consume"
-        stop.check()  # again: a stop may have come while the stream waited, and no event starts after it
-        consumer.consume(event, this)
+        check()  # again: a stop may have come while the stream waited, and no event starts after it
+        consume(event, this)
 
 
 class _AtOnce:
@@ -100,15 +106,18 @@ class _AtOnce:
 
     def begin(self, run: Run) -> None:
         self._run = run
-        self._activity = run.series.activity
+        self._consume = self._consumer.consume
+        self._busy, self._idle = run.series.activity.of_this_thread(run.clock)
+        self._tempt = None if run.fate is NO_FATE else run.tempt
 
     def consume(self, event: Event, run: Run) -> None:
-        self._activity.begin(run.clock, event)
+        self._busy(event)
         try:
-            self._consumer.consume(event, run)
+            self._consume(event, run)
         finally:
-            self._activity.end()
-        run.tempt("after_consume")
+            self._idle()
+        if self._tempt is not None:
+            self._tempt("after_consume")
         run.stage = "set_cursor"
         run.commit(event)
 

@@ -15,7 +15,7 @@ from ..clock import Clock, SystemClock
 from ..errors import ConfigError, FilterError, is_expected
 from ..event import Event
 from .filters import EventFilter
-from .metrics import metrics_for
+from .metrics import metrics_for, outcome_of
 
 __all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive"]
 
@@ -86,6 +86,7 @@ class Consumer:
         self._fn = fn
         self._types = frozenset(int(one) for one in filter_types)
         self._filter = event_filter
+        self._takes_all = not self._types and event_filter is None
         self._recover = recover
         self.series = metrics_for(registry).consumer(name)
         """The metrics of this name; ``run`` adds its own."""
@@ -111,8 +112,20 @@ class Consumer:
             FilterError: a filter failed; ``recover`` was not called.
             Exception: the error of the function, or the one that ``recover`` returned instead.
         """
-        with self.series.consuming(event) as consuming:
-            consuming.outcome = self._call(event, run) if self._wants(event) else "skipped"
+        series = self.series
+        arrival = series.arrived(event)
+        try:
+            if self._takes_all or self._wants(event):
+                outcome = self._call(event, run)
+            else:
+                outcome = "skipped"
+        except BaseException as error:
+            series.ended(arrival, outcome_of(error))
+            raise
+        if outcome == "consumed":
+            series.consumed(arrival)
+        else:
+            series.ended(arrival, outcome)
 
     def _wants(self, event: Event) -> bool:
         if self._types and int(event.type) not in self._types:

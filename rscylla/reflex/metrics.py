@@ -33,7 +33,7 @@ from ..event import Event
 from ..options import SAFE_LAG
 from ._activity import Activity
 
-__all__ = ["ConsumerSeries", "Consuming", "Metrics", "metrics_for", "series_of"]
+__all__ = ["ConsumerSeries", "Consuming", "Metrics", "metrics_for", "outcome_of", "series_of"]
 
 COUNTERS = (
     *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures", "given_up"),
@@ -59,26 +59,45 @@ class _Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def observe_all(self, values: Sequence[float]) -> None:
+        bounds = self.bounds
+        first = bisect_left(bounds, min(values))
+        if first == bisect_left(bounds, max(values)):  # as nearly always: events of one time, consumed in a moment
+            self.counts[first] += len(values)
+        else:
+            for value in values:
+                self.counts[bisect_left(bounds, value)] += 1
+        self.total = sum(values, self.total)
+
     def samples(self) -> tuple[list[tuple[str, float]], float]:
         names = [*(str(bound) for bound in self.bounds), "+Inf"]
         return [(name, float(count)) for name, count in zip(names, accumulate(self.counts), strict=True)], self.total
 
 
+NOTED = 512
+"""How many consumed events are noted before they are counted; whoever reads a counter counts them first."""
+
+_Arrival = tuple[float, int, int]
+"""When the consumer got an event, by the monotonic clock in seconds; the time of the event; its age; both in µs."""
+
+
 class ConsumerSeries:
     """All metrics of one consumer name. Written by the run, read by scrapes from any thread.
 
-    ``counts`` holds the plain counters by the names in ``COUNTERS``. ``configure`` may be called again; the last call
-    wins.
+    ``configure`` may be called again; the last call wins.
     """
 
     def __init__(self, name: str, metrics: Metrics | None = None) -> None:
         self.name = name
         self._metrics = metrics
-        self.counts = dict.fromkeys(COUNTERS, 0)
+        self._counts = dict.fromkeys(COUNTERS, 0)
         self.run_errors: dict[str, int] = {}
-        self.age = _Histogram(AGE_BUCKETS)
-        self.latency = _Histogram(LATENCY_BUCKETS)
-        self.late_by = _Histogram(LATE_BUCKETS)
+        self._histograms = {
+            "age": _Histogram(AGE_BUCKETS),
+            "latency": _Histogram(LATENCY_BUCKETS),
+            "late_by": _Histogram(LATE_BUCKETS),
+        }
+        self._noted: list[float] = []  # of consumed events that are not counted yet: age in us, seconds taken, in turn
         self._clock: Clock = SystemClock()
         self._lag_alert: float | None = None
         self._activity_ttl: float | None = None
@@ -88,11 +107,11 @@ class ConsumerSeries:
         """Whether a sweep finds the events that this lane misses, so that its lag is not unsafe."""
         self._report: Callable[[], StreamStatus] | None = None  # of the open stream
         self._reported = StreamStatus()  # by the streams before it
-        self._last_event_us: int | None = None
-        self._last_age_us = 0
-        self._active_at: float | None = None
+        self._arrival: _Arrival | None = None  # of the last event
         self.activity = Activity()
         self._failing = ("", 0)
+        self.is_failing = False
+        """Whether ``failing`` names an event; read after each event, so an attribute."""
         self._shown: dict[str, Callable[[], float]] = {}
         self._finished = False
         self._lock = threading.Lock()
@@ -133,16 +152,60 @@ class ConsumerSeries:
         with self._lock:
             self._finished = False
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The plain counters as they are now, by the names in ``COUNTERS``."""
+        with self._lock:
+            self._count_noted()
+            return dict(self._counts)
+
+    def samples(self, histogram: str) -> tuple[list[tuple[str, float]], float]:
+        """Return the cumulative buckets and the sum of age, latency, or late_by as they are now."""
+        with self._lock:
+            self._count_noted()
+            return self._histograms[histogram].samples()
+
+    def arrived(self, event: Event) -> _Arrival:
+        """Show that the consumer is handling *event*; pass the result to ``consumed`` or ``ended``."""
+        clock = self._clock
+        began, event_us = clock.monotonic(), event.timestamp_us
+        # Set before the consumer is called, which may take long, because alerts use the age of the event in progress.
+        # A single assignment, which needs no lock.
+        arrival = self._arrival = began, event_us, clock.now_us() - event_us
+        return arrival
+
+    def consumed(self, arrival: _Arrival) -> None:
+        """Count an event that was consumed without an error: ``ended`` with this outcome, without a lock."""
+        noted = self._noted
+        noted += arrival[2], self._clock.monotonic() - arrival[0]  # at once, so that no thread sees half of it
+        if len(noted) >= 2 * NOTED:
+            with self._lock:
+                self._count_noted()
+
+    def ended(self, arrival: _Arrival, outcome: str | None) -> None:
+        """Count the outcome of an event, a name in ``COUNTERS`` or None, its age on arrival, and the time taken."""
+        took_s = self._clock.monotonic() - arrival[0]
+        with self._lock:
+            if outcome is not None:
+                self._counts[outcome] += 1
+            self._histograms["age"].observe(arrival[2] / 1e6)
+            self._histograms["latency"].observe(took_s)
+
+    def _count_noted(self) -> None:
+        """Count the events that ``consumed`` noted. Called with the lock held."""
+        noted = self._noted
+        size = len(noted)
+        if not size:
+            return
+        ages_us, took_s = noted[:size:2], noted[1:size:2]
+        del noted[:size]  # events that were noted since remain
+        self._counts["consumed"] += len(took_s)
+        self._histograms["age"].observe_all([age_us / 1e6 for age_us in ages_us])
+        self._histograms["latency"].observe_all(took_s)
+
     def consuming(self, event: Event) -> Consuming:
         """Return the context in which the consumer handles *event*; it shows the event now and counts it at its end."""
-        clock = self._clock
-        began, now_us, event_us = clock.monotonic(), clock.now_us(), event.timestamp_us
-        # Set before the consumer is called, which may take long, because alerts use the age of the event in progress.
-        # Each line is a single assignment, which needs no lock.
-        self._last_event_us = event_us
-        self._last_age_us = now_us - event_us
-        self._active_at = began
-        return Consuming(self, clock, began, now_us - event_us)
+        return Consuming(self, self.arrived(event))
 
     def found_late(self, seconds: float, *, unproven: bool) -> None:
         """Count an event that a sweep delivers *seconds* after the fast lane passed it.
@@ -151,25 +214,26 @@ class ConsumerSeries:
         """
         with self._lock:
             if unproven:
-                self.counts["unproven"] += 1
+                self._counts["unproven"] += 1
             else:
-                self.counts["late"] += 1
-                self.late_by.observe(seconds)
+                self._counts["late"] += 1
+                self._histograms["late_by"].observe(seconds)
 
     def count(self, what: str, times: int = 1) -> None:
         """Add to the counter *what*."""
         with self._lock:
-            self.counts[what] += times
+            self._counts[what] += times
 
     def moved(self) -> None:
         """Forget the last failure, because the cursor moved past its event."""
-        if self._failing[1]:
-            self._failing = ("", 0)
+        self.is_failing = False
+        self._failing = ("", 0)
 
     def event_failed(self, event_id: str) -> None:
         """Count a failure of the current event; the count starts again at 1 with another event."""
         known, times = self._failing
         self._failing = (event_id, times + 1 if known == event_id else 1)
+        self.is_failing = True
 
     def run_failed(self, stage: str, event_id: str = "") -> None:
         """Count a run that ended with an error at *stage*, when it was consuming the event *event_id*."""
@@ -199,9 +263,9 @@ class ConsumerSeries:
     def lag(self) -> float | None:
         """Return the lag in seconds: that of the watermark, else the age of the last event on arrival, else None."""
         by_watermark = self.watermark_lag()
-        if by_watermark is not None or self._last_event_us is None or self._finished:
+        if by_watermark is not None or self._arrival is None or self._finished:
             return by_watermark
-        return self._last_age_us / 1e6
+        return self._arrival[2] / 1e6
 
     def lag_alert(self) -> float:
         """Return 1 if the lag is above the alert's threshold now, else 0."""
@@ -210,14 +274,14 @@ class ConsumerSeries:
 
     def last_event_age(self) -> float | None:
         """Return the age in seconds of the last event that arrived, growing while none does; None before the first."""
-        return (self._clock.now_us() - self._last_event_us) / 1e6 if self._last_event_us is not None else None
+        return (self._clock.now_us() - self._arrival[1]) / 1e6 if self._arrival is not None else None
 
     def active(self) -> float | None:
         """Return 1 if an event arrived within the activity TTL, else 0; None if that is switched off."""
-        ttl, at = self._activity_ttl, self._active_at
+        ttl, last = self._activity_ttl, self._arrival
         if ttl is None:
             return None
-        return float(at is not None and self._clock.monotonic() - at <= ttl)
+        return float(last is not None and self._clock.monotonic() - last[0] <= ttl)
 
     def failing(self) -> tuple[str, int]:
         """Return the id of the event that failed last, and how often in a row; ("", 0) once it was consumed."""
@@ -262,30 +326,26 @@ class Consuming:
     error sets it to ``errors``. A stop and an interrupt are not errors of the consumer, and change no counter.
     """
 
-    __slots__ = ("_age_us", "_began", "_clock", "_series", "outcome")
+    __slots__ = ("_arrival", "_series", "outcome")
 
-    def __init__(self, series: ConsumerSeries, clock: Clock, began: float, age_us: int) -> None:
+    def __init__(self, series: ConsumerSeries, arrival: _Arrival) -> None:
         self._series = series
-        self._clock = clock
-        self._began = began
-        self._age_us = age_us
+        self._arrival = arrival
         self.outcome: str | None = None
 
     def end(self, outcome: str | None) -> None:
-        series, took_s = self._series, self._clock.monotonic() - self._began
-        with series._lock:  # noqa: SLF001 - the series of this module
-            if outcome is not None:
-                series.counts[outcome] += 1
-            series.age.observe(self._age_us / 1e6)
-            series.latency.observe(took_s)
+        self._series.ended(self._arrival, outcome)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None and isinstance(error, Exception) and not is_expected(error):
-            self.outcome = "errors"
-        self.end(self.outcome)
+        self.end(self.outcome if error is None else outcome_of(error))
+
+
+def outcome_of(error: BaseException) -> str | None:
+    """Return the counter of a consumer's error; None for a stop and an interrupt, which are no errors of it."""
+    return "errors" if isinstance(error, Exception) and not is_expected(error) else None
 
 
 class Metrics(Collector):
@@ -392,8 +452,7 @@ def _run_errors(series: list[ConsumerSeries]) -> Metric:
 def _histogram(name: str, text: str, series: list[ConsumerSeries], attribute: str) -> Metric:
     family = HistogramMetricFamily(name, text, labels=_LABEL)
     for one in series:
-        with one._lock:  # noqa: SLF001 - the series of this module
-            buckets, total = getattr(one, attribute).samples()
+        buckets, total = one.samples(attribute)
         family.add_metric([one.name], buckets, total)
     return family
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import DuplicateTimeseries
 
 from rscylla._timeuuid import datetime_of
-from rscylla.abc import StreamStatus
+from rscylla.abc import Run, StreamStatus
 from rscylla.errors import ConnectionFailed, CursorExpired, HeadReached, RunError
-from rscylla.event import Progress, SimpleEvent
+from rscylla.event import Event, Progress, SimpleEvent
 from rscylla.options import StreamLag, StreamToHead
 from rscylla.reflex import NO_FATE, Consumer, Spec, metrics_for, run, run_forever
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
@@ -465,3 +466,56 @@ def test_a_consumer_that_failed_does_not_seem_to_hang_while_it_is_stopped() -> N
             )
         )
     assert seen == [0]
+
+
+def test_a_scrape_within_an_event_shows_exactly_the_events_before_it() -> None:
+    """A consumer may take minutes for an event, so what was consumed before it cannot wait for the next one."""
+    bench = Bench()
+    ages_us = [(0, 700_000, 700_001, 90_000_000)[number % 4] for number in range(1_400)]
+    took_s = [(0.001, 0.02, 2.0)[number // 3 % 3] for number in range(1_400)]
+    done = 0
+
+    def consume(_event: Event, _run: Run) -> None:
+        nonlocal done
+        if done in (0, 1, 511, 512, 513, 1_023, 1_024, 1_025, 1_399):
+            check()
+        bench.clock.advance(took_s[done])
+        done += 1
+
+    def check() -> None:
+        scrape = bench.scrape()
+        assert scrape["rscylla_consumed_events_total", "billing"] == done
+        for what, values in (("event_age", [age / 1e6 for age in ages_us[:done]]), ("latency", took_s[:done])):
+            name = f"reflex_consumer_{what}_seconds"
+            assert scrape[f"{name}_count", "billing"] == done
+            assert scrape[f"{name}_sum", "billing"] == pytest.approx(sum(values))
+            for key, count in scrape.items():
+                if key[0] == f"{name}_bucket":
+                    assert count == sum(value <= float(key[2]) for value in values), key
+
+    bench.consumer = Consumer("billing", consume, registry=bench.registry, clock=bench.clock)
+    for number, age_us in enumerate(ages_us):
+        bench.consumer.consume(event(number, bench.clock.now_us() - age_us), NO_FATE)
+    check()
+
+
+def test_events_of_several_threads_are_all_counted() -> None:
+    bench = Bench()
+    barrier = threading.Barrier(4)
+
+    def work() -> None:
+        barrier.wait()
+        for number in range(2_000):
+            bench.consumer.consume(event(number, START_US), NO_FATE)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    while any(thread.is_alive() for thread in threads):
+        counts = bench.consumer.series.counts
+        assert counts["consumed"] <= bench.consumer.series.samples("age")[0][-1][1]
+    for thread in threads:
+        thread.join()
+    assert bench.scrape()["rscylla_consumed_events_total", "billing"] == 6_000
+    assert bench.scrape()["reflex_consumer_latency_seconds_count", "billing"] == 6_000
