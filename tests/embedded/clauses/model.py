@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import attrs
 
-__all__ = ["SCHEMA", "Clause", "done", "refused", "rejected", "statement"]
+from rscylla.embedded.result import UNSET
+
+__all__ = ["SCHEMA", "UNSET", "Clause", "done", "refused", "rejected", "statement"]
 
 SCHEMA = (
     "CREATE TYPE pair (x int, y text)",
