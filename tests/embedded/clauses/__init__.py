@@ -6,7 +6,20 @@ statement and run ``python -m tests.embedded.clauses``, which rewrites the page.
 
 from __future__ import annotations
 
-from . import batches, deletes, describing, functions, inserts, keyspaces, others, selects, tables, types, updates
+from . import (
+    batches,
+    deletes,
+    describing,
+    functions,
+    inserts,
+    keyspaces,
+    others,
+    selects,
+    tables,
+    tablets,
+    types,
+    updates,
+)
 from .model import SCHEMA, Clause
 
 __all__ = ["GROUPS", "SCHEMA", "Clause"]
@@ -14,6 +27,7 @@ __all__ = ["GROUPS", "SCHEMA", "Clause"]
 GROUPS = {
     "Keyspaces": keyspaces.CLAUSES,
     "Tables": tables.CLAUSES,
+    "Tablets": tablets.CLAUSES,
     "Types": types.CLAUSES,
     "Reads": selects.CLAUSES,
     "Functions and aggregates": functions.CLAUSES,
