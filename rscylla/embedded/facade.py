@@ -113,7 +113,7 @@ class EmbeddedScylla(ServerOptions):
             tls=None if self.tls is None else self.tls.server_context(),
         )
         self._ports: Ports | None = None
-        self._engine = Engine(self._cluster, self.clock)
+        self._engine = Engine(self._cluster, self.clock, self.users)
         self._durable: Durable | None = None
         if self.data_dir is not None:
             self._durable = Durable(self.data_dir, self._engine, sync=self.fsync, compact_bytes=self.compact_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import get_args
 
@@ -240,3 +241,57 @@ def test_describe_of_a_missing_object_fails(box: EngineBox, statement: str, mess
 def test_every_statement_that_is_parsed_is_executed_or_refused_by_name(box: EngineBox) -> None:
     planned = {ast.Select, ast.Insert, ast.Update, ast.Delete, ast.Batch}
     assert set(get_args(ast.Statement)) - planned == box.engine._others.keys()
+
+
+# ---------------------------------------------------------------- settings, roles, the ring
+
+
+def test_settings_are_json(box: EngineBox) -> None:
+    rows = box.rows("SELECT * FROM system.config")
+    assert {row["source"] for row in rows} == {"default"}
+    values = {row["name"]: json.loads(row["value"]) for row in rows}
+    assert values["num_tokens"] == len(box.cluster.nodes[0].tokens)
+    assert values["restrict_dtcs"] == "true"
+    assert values["experimental_features"] == []
+
+
+def test_users_are_roles() -> None:
+    engine = EngineBox(users={"carol": "secret", "alice": "hidden"})
+    rows = engine.rows("LIST ROLES")
+    assert rows == [{"role": name, "super": True, "login": True, "options": {}} for name in ("alice", "carol")]
+    assert engine.column("LIST USERS") == engine.column("LIST ROLES")
+    assert engine.column("LIST ROLES OF 'carol'") == ["carol"]
+    roles = engine.rows("SELECT role, can_login, is_superuser, salted_hash FROM system.roles")
+    assert sorted(row["role"] for row in roles) == ["alice", "carol"]
+    assert {row["salted_hash"] for row in roles} == {None}
+
+
+@pytest.mark.parametrize(("factor", "owners"), [(1, 1), (2, 2), (5, 3)])
+def test_the_ring_of_a_keyspace_with_vnodes(factor: int, owners: int) -> None:
+    box = EngineBox(3)
+    box.run(f"CREATE KEYSPACE k WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {factor}}}")
+    rows = box.rows("SELECT * FROM system.token_ring WHERE keyspace_name = 'k'")
+    tokens = sorted(token for node in box.cluster.nodes for token in node.tokens)
+    ends = {(int(row["start_token"]), int(row["end_token"])) for row in rows}
+    assert ends == {(tokens[at - 1], token) for at, token in enumerate(tokens)}
+    assert len(rows) == owners * len(tokens)
+    assert {row["table_name"] for row in rows} == {"<ALL>"}
+    if factor == 1:
+        assert {int(r["end_token"]): str(r["endpoint"]) for r in rows} == {
+            token: node.address for node in box.cluster.nodes for token in node.tokens
+        }
+
+
+def test_the_ring_of_a_table_with_tablets() -> None:
+    box = EngineBox(2)
+    box.run("CREATE KEYSPACE k WITH tablets = {'initial': 4}")
+    box.run("CREATE TABLE k.t (pk int PRIMARY KEY)")
+    rows = box.rows("SELECT * FROM system.token_ring WHERE keyspace_name = 'k' AND table_name = 't'")
+    tablets = box.rows("SELECT last_token FROM system.tablets WHERE keyspace_name = 'k' ALLOW FILTERING")
+    assert {row["end_token"] for row in rows} == {str(row["last_token"]) for row in tablets}
+
+
+def test_nodes_are_listed(box: EngineBox) -> None:
+    rows = box.rows("SELECT peer, status, up FROM system.cluster_status")
+    assert sorted(str(row["peer"]) for row in rows) == [f"127.0.0.{n}" for n in (1, 2, 3)]
+    assert {(row["status"], row["up"]) for row in rows} == {("NORMAL", True)}

@@ -649,7 +649,6 @@ def test_describe(source, expected):
         ("CREATE AGGREGATE a (int) SFUNC f STYPE int", "CREATE AGGREGATE"),
         ("CREATE ROLE r", "CREATE ROLE"),
         ("GRANT SELECT ON t TO r", "GRANT"),
-        ("LIST ROLES", "LIST ROLES"),
         ("CREATE SERVICE LEVEL s", "CREATE SERVICE LEVEL"),
         ("PRUNE MATERIALIZED VIEW v", "PRUNE MATERIALIZED VIEW"),
         ("SELECT * FROM MUTATION_FRAGMENTS(ks.t) WHERE a = 1", "SELECT FROM MUTATION_FRAGMENTS"),
@@ -682,7 +681,7 @@ UNRESERVED = """
 CLAUSE_WORDS = """
     aggregate aggregates as bypass cache clustering cluster compact contains counter desc describe distinct exists
     filtering function functions group internals json key keyspaces large_data_guardrails like only partition passwords
-    per static storage
+    per roles static storage users list
     tables timeout timestamp ttl type types values
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rscylla.embedded.clock import ManualClock
@@ -19,12 +19,12 @@ Row = dict[str, Any]
 class EngineBox:
     """One engine on a driven clock, with a keyspace ``ks`` in use."""
 
-    def __init__(self, nodes: int = 1) -> None:
+    def __init__(self, nodes: int = 1, users: Mapping[str, str] | None = None) -> None:
         self.clock = ManualClock(START_US)
         self.cluster = Cluster(nodes, clock=self.clock, seed=7)
         # Some way behind the generation's start, so that writes are not at its very edge.
         self.clock.advance(60)
-        self.engine = Engine(self.cluster, self.clock)
+        self.engine = Engine(self.cluster, self.clock, users)
         self.events: list[SchemaChange] = []
         self.engine.schema_listeners.append(self.events.append)
         self.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")

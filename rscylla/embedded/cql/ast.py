@@ -368,6 +368,18 @@ class Describe:
 
 
 @attrs.frozen
+class ListRoles:
+    """``of``: the role whose roles are listed, None for all."""
+
+    of: str | None = None
+
+
+@attrs.frozen
+class ListUsers:
+    pass
+
+
+@attrs.frozen
 class Unsupported:
     """A statement the parser knows by name and the server refuses by name (materialized views, indexes, UDF, roles).
 
@@ -397,5 +409,7 @@ Statement = (
     | Delete
     | Batch
     | Describe
+    | ListRoles
+    | ListUsers
     | Unsupported
 )

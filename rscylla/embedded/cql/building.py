@@ -621,7 +621,23 @@ class _Describing:
         return ast.Describe(described.what, described.keyspace, described.name, bool(parts[1]))
 
 
-class Builder(_Words, _Writing, _Schema, _Describing):
+class _Listing:
+    """LIST ROLES and LIST USERS."""
+
+    norecursive = staticmethod(_false)
+
+    def of_role(self, parts: Parts) -> str | None:
+        # Role names may be string literals.
+        return getattr(parts[0], "text", parts[0]) if parts else None
+
+    def list_roles(self, parts: Parts) -> ast.ListRoles:
+        return ast.ListRoles(parts[0])
+
+    def list_users(self, _: Parts) -> ast.ListUsers:
+        return ast.ListUsers()
+
+
+class Builder(_Words, _Writing, _Schema, _Describing, _Listing):
     """Builds one statement at a time; not safe to share between threads."""
 
     def reset(self) -> None:

@@ -16,7 +16,7 @@ STATEMENTS: Final = (
     *("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", "DROP FUNCTION"),
     *("CREATE AGGREGATE", "CREATE OR REPLACE AGGREGATE", "DROP AGGREGATE"),
     *("CREATE ROLE", "ALTER ROLE", "DROP ROLE", "CREATE USER", "ALTER USER", "DROP USER", "GRANT", "REVOKE"),
-    *("LIST ROLES", "LIST USERS", "LIST ALL SERVICE LEVELS", "LIST ALL ATTACHED SERVICE LEVELS", "LIST"),
+    *("LIST ALL SERVICE LEVELS", "LIST ALL ATTACHED SERVICE LEVELS", "LIST"),
     *("LIST SERVICE LEVEL", "LIST ATTACHED SERVICE LEVEL", "LIST EFFECTIVE SERVICE LEVEL"),
     *("CREATE SERVICE LEVEL", "ALTER SERVICE LEVEL", "DROP SERVICE LEVEL"),
     *("ATTACH SERVICE LEVEL", "DETACH SERVICE LEVEL"),
@@ -41,6 +41,8 @@ def unsupported_statement(words: list[Word]) -> ast.Unsupported | None:
     """Return the statement if its first words say that it is unsupported."""
     spoken = [word.upper() for _, word, _ in words[:_MOST_WORDS]]
     first = tuple(part for word in spoken for part in (word.split("_") if word.startswith("SERVICE_") else [word]))
+    if first[:2] in (("LIST", "ROLES"), ("LIST", "USERS")):
+        return None
     for size in range(len(first), 0, -1):
         if (name := _BY_FIRST_WORDS.get(first[:size])) is not None:
             return _view(name, words) if name == "CREATE MATERIALIZED VIEW" else ast.Unsupported(name)

@@ -41,6 +41,7 @@ from ..storage.rowttl import expired_rows
 from ..storage.tokens import table_token
 from ..system.contents import SystemTables
 from ..system.describe import describe
+from ..system.roles import list_roles, list_users
 from ..types import BIGINT, DURATION
 from . import lwt
 from .binding import Getter, Request, Scope, timeout_us
@@ -116,7 +117,7 @@ class Engine:
     also the result of the request.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, users: Mapping[str, str] | None = None) -> None:
         self.cluster = cluster
         self.clock = clock
         self.schema = Schema()
@@ -124,7 +125,7 @@ class Engine:
         self.journal: Journal | None = None
         self.write_faults: WriteFaults | None = None
         self._stores: dict[tuple[str, str], TableStore] = {}
-        self._system = SystemTables(self.schema, cluster)
+        self._system = SystemTables(self.schema, cluster, users)
         self._system.install(self.table_changed)
         self._editor = SchemaEditor(
             self.schema,
@@ -146,6 +147,8 @@ class Engine:
             ast.Use: self._use,
             ast.Truncate: self._truncate,
             ast.Describe: self._describe,
+            ast.ListRoles: lambda statement, _: list_roles(statement, users),
+            ast.ListUsers: lambda _statement, _: list_users(users),
             ast.Unsupported: self._refuse,
             **dict.fromkeys(get_args(DdlStatement), self._change_schema),
         }

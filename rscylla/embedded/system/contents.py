@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ..cdclog.log import extension_bytes
@@ -15,7 +15,9 @@ from ..storage.partitions import PackedPartition, Partition, TableStore, join_ro
 from ..storage.positions import position_maker
 from ..storage.tokens import key_bytes, table_token
 from ..types import UdtType
+from .config import config_rows
 from .definitions import KEYSPACES, TABLET_TABLES, system_tables
+from .roles import role_names
 
 __all__ = ["CDC_PARTITIONER", "MURMUR3_PARTITIONER", "SystemTables"]
 
@@ -38,8 +40,9 @@ class SystemTables:
     A store is kept as long as what it shows has not changed.
     """
 
-    def __init__(self, schema: Schema, cluster: Cluster) -> None:
+    def __init__(self, schema: Schema, cluster: Cluster, users: Mapping[str, str] | None = None) -> None:
         self._schema = schema
+        self._users = users
         self._cluster = cluster
         self._kept: dict[tuple[str, str, int], tuple[Any, TableStore]] = {}
         self.protected = frozenset(KEYSPACES)
@@ -61,6 +64,10 @@ class SystemTables:
             ("system", "cdc_streams_state"): self._oldest_streams,
             ("system", "cdc_streams_history"): self._stream_changes,
             ("system", "tablets"): self._tablets,
+            ("system", "cluster_status"): self._cluster_status,
+            ("system", "config"): lambda node: config_rows(cluster, node, has_users=users is not None),
+            ("system", "roles"): self._roles,
+            ("system", "token_ring"): self._token_ring,
             ("system_distributed", "cdc_streams_descriptions"): self._legacy_streams,
             ("system_distributed", "cdc_generation_timestamps"): self._generation_timestamps,
             ("system_distributed", "cdc_streams_descriptions_v2"): self._streams,
@@ -179,6 +186,50 @@ class SystemTables:
     def _scylla_local(self, node: Node) -> Iterator[SystemRow]:
         # Tools look for a system table with "scylla" in its name to tell Scylla from Cassandra.
         yield {"key": "scylla_cpu_sharding_algorithm", "value": "biased-token-round-robin"}
+
+    def _cluster_status(self, node: Node) -> Iterator[SystemRow]:
+        nodes = self._cluster.nodes
+        for each in nodes:
+            yield {
+                "peer": each.address,
+                "dc": each.dc,
+                "draining": False,
+                "excluded": False,
+                "host_id": each.host_id,
+                "owns": 1 / len(nodes),
+                "rack": each.rack,
+                "status": "NORMAL",
+                "tokens": len(each.tokens),
+                "up": True,
+            }
+
+    def _roles(self, node: Node) -> Iterator[SystemRow]:
+        for name in role_names(self._users):
+            yield {"role": name, "can_login": True, "is_superuser": True}
+
+    def _token_ring(self, node: Node) -> Iterator[SystemRow]:
+        """Yield who has each range of tokens: for each table with tablets, for a whole keyspace without."""
+        by_host = {each.host_id: each for each in self._cluster.nodes}
+        ring = sorted((token, each.index) for each in self._cluster.nodes for token in each.tokens)
+        for keyspace in self._schema.keyspaces.values():
+            if keyspace.tablets is not None:
+                for table in keyspace.tables.values():
+                    tablets = self._cluster.tablets_of(keyspace, table)
+                    owners = [(t.last, [by_host[host] for host, _ in t.replicas if host in by_host]) for t in tablets]
+                    yield from _ranges(keyspace.name, table.name, owners)
+            elif not keyspace.options["replication"]["class"].endswith("LocalStrategy"):
+                yield from _ranges(keyspace.name, "<ALL>", self._vnode_owners(keyspace, ring))
+
+    def _vnode_owners(self, keyspace: Keyspace, ring: list[tuple[int, int]]) -> list[tuple[int, list[Node]]]:
+        replication = keyspace.options["replication"]
+        factors = [int(factor) for name, factor in replication.items() if name != "class"]
+        wanted = min(sum(factors) if factors else len(self._cluster.nodes), len(self._cluster.nodes))
+        owners: list[tuple[int, list[Node]]] = []
+        for at, (token, _) in enumerate(ring):
+            # The first distinct nodes clockwise.
+            indexes = [*dict.fromkeys(index for _, index in (*ring[at:], *ring[:at]))][:wanted]
+            owners.append((token, [self._cluster.node(index) for index in indexes]))
+        return owners
 
     @property
     def _version(self) -> str:
@@ -351,6 +402,21 @@ class SystemTables:
 
 def _token_of(stream: bytes) -> int:
     return int.from_bytes(stream[:8], "big", signed=True)
+
+
+def _ranges(keyspace: str, table: str, owners: list[tuple[int, list[Node]]]) -> Iterator[SystemRow]:
+    """Yield the rows of ``system.token_ring`` for ranges that end at the tokens of *owners*."""
+    for at, (end, nodes) in enumerate(owners):
+        for node in nodes:
+            yield {
+                "keyspace_name": keyspace,
+                "table_name": table,
+                "start_token": str(owners[at - 1][0]),
+                "endpoint": node.address,
+                "dc": node.dc,
+                "end_token": str(end),
+                "rack": node.rack,
+            }
 
 
 def _store(table: TableSchema, rows: Iterable[SystemRow]) -> TableStore:

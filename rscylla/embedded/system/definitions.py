@@ -56,6 +56,15 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         " rpc_address inet, schema_version uuid, supported_features text, tokens set<text>",
         "versions": "key text || version text, build_mode text, build_id text",
         "scylla_local": "key text || value text",
+        "cluster_status": "peer inet || dc text, draining boolean, excluded boolean, host_id uuid, load text,"
+        " owns float, rack text, status text, tokens int, up boolean",
+        "config": "name text || source text, type text, value text",
+        "role_attributes": "role text | name text | value text",
+        "role_members": "role text | member text |",
+        "role_permissions": "role text | resource text | permissions set<text>",
+        "roles": "role text || can_login boolean, is_superuser boolean, member_of set<text>, salted_hash text",
+        "token_ring": "keyspace_name text | table_name text, start_token text, endpoint inet"
+        " | dc text, end_token text, rack text",
         "cdc_local": "key text || streams_timestamp timestamp, uuid uuid",
         "cdc_timestamps": "keyspace_name text, table_name text | timestamp timestamp DESC |",
         "cdc_streams": "keyspace_name text, table_name text"

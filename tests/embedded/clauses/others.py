@@ -1,6 +1,6 @@
 """Statements that the embedded server refuses as a whole: indexes, views, roles, permissions, service levels."""
 
-from .model import Clause, refused, rejected, statement
+from .model import Clause, done, refused, rejected, statement
 
 
 def _whole(text: str, name: str, clause: str = "the statement") -> Clause:
@@ -46,8 +46,10 @@ CLAUSES = (
     ),
     *statement(
         "LIST",
-        _whole("LIST ROLES OF r NORECURSIVE", "LIST ROLES", "roles"),
-        _whole("LIST USERS", "LIST USERS", "users"),
+        done("roles", "LIST ROLES", [("cassandra", True, True, {})], columns=["role", "super", "login", "options"]),
+        done("roles OF a role", "LIST ROLES OF cassandra NORECURSIVE", [("cassandra", True, True, {})]),
+        rejected("roles OF a role that is not there", "LIST ROLES OF r", "InvalidRequest", "r doesn't exist"),
+        done("users", "LIST USERS", [("cassandra", True)], columns=["name", "super"]),
         _whole("LIST ALL PERMISSIONS ON t OF r", "LIST", "permissions"),
         _whole("LIST SERVICE LEVEL s", "LIST SERVICE LEVEL", "a service level"),
         _whole("LIST ALL SERVICE LEVELS", "LIST ALL SERVICE LEVELS", "all service levels"),
