@@ -124,6 +124,8 @@ class Consumer:
             raise
         if outcome == "consumed":
             series.consumed(arrival)
+        elif outcome is None:
+            series.consumed(arrival, 0)
         else:
             series.ended(arrival, outcome)
 

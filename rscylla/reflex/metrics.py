@@ -97,7 +97,8 @@ class ConsumerSeries:
             "latency": _Histogram(LATENCY_BUCKETS),
             "late_by": _Histogram(LATE_BUCKETS),
         }
-        self._noted: list[float] = []  # of consumed events that are not counted yet: age in us, seconds taken, in turn
+        # Of each consumed event that is not counted yet: age in us, seconds taken, and how often it counts as consumed.
+        self._noted: list[float] = []
         self._clock: Clock = SystemClock()
         self._lag_alert: float | None = None
         self._activity_ttl: float | None = None
@@ -174,11 +175,11 @@ class ConsumerSeries:
         arrival = self._arrival = began, event_us, clock.now_us() - event_us
         return arrival
 
-    def consumed(self, arrival: _Arrival) -> None:
-        """Count an event that was consumed without an error: ``ended`` with this outcome, without a lock."""
+    def consumed(self, arrival: _Arrival, times: int = 1) -> None:
+        """Count an event that was consumed without an error; *times*: 0 if it counts as consumed later."""
         noted = self._noted
-        noted += arrival[2], self._clock.monotonic() - arrival[0]  # at once, so that no thread sees half of it
-        if len(noted) >= 2 * NOTED:
+        noted += arrival[2], self._clock.monotonic() - arrival[0], times  # at once: no thread sees a part of it
+        if len(noted) >= 3 * NOTED:
             with self._lock:
                 self._count_noted()
 
@@ -197,9 +198,9 @@ class ConsumerSeries:
         size = len(noted)
         if not size:
             return
-        ages_us, took_s = noted[:size:2], noted[1:size:2]
+        ages_us, took_s, times = noted[:size:3], noted[1:size:3], noted[2:size:3]
         del noted[:size]  # events that were noted since remain
-        self._counts["consumed"] += len(took_s)
+        self._counts["consumed"] += int(sum(times))
         self._histograms["age"].observe_all([age_us / 1e6 for age_us in ages_us])
         self._histograms["latency"].observe_all(took_s)
 

@@ -35,13 +35,14 @@ def wait_until(changed: threading.Condition, ready: Callable[[], bool], stop: St
 class Entry:
     """A cursor, or the one right after an event, that can be committed once ``event`` is done.
 
-    ``since`` is when it was added, by the run's clock.
+    ``since`` is when it was added, by the run's clock; ``events`` is how many events it stands for.
     """
 
     cursor: str | Event
     event: Event | None
     since: float
     done: bool = False
+    events: int = 1
 
 
 class Prefix:
@@ -61,11 +62,10 @@ class Prefix:
         self._changed = threading.Condition()  # re-entered when a signal handler sets the stop
         self._entries: deque[Entry] = deque()
         self._events = 0
-        self._unfinished = 0
         self._committing = False
         self._closed = False
         run.stop.on_set(self._wake)
-        run.show("unfinished", lambda: float(self._unfinished))
+        run.show("unfinished", self._unfinished)
         run.show("oldest", self._oldest)
 
     def add(self, event: Event) -> Entry:
@@ -79,8 +79,12 @@ class Prefix:
             wait_until(self._changed, lambda: self._events < self._limit, self._run.stop)
             self._entries.append(entry)
             self._events += 1
-            self._unfinished += 1
         return entry
+
+    def extend(self, entry: Entry, event: Event) -> None:
+        """Let *entry*, the last one, stand for *event*, too. Not while another thread marks it as done."""
+        entry.cursor = entry.event = event
+        entry.events += 1
 
     def progress(self, cursor: str | Event) -> None:
         """Add a cursor, or the one right after an event, that waits for nothing but what was added before it."""
@@ -96,9 +100,7 @@ class Prefix:
         """Mark *entries* as done, and commit the cursor if it can move. Entries that are already done are ignored."""
         with self._changed:
             for entry in entries:
-                if not entry.done:
-                    entry.done = True
-                    self._unfinished -= 1
+                entry.done = True
         self._commit()
 
     def settle(self) -> None:
@@ -153,6 +155,11 @@ class Prefix:
                     with self._changed:
                         self._committing = False
                         self._changed.notify_all()
+
+    def _unfinished(self) -> float:
+        """Return how many events were added and are not done."""
+        with self._changed:
+            return float(sum(entry.events for entry in self._entries if not entry.done))
 
     def _oldest(self) -> float:
         """Return how many seconds ago the first unfinished event was added."""

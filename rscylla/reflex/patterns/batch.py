@@ -49,8 +49,10 @@ class _Batches:
         self._deliver = deliver
         self._run = run
         self._limits = limits
-        self._changed = threading.Condition()  # re-entered when a signal handler sets the stop
-        self._buffer: list[Entry] = []
+        self._lock = threading.RLock()  # re-entered when a signal handler sets the stop
+        self._changed = threading.Condition(self._lock)
+        self._buffer: list[Event] = []
+        self._entry: Entry | None = None  # stands for the events of the buffer
         self._bytes = 0
         self._due: float | None = None
         self._draining = self._closed = False
@@ -68,16 +70,30 @@ class _Batches:
         Raises:
             Stopped: the run ended first.
         """
-        limits, clock = self._limits, self._run.clock
-        size = len(event.metadata) + len(event.foreign_id) if limits.max_bytes is not None else 0
-        with self._changed:
-            wait_until(self._changed, lambda: not self._full(), self._run.stop)
-            if not self._buffer and limits.period_s is not None:
-                self._due = clock.monotonic() + limits.period_s
-            self._buffer.append(self.prefix.add(event))
+        limits = self._limits
+        size = 0 if limits.max_bytes is None else len(event.metadata) + len(event.foreign_id)
+        with self._lock:
+            if self._full():
+                wait_until(self._changed, lambda: not self._full(), self._run.stop)
+            buffer, entry = self._buffer, self._entry
+            buffer.append(event)
             self._bytes += size
-            if len(self._buffer) == 1 or self._full():
+            if entry is not None:
+                self.prefix.extend(entry, event)
+            else:
+                self._entry = entry = self.prefix.add(event)
+                self._due = None if limits.period_s is None else entry.since + limits.period_s
                 self._wake.set()
+            if self._full():
+                self._wake.set()
+
+    def progress(self, cursor: str | Event) -> None:
+        """Save *cursor* with the batch that waits, or at once if there is none."""
+        with self._lock:
+            if self._entry is not None:
+                self._entry.cursor = cursor
+                return
+        self.prefix.progress(cursor)
 
     def drain(self) -> None:
         """Deliver the last batch even if it is not full, and wait until everything is done."""
@@ -106,30 +122,31 @@ class _Batches:
         return len(self._buffer) >= limits.size or (limits.max_bytes is not None and self._bytes >= limits.max_bytes)
 
     def _work(self) -> None:
-        while (entries := self._take()) is not None:
-            events = [entry.event for entry in entries if entry.event is not None]
+        while (taken := self._take()) is not None:
+            entry, events = taken
             try:
                 with self._run.handling(events[0]) as run:
                     self._deliver(events, run)
                 self._run.tempt("after_consume")
-                self.prefix.done(*entries)
+                self.prefix.done(entry)
             except BaseException as error:  # noqa: BLE001 - the run ends with it
                 self._run.fail(error, event=events[0])
                 return
 
-    def _take(self) -> list[Entry] | None:
-        """Wait for a batch that is full or due, and return it; None at the end of the run."""
+    def _take(self) -> tuple[Entry, list[Event]] | None:
+        """Wait for a batch that is full or due, and return it, with what stands for it; None at the end of the run."""
         clock = self._run.clock
         while True:
             with self._changed:
                 if self._closed or self._run.stop.is_set():
                     return None
                 left = None if self._due is None else self._due - clock.monotonic()
-                if self._buffer and (self._full() or self._draining or (left is not None and left <= 0)):
-                    taken, self._buffer = self._buffer, []
+                entry = self._entry
+                if entry is not None and (self._full() or self._draining or (left is not None and left <= 0)):
+                    taken, self._buffer, self._entry = self._buffer, [], None
                     self._bytes, self._due = 0, None
                     self._changed.notify_all()
-                    return taken
+                    return entry, taken
                 self._wake = wake = Stop()
             if left is None:
                 wake.wait()
@@ -168,6 +185,9 @@ class _Batch(Deferred[_Batches]):
         self._inner.consume(event, run)
         if not self._collected:  # filtered out: the cursor still moves past it
             self.progress(event)
+
+    def progress(self, cursor: str | Event) -> None:
+        self.work.progress(cursor)
 
     def _collect(self, event: Event, run: Run) -> None:
         self.work.put(event)

@@ -538,6 +538,21 @@ def test_progress_waits_for_the_batch_before_it() -> None:
     assert [cursor for _, cursor in bench.store.writes] == ["p0", "e2"]
 
 
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("last", ["event", "left out", "progress"])
+def test_what_is_left_out_between_the_events_of_a_batch_moves_the_cursor_with_it(last: str, size: int) -> None:
+    given: list[Event | Progress] = list(events(7))
+    if last == "event":
+        given.pop()
+    elif last == "progress":
+        given.append(Progress("p8", START_US))
+    bench, batches = Bench(given), Batches()
+    consumer = batches.consumer(bench, size=size, event_filter=lambda event: event.id not in ("e2", "e3", "e5", "e7"))
+    assert isinstance(bench.run(consumer), HeadReached)
+    assert batches.got == [["e1", "e4", "e6"]]
+    assert bench.cursor == {"event": "e6", "left out": "e7", "progress": "p8"}[last]
+
+
 def test_a_stop_drops_the_unstarted_batch_which_is_delivered_again() -> None:
     bench, batches = Bench(events(5), to_head=False), Batches()
     consumer = batches.consumer(bench, size=3)
