@@ -51,6 +51,11 @@ def predicate(scope: Scope, relation: ast.Relation) -> Predicate:
         raise InvalidRequest(
             f"Collection column '{column.name}' ({cql_type.name}) cannot be restricted by a '{relation.op}' relation"
         )
+    if relation.left[0] == "element" and isinstance(column.type, MapType):
+        if not column.type.is_multicell:
+            raise InvalidRequest(f"Map-entry equality predicates on frozen map column {column.name} are not supported")
+        if relation.op != "=":
+            raise InvalidRequest("Only EQ relations are supported on map entries")
     # The term on the right has the name of what is on the left.
     name = f"value({column.name})" if relation.left[0] == "element" else column.name
     if relation.op == "LIKE":
@@ -226,18 +231,18 @@ def _membership(
 ) -> Callable[[Request], Check]:
     """Return the check of IN and NOT IN. Source: Scylla ``cql3/expr/expression.cc``, is_one_of and is_none_of."""
     single, negated = cql_type.freeze() if cql_type.is_multicell else cql_type, relation.op == "NOT IN"
-    listed = ListType(single, frozen=True)
+    listed, name = ListType(single, frozen=True), f"{relation.op}({name})"
     whole: Getter | None = None
     getters: list[Getter] = []
     if isinstance(relation.right, tuple):
-        getters = [scope.getter(term, single, f"value(IN({name}))") for term in relation.right]
+        getters = [scope.getter(term, single, f"value({name})") for term in relation.right]
     else:
-        whole = scope.getter(relation.right, listed, f"IN({name})")
+        whole = scope.getter(relation.right, listed, name)
 
     def values(request: Request) -> set[bytes | None] | None:
         if whole is None:
-            return {_not_unset(get(request), f"IN({name})") for get in getters}
-        raw = _not_unset(whole(request), f"IN({name})")
+            return {_not_unset(get(request), name) for get in getters}
+        raw = _not_unset(whole(request), name)
         return None if raw is None else set(listed.split(raw))
 
     def for_request(request: Request) -> Check:

@@ -26,6 +26,14 @@ def compile_select(scope: Scope, statement: ast.Select) -> SelectPlan:
     The order of the checks is Scylla's: it decides which message a statement with two faults gets.
     """
     projection = compile_projection(scope, statement.selectors)
+    aliases = {selector.alias for selector in statement.selectors or ()}
+    for relation in statement.where:
+        name = relation.left[1]
+        if name in aliases and name not in scope.table.by_name:
+            raise InvalidRequest(f"Aliases aren't allowed in the WHERE clause (name: '{name}')")
+    for name, _ in statement.order_by:
+        if name in aliases and name not in scope.table.by_name:
+            raise InvalidRequest(f"Aliases are not allowed in order by clause ('{name}')")
     restrictions = Restrictions(scope, statement.where)
     plan = SelectPlan(scope, statement, projection, restrictions)
     if plan.partition_limit is not None and projection.is_aggregate and not statement.group_by:
@@ -78,23 +86,12 @@ def _check_where(plan: SelectPlan, selected: tuple[Column, ...], allowed: bool) 
         raise InvalidRequest("Cannot restrict clustering columns when selecting only static columns")
     if allowed:
         return
-    kinds = {p.column.kind for p in restrictions.filters}
     if restrictions.looks_into_clustering:
         raise InvalidRequest(
             "Cannot restrict clustering columns by a CONTAINS relation without a secondary index or filtering"
         )
-    if restrictions.broken_after is not None:
-        before, after = restrictions.broken_after
-        if not restrictions.names(before):
-            raise InvalidRequest(
-                f'PRIMARY KEY column "{after.name}" cannot be restricted as preceding column "{before.name}" is not'
-                " restricted"
-            )
-        raise InvalidRequest(
-            f'Clustering column "{after.name}" cannot be restricted (preceding column "{before.name}" is restricted'
-            " by a non-EQ relation)"
-        )
-    if kinds & {"regular", "static"}:
+    restrictions.require_prefix()
+    if any(p.column.kind in ("regular", "static") for p in restrictions.filters):
         raise InvalidRequest(_FILTERING)
 
 

@@ -267,6 +267,17 @@ class Restrictions:
 
     # ------------------------------------------------------------ asking about the clause
 
+    def require_prefix(self) -> None:
+        """Raise InvalidRequest if a clustering column is restricted without the columns before it."""
+        if self.slice_conflict is not None:
+            raise InvalidRequest(self.slice_conflict)
+        if self.broken_after is not None:
+            before, after = self.broken_after
+            raise InvalidRequest(
+                f'PRIMARY KEY column "{after.name}" cannot be restricted as preceding column "{before.name}" is not'
+                " restricted"
+            )
+
     @property
     def has_token(self) -> bool:
         return bool(self._token)
@@ -363,12 +374,15 @@ class Restrictions:
                 high = min(high, token - (op == "<"))
         return (low, high) if low <= high else None
 
-    def ranges(self, request: Request) -> list[Range]:
-        """Return the clustering ranges, disjoint and in declared order; one unbounded range without restrictions."""
+    def ranges(self, request: Request, *, null_error: bool = False) -> list[Range]:
+        """Return the clustering ranges, disjoint and in declared order; one unbounded range without restrictions.
+
+        A null selects nothing; after an = it is an error if ``null_error``.
+        """
         if self._tuples:
             found = self._tuple_ranges(request)
         else:
-            found = self._single_ranges(request)
+            found = self._single_ranges(request, null_error=null_error)
         # A read takes ranges in order and each row once.
         if len(found) > 1:
             # IN (1, 1) names one row. Positions hold lists, too, which have no hash.
@@ -380,7 +394,7 @@ class Restrictions:
         """Return the range that is the one row with this full clustering key."""
         return self._make.row(key)
 
-    def _single_ranges(self, request: Request) -> list[Range]:
+    def _single_ranges(self, request: Request, *, null_error: bool) -> list[Range]:
         prefixes: list[Key] = [()]
         for column in self.prefix:
             single = self._single[column.name]
@@ -389,6 +403,8 @@ class Restrictions:
             values = single.values(request)
             if single.is_in:
                 _check_product("clustering", [prefixes, values])
+            elif null_error and None in values:
+                raise InvalidRequest(f"Invalid null value in condition for column {column.name}")
             prefixes = [(*p, v) for p in prefixes for v in values if v is not None]
         return [self._make.row(p) for p in prefixes]
 

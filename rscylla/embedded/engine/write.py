@@ -123,11 +123,7 @@ class WritePlan:
         return [r.start.prefix for r in self.ranges(request)]
 
     def ranges(self, request: Request) -> list[Range]:
-        found = self.restrictions.ranges(request)
-        # A null in IN names no row; as the value of = it is a mistake.
-        if not found and self.restrictions.full_clustering and not self.restrictions.clustering_is_in:
-            name = self.table.clustering_key[0].name
-            raise InvalidRequest(f"Invalid null value in condition for column {name}")
+        found = self.restrictions.ranges(request, null_error=True)
         for r in found:
             _check_length(r.start.prefix)
             if r.end is not r.start:
@@ -377,12 +373,7 @@ def _delete(scope: Scope, statement: ast.Delete) -> WritePlan:
         raise InvalidRequest(
             f"Primary key column '{missing.name}' must be specified in order to modify column '{regular[0].name}'"
         )
-    if plan.restrictions.broken_after is not None:
-        before, after = plan.restrictions.broken_after
-        raise InvalidRequest(
-            f'PRIMARY KEY column "{after.name}" cannot be restricted as preceding column "{before.name}" is not'
-            " restricted"
-        )
+    plan.restrictions.require_prefix()
     if plan.is_conditional:
         _check_conditional(plan)
     if plan.operations and plan.restrictions.has_slice:
