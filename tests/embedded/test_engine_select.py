@@ -363,11 +363,11 @@ FILTERING = "use ALLOW FILTERING"
         ("SELECT * FROM t WHERE pk IN () LIMIT 0", "LIMIT must be strictly positive"),
         ("SELECT * FROM t LIMIT 0", "LIMIT must be strictly positive"),
         ("SELECT * FROM t PER PARTITION LIMIT -1", "PER PARTITION LIMIT must be strictly positive"),
-        ("SELECT writetime(pk) FROM t", "Cannot use selection function writetime on PRIMARY KEY part pk"),
+        ("SELECT writetime(pk) FROM t", "WRITETIME is not legal on primary key component pk"),
         ("SELECT * FROM t WHERE pk = token(1)", "cannot assign result of function system.token"),
-        ("SELECT 5 FROM t", "literals in a select list are not supported"),
+        ("SELECT ? FROM t", r"Could not infer type of \?"),
         ("SELECT nosuch(v) FROM t", "Unknown function 'nosuch'"),
-        ("SELECT sum(w) FROM t", "it takes numbers, not text"),
+        ("SELECT sum(w) FROM t", "Invalid call to function sum, none of its type signatures match"),
         ("SELECT count(*) FROM t GROUP BY v", "Group by non-primary-key column v"),
         (
             "SELECT * FROM t WHERE pk = 1 AND v CONTAINS 1 ALLOW FILTERING",
@@ -428,7 +428,7 @@ def test_filters_on_collections() -> None:
     box.run("INSERT INTO c (pk, m) VALUES (2, {'b': 2})")
     for where in ("m CONTAINS 1", "m CONTAINS KEY 'a'", "m['a'] = 1", "l CONTAINS 6", "f CONTAINS 7", "f = {7}"):
         assert box.column(f"SELECT pk FROM c WHERE {where} ALLOW FILTERING") == [1], where
-    assert box.row("SELECT m['a'], l[1] FROM c WHERE pk = 1") == {"m[?]": 1, "l[?]": 6}
+    assert box.row("SELECT m['a'], l[1] FROM c WHERE pk = 1") == {"m['a']": 1, "l[1]": 6}
 
 
 # ---------------------------------------------------------------- the log

@@ -200,11 +200,15 @@ def test_blob_conversions_keep_the_bytes():
         ('"Now"()', "Unknown function 'Now'"),
         ("ks.now()", "Unknown function 'ks.now'"),
         ("now(1)", "Invalid number of arguments in call to function system.now: 0 required but 1 provided"),
-        ("toDate()", "1 required but 0 provided"),
+        ("toDate()", "none of its type signatures match"),
         ("toDate(?)", "Ambiguous call to function todate .*timeuuid.*timestamp.*: use type casts to disambiguate"),
         ("toTimestamp(null)", "Ambiguous call"),
-        ("minTimeuuid(true)", "none of its type signatures match"),
-        ("textAsBlob(1)", "none of its type signatures match"),
+        (
+            "minTimeuuid(true)",
+            "Type error: true cannot be passed as argument 0 of function system.mintimeuuid of type timestamp",
+        ),
+        ("textAsBlob(1)", "Type error: 1 cannot be passed as argument 0 of function system.textasblob of type text"),
+        ("similarity_cosine([1.0], [2.0])", "similarity_cosine is not supported"),
         ("toTimestamp(uuid())", "none of its type signatures match"),
     ],
 )

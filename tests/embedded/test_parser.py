@@ -172,8 +172,8 @@ def test_select_star_has_no_selectors():
 
 def test_select_list_items():
     assert selectors("a.b, m['k'], count(*), COUNT(1), count(a), toTimestamp(now()), ks.f(a, ?)") == [
-        ast.FieldSelector("a", "b"),
-        ast.ElementSelector("m", text("k")),
+        ast.FieldSelector(ast.ColumnSelector("a"), "b"),
+        ast.ElementSelector(ast.ColumnSelector("m"), text("k")),
         ast.FunctionSelector(None, "count", ()),
         ast.FunctionSelector(None, "count", ()),
         ast.FunctionSelector(None, "count", (ast.ColumnSelector("a"),)),

@@ -906,8 +906,16 @@ def test_bound_values_are_checked_and_put_into_stored_form():
         ("(smallint)1", SMALLINT),
         ("null", None),
         ("?", None),
-        ("[1]", None),
+        ("[1]", ListType(INT, frozen=True)),
+        ("{1, 30000000000}", SetType(BIGINT, frozen=True)),
+        ("{'a': 1.5}", MapType(TEXT, DOUBLE, frozen=True)),
+        ("(1, 'a')", TupleType((INT, TEXT))),
+        ("(1, null)", None),
+        ("[1, 'a']", None),
+        ("[]", None),
+        ("{}", None),
+        ("{a: 1}", None),
     ],
 )
 def test_the_type_of_a_term_that_stands_alone(term, expected):
-    assert default_type(value_of(term)) is expected
+    assert default_type(value_of(term)) == expected

@@ -115,15 +115,17 @@ class ColumnSelector:
 
 @attrs.frozen
 class ElementSelector:
-    """``m[k]`` in a select list."""
+    """``m[k]`` in a select list; ``of`` is a selector or a Term."""
 
-    column: str
+    of: Any
     key: Any
 
 
 @attrs.frozen
 class FieldSelector:
-    column: str
+    """``u.f`` in a select list; ``of`` is a selector or a Term."""
+
+    of: Any
     field: str
 
 

@@ -186,11 +186,17 @@ class _Reading(_Terms):
     def column_item(self, parts: Parts) -> ast.ColumnSelector:
         return ast.ColumnSelector(parts[0])
 
+    def field_of_column(self, parts: Parts) -> ast.FieldSelector:
+        return ast.FieldSelector(ast.ColumnSelector(parts[0]), parts[1])
+
+    def element_of_column(self, parts: Parts) -> ast.ElementSelector:
+        return self.nested(ast.ElementSelector(ast.ColumnSelector(parts[0]), parts[1]), parts[1])
+
     def field_item(self, parts: Parts) -> ast.FieldSelector:
-        return ast.FieldSelector(parts[0], parts[1])
+        return self.nested(ast.FieldSelector(parts[0], parts[1]), parts[0])
 
     def element_item(self, parts: Parts) -> ast.ElementSelector:
-        return ast.ElementSelector(parts[0], parts[1])
+        return self.nested(ast.ElementSelector(parts[0], parts[1]), *parts)
 
     def cast_item(self, parts: Parts) -> ast.CastSelector:
         return self.nested(ast.CastSelector(parts[0], parts[1]), parts[0])

@@ -11,7 +11,6 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, BindValue, ColumnSpec, QueryParams
 from ..schema.tables import Schema, TableSchema
-from ..storage.mutation import Key
 from ..types import (
     DURATION,
     CqlType,
@@ -26,7 +25,6 @@ from ..types import (
     resolve,
     term_bytes,
 )
-from .rows import RowView
 
 __all__ = ["Functions", "Getter", "Request", "Scope", "find_udt", "has_parts_to_bind", "timeout_us"]
 
@@ -56,11 +54,9 @@ class Functions(Protocol):
 
     def getter(self, scope: Scope, call: ast.Call, cql_type: CqlType) -> Getter: ...
 
-    def select(
-        self, scope: Scope, name: str, arguments: list[Any]
-    ) -> tuple[CqlType, Callable[[Request], Callable[[RowView], bytes | None]]]: ...
-
-    def token(self, table: TableSchema) -> Callable[[Key], int]: ...
+    def selected(
+        self, scope: Scope, name: str, arguments: list[Any], shown: list[str]
+    ) -> tuple[CqlType, Sequence[CqlType], Callable[[Request], Callable[[Sequence[bytes | None]], bytes | None]]]: ...
 
     def cast(self, source: CqlType, target: CqlType) -> Callable[[bytes], bytes | None]: ...
 

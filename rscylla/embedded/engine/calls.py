@@ -9,17 +9,15 @@ from typing import Any
 from ..cql import ast
 from ..errors import FunctionFailure, InvalidRequest
 from ..result import UNSET
-from ..schema.tables import TableSchema
-from ..storage.mutation import Key
 from ..storage.tokens import table_token
-from ..types import BIGINT, TEXT, CqlType
+from ..types import BIGINT, TEXT, CqlType, default_type
 from ..types.casts import cast_function
 from ..types.jsontext import from_json, read_json, to_json
 from ..types.terms import is_compatible
 from ..types.timeuuid import TimeUuids
 from .binding import Getter, Request, Scope
-from .functions import CallContext, find_function
-from .rows import RowView
+from .expression import Combine
+from .functions import CallContext, Function, check_arguments, find_function, set_intersection
 
 __all__ = ["Calls"]
 
@@ -95,33 +93,50 @@ class Calls:
 
         return get
 
-    def select(
-        self, scope: Scope, name: str, arguments: list[Any]
-    ) -> tuple[CqlType, Callable[[Request], Callable[[RowView], bytes | None]]]:
-        """Return the result type and evaluator of a function in a select list.
+    def selected(
+        self, scope: Scope, name: str, arguments: list[Any], shown: list[str]
+    ) -> tuple[CqlType, Sequence[CqlType], Callable[[Request], Combine]]:
+        """Return the result type of a function in a select list, the types it takes, and what computes it.
 
-        ``arguments`` are compiled expressions (with ``type`` and ``for_request``) or terms.
+        ``arguments`` are types of values, or terms; ``shown`` their text in errors.
         """
+        known = [default_type(a) if not isinstance(a, CqlType) else a for a in arguments]
+        if name == "fromjson":
+            raise InvalidRequest("fromJson() can only be called if receiver type is known")
         if name == "tojson":
-            return _to_json(arguments)
-        kinds = [getattr(argument, "type", argument) for argument in arguments]
-        function = find_function(name, kinds)
-        parts: list[Callable[[Request], Callable[[RowView], bytes | None]]] = []
-        for at, (argument, kind) in enumerate(zip(arguments, function.arguments, strict=True)):
-            if hasattr(argument, "for_request"):
-                parts.append(argument.for_request)
-            else:
-                parts.append(_constant(scope.getter(argument, kind, f"arg{at}(system.{name})")))
+            if len(known) != 1:
+                raise InvalidRequest("toJson() accepts 1 argument only")
+            (kind,) = known
+            if kind is None:
+                raise InvalidRequest("toJson() is only valid when its argument type is known")
+            return TEXT, [kind], lambda request: lambda values: to_json(kind, values[0]).encode()
+        if name == "token":
+            return self._token_of_values(scope, arguments, shown)
+        if name == "set_intersection":
+            # An empty literal is of the type of the other set.
+            function = set_intersection([kind or next(filter(None, known), None) for kind in known])
+        else:
+            function = find_function(name, arguments, shown=shown)
 
-        def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-            readers = [part(request) for part in parts]
+        def combine(request: Request) -> Combine:
             context = self._context(request)
-            return lambda view: function.call(context, [read(view) for read in readers])
+            return lambda values: function.call(context, values)
 
-        return function.result, for_request
+        return function.result, function.arguments, combine
 
-    def token(self, table: TableSchema) -> Callable[[Key], int]:
-        return table_token(table)
+    @staticmethod
+    def _token_of_values(
+        scope: Scope, arguments: list[Any], shown: list[str]
+    ) -> tuple[CqlType, Sequence[CqlType], Callable[[Request], Combine]]:
+        kinds = tuple(column.type for column in scope.table.partition_key)
+        token = table_token(scope.table)
+
+        def body(_: CallContext, values: Sequence[bytes]) -> bytes:
+            return token(tuple(values)).to_bytes(8, "big", signed=True)
+
+        function = Function("token", kinds, BIGINT, True, body)
+        check_arguments(function, arguments, shown)
+        return BIGINT, kinds, lambda request: lambda values: function.call(CallContext(request.now_us), values)
 
     def cast(self, source: CqlType, target: CqlType) -> Callable[[bytes], bytes | None]:
         return cast_function(source, target)
@@ -132,28 +147,6 @@ def _one_argument(name: str, arguments: Sequence[Any]) -> None:
         raise InvalidRequest(
             f"Invalid number of arguments in call to function system.{name}: 1 required but {len(arguments)} provided"
         )
-
-
-def _to_json(arguments: list[Any]) -> tuple[CqlType, Callable[[Request], Callable[[RowView], bytes | None]]]:
-    """Return toJson of an expression: it takes any type, so it is not among the functions with signatures."""
-    _one_argument("tojson", arguments)
-    (argument,) = arguments
-    if not hasattr(argument, "for_request"):
-        raise InvalidRequest("toJson of a constant is not supported by the embedded server; give it a column")
-
-    def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-        read = argument.for_request(request)
-        return lambda view: to_json(argument.type, read(view)).encode()
-
-    return TEXT, for_request
-
-
-def _constant(getter: Getter) -> Callable[[Request], Callable[[RowView], bytes | None]]:
-    def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-        value = _argument(getter(request))
-        return lambda view: value
-
-    return for_request
 
 
 def _argument(value: Any) -> bytes | None:

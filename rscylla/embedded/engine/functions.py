@@ -15,12 +15,20 @@ import attrs
 from ..cql import ast
 from ..errors import InvalidRequest
 from ..types.casts import cast_function
-from ..types.cqltype import CqlType
+from ..types.cqltype import CqlType, SetType
 from ..types.natives import BIGINT, BLOB, DATE, NANOS_PER_DAY, NATIVE_TYPES, TIME, TIMESTAMP, TIMEUUID, UUID
-from ..types.terms import is_assignable, is_compatible
+from ..types.terms import is_assignable, is_compatible, term_text
 from ..types.timeuuid import TimeUuids, max_timeuuid, millis, min_timeuuid
 
-__all__ = ["FUNCTIONS", "CallContext", "Function", "cast_function", "find_function"]
+__all__ = [
+    "FUNCTIONS",
+    "CallContext",
+    "Function",
+    "cast_function",
+    "check_arguments",
+    "find_function",
+    "set_intersection",
+]
 
 _MS_PER_DAY: Final = 86_400_000
 _timeuuids: Final = TimeUuids()
@@ -61,11 +69,32 @@ class Function:
         return self.body(context, given)
 
     def __str__(self) -> str:
-        return f"system.{self.name}({', '.join(t.name for t in self.arguments)}) -> {self.result.name}"
+        return f"system.{self.name} : ({', '.join(t.name for t in self.arguments)}) -> {self.result.name}"
+
+
+def check_arguments(function: Function, arguments: Sequence[Any], shown: Sequence[str]) -> None:
+    """Raise InvalidRequest unless the only function of a name takes the arguments, ``shown`` being their text."""
+    if len(arguments) != len(function.arguments):
+        needed = len(function.arguments)
+        raise InvalidRequest(
+            f"Invalid number of arguments in call to function system.{function.name}: {needed} required but"
+            f" {len(arguments)} provided"
+        )
+    for at, (wanted, given) in enumerate(zip(function.arguments, arguments, strict=True)):
+        if not _takes(wanted, given):
+            raise InvalidRequest(
+                f"Type error: {shown[at]} cannot be passed as argument {at} of function system.{function.name} of type"
+                f" {wanted.name}"
+            )
 
 
 def find_function(
-    name: str, arguments: Sequence[Any], *, wanted: CqlType | None = None, keyspace: str | None = None
+    name: str,
+    arguments: Sequence[Any],
+    *,
+    wanted: CqlType | None = None,
+    keyspace: str | None = None,
+    shown: Sequence[str] | None = None,
 ) -> Function:
     """Return the function of that name that takes the arguments.
 
@@ -74,20 +103,20 @@ def find_function(
         arguments: For each one its type (CqlType), or its term as parsed.
         wanted: The type the result must have, None for any. It also chooses among signatures.
         keyspace: As parsed; native functions live in ``system``.
+        shown: The arguments as errors show them; by default as terms are written and types are named.
 
     Raises:
         InvalidRequest: No such function, none that takes the arguments, or more than one that does.
     """
     candidates = FUNCTIONS.get(name, ()) if keyspace in (None, "system") else ()
+    if not candidates and name.startswith("similarity_"):
+        raise InvalidRequest(f"the vector function {name} is not supported by the embedded server")
     if not candidates:
         raise InvalidRequest(f"Unknown function '{f'{keyspace}.' if keyspace else ''}{name}'")
+    if len(candidates) == 1:
+        texts = shown or [a.name if isinstance(a, CqlType) else term_text(a) for a in arguments]
+        check_arguments(candidates[0], arguments, texts)
     sized = [f for f in candidates if len(f.arguments) == len(arguments)]
-    if not sized:
-        needed = len(candidates[0].arguments)
-        raise InvalidRequest(
-            f"Invalid number of arguments in call to function system.{name}: {needed} required but "
-            f"{len(arguments)} provided"
-        )
     fitting = [f for f in sized if all(map(_takes, f.arguments, arguments))]
     if wanted is not None:
         # A function whose result is of another type is no candidate where a value of *wanted* must stand.
@@ -99,15 +128,34 @@ def find_function(
             )
         fitting = of_type
     if not fitting:
-        known = "; ".join(map(str, sized))
-        raise InvalidRequest(f"Invalid call to function {name}, none of its type signatures match (known: {known})")
+        known = ", ".join(map(str, candidates))
+        raise InvalidRequest(
+            f"Invalid call to function {name}, none of its type signatures match (known type signatures: {known})"
+        )
     if len(fitting) > 1:
-        known = "; ".join(map(str, fitting))
+        known = ", ".join(map(str, fitting))
         raise InvalidRequest(
             f"Ambiguous call to function {name} (can be matched by following signatures: {known}): "
             "use type casts to disambiguate"
         )
     return fitting[0]
+
+
+def set_intersection(kinds: Sequence[CqlType | None]) -> Function:
+    """Return ``set_intersection`` of sets of these types, frozen or not. Raises InvalidRequest for others."""
+    if len(kinds) != 2:
+        raise InvalidRequest("set_intersection() accepts 2 arguments")
+    left, right = kinds
+    if not isinstance(left, SetType) or not isinstance(right, SetType):
+        raise InvalidRequest("set_intersection() is only valid if both arguments are of set type")
+    if left.element.freeze() != right.element.freeze():
+        raise InvalidRequest("set_intersection() is only valid if both arguments are of the same set type")
+    common = left.freeze()
+
+    def body(_: CallContext, values: Sequence[bytes]) -> bytes:
+        return common.join(set(common.split(values[0])) & set(common.split(values[1])))
+
+    return Function("set_intersection", (common, common), common, True, body)
 
 
 def _takes(cql_type: CqlType, argument: Any) -> bool:

@@ -9,7 +9,7 @@ from ..storage.mutation import Cell, CollectionCells, Key, RowMutation
 from ..storage.reconcile import live_value
 from ..types import TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 
-__all__ = ["RowView", "assemble", "column_cell", "column_value"]
+__all__ = ["RowView", "assemble", "column_value"]
 
 
 class RowView:
@@ -50,18 +50,6 @@ def column_value(column: Column) -> ColumnGetter:
         if isinstance(cell, Cell):
             return cell.value if cell.expiry is None or cell.expiry > view.now_s else None
         return assemble(kind, cell, view.now_s)
-
-    return read
-
-
-def column_cell(column: Column) -> Callable[[RowView], Cell | None]:
-    """Return the function that gives an atomic column's live cell (for WRITETIME and TTL)."""
-    name, static = column.name, column.kind == "static"
-
-    def read(view: RowView) -> Cell | None:
-        row = view.static if static else view.row
-        cell = None if row is None else row.cells.get(name)
-        return cell if isinstance(cell, Cell) and live_value(cell, view.now_s) is not None else None
 
     return read
 

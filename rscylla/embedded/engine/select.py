@@ -6,7 +6,7 @@ A log page takes the short way: finished rows are sliced, never looked at. Every
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -21,9 +21,10 @@ from ..storage.positions import position_maker
 from ..types import INT, TEXT
 from ..types.jsontext import json_row
 from .binding import Getter, Request, Scope
+from .expression import Collector, Evaluate
 from .filtering import Check
 from .paging import PageMark, PlainPage
-from .projection import Evaluate, Projection
+from .projection import Projection
 from .reading import StoreReader
 from .rows import RowView, column_value
 from .where import Restrictions
@@ -212,8 +213,7 @@ class SelectPlan:
 
     def _grouped(self, request: Request, views: Iterator[RowView], partition_limit: int) -> list[bytes]:
         """Return one row a group; without GROUP BY one row in all, also of nothing."""
-        expressions = self.projection.expressions
-        inputs = [(e.aggregate.inputs if e.aggregate else e.for_request)(request) for e in expressions]
+        makers = [expression.collectors(request) for expression in self.projection.expressions]
         # Other columns of the partition key than these have one value.
         depth = sum(column.kind == "partition_key" for column in self.group)
         keys = [column_value(column) for column in self.group]
@@ -228,22 +228,10 @@ class SelectPlan:
             groups_of = key[:depth]
             if count > partition_limit:
                 continue
-            collected = [[read(view) for read in inputs] for view in members]
-            rows.append(self._group_row(collected))
+            rows.append(_group_row(makers, members))
         if not rows and not self.group:
-            rows.append(self._group_row([]))
+            rows.append(_group_row(makers, ()))
         return rows
-
-    def _group_row(self, collected: list[list[bytes | None]]) -> bytes:
-        cells: list[bytes | None] = []
-        for at, expression in enumerate(self.projection.expressions):
-            values = [row[at] for row in collected]
-            if expression.aggregate is not None:
-                cells.append(expression.aggregate.finish(values))
-            else:
-                # As in Scylla, a bare column beside an aggregate shows the group's first row.
-                cells.append(values[0] if values else None)
-        return join_row(cells)
 
     def _sort_key(self) -> Callable[[RowView], Any]:
         """Order rows of several partitions by the columns of ORDER BY, as these are declared; static rows first."""
@@ -257,6 +245,14 @@ class SelectPlan:
             return tuple([parts[at] for at in places])
 
         return key
+
+
+def _group_row(makers: list[Callable[[], Collector]], members: Iterable[RowView]) -> bytes:
+    collectors = [make() for make in makers]
+    for view in members:
+        for collector in collectors:
+            collector.add(view)
+    return join_row([collector.result() for collector in collectors])
 
 
 def _limit_getter(scope: Scope, term: Any, name: str) -> Getter | None:

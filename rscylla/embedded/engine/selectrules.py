@@ -63,7 +63,7 @@ def _selected(plan: SelectPlan, statement: ast.Select) -> tuple[Column, ...]:
         if isinstance(item, ast.ColumnSelector):
             names[item.name] = None
         elif isinstance(item, ast.ElementSelector | ast.FieldSelector):
-            names[item.column] = None
+            items.append(item.of)
         elif isinstance(item, ast.FunctionSelector):
             items.extend(item.args)
         elif isinstance(item, ast.CastSelector):

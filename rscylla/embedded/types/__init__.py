@@ -33,7 +33,17 @@ from .natives import (
     Duration,
     NativeType,
 )
-from .terms import UNSET, Unset, default_type, has_grown_from, is_assignable, is_compatible, resolve, term_bytes
+from .terms import (
+    UNSET,
+    Unset,
+    default_type,
+    has_grown_from,
+    is_assignable,
+    is_compatible,
+    resolve,
+    term_bytes,
+    term_text,
+)
 from .typetext import parse_type
 
 __all__ = [
@@ -77,4 +87,5 @@ __all__ = [
     "quote_name",
     "resolve",
     "term_bytes",
+    "term_text",
 ]

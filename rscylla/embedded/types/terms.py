@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -48,6 +48,7 @@ __all__ = [
     "is_compatible",
     "resolve",
     "term_bytes",
+    "term_text",
 ]
 
 
@@ -114,20 +115,34 @@ _READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
 
 
 def default_type(term: Any) -> CqlType | None:
-    """Return the type of a term whose place does not tell it, as for function arguments; None if it has none.
+    """Return the type of a term whose place does not tell it, as in a select list; None if it has none.
 
-    Integers are int, bigint or varint by their size. Source: Scylla ``cql3/expr/prepare_expr.cc``.
+    Integers are int, bigint or varint by their size; collections and tuples are frozen ones of what is in them. null,
+    markers, UDTs and empty collections have no type of their own. Source: Scylla ``cql3/expr/prepare_expr.cc``.
     """
-    if isinstance(term, ast.Cast):
-        return _hint(term.type_text, None)
+    match term:
+        case ast.Cast():
+            return _hint(term.type_text, None)
+        case ast.ListTerm():
+            element = _common_type(term.items)
+            return None if element is None else ListType(element, frozen=True)
+        case ast.SetTerm():
+            element = _common_type(term.items)
+            return None if element is None else SetType(element, frozen=True)
+        case ast.MapTerm():
+            key, value = _common_type([k for k, _ in term.items]), _common_type([v for _, v in term.items])
+            return None if key is None or value is None else MapType(key, value, frozen=True)
+        case ast.TupleTerm():
+            types = tuple(kind for kind in map(default_type, term.items) if kind is not None)
+            return TupleType(types) if len(types) == len(term.items) else None
     if not isinstance(term, ast.Constant):
         return None
     if term.kind == "integer":
         digits = term.text.lstrip("-0") or "0"
         # A varint in any case; Python refuses to read more than 4300 digits.
-        value = int(digits) if len(digits) < 20 else 1 << 64
-        value = -value if term.text.startswith("-") else value
-        return INT if -(1 << 31) <= value < 1 << 31 else BIGINT if -(1 << 63) <= value < 1 << 63 else VARINT
+        number = int(digits) if len(digits) < 20 else 1 << 64
+        number = -number if term.text.startswith("-") else number
+        return INT if -(1 << 31) <= number < 1 << 31 else BIGINT if -(1 << 63) <= number < 1 << 63 else VARINT
     kinds: dict[str, CqlType] = {
         "string": TEXT,
         "float": DOUBLE,
@@ -137,6 +152,44 @@ def default_type(term: Any) -> CqlType | None:
         "duration": DURATION,
     }
     return kinds.get(term.kind)
+
+
+def _common_type(terms: Sequence[Any]) -> CqlType | None:
+    """Return the type that all the terms are of, or can be widened to."""
+    types = [default_type(term) for term in terms]
+    for wanted in types:
+        if wanted is not None and all(t is not None and (t == wanted or wanted in _WIDER.get(t, ())) for t in types):
+            return wanted
+    return None
+
+
+def term_text(term: Any) -> str:
+    """Return a term as CQL text, as the names of result columns show it."""
+    match term:
+        case ast.Constant(kind="string"):
+            quoted = term.text.replace("'", "''")
+            return f"'{quoted}'"
+        case ast.Constant():
+            return {"null": "null", "blob": f"0x{term.text}"}.get(term.kind, term.text)
+        case ast.Cast():
+            return f"({term.type_text}){term_text(term.term)}"
+        case ast.Call():
+            return f"{term.name}({_texts(term.args)})"
+        case ast.ListTerm():
+            return f"[{_texts(term.items)}]"
+        case ast.SetTerm():
+            return f"{{{_texts(term.items)}}}"
+        case ast.TupleTerm():
+            return f"({_texts(term.items)})"
+        case ast.MapTerm():
+            return "{" + ", ".join(f"{term_text(key)}: {term_text(value)}" for key, value in term.items) + "}"
+        case ast.UdtTerm():
+            return "{" + ", ".join(f"{name}: {term_text(value)}" for name, value in term.fields) + "}"
+    return "?"
+
+
+def _texts(terms: Sequence[Any]) -> str:
+    return ", ".join(map(term_text, terms))
 
 
 def is_compatible(source: CqlType, target: CqlType) -> bool:

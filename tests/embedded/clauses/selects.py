@@ -13,7 +13,9 @@ CLAUSES = (
             "GROUP BY with PER PARTITION LIMIT", "SELECT ck FROM t GROUP BY pk, ck PER PARTITION LIMIT 1", [(1,), (1,)]
         ),
         done("DISTINCT with GROUP BY", "SELECT DISTINCT pk FROM t GROUP BY pk", [(1,), (2,)]),
-        refused("literals", "SELECT 1 FROM t", "literals in a select list are not supported"),
+        done("literals", "SELECT 1, 'x', [1, 2], (1, 'x') FROM kv", [(1, "x", [1, 2], (1, "x"))]),
+        done("type hints", "SELECT (bigint)1 FROM kv", [(1,)]),
+        done("elements of collections", "SELECT {1: 10}[1], {3, 4}[3], [5, 6][1] FROM kv", [(10, 3, 6)]),
         refused(
             "ORDER BY with ANN OF",
             "SELECT pk FROM t ORDER BY v ANN OF [1.0] LIMIT 1",
