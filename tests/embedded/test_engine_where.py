@@ -266,7 +266,7 @@ def test_unset_is_refused(box: EngineBox, query: str) -> None:
         ("FROM two WHERE token(a, b) = ?", ["partition key token bigint"]),
         (
             "FROM parts WHERE m[?] = ? AND l[?] = ? ALLOW FILTERING",
-            ["key(m) int", "value(m) int", "idx(l) int", "value(l) text"],
+            ["key(m) int", "value(m) int", "index(l) int", "value(l) text"],
         ),
         ("FROM parts WHERE st CONTAINS ? AND m CONTAINS KEY ? ALLOW FILTERING", ["value(st) int", "key(m) int"]),
         ("FROM t PER PARTITION LIMIT ? LIMIT ?", ["[per_partition_limit] int", "[limit] int"]),

@@ -122,6 +122,24 @@ class Scope:
             return self.getter(term.term, hinted, name)
         return self._composed(term, cql_type, name)
 
+    def in_list(
+        self, marker: ast.Marker, cql_type: CqlType, name: str
+    ) -> Callable[[Request], list[bytes | None] | None]:
+        """Return the function that gives the values of ``IN ?``, None for null; among them may be nulls."""
+        listed = ListType(cql_type.freeze(), frozen=True)
+        self.marker(marker, listed, name)
+
+        def get(request: Request) -> list[bytes | None] | None:
+            raw = request.values[marker.index]
+            if raw is UNSET:
+                raise InvalidRequest(f"Invalid unset value for {name}")
+            if not isinstance(raw, bytes):
+                return None
+            normalize = listed.element.normalize
+            return [None if part is None else normalize(part) for part in listed.split_nullable(raw)]
+
+        return get
+
     def _composed(self, term: Any, cql_type: CqlType, name: str) -> Getter:
         """A collection, tuple or UDT literal with markers or calls inside."""
         # By identity: equal calls may stand where different types are wanted. The getter keeps the term, and so the

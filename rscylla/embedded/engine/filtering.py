@@ -1,4 +1,4 @@
-"""Comparisons with a row's values: what ALLOW FILTERING checks row by row, and the conditions of IF clauses."""
+"""Comparisons with a row's values: what ALLOW FILTERING checks row by row."""
 
 from __future__ import annotations
 
@@ -16,9 +16,22 @@ from ..types import ASCII, DURATION, INT, TEXT, CqlType, ListType, MapType, SetT
 from .binding import Getter, Request, Scope
 from .rows import RowView, column_value
 
-__all__ = ["COMPARE", "Check", "Predicate", "condition", "like", "predicate", "relation_text"]
+__all__ = [
+    "COMPARE",
+    "Check",
+    "Predicate",
+    "Reader",
+    "duration_kind",
+    "holds_duration",
+    "left_side",
+    "like",
+    "not_unset",
+    "predicate",
+    "relation_text",
+]
 
 Check = Callable[[RowView], bool]
+Reader = Callable[[Request], Callable[[RowView], bytes | None]]
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: bool(a == b),
     "!=": lambda a, b: bool(a != b),
@@ -39,7 +52,7 @@ class Predicate:
 
 def predicate(scope: Scope, relation: ast.Relation) -> Predicate:
     """Return the WHERE comparison. A null on either side is never true."""
-    column, cql_type, read = _left(scope, relation)
+    column, cql_type, name, read = left_side(scope, relation)
     if relation.op == "IS NOT NULL":
         raise InvalidRequest(
             f"restriction '{column.name} IS NOT null' is only supported in materialized view creation, and views are"
@@ -56,13 +69,11 @@ def predicate(scope: Scope, relation: ast.Relation) -> Predicate:
             raise InvalidRequest(f"Map-entry equality predicates on frozen map column {column.name} are not supported")
         if relation.op != "=":
             raise InvalidRequest("Only EQ relations are supported on map entries")
-    # The term on the right has the name of what is on the left.
-    name = f"value({column.name})" if relation.left[0] == "element" else column.name
     if relation.op == "LIKE":
         return Predicate(column, _like(scope, relation, column, cql_type, name, read))
-    if relation.op in ("<", "<=", ">", ">=") and _holds_duration(cql_type):
-        raise InvalidRequest(f"Slice restrictions are not supported on {_duration_kind(cql_type)}")
-    return Predicate(column, _comparison(scope, relation, cql_type, name, read, null_equals_null=False))
+    if relation.op in ("<", "<=", ">", ">=") and holds_duration(cql_type):
+        raise InvalidRequest(f"Slice restrictions are not supported on {duration_kind(cql_type)}")
+    return Predicate(column, _comparison(scope, relation, cql_type, name, read))
 
 
 def relation_text(relation: ast.Relation) -> str:
@@ -85,17 +96,17 @@ def _text(term: Any) -> str:
     return "(...)"
 
 
-def _holds_duration(cql_type: CqlType) -> bool:
+def holds_duration(cql_type: CqlType) -> bool:
     if isinstance(cql_type, MapType):
-        return _holds_duration(cql_type.key) or _holds_duration(cql_type.value)
+        return holds_duration(cql_type.key) or holds_duration(cql_type.value)
     if isinstance(cql_type, ListType | SetType):
-        return _holds_duration(cql_type.element)
+        return holds_duration(cql_type.element)
     if isinstance(cql_type, TupleType | UdtType):
-        return any(_holds_duration(item) for item in cql_type.items)
+        return any(holds_duration(item) for item in cql_type.items)
     return cql_type == DURATION
 
 
-def _duration_kind(cql_type: CqlType) -> str:
+def duration_kind(cql_type: CqlType) -> str:
     if cql_type == DURATION:
         return "duration columns"
     if isinstance(cql_type, TupleType):
@@ -103,22 +114,8 @@ def _duration_kind(cql_type: CqlType) -> str:
     return "UDTs containing durations" if isinstance(cql_type, UdtType) else "collections containing durations"
 
 
-def condition(scope: Scope, relation: ast.Relation) -> Predicate:
-    """Return the IF comparison: ``= null`` holds for a missing value and ``!=`` for any other one."""
-    column, cql_type, read = _left(scope, relation)
-    if relation.op in ("<", "<=", ">", ">=") and _holds_duration(cql_type):
-        raise InvalidRequest(f"Slice conditions are not supported on {_duration_kind(cql_type)}")
-    if column.kind in ("partition_key", "clustering"):
-        raise InvalidRequest(f"PRIMARY KEY column '{column.name}' cannot have IF conditions")
-    if relation.op in ("CONTAINS", "CONTAINS KEY", "LIKE", "IS NOT NULL"):
-        raise InvalidRequest(f"{relation.op} is not supported in IF conditions by the embedded server")
-    return Predicate(column, _comparison(scope, relation, cql_type, column.name, read, null_equals_null=True))
-
-
-def _left(
-    scope: Scope, relation: ast.Relation
-) -> tuple[Column, CqlType, Callable[[Request], Callable[[RowView], bytes | None]]]:
-    """Return the column on the left, the type compared, and how to read it."""
+def left_side(scope: Scope, relation: ast.Relation) -> tuple[Column, CqlType, str, Reader]:
+    """Return the column on the left, the type compared, how markers on the right are named, and how to read it."""
     kind, name = relation.left[0], relation.left[1]
     column = scope.table.by_name.get(name) if isinstance(name, str) else None
     if column is None:
@@ -126,7 +123,7 @@ def _left(
     whole = column_value(column)
     cql_type = column.type
     if kind == "column":
-        return column, cql_type, lambda request: whole
+        return column, cql_type, name, lambda request: whole
     if kind == "field" and isinstance(cql_type, UdtType):
         field = relation.left[2]
         if field not in cql_type.field_names:
@@ -138,23 +135,21 @@ def _left(
             value = whole(view)
             return None if value is None else udt.split(value)[at]
 
-        return column, udt.field_types[at], lambda request: read_field
+        return column, udt.field_types[at], f"{name}.{field}", lambda request: read_field
     if kind == "element" and isinstance(cql_type, MapType):
         key = scope.getter(relation.left[2], cql_type.key, f"key({name})")
-        return column, cql_type.value, _map_element(cql_type, key, whole)
+        return column, cql_type.value, f"value({name})", _map_element(cql_type, key, whole)
     if kind == "element" and isinstance(cql_type, ListType):
-        key = scope.getter(relation.left[2], INT, f"idx({name})")
-        return column, cql_type.element, _list_element(cql_type, key, whole)
+        key = scope.getter(relation.left[2], INT, f"index({name})")
+        return column, cql_type.element, f"value({name})", _list_element(cql_type, key, whole)
     if kind == "element":
         raise InvalidRequest(f"Column {name} of type {cql_type.name} cannot be subscripted")
     raise InvalidRequest(f"Column {name} of type {cql_type.name} has no fields to compare")
 
 
-def _map_element(
-    cql_type: MapType, key: Getter, whole: Callable[[RowView], bytes | None]
-) -> Callable[[Request], Callable[[RowView], bytes | None]]:
+def _map_element(cql_type: MapType, key: Getter, whole: Callable[[RowView], bytes | None]) -> Reader:
     def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-        wanted = _not_unset(key(request), f"key({cql_type.name})")
+        wanted = not_unset(key(request), f"key({cql_type.name})")
 
         def read(view: RowView) -> bytes | None:
             value = whole(view)
@@ -165,11 +160,9 @@ def _map_element(
     return for_request
 
 
-def _list_element(
-    cql_type: ListType, key: Getter, whole: Callable[[RowView], bytes | None]
-) -> Callable[[Request], Callable[[RowView], bytes | None]]:
+def _list_element(cql_type: ListType, key: Getter, whole: Callable[[RowView], bytes | None]) -> Reader:
     def for_request(request: Request) -> Callable[[RowView], bytes | None]:
-        raw = _not_unset(key(request), "list index")
+        raw = not_unset(key(request), "list index")
         # A null index selects nothing.
         at = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else -1
 
@@ -188,32 +181,25 @@ def _comparison(
     relation: ast.Relation,
     cql_type: CqlType,
     name: str,
-    reader: Callable[[Request], Callable[[RowView], bytes | None]],
-    *,
-    null_equals_null: bool,
+    reader: Reader,
 ) -> Callable[[Request], Check]:
     if relation.op in ("IN", "NOT IN"):
-        return _membership(scope, relation, cql_type, name, reader, null_equals_null=null_equals_null)
+        return _membership(scope, relation, cql_type, name, reader)
     # Read or bound, a whole collection is one encoded value, as that of a frozen one is.
     wanted = scope.getter(relation.right, cql_type.freeze() if cql_type.is_multicell else cql_type, name)
-    compare, sort_key, op = COMPARE[relation.op], cql_type.sort_key, relation.op
+    compare, sort_key = COMPARE[relation.op], cql_type.sort_key
 
     def for_request(request: Request) -> Check:
         right, read = wanted(request), reader(request)
         if right is UNSET:
             raise InvalidRequest(f"Invalid unset value for column {name}")
         if not isinstance(right, bytes):
-            # In an IF clause null is a value; in a WHERE clause it matches nothing.
-            if null_equals_null and op in ("=", "!="):
-                return lambda view: (read(view) is None) == (op == "=")
             return lambda view: False
         limit = sort_key(right)
 
         def check(view: RowView) -> bool:
             left = read(view)
-            if left is None:
-                return null_equals_null and op == "!="
-            return compare(sort_key(left), limit)
+            return left is not None and compare(sort_key(left), limit)
 
         return check
 
@@ -225,9 +211,7 @@ def _membership(
     relation: ast.Relation,
     cql_type: CqlType,
     name: str,
-    reader: Callable[[Request], Callable[[RowView], bytes | None]],
-    *,
-    null_equals_null: bool,
+    reader: Reader,
 ) -> Callable[[Request], Check]:
     """Return the check of IN and NOT IN. Source: Scylla ``cql3/expr/expression.cc``, is_one_of and is_none_of."""
     single, negated = cql_type.freeze() if cql_type.is_multicell else cql_type, relation.op == "NOT IN"
@@ -241,20 +225,17 @@ def _membership(
 
     def values(request: Request) -> set[bytes | None] | None:
         if whole is None:
-            return {_not_unset(get(request), name) for get in getters}
-        raw = _not_unset(whole(request), name)
+            return {not_unset(get(request), name) for get in getters}
+        raw = not_unset(whole(request), name)
         return None if raw is None else set(listed.split(raw))
 
     def for_request(request: Request) -> Check:
         wanted, read = values(request), reader(request)
-        if not null_equals_null:
-            # A null on either side is neither in a list nor not in it.
-            if wanted is None:
-                return lambda view: False
-            found = wanted - {None}
-            return lambda view: (value := read(view)) is not None and (value in found) != negated
-        among: set[bytes | None] = wanted or set()
-        return lambda view: (read(view) in among) != negated
+        # A null on either side is neither in a list nor not in it.
+        if wanted is None:
+            return lambda view: False
+        found = wanted - {None}
+        return lambda view: (value := read(view)) is not None and (value in found) != negated
 
     return for_request
 
@@ -265,14 +246,14 @@ def _like(
     column: Column,
     cql_type: CqlType,
     name: str,
-    reader: Callable[[Request], Callable[[RowView], bytes | None]],
+    reader: Reader,
 ) -> Callable[[Request], Check]:
     if cql_type not in (TEXT, ASCII):
         raise InvalidRequest(f"LIKE is allowed only on string types, which {column.name} is not")
     wanted = scope.getter(relation.right, cql_type, name)
 
     def for_request(request: Request) -> Check:
-        pattern, read = _not_unset(wanted(request), f"column {column.name}"), reader(request)
+        pattern, read = not_unset(wanted(request), f"column {column.name}"), reader(request)
         if pattern is None:
             return lambda view: False
         matches = like(pattern.decode())
@@ -295,7 +276,7 @@ def like(pattern: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-def _not_unset(value: BindValue, name: str) -> bytes | None:
+def not_unset(value: BindValue, name: str) -> bytes | None:
     if value is UNSET:
         raise InvalidRequest(f"Invalid unset value for {name}")
     return value  # type: ignore[return-value]  # UNSET is the only other possibility
@@ -323,7 +304,7 @@ def _contains(scope: Scope, relation: ast.Relation, column: Column) -> Callable[
         raise InvalidRequest(f'Cannot use {relation.op} on non-{kind} column "{column.name}"')
 
     def for_request(request: Request) -> Check:
-        value = _not_unset(wanted(request), name)
+        value = not_unset(wanted(request), name)
 
         def check(view: RowView) -> bool:
             whole = read(view)

@@ -234,7 +234,7 @@ def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) 
         get_key = scope.getter(key_term, cql_type.key, f"key({name})")
         get_value = None if term is None else scope.getter(term, cql_type.value, f"value({name})")
     elif isinstance(cql_type, SetType) and term is None:
-        get_key, get_value = scope.getter(key_term, cql_type.element, f"element({name})"), None
+        get_key, get_value = scope.getter(key_term, cql_type.element, f"value({name})"), None
     else:
         raise InvalidRequest(f"Invalid operation ({name}[...] = ...) for {cql_type.name} column {name}")
 

@@ -15,7 +15,8 @@ from ..storage.reconcile import NEVER, MutationBuilder, delete_row, put_marker
 from ..types import BIGINT, INT, TEXT
 from ..types.jsontext import decode_document, from_json
 from .binding import Getter, Request, Scope
-from .filtering import Predicate, condition
+from .conditions import condition
+from .filtering import Predicate
 from .operations import ColumnEdit, ListKeys, WriteContext, assignment, deletion, setter, setter_of
 from .ranges import Range
 from .where import Restrictions

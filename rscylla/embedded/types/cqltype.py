@@ -200,11 +200,15 @@ class _Elements(_Collection):
 
     def split(self, data: bytes) -> list[bytes]:
         """Return the encoded elements in the order of *data*."""
+        return _no_nulls(self, self.split_nullable(data))
+
+    def split_nullable(self, data: bytes) -> list[bytes | None]:
+        """Return the encoded elements of what is never stored, such as the list of IN; None for a null."""
         count = _read_count(self, data)
         parts = _read_parts(self, data, 4, count)
         if len(parts) != count:
             raise bad_value(self, f"not enough bytes for {count} elements, found {len(parts)}")
-        return _no_nulls(self, parts)
+        return parts
 
     def join(self, items: Iterable[bytes]) -> bytes:
         """Return the encoded value of these encoded elements."""

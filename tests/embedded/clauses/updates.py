@@ -8,15 +8,24 @@ CLAUSES = (
         done(
             "IF with IN", "UPDATE kv SET v = 11 WHERE k = 1 IF v IN (10, 20)", [(True, 10)], columns=["[applied]", "v"]
         ),
-        refused(
-            "IF with LIKE",
-            "UPDATE t SET v = 7 WHERE pk = 1 AND ck = 1 IF w LIKE 'a%'",
-            "LIKE is not supported in IF conditions",
+        done("IF with LIKE", "UPDATE t SET v = 1 WHERE pk = 1 AND ck = 1 IF w LIKE 'a%'", [(True, "a")]),
+        rejected(
+            "IF < null",
+            "UPDATE kv SET v = 11 WHERE k = 1 IF v < null",
+            "InvalidRequest",
+            'Invalid comparison with null for operator "<"',
         ),
-        refused(
+        rejected(
             "IF with CONTAINS",
             "UPDATE t SET v = 1 WHERE pk = 1 AND ck = 1 IF m CONTAINS 2",
-            "CONTAINS is not supported in IF conditions",
+            "SyntaxException",
+            "no viable alternative at input 'contains'",
+        ),
+        rejected(
+            "USING TIMEOUT that is over",
+            "UPDATE kv USING TIMEOUT 0ms SET v = 1 WHERE k = 1",
+            "WriteTimeout",
+            "timed out",
         ),
         refused(
             "SCYLLA_COUNTER_SHARD_LIST",
