@@ -48,6 +48,10 @@ def sets(box: EngineBox, table: str = "t") -> list[tuple[int, int]]:
         ("{'expected_data_size_in_gb': '0', 'min_tablet_count': '100'}", {"min_tablet_count": "100"}),
         ("{'min_per_shard_tablet_count': 3.14}", {"min_per_shard_tablet_count": "3.14"}),
         ("{'min_per_shard_tablet_count': '2.0'}", {"min_per_shard_tablet_count": "2"}),
+        (
+            "{'max_tablet_count': 2, 'min_per_shard_tablet_count': '1e400'}",
+            {"max_tablet_count": "2", "min_per_shard_tablet_count": "inf"},
+        ),
         ("{'min_tablet_count': '7 or so'}", {"min_tablet_count": "7"}),
         ("{'min_tablet_count': 'many'}", None),
         ("{'max_tablet_count': 8, 'min_tablet_count': 8}", {"max_tablet_count": "8", "min_tablet_count": "8"}),

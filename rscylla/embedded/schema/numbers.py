@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -11,6 +12,7 @@ __all__ = ["floating", "integer", "leading_float", "leading_integer", "shown"]
 
 _INTEGER: Final = re.compile(r"\s*([+-]?[0-9]{1,20})", re.ASCII)
 _FLOAT: Final = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)", re.ASCII)
+_ENDLESS: Final = re.compile(r"\s*([+-]?inf)", re.IGNORECASE)
 
 
 def integer(name: str, text: str, *, bits: int = 32) -> int:
@@ -39,10 +41,10 @@ def leading_integer(text: str) -> int:
 
 def leading_float(text: str) -> float:
     """Return the number at the start of *text*, 0 if there is none, as C's ``atof`` does."""
-    match = _FLOAT.match(text)
+    match = _FLOAT.match(text) or _ENDLESS.match(text)
     return float(match[1]) if match else 0.0
 
 
 def shown(number: float) -> str:
     """Return *number* as Scylla's messages show it, which is without a fraction of zero."""
-    return str(int(number)) if number == int(number) else repr(number)
+    return str(int(number)) if math.isfinite(number) and number == int(number) else repr(number)

@@ -145,7 +145,7 @@ class _Describing:
                 yield from self._table(keyspace, keyspace.tables[name])
 
     def _tablets(self, keyspace: Keyspace) -> str:
-        if "scylla_keyspaces" not in self._schema.keyspaces["system_schema"].tables or keyspace.name in self._system:
+        if "scylla_keyspaces" not in self._schema.keyspaces["system_schema"].tables:
             return ""  # a Scylla without tablets would not take the property
         if keyspace.tablets is None:
             return " AND tablets = {'enabled': false}"
