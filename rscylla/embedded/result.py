@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ __all__ = [
     "RowsResult",
     "SchemaChange",
     "SetKeyspaceResult",
+    "Trace",
     "Unset",
     "VoidResult",
 ]
@@ -68,6 +70,20 @@ class Prepared:
     pk_indexes: tuple[int, ...]
     columns: tuple[ColumnSpec, ...] | None
     is_conditional: bool = False
+
+
+@attrs.frozen
+class Trace:
+    """A request that a client asked to be traced. ``coordinator`` is the address of the node."""
+
+    id: uuid.UUID
+    request: str
+    parameters: dict[str, str]
+    client: str
+    user: str
+    coordinator: str
+    shard: int
+    duration_us: int
 
 
 @attrs.frozen

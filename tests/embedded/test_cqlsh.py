@@ -254,3 +254,10 @@ def test_describe_of_all_that_the_script_made(scylla: EmbeddedScylla, home: Path
     assert "ALTER TABLE shop.described_scylla_cdc_log WITH bloom_filter_fp_chance = 0.01" in rest
     assert rest.count("CREATE KEYSPACE shop") == 2
     assert "CREATE TABLE shop.described_scylla_cdc_log" not in rest
+
+
+def test_a_trace_is_shown(scylla: EmbeddedScylla, home: Path) -> None:
+    done = cqlsh(scylla, home, "TRACING ON; SELECT customer FROM shop.orders;")
+    assert done.returncode == 0, done.stderr
+    assert "Tracing session:" in done.stdout
+    assert "Processing a statement" in done.stdout

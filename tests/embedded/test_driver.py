@@ -696,3 +696,38 @@ def test_clients_that_are_just_being_accepted_are_let_go_when_the_server_stops(
         del scylla
     gc.collect()
     assert [str(w.message) for w in recwarn if issubclass(w.category, ResourceWarning)] == []
+
+
+def test_a_traced_request_is_in_the_tables_of_traces(session: Session) -> None:
+    session.execute("CREATE TABLE t (pk int PRIMARY KEY, v int)")
+    insert = session.prepare("INSERT INTO t (pk, v) VALUES (?, ?)")
+    batch = BatchStatement()
+    batch.add(insert, (1, 1))
+    batch.add("INSERT INTO t (pk, v) VALUES (2, 2)")
+    for statement, values, request, texts in (
+        (SimpleStatement("SELECT v FROM t WHERE pk = 0"), None, "Execute CQL3 query", {"SELECT v FROM t WHERE pk = 0"}),
+        (insert, (3, 3), "Execute CQL3 prepared query", {insert.query_string}),
+        (batch, None, "Execute batch of CQL3 queries", {insert.query_string, "INSERT INTO t (pk, v) VALUES (2, 2)"}),
+    ):
+        trace = session.execute(statement, values, trace=True).get_query_trace()
+        assert (trace.request_type, trace.coordinator, trace.client) == (request, "127.0.0.1", "127.0.0.1")
+        assert texts | {"LOCAL_ONE"} <= set(trace.parameters.values())
+        assert [event.source_elapsed <= trace.duration for event in trace.events] == [True, True, True]
+        rows = session.execute(f"SELECT username FROM system_traces.sessions WHERE session_id = {trace.trace_id}")
+        assert [row["username"] for row in rows] == ["anonymous"]
+    assert session.execute("SELECT v FROM t WHERE pk = 3").get_query_trace() is None
+
+
+def test_a_request_that_fails_is_traced_too(session: Session) -> None:
+    future = session.execute_async("SELECT v FROM nothere", trace=True)
+    with pytest.raises(InvalidRequest, match="nothere"):
+        future.result()
+    assert future.get_query_trace().parameters["query"] == "SELECT v FROM nothere"
+
+
+def test_large_pages_are_traced(session: Session) -> None:
+    session.execute("CREATE TABLE t (pk int PRIMARY KEY, v blob)")
+    session.execute("INSERT INTO t (pk, v) VALUES (1, %s)", [b"x" * 100_000])
+    result = session.execute("SELECT v FROM t", trace=True)
+    assert result.one()["v"] == b"x" * 100_000
+    assert result.get_query_trace().request_type == "Execute CQL3 query"

@@ -27,6 +27,7 @@ from rscylla.embedded.result import (
     RowsResult,
     SchemaChange,
     SetKeyspaceResult,
+    Trace,
     VoidResult,
 )
 from rscylla.embedded.types import INT, TEXT
@@ -44,6 +45,13 @@ class FakeEngine:
         self.schema_listeners: list[Callable[[SchemaChange], None]] = []
         self.seen: list[tuple[object, object, QueryParams]] = []
         self.served = 0
+        self.traces: list[Trace] = []
+
+    def begin_trace(self) -> uuid.UUID:
+        return uuid.UUID(int=7)
+
+    def end_trace(self, trace: Trace) -> None:
+        self.traces.append(trace)
 
     def prepare(self, text: str, keyspace: str | None) -> Prepared:
         return Prepared(text.encode().ljust(16), text, keyspace, None, COLUMNS, (0,), COLUMNS)

@@ -31,6 +31,7 @@ from ..result import (
     RowsResult,
     SchemaChange,
     SetKeyspaceResult,
+    Trace,
     VoidResult,
 )
 from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, TableSchema
@@ -491,6 +492,14 @@ class Engine:
         for (keyspace, _), store in self._stores.items():
             if keyspace not in self._system.protected:
                 store.forget(now_s)
+
+    def begin_trace(self) -> uuid.UUID:
+        """Return the id of a new trace."""
+        return self._system.traces.new_id()
+
+    def end_trace(self, trace: Trace) -> None:
+        """Put a trace into the tables of ``system_traces``."""
+        self._system.traces.add(trace)
 
     # ------------------------------------------------------------ everything else
 

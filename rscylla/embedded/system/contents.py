@@ -18,6 +18,7 @@ from ..types import UdtType
 from .config import config_rows
 from .definitions import KEYSPACES, TABLET_TABLES, system_tables
 from .roles import role_names
+from .traces import Traces
 
 __all__ = ["CDC_PARTITIONER", "MURMUR3_PARTITIONER", "SystemTables"]
 
@@ -43,6 +44,7 @@ class SystemTables:
     def __init__(self, schema: Schema, cluster: Cluster, users: Mapping[str, str] | None = None) -> None:
         self._schema = schema
         self._users = users
+        self.traces = Traces(cluster.clock.now_us)
         self._cluster = cluster
         self._kept: dict[tuple[str, str, int], tuple[Any, TableStore]] = {}
         self.protected = frozenset(KEYSPACES)
@@ -68,6 +70,8 @@ class SystemTables:
             ("system", "config"): lambda node: config_rows(cluster, node, has_users=users is not None),
             ("system", "roles"): self._roles,
             ("system", "token_ring"): self._token_ring,
+            ("system_traces", "sessions"): lambda _: self.traces.sessions(),
+            ("system_traces", "events"): lambda _: self.traces.events(),
             ("system_distributed", "cdc_streams_descriptions"): self._legacy_streams,
             ("system_distributed", "cdc_generation_timestamps"): self._generation_timestamps,
             ("system_distributed", "cdc_streams_descriptions_v2"): self._streams,
@@ -141,6 +145,8 @@ class SystemTables:
         # What a keyspace's tables show changes only with these.
         if keyspace == "system_schema":
             return self._schema.version
+        if keyspace == "system_traces":
+            return self.traces.version
         if keyspace == "system_distributed":
             return (len(self._cluster.generations), self._cluster.descriptions.content)
         self._cluster.tablets.collect(self._cluster.clock.now_us())

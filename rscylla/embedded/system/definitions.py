@@ -111,7 +111,13 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         "cdc_streams_descriptions_v2": "time timestamp | range_end bigint | streams frozen<set<blob>>",
     },
     "system_auth": {},
-    "system_traces": {},
+    "system_traces": {
+        "events": "session_id uuid | event_id timeuuid | activity text, scylla_parent_id bigint, scylla_span_id bigint,"
+        " source inet, source_elapsed int, thread text",
+        "sessions": "session_id uuid || client inet, command text, coordinator inet, duration int,"
+        " parameters map<text,text>, request text, request_size int, response_size int, started_at timestamp,"
+        " username text",
+    },
 }
 
 

@@ -33,6 +33,7 @@ from .frame import (
     read_execute,
     read_query,
 )
+from .tracing import TRACED, Tracing
 
 if TYPE_CHECKING:
     from .server import Listener, Server
@@ -92,6 +93,8 @@ class Connection(asyncio.Protocol):
         self._deferred: deque[tuple[asyncio.TimerHandle, int, int, int, bytes]] = deque()
         self._waiting = 0
         self._knows_rate_limit = False
+        self._user = "anonymous"
+        self._tracing: Tracing | None = None
         self._handlers: dict[int, Callable[[int, BodyReader], None]] = {
             Opcode.STARTUP: self._startup,
             Opcode.OPTIONS: self._options,
@@ -274,7 +277,25 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
         """Answer one request."""
-        self._guarded(stream, opcode, lambda: self._dispatch(flags, stream, opcode, body))
+        if flags & Flag.TRACING and opcode in TRACED and self._state == "ready":
+            self._answer_traced(flags, stream, opcode, body)
+        else:
+            self._guarded(stream, opcode, lambda: self._dispatch(flags, stream, opcode, body))
+
+    def _answer_traced(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
+        client = "127.0.0.1" if self._transport is None else self._transport.get_extra_info("peername")[0]
+        place = (self._listener.node.address, self._shard or 0)
+        self._tracing = Tracing(self._engine.begin_trace(), TRACED[opcode], client, self._user, *place)
+        try:
+            self._guarded(stream, opcode, lambda: self._dispatch(flags, stream, opcode, body))
+            self._engine.end_trace(self._tracing.finished())
+        finally:
+            # An answer that a fault puts off comes without the id.
+            self._tracing = None
+
+    def _note(self, items: Sequence[Prepared | str], params: QueryParams | None) -> None:
+        if self._tracing is not None:
+            self._tracing.describe(items, params)
 
     def _guarded(self, stream: int, opcode: int, work: Callable[[], None]) -> None:
         """Do *work*. Whatever goes wrong inside becomes an ERROR frame: a bad request kills nothing."""
@@ -314,6 +335,8 @@ class Connection(asyncio.Protocol):
 
     def _send(self, head: bytes, rows: bytes = b"") -> None:
         """Queue an answer. Small ones leave together; a large page goes to the socket by itself, without a copy."""
+        if self._tracing is not None:
+            head = self._tracing.marked(head)
         if self._compressor is not None and self._server.options.compression:
             head, rows = self._compressor.compress_frame(head + rows), b""
         self._out.append(head)
@@ -406,6 +429,7 @@ class Connection(asyncio.Protocol):
         expected = (self._server.options.users or {}).get(name)
         if expected is None or not hmac.compare_digest(expected.encode(), password.encode()):
             raise BadCredentials("Username and/or password are incorrect")
+        self._user = name
         self._state = "ready"
         # A null token: PLAIN has nothing to say after the password.
         self._send(answer.frame(self.version, stream, Opcode.AUTH_SUCCESS, b"\xff\xff\xff\xff"))
@@ -420,6 +444,7 @@ class Connection(asyncio.Protocol):
 
     def _query(self, stream: int, reader: BodyReader) -> None:
         request = read_query(reader, self._keyspace, self._node, self._routed_shard)
+        self._note([request.text], request.params)
 
         def run(params: QueryParams) -> Result:
             return self._engine.query(request.text, request.values, params)
@@ -432,6 +457,7 @@ class Connection(asyncio.Protocol):
 
     def _prepare(self, stream: int, reader: BodyReader) -> None:
         text = reader.long_string()
+        self._note([text], None)
         # Nothing is applied by PREPARE, so of the faults only those count that keep the answer from the client.
         if self._server.faults.rules:
             asked = self._asked([text], QueryParams(keyspace=self._keyspace, node=self._node), kind="prepare")
@@ -453,6 +479,7 @@ class Connection(asyncio.Protocol):
             reader, self._keyspace, self._node, self._routed_shard, with_metadata_id=self._with_metadata_id
         )
         prepared = self._engine.get(request.statement_id)
+        self._note([prepared], request.params)
         skip, known_id = request.skip_metadata, request.metadata_id
         if self._server.faults.concerns(request.params):
             asked = self._asked([prepared], request.params, statement_id=request.statement_id)
@@ -470,6 +497,7 @@ class Connection(asyncio.Protocol):
         items: list[tuple[Prepared | str, Sequence[BindValue]]] = [
             (item if isinstance(item, str) else self._engine.get(item), values) for item, values in request.items
         ]
+        self._note([item for item, _ in items], request.params)
 
         def run(params: QueryParams) -> Result:
             return self._engine.batch(request.kind, items, params)

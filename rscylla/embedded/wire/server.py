@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import attrs
 
 from ..faults.board import FaultBoard
-from ..result import BindValue, Prepared, QueryParams, Result, SchemaChange
+from ..result import BindValue, Prepared, QueryParams, Result, SchemaChange, Trace
 from . import answer
 from .answer import MetadataCache
 from .compression import Compressor
@@ -44,6 +44,10 @@ class EngineLike(Protocol):
     def batch(
         self, kind: str, items: list[tuple[Prepared | str, Sequence[BindValue]]], params: QueryParams
     ) -> Result: ...
+
+    def begin_trace(self) -> uuid.UUID: ...
+
+    def end_trace(self, trace: Trace) -> None: ...
 
 
 class NodeLike(Protocol):
