@@ -72,7 +72,10 @@ def predicate(scope: Scope, relation: ast.Relation) -> Predicate:
     if relation.op == "LIKE":
         return Predicate(column, _like(scope, relation, column, cql_type, name, read))
     if relation.op in ("<", "<=", ">", ">=") and holds_duration(cql_type):
-        raise InvalidRequest(f"Slice restrictions are not supported on {duration_kind(cql_type)}")
+        raise InvalidRequest(
+            f"Duration type is unordered for {column.name}: Slice restrictions are not supported on"
+            f" {duration_kind(cql_type)}"
+        )
     return Predicate(column, _comparison(scope, relation, cql_type, name, read))
 
 
@@ -93,6 +96,8 @@ def _text(term: Any) -> str:
         return f"'{term.text}'" if term.kind == "string" else term.text or "null"
     if isinstance(term, ast.Marker):
         return f":{term.name}" if term.name else "?"
+    if isinstance(term, ast.TupleTerm):
+        return f"({', '.join(map(_text, term.items))})"
     return "(...)"
 
 
@@ -300,8 +305,8 @@ def _contains(scope: Scope, relation: ast.Relation, column: Column) -> Callable[
             return listed.split(value)
 
     else:
-        kind = "map" if by_key else "collection"
-        raise InvalidRequest(f'Cannot use {relation.op} on non-{kind} column "{column.name}"')
+        on = f"non-map column {column.name}" if by_key else f'non-collection column "{column.name}"'
+        raise InvalidRequest(f"Cannot use {relation.op} on {on}")
 
     def for_request(request: Request) -> Check:
         value = not_unset(wanted(request), name)
