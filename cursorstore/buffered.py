@@ -18,7 +18,7 @@ from rscylla.errors import ConfigError, CursorError, is_resumable
 from rscylla.event import Event
 
 from ._checks import admin_of, check_consumer, conflict, find, moves
-from .codec import CursorCodec, EventCursorCodec, order_of, orders_events
+from .codec import CursorCodec, EventCursorCodec, EventOrder
 
 __all__ = ["BufferedCursorStore"]
 
@@ -83,7 +83,7 @@ class BufferedCursorStore:
         self._inner = inner
         self._interval = interval.total_seconds()
         self._codec = codec or EventCursorCodec()
-        self._orders_events = orders_events(self._codec)
+        self._order_of = EventOrder(self._codec).of
         self._background = background
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()  # guards the slots' fields; never held over a call of the inner store
@@ -108,7 +108,7 @@ class BufferedCursorStore:
         self._set(consumer, cursor, None)
 
     def set_cursor_after(self, consumer: str, event: Event) -> None:
-        order = order_of(event) if self._orders_events else None
+        order = self._order_of(event)
         moved = False
         if order is not None:
             with self._lock:

@@ -16,7 +16,7 @@ from rscylla import _timeuuid as tu
 from rscylla.errors import InvalidCursor
 from rscylla.event import Event, EventID, LogMark
 
-__all__ = ["CursorCodec", "EventCursorCodec", "IntCursorCodec", "format_us", "order_of", "orders_events", "parse_us"]
+__all__ = ["CursorCodec", "EventCursorCodec", "EventOrder", "IntCursorCodec", "format_us", "parse_us"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"\d{1,20}", re.ASCII)  # as many digits as 64 bits need
@@ -91,17 +91,21 @@ class EventCursorCodec:
         return position.partition("  ")[0]
 
 
-def orders_events(codec: CursorCodec) -> bool:
-    """Return whether *codec* orders the ids of events as their order keys do."""
-    return type(codec) is EventCursorCodec
+class EventOrder:
+    """Returns the order keys of events if *codec* orders their ids as the keys do; else, and without a key, None."""
 
+    def __init__(self, codec: CursorCodec) -> None:
+        self._applies = type(codec) is EventCursorCodec
+        self._known: type[Event] | None = None  # the last class of events that has a key
 
-def order_of(event: Event) -> tuple[int, bytes] | None:
-    """Return the order key of *event*, or None if it would be parsed from the text of the id."""
-    return None if type(event).order_key is _PARSED else event.order_key
-
-
-_PARSED = Event.order_key
+    def of(self, event: Event) -> tuple[int, bytes] | None:
+        kind = type(event)
+        if kind is not self._known:
+            # The key of ``Event`` itself is parsed from the text of the id.
+            if not self._applies or kind.order_key is Event.order_key:
+                return None
+            self._known = kind
+        return event.order_key
 
 
 class IntCursorCodec:

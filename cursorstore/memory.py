@@ -16,7 +16,7 @@ from rscylla.clock import Clock, SystemClock
 from rscylla.event import Event
 
 from ._checks import check_consumer, check_reason, conflict, moves
-from .codec import CursorCodec, EventCursorCodec, order_of, orders_events
+from .codec import CursorCodec, EventCursorCodec, EventOrder
 
 __all__ = ["MemoryCursorStore"]
 
@@ -53,7 +53,7 @@ class MemoryCursorStore:
         clock: Clock | None = None,
     ) -> None:
         self._codec = codec or EventCursorCodec()
-        self._orders_events = orders_events(self._codec)
+        self._order_of = EventOrder(self._codec).of
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._epochs: dict[str, list[_Entry]] = {}
@@ -73,7 +73,7 @@ class MemoryCursorStore:
         self._set(consumer, cursor, None)
 
     def set_cursor_after(self, consumer: str, event: Event) -> None:
-        order = order_of(event) if self._orders_events else None
+        order = self._order_of(event)
         if order is not None:
             with self._lock:
                 entries = self._epochs.get(consumer)

@@ -108,6 +108,7 @@ class _AtOnce:
         self._run = run
         self._consume = self._consumer.consume
         self._busy, self._idle = run.series.activity.of_this_thread(run.clock)
+        self._commit = run.committer()
         self._tempt = None if run.fate is NO_FATE else run.tempt
 
     def consume(self, event: Event, run: Run) -> None:
@@ -119,7 +120,7 @@ class _AtOnce:
         if self._tempt is not None:
             self._tempt("after_consume")
         run.stage = "set_cursor"
-        run.commit(event)
+        self._commit(event)
 
     def progress(self, cursor: str) -> None:
         self._run.commit(cursor)

@@ -54,6 +54,9 @@ class Consumer:
         ConfigError: an argument is invalid.
     """
 
+    _outcome: str | None = "consumed"
+    """The counter of events whose function returned; None if they are counted later."""
+
     def __init__(
         self,
         name: str,
@@ -115,10 +118,13 @@ class Consumer:
         series = self.series
         arrival = series.arrived(event)
         try:
-            if self._takes_all or self._wants(event):
-                outcome = self._call(event, run)
+            if not self._takes_all and not self._wants(event):
+                outcome: str | None = "skipped"
+            elif self._recover is None:
+                self._fn(event, run)
+                outcome = self._outcome
             else:
-                outcome = "skipped"
+                outcome = self._call(event, run)
         except BaseException as error:
             series.ended(arrival, outcome_of(error))
             raise
@@ -145,13 +151,13 @@ class Consumer:
             ) from error
 
     def _call(self, event: Event, run: Run) -> str | None:
-        """Call the function, and ``recover`` if it fails; return the counter to add to."""
+        """Call the function, and ``recover`` if it fails; return the outcome."""
         try:
             self._fn(event, run)
         except Exception as error:  # noqa: BLE001 - raised again unless recovery swallows it
             self._recovered(event, error)
             return "recovered"
-        return "consumed"
+        return self._outcome
 
     def _recovered(self, event: Event, error: Exception) -> None:
         """Return if ``recover`` swallows *error*, which is being handled; else raise the error that it returns."""

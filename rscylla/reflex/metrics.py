@@ -59,15 +59,16 @@ class _Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def observe_all(self, values: Sequence[float]) -> None:
+    def observe_all(self, values: Sequence[float], scale: float = 1) -> None:
+        """Count *values*, each divided by *scale*."""
         bounds = self.bounds
-        first = bisect_left(bounds, min(values))
-        if first == bisect_left(bounds, max(values)):  # as nearly always: events of one time, consumed in a moment
+        first = bisect_left(bounds, min(values) / scale)
+        if first == bisect_left(bounds, max(values) / scale):  # nearly always: events of one time, quickly consumed
             self.counts[first] += len(values)
         else:
             for value in values:
-                self.counts[bisect_left(bounds, value)] += 1
-        self.total = sum(values, self.total)
+                self.counts[bisect_left(bounds, value / scale)] += 1
+        self.total += sum(values) / scale
 
     def samples(self) -> tuple[list[tuple[str, float]], float]:
         names = [*(str(bound) for bound in self.bounds), "+Inf"]
@@ -201,7 +202,7 @@ class ConsumerSeries:
         ages_us, took_s, times = noted[:size:3], noted[1:size:3], noted[2:size:3]
         del noted[:size]  # events that were noted since remain
         self._counts["consumed"] += int(sum(times))
-        self._histograms["age"].observe_all([age_us / 1e6 for age_us in ages_us])
+        self._histograms["age"].observe_all(ages_us, 1e6)
         self._histograms["latency"].observe_all(took_s)
 
     def consuming(self, event: Event) -> Consuming:

@@ -36,9 +36,7 @@ class _Limits:
 class _Collector(Consumer):
     """Filters and measures events before they enter a batch. They are counted as consumed with the batch."""
 
-    def _call(self, event: Event, run: Run) -> str | None:
-        self._fn(event, run)
-        return None
+    _outcome = None
 
 
 class _Batches:
