@@ -182,3 +182,43 @@ def test_in_of_one_value_is_an_equality(box: EngineBox, where: str) -> None:
     box.run("CREATE TABLE w (p int, c int, s int static, v int, PRIMARY KEY (p, c))")
     assert box.row(f"UPDATE w SET v = 1 WHERE {where} IF v = null") == {"[applied]": True, "v": None}
     assert box.row(f"DELETE FROM w WHERE {where} IF v = 1") == {"[applied]": True, "v": 1}
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "message"),
+    [
+        (
+            "INSERT INTO z (a, b, d) VALUES (1, 1, {})",
+            [],
+            'column "d" cannot be restricted as preceding column "c" is not',
+        ),
+        ("UPDATE z SET l = [] WHERE a = 1 AND b = 1 AND d = {}", [], 'as preceding column "c" is not restricted'),
+        ("DELETE l FROM z WHERE a = 1 AND b = 1 AND d = {}", [], 'as preceding column "c" is not restricted'),
+        ("DELETE FROM z WHERE a = 1 AND b = 1 AND c = 1 AND d CONTAINS KEY 1", [], "by a CONTAINS relation without"),
+        ("UPDATE z SET l = [] WHERE a = 1 AND b > 1 AND c = 1", [], r"or ALLOW FILTERING\)"),
+        ("UPDATE z SET v[1] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [], "for non collection column v"),
+        ("UPDATE z SET s[1] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [], "for set column s"),
+        ("DELETE v[1] FROM z WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [], "for non collection column v"),
+        ("UPDATE z SET m[?] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [None], "Invalid null map key"),
+        ("UPDATE z SET m[?] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [UNSET], "Invalid unset map key"),
+        (
+            "UPDATE z SET l[?] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}",
+            [UNSET],
+            "Invalid unset value for list index",
+        ),
+        ("DELETE m[?] FROM z WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [UNSET], "Invalid unset map key"),
+        ("SELECT * FROM one WHERE p = ?", ["x" * 66560], "Key length of 66560 is longer than maximum of 65535"),
+        ("SELECT * FROM one WHERE p IN ('a', ?)", ["x" * 66560], "Key length of 66560 is longer than"),
+    ],
+)
+def test_what_writes_say_they_lack(box: EngineBox, statement: str, values: list[Any], message: str) -> None:
+    box.run(
+        "CREATE TABLE z (a int, b int, c int, d frozen<map<int, int>>, v int, l list<int>, m map<int, int>, s set<int>,"
+        " PRIMARY KEY ((a, b), c, d))"
+    )
+    with pytest.raises(InvalidRequest, match=message):
+        box.run(statement, values)
+
+
+def test_a_clustering_key_that_is_too_long_selects_nothing(box: EngineBox) -> None:
+    assert box.rows("SELECT * FROM one WHERE p = 'a' AND c = ?", ["x" * 66560]) == []

@@ -10,7 +10,7 @@ import attrs
 
 from ..cql import ast
 from ..errors import InvalidRequest
-from ..result import UNSET
+from ..result import UNSET, BindValue
 from ..schema.tables import Column
 from ..storage.mutation import Cell, CollectionCells, RowMutation
 from ..storage.reconcile import live_value, put_cell, put_collection
@@ -226,8 +226,11 @@ def _subtract(scope: Scope, column: Column, term: Any) -> ColumnEdit:
 def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) -> ColumnEdit:
     """Return ``column[key] = term``; ``term`` None deletes the element."""
     name, cql_type = column.name, column.type
+    operation = f"({name}[...])" if term is None else f"({name}[...] = ...)"
+    if not isinstance(cql_type, ListType | SetType | MapType):
+        raise InvalidRequest(f"Invalid operation {operation} for non collection column {name}")
     if not cql_type.is_multicell:
-        raise InvalidRequest(f"Invalid operation ({name}[...] = ...) for frozen collection column {name}")
+        raise InvalidRequest(f"Invalid operation {operation} for frozen collection column {name}")
     if isinstance(cql_type, ListType):
         return _list_element(scope, column, cql_type, key_term, term)
     if isinstance(cql_type, MapType):
@@ -236,19 +239,22 @@ def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) 
     elif isinstance(cql_type, SetType) and term is None:
         get_key, get_value = scope.getter(key_term, cql_type.element, f"value({name})"), None
     else:
-        raise InvalidRequest(f"Invalid operation ({name}[...] = ...) for {cql_type.name} column {name}")
+        raise InvalidRequest(f"Invalid operation {operation} for set column {name}")
 
     def put(ctx: WriteContext, row: RowMutation) -> None:
         key = get_key(ctx.request)
         if not isinstance(key, bytes):
-            raise InvalidRequest(
-                f"Invalid null {'map key' if isinstance(cql_type, MapType) else 'set element'} for column {name}"
-            )
+            what = "map key" if isinstance(cql_type, MapType) else "set element"
+            raise InvalidRequest(f"Invalid {_kind(key)} {what} for column {name}")
         value = None if get_value is None else get_value(ctx.request)
         if value is not UNSET:
             put_collection(row, name, CollectionCells(cells={key: ctx.cell(value)}))  # type: ignore[arg-type]
 
     return ColumnEdit(column, put)
+
+
+def _kind(value: BindValue) -> str:
+    return "unset" if value is UNSET else "null"
 
 
 def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: Any, term: Any | None) -> ColumnEdit:
@@ -261,7 +267,7 @@ def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: An
     def put(ctx: WriteContext, row: RowMutation) -> None:
         raw = get_index(ctx.request)
         if not isinstance(raw, bytes):
-            raise InvalidRequest(f"Invalid null value for list index of column {name}")
+            raise InvalidRequest(f"Invalid {_kind(raw)} value for list index of column {name}")
         value = None if get_value is None else get_value(ctx.request)
         if value is UNSET:
             return

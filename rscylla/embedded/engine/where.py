@@ -27,9 +27,10 @@ from .ranges import Range, RangeMaker
 from .rows import RowView, column_value
 from .tuples import SLICES, TupleRelation, Values, check_sizes, check_together, tuple_key
 
-__all__ = ["Restrictions"]
+__all__ = ["Restrictions", "check_length"]
 
 _MAX_TOKEN = (1 << 63) - 1
+_MAX_KEY = 0xFFFF  # bytes; Scylla stores the length of a key in 16 bits
 _MOST_KEYS = 100  # keys that IN lists may name, Scylla's default for partition and for clustering keys
 
 
@@ -349,13 +350,20 @@ class Restrictions:
             lists.append([value for value in found if value is not None])
         # Most statements name one partition: no product, nothing to sort.
         if not self.key_is_in:
-            return [tuple([values[0] for values in lists])] if all(lists) else []
+            if not all(lists):
+                return []
+            key = tuple([values[0] for values in lists])
+            check_length(key)
+            return [key]
         _check_product("partition", lists)
         ordered = [
             sorted(set(values), key=column.type.sort_key)
             for column, values in zip(self.table.partition_key, lists, strict=True)
         ]
-        return list(itertools.product(*ordered))
+        keys = list(itertools.product(*ordered))
+        for key in keys:
+            check_length(key)
+        return keys
 
     def token_range(self, request: Request) -> tuple[int, int] | None:
         """Return the inclusive token range, or None when it is empty."""
@@ -452,6 +460,16 @@ def _mixed() -> InvalidRequest:
 
 def _with_token(names: str) -> InvalidRequest:
     return InvalidRequest(f'Columns "{names}" cannot be restricted by both a normal relation and a token relation')
+
+
+def check_length(key: Key) -> None:
+    """Refuse a partition or clustering key that is too long to be stored."""
+    size = sum(map(len, key))
+    if len(key) > 1:
+        # Each part of a composite key has its length before it.
+        size += 2 * len(key)
+    if size > _MAX_KEY:
+        raise InvalidRequest(f"Key length of {size} is longer than maximum of {_MAX_KEY}")
 
 
 def _check_product(kind: str, lists: Sequence[Sequence[Any]]) -> None:

@@ -19,14 +19,13 @@ from .conditions import condition
 from .filtering import Predicate
 from .operations import ColumnEdit, ListKeys, WriteContext, assignment, deletion, setter, setter_of
 from .ranges import Range
-from .where import Restrictions
+from .where import Restrictions, check_length
 
 __all__ = ["Mutations", "WritePlan", "compile_write"]
 
 _MAX_TTL = 20 * 365 * 24 * 60 * 60  # seconds; Scylla refuses more
 _MOST_AHEAD = 3 * 24 * 60 * 60 * 1_000_000  # microseconds that USING TIMESTAMP may be ahead of the server's clock
 _MOST_BATCH = 1024 * 1024  # bytes, Scylla's default of batch_size_fail_threshold_in_kb
-_MAX_KEY = 0xFFFF  # bytes; Scylla stores the length of a key in 16 bits
 
 PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
 
@@ -116,7 +115,7 @@ class WritePlan:
     def keys(self, request: Request) -> list[Key]:
         keys = self.restrictions.keys(request, null_error=True)
         for key in keys:
-            _check_key(self.table, key)
+            _check_key(key)
         return keys
 
     def clustering_keys(self, request: Request) -> list[Key]:
@@ -126,9 +125,9 @@ class WritePlan:
     def ranges(self, request: Request) -> list[Range]:
         found = self.restrictions.ranges(request, null_error=True)
         for r in found:
-            _check_length(r.start.prefix)
+            check_length(r.start.prefix)
             if r.end is not r.start:
-                _check_length(r.end.prefix)
+                check_length(r.end.prefix)
         return found
 
     def timestamp(self, request: Request) -> int:
@@ -274,7 +273,8 @@ class JsonPlan(WritePlan):
 
     def keys(self, request: Request) -> list[Key]:
         key = self._key(self.table.partition_key, request)
-        _check_key(self.table, key)
+        _check_key(key)
+        check_length(key)
         return [key]
 
     def ranges(self, request: Request) -> list[Range]:
@@ -292,6 +292,8 @@ def compile_write(scope: Scope, statement: ast.Insert | ast.Update | ast.Delete)
     plan.sort_operations()
     if plan.is_conditional:
         _check_conditional(plan)
+    if plan.operations and plan.restrictions.has_slice:
+        raise InvalidRequest("Range deletions are not supported for specific columns")
     return plan
 
 
@@ -369,16 +371,12 @@ def _delete(scope: Scope, statement: ast.Delete) -> WritePlan:
         _forbid_clustering(plan)
         plan.static_only = bool(table.clustering_key)
         return plan
+    plan.restrictions.require_prefix()
     missing = _missing_clustering(plan)
     if regular and missing is not None and not plan.restrictions.has_slice:
         raise InvalidRequest(
             f"Primary key column '{missing.name}' must be specified in order to modify column '{regular[0].name}'"
         )
-    plan.restrictions.require_prefix()
-    if plan.is_conditional:
-        _check_conditional(plan)
-    if plan.operations and plan.restrictions.has_slice:
-        raise InvalidRequest("Range deletions are not supported for specific columns")
     return plan
 
 
@@ -436,6 +434,10 @@ def _require_only_keys(plan: WritePlan) -> None:
     others = [name for name in restrictions.filtered_names if name not in keys]
     if others:
         raise InvalidRequest(f"Invalid where clause contains non PRIMARY KEY columns: {', '.join(others)}")
+    if restrictions.looks_into_clustering:
+        raise InvalidRequest(
+            "Cannot restrict clustering columns by a CONTAINS relation without a secondary index or filtering"
+        )
     if restrictions.filters:
         raise InvalidRequest("Invalid operator in where clause")
 
@@ -447,7 +449,8 @@ def _require_partition_key(plan: WritePlan) -> None:
     for column in plan.table.partition_key:
         if restrictions.sliced(column):
             raise InvalidRequest(
-                "Only EQ and IN relation are supported on the partition key (unless you use the token() function)"
+                "Only EQ and IN relation are supported on the partition key (unless you use the token() function or"
+                " ALLOW FILTERING)"
             )
         if not restrictions.names(column):
             raise InvalidRequest(f"Missing mandatory PRIMARY KEY part {column.name}")
@@ -463,6 +466,7 @@ def _missing_clustering(plan: WritePlan) -> Column | None:
 def _require_clustering_key(plan: WritePlan) -> None:
     if plan.restrictions.has_slice:
         raise InvalidRequest("Invalid operator in where clause: clustering columns need = or IN to be updated")
+    plan.restrictions.require_prefix()
     missing = _missing_clustering(plan)
     if missing is not None:
         raise InvalidRequest(f"Missing mandatory PRIMARY KEY part {missing.name}")
@@ -475,17 +479,7 @@ def _forbid_clustering(plan: WritePlan) -> None:
         )
 
 
-def _check_key(table: TableSchema, key: Key) -> None:
+def _check_key(key: Key) -> None:
     # Only a key of a single column may not be empty; a part of a composite key may.
     if len(key) == 1 and not key[0]:
         raise InvalidRequest("Key may not be empty")
-    _check_length(key)
-
-
-def _check_length(key: Key) -> None:
-    size = sum(map(len, key))
-    if len(key) > 1:
-        # Each part of a composite key has its length before it.
-        size += 2 * len(key)
-    if size > _MAX_KEY:
-        raise InvalidRequest(f"Key length of {size} is longer than maximum of {_MAX_KEY}")
