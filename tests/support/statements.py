@@ -24,6 +24,7 @@ from rscylla.embedded.cql.parser import _machine
 from rscylla.embedded.schema.tables import Column, Schema, TableSchema
 from rscylla.embedded.types import (
     BIGINT,
+    DURATION,
     INT,
     NATIVE_TYPES,
     TEXT,
@@ -152,7 +153,9 @@ class StatementWriter:
             "insert": self._insert,
             "insert_json": self._insert_json,
             "property_": self._property,
-            "timeout": lambda _: iter(["USING TIMEOUT", self._rng.choice(["5s", "0s", "1h", Bound("?", b"\0\0\x02")])]),
+            "source": self._source,
+            "timeout": self._timeout,
+            "item": self._item,
             "assignment": lambda depth: self._about_a_value("assignment", depth),
             "deletion": lambda depth: self._about_a_value("deletion", depth),
             "function": lambda _: iter([self._rng.choice(_FUNCTIONS)]),
@@ -280,6 +283,26 @@ class StatementWriter:
             yield self._rng.choice([*_SYSTEM, "ks.nosuchtable", "t0", "t1"])
             return
         yield f"ks.{quote_name(self._table.name)}" if self._rng.random() < 0.2 else quote_name(self._table.name)
+
+    def _timeout(self, _: int) -> Iterator[Piece]:
+        if self._rng.random() < 0.1:
+            yield "USING TIMEOUT"
+            yield self._rng.choice(["5s", "0s", "1h", Bound("?", DURATION.encode(Duration(0, 0, 1_000_000)))])
+
+    def _item(self, depth: int) -> Iterator[Piece]:
+        """Yield what is selected: mostly a column, as it is or in a function."""
+        if self._rng.random() < 0.3:
+            yield from self._derive("item", depth)
+        elif self._rng.random() < 0.7:
+            yield from self._name(depth)
+        else:
+            yield f"{self._rng.choice(_FUNCTIONS)} ("
+            yield from self._item(depth)
+            yield ")"
+
+    def _source(self, depth: int) -> Iterator[Piece]:
+        yield "FROM"
+        yield from self._table_name(depth)
 
     def _name(self, _: int) -> Iterator[Piece]:
         rng = self._rng
