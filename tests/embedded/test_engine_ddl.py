@@ -142,6 +142,8 @@ def test_commas_too_many_are_skipped(box: EngineBox, definition: str) -> None:
     "statement",
     [
         "CREATE TABLE t (, a int PRIMARY KEY)",
+        "CREATE TYPE int (a int)",
+        "CREATE TYPE ks.byte (a int)",
         "CREATE TABLE t (a int, b int, PRIMARY KEY (a, b,))",
         "CREATE TABLE t (a int, b int, PRIMARY KEY (a, b)) WITH CLUSTERING ORDER BY (b)",
         "CREATE TABLE t (a int static ttl PRIMARY KEY)",
@@ -477,7 +479,7 @@ def test_a_counter_is_added_to_no_table_of_other_columns(box: EngineBox) -> None
         ("RENAME v TO w", "Cannot rename non PRIMARY KEY part v"),
         ("RENAME x TO w", "Cannot rename unknown column x in table t"),
         ("RENAME pk TO v", "another column of that name already exist"),
-        ("ALTER v TYPE text", "ALTER TABLE ... TYPE is not supported"),
+        ("ALTER nothere TYPE text", "Column nothere was not found in table t"),
     ],
 )
 def test_refused_column_changes(box: EngineBox, change: str, message: str) -> None:
@@ -782,3 +784,48 @@ def test_fields_swap_their_names(box: EngineBox) -> None:
     box.run("ALTER TYPE u RENAME a TO b AND b TO a")
     row = box.row("SELECT field_names, field_types FROM system_schema.types WHERE keyspace_name = 'ks'")
     assert row == {"field_names": ["b", "a"], "field_types": ["int", "text"]}
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "error", "message"),
+    [
+        ("v", "text", ConfigError, "Cannot change v from type int to type text: types are incompatible."),
+        ("p", "bigint", ConfigError, "Cannot change p from type int to type bigint: types are incompatible."),
+        ("c", "blob", ConfigError, "Cannot change c from type int to type blob: types are not order-compatible."),
+        ("l", "blob", ConfigError, "Cannot change l from type list<int> to type blob: types are incompatible."),
+        ("a", "text", InvalidRequest, "of a clustering column is not supported by the embedded server"),
+        ("v", "varint", InvalidRequest, "ALTER TABLE ... TYPE is not supported by the embedded server"),
+    ],
+)
+def test_types_that_cannot_replace_each_other(
+    box: EngineBox, column: str, kind: str, error: type[Exception], message: str
+) -> None:
+    box.run("CREATE TABLE t (p int, c int, a ascii, v int, l list<int>, PRIMARY KEY (p, c, a))")
+    with pytest.raises(error, match=re.escape(message)):
+        box.run(f"ALTER TABLE t ALTER {column} TYPE {kind}")
+
+
+def test_a_column_gets_a_wider_type(box: EngineBox) -> None:
+    box.run(f"CREATE TABLE t (p ascii PRIMARY KEY, a ascii, i int, u timeuuid) {CDC}")
+    box.run("INSERT INTO t (p, a, i, u) VALUES ('k', 'old', 1, 854de828-e6b0-11f1-b659-332c5218b1f7)")
+    for change in ("p TYPE text", "a TYPE text", "i TYPE blob", "u TYPE uuid", "i TYPE blob"):
+        box.run(f"ALTER TABLE t ALTER {change}")
+    box.run("UPDATE t SET a = 'né' WHERE p = 'k'")
+    assert box.rows("SELECT p, a, i FROM t WHERE p = 'k'") == [{"p": "k", "a": "né", "i": b"\0\0\0\1"}]
+    columns = box.rows(
+        "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = 'ks' AND table_name = 't'"
+    )
+    assert {row["column_name"]: row["type"] for row in columns} == {"p": "text", "a": "text", "i": "blob", "u": "uuid"}
+    assert box.column("SELECT a FROM t_scylla_cdc_log") == ["old", "né"]
+
+
+def test_fields_keep_their_types(box: EngineBox) -> None:
+    box.run("CREATE TYPE u (a int, b ascii)")
+    box.run("ALTER TYPE u ALTER a TYPE int")
+    for change, message in (
+        ("ALTER z TYPE int", "Unknown field z in type ks.u"),
+        ("ALTER a TYPE bigint", "Type bigint in incompatible with previous type int of field a in user type ks.u"),
+        ("ALTER b TYPE text", "is not supported by the embedded server"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            box.run(f"ALTER TYPE u {change}")

@@ -590,7 +590,7 @@ def test_types():
     assert parse("ALTER TYPE ks.addr ADD town text") == ast.AlterType(name, add=(("town", "text"),))
     assert parse("ALTER TYPE ks.addr RENAME a TO b AND c TO d") == ast.AlterType(name, rename=(("a", "b"), ("c", "d")))
     assert parse("DROP TYPE IF EXISTS ks.addr") == ast.DropType(name, True)
-    assert parse("ALTER TYPE ks.addr ALTER a TYPE int") == ast.Unsupported("ALTER TYPE ... ALTER ... TYPE")
+    assert parse("ALTER TYPE ks.addr ALTER a TYPE int") == ast.AlterType(name, retype=("a", "int"))
 
 
 def test_a_property_given_twice_is_refused():

@@ -350,6 +350,7 @@ class AlterType:
     name: TableName
     add: tuple[tuple[str, str], ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
+    retype: tuple[str, str] | None = None
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ..errors import InvalidRequest, SyntaxException
 from . import ast
-from .names import quote_name
+from .names import NATIVE_TYPE_NAMES, quote_name
 
 __all__ = ["Builder"]
 
@@ -537,13 +537,17 @@ class _Schema:
 
     rename_fields = rename_columns
 
-    def retype_field(self, _: Parts) -> None:
-        return None
+    def retype_field(self, parts: Parts) -> dict[str, Any]:
+        return {"retype": (parts[0], parts[1])}
 
-    def alter_type(self, parts: Parts) -> ast.AlterType | ast.Unsupported:
-        if parts[1] is None:
-            return ast.Unsupported("ALTER TYPE ... ALTER ... TYPE")
+    def alter_type(self, parts: Parts) -> ast.AlterType:
         return ast.AlterType(parts[0], **parts[1])
+
+    def plain_type_name(self, parts: Parts) -> str:
+        name = str(parts[0])
+        if name in NATIVE_TYPE_NAMES:
+            raise SyntaxException(f"Invalid (reserved) user type name {name}")
+        return name
 
     def drop_type(self, parts: Parts) -> ast.DropType:
         return ast.DropType(parts[1], if_exists=parts[0])

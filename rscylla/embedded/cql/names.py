@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["RESERVED_WORDS", "quote_name"]
+__all__ = ["NATIVE_TYPE_NAMES", "RESERVED_WORDS", "quote_name"]
 
 _RESERVED: Final = """
     add allow alter and ann apply asc authorize batch begin by cast columnfamily concurrency create default delete drop
@@ -17,6 +17,14 @@ _RESERVED: Final = """
 
 RESERVED_WORDS: Final = frozenset(_RESERVED.split())
 """Words that cannot be names without quotes. Source: Scylla ``cql3/Cql.g``, the keywords not listed as unreserved."""
+
+_TYPES: Final = """
+    ascii bigint bitstring blob boolean byte complex counter date decimal double duration enum float inet int interval
+    macaddr smallint text time timestamp timeuuid tinyint uuid varchar varint
+"""
+
+NATIVE_TYPE_NAMES: Final = frozenset(_TYPES.split())
+"""Words that cannot be names of user-defined types without quotes: native types, and what may become one."""
 
 _PLAIN: Final = re.compile(r"[a-z][a-z0-9_]*")
 

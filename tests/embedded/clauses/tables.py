@@ -190,7 +190,20 @@ CLAUSES = (
     ),
     *statement(
         "ALTER TABLE",
-        refused("ALTER column TYPE", "ALTER TABLE t ALTER v TYPE bigint", "ALTER TABLE ... TYPE is not supported"),
+        done(
+            "ALTER column TYPE: ascii to text, timeuuid to uuid, and native types to blob",
+            "ALTER TABLE t ALTER w TYPE blob",
+            [(b"a",)],
+            shown="SELECT w FROM t WHERE pk = 1 AND ck = 1",
+        ),
+        refused(
+            "ALTER column TYPE: other compatible types",
+            "ALTER TABLE t ALTER v TYPE varint",
+            "ALTER TABLE ... TYPE is not supported",
+        ),
+        rejected(
+            "ALTER column TYPE: incompatible types", "ALTER TABLE t ALTER v TYPE text", "ConfigError", "incompatible"
+        ),
         done("ADD", "ALTER TABLE kv ADD a text", [(1, None, 10)], shown="SELECT * FROM kv"),
         done(
             "ADD several columns", "ALTER TABLE kv ADD (a text, b int)", [(1, None, None, 10)], shown="SELECT * FROM kv"

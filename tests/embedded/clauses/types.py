@@ -110,7 +110,15 @@ CLAUSES = (
             given=["CREATE TABLE c (a frozen<pair> PRIMARY KEY)"],
         ),
         refused(
-            "ALTER field TYPE", "ALTER TYPE pair ALTER x TYPE bigint", "ALTER TYPE ... ALTER ... TYPE is not supported"
+            "ALTER field TYPE: compatible types",
+            "ALTER TYPE pair ALTER y TYPE blob",
+            "ALTER TYPE ... ALTER ... TYPE is not supported",
+        ),
+        rejected(
+            "ALTER field TYPE: incompatible types",
+            "ALTER TYPE pair ALTER x TYPE bigint",
+            "InvalidRequest",
+            "incompatible with previous type",
         ),
     ),
     *statement(

@@ -16,6 +16,7 @@ from ...schema.tables import LOG_SUFFIX, Column, Keyspace, TableSchema
 from ...storage.rowttl import altered_ttl_column
 from ...types import BIGINT, COUNTER, term_bytes
 from .logs import LogEditing
+from .retyping import check_column_type
 from .tables import sorted_rest
 
 __all__ = ["TableAltering"]
@@ -40,12 +41,21 @@ class TableAltering(LogEditing):
         elif statement.rename:
             columns, dropped = _renamed(table, statement.rename), table.dropped
         else:
-            raise InvalidRequest("ALTER TABLE ... TYPE is not supported by the embedded server")
+            assert statement.alter_type is not None
+            columns, dropped = self._retyped(keyspace, table, *statement.alter_type), table.dropped
         altered = attrs.evolve(table, version=uuid.uuid4(), columns=columns, dropped=dropped, ttl_column=ttl_column)
         log = self._log_of(keyspace, altered) if altered.cdc is not None and altered.cdc.enabled else None
         self._put(keyspace, altered, "UPDATED", changes)
         if log is not None:
             self._put(keyspace, log, "UPDATED", changes)
+
+    def _retyped(self, keyspace: Keyspace, table: TableSchema, name: str, text: str) -> tuple[Column, ...]:
+        column = table.by_name.get(name)
+        if column is None:
+            raise InvalidRequest(f"Column {name} was not found in table {table.name}")
+        kind = self._column_type(keyspace, text)
+        check_column_type(column, kind)
+        return tuple(attrs.evolve(c, type=kind) if c is column else c for c in table.columns)
 
     def _added(self, keyspace: Keyspace, table: TableSchema, added: tuple[ast.ColumnDef, ...]) -> tuple[Column, ...]:
         columns = list(table.columns)

@@ -14,6 +14,7 @@ from ...schema.tables import Keyspace
 from ...schema.udts import parts, replace_udt
 from ...types import COUNTER, DURATION, CqlType, UdtType
 from .base import Editing
+from .retyping import check_field_type
 
 __all__ = ["TypeEditing"]
 
@@ -51,6 +52,9 @@ class TypeEditing(Editing):
             raise InvalidRequest(f"No user type named {keyspace.name}.{name} exists.")
         self._check_keys(keyspace, name)
         names, types = list(known.field_names), list(known.field_types)
+        if statement.retype is not None:
+            field, text = statement.retype
+            check_field_type(known, field, self._type(keyspace, text))
         for field, kind in self._fields(keyspace, name, statement.add):
             self._check_added(keyspace, known, field, kind)
             names.append(field)
