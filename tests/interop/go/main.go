@@ -7,6 +7,8 @@
 //	interop HOST PORT KEYSPACE read SINCE LAG N  print the logs of the tables named in the first line of standard input,
 //	                                             from SINCE, through N generations, to the time at which that input
 //	                                             ends; always stay LAG behind
+//	interop HOST PORT KEYSPACE route             for each line on standard input, write to each of some partitions of the
+//	                                             table routed, and answer with a line
 //
 // Times and the lag are milliseconds. INTEROP_USER and INTEROP_PASSWORD log in; INTEROP_CA, INTEROP_CERT and INTEROP_KEY are the
 // files of mutual TLS. INTEROP_PROGRESS is a table in which the library keeps how far it has read, to go on from there.
@@ -41,7 +43,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 4 {
-		return fmt.Errorf("expected HOST PORT KEYSPACE schema|write|more|read, got %d arguments", len(args))
+		return fmt.Errorf("expected HOST PORT KEYSPACE schema|write|more|read|route, got %d arguments", len(args))
 	}
 	port, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -57,6 +59,8 @@ func run(args []string) error {
 		return createSchema(session)
 	case args[3] == "write":
 		return write(session)
+	case args[3] == "route":
+		return route(session)
 	case args[3] == "more" && len(args) == 5:
 		after, err := instant(args[4])
 		if err != nil {
@@ -103,6 +107,19 @@ func createSchema(session *gocql.Session) error {
 		if err := session.Query(statement).Exec(); err != nil {
 			return fmt.Errorf("DDL was refused: %w", err)
 		}
+	}
+	return nil
+}
+
+// route writes one row after the other, so that what the driver learns from an answer is known to the next request.
+func route(session *gocql.Session) error {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		for pk := range routedPartitions {
+			if err := session.Query("INSERT INTO routed (pk, v) VALUES (?, ?)", pk, pk).Exec(); err != nil {
+				return err
+			}
+		}
+		fmt.Println("written")
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ const (
 	manyBatches    = 40
 	rowsPerBatch   = 130
 	morePartitions = 32
+
+	routedPartitions = 100
 )
 
 // address is the user-defined type of that name.

@@ -8,6 +8,8 @@
 //! interop HOST PORT KEYSPACE read SINCE LAG N  print the logs of the tables named in the first line of standard input,
 //!                                              from SINCE to the time at which that input ends; always stay LAG
 //!                                              behind; N is for peers that cannot tell the last generation themselves
+//! interop HOST PORT KEYSPACE route             for each line on standard input, write to each of some partitions of the
+//!                                              table routed, and answer with a line
 //! ```
 //!
 //! Times and the lag are milliseconds. INTEROP_USER and INTEROP_PASSWORD log in. INTEROP_PROGRESS begins the names of the
@@ -42,7 +44,7 @@ async fn main() -> anyhow::Result<()> {
 async fn run(args: &[&str]) -> anyhow::Result<()> {
     let (host, port, keyspace, command) = match args {
         [host, port, keyspace, command @ ..] => (host, port, keyspace, command),
-        _ => bail!("expected HOST PORT KEYSPACE schema|write|more|read, got {} arguments", args.len()),
+        _ => bail!("expected HOST PORT KEYSPACE schema|write|more|read|route, got {} arguments", args.len()),
     };
     let mut builder = SessionBuilder::new()
         .known_node(format!("{host}:{port}"))
@@ -55,6 +57,7 @@ async fn run(args: &[&str]) -> anyhow::Result<()> {
     match command {
         ["schema"] => create_schema(&session).await,
         ["write"] => write::write(&session).await,
+        ["route"] => write::route(&session).await,
         ["more", after] => {
             let after = instant(after)?;
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;

@@ -10,10 +10,12 @@ use scylla::client::session::Session;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::value::{CqlDate, CqlDecimal, CqlTimestamp, CqlVarint, MaybeUnset, Row};
+use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
 const MANY_BATCHES: i32 = 40;
 const ROWS_PER_BATCH: i32 = 130;
 const MORE_PARTITIONS: i32 = 32;
+const ROUTED_PARTITIONS: i32 = 100;
 
 /// The user-defined type of that name.
 #[derive(SerializeValue)]
@@ -47,6 +49,19 @@ pub async fn write(session: &Session) -> anyhow::Result<()> {
 pub async fn write_more(session: &Session) -> anyhow::Result<()> {
     for pk in 0..MORE_PARTITIONS {
         run(session, "INSERT INTO many (pk, ck, filler) VALUES (?, ?, ?)", (pk, -1, "later")).await?;
+    }
+    Ok(())
+}
+
+/// Writes one row after the other, so that what the driver learns from an answer is known to the next request.
+pub async fn route(session: &Session) -> anyhow::Result<()> {
+    let insert = session.prepare("INSERT INTO routed (pk, v) VALUES (?, ?)").await?;
+    let mut lines = BufReader::new(stdin()).lines();
+    while lines.next_line().await?.is_some() {
+        for pk in 0..ROUTED_PARTITIONS {
+            session.execute_unpaged(&insert, (pk, pk)).await?;
+        }
+        println!("written");
     }
     Ok(())
 }
