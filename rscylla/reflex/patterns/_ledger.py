@@ -84,6 +84,8 @@ class Ledger:
             if self._frontier is None or key > self._frontier:
                 self._done, self._gone = [], 0
                 self._floor, self._frontier, self._cursor = key, key, swept
+                # Where the sweep starts unless an operator moves its cursor before it runs; ``open_sweep`` compares.
+                self._swept = self._tried = key
             del self._done[bisect_right(self._done, self._frontier, lo=self._gone) :]
             self._changed.notify_all()
             return self._cursor

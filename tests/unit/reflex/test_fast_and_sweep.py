@@ -798,6 +798,14 @@ def test_no_schedule_of_late_rows_and_crashes_misses_one(
     schedule.finish()
 
 
+@pytest.mark.parametrize("remember", [1, 1_000_000])
+def test_a_reset_before_the_first_run_of_the_sweep_delivers_again_what_the_fast_lane_delivered(remember: int) -> None:
+    schedule = Schedule(buffered=False, remember=remember)
+    for what, how in (("write", 0.0), ("write", 0.0), ("pass", 7.0), ("fast", None), ("reset", 1)):
+        schedule.step(what, how)
+    schedule.finish()
+
+
 CALM = STEPS.filter(lambda step: step[0] in ("write", "pass", "fast", "sweep", "fast fails", "sweep fails"))
 
 
