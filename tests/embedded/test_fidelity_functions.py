@@ -236,7 +236,6 @@ def test_aggregates_nest_with_other_expressions(filled: Any, selected: str, name
         ("writetime(v[3])", "Column v is not a map/set/list"),
         ("writetime(v.a)", "v of type int is not a user type"),
         ("writetime(f.a)", "WRITETIME on a field selection is only valid for non-frozen UDT columns"),
-        ("writetime(token(p))", "WRITETIME expects a column"),
         (
             "mintimeuuid(x)",
             "Type error: x cannot be passed as argument 0 of function system.mintimeuuid of type timestamp",
@@ -276,3 +275,79 @@ def test_markers_of_elements_are_named_as_in_scylla(filled: Any) -> None:
     names = [column.name for column in prepared.column_metadata]
     assert names == ["key(m)", "index(l)", "value(s)", "arg0(system.intasblob)", "key"]
     assert tuple(filled.execute(prepared, [1, 0, 20, 3, 2]).one()) == (10, 7, 20, b"\0\0\0\x03", 21)
+
+
+@pytest.mark.parametrize("selected", ["writetime(token(p))", "ttl(v, v)", "writetime()", "sum(*)"])
+def test_a_select_list_of_another_form_is_a_syntax_error(session: Any, selected: str) -> None:
+    with pytest.raises(SyntaxException):
+        session.execute(f"SELECT {selected} FROM t")
+
+
+# ---------------------------------------------------------------- literals
+
+
+@pytest.mark.parametrize(
+    ("column", "literal", "message"),
+    [
+        ("l", "['a']", "Invalid list literal for l: value 'a' is not of type int"),
+        ("l", "{1}", "Invalid set literal for l of type list<int>"),
+        ("s", "{1.5}", "Invalid set literal for s: value 1.5 is not of type int"),
+        ("s", "[1]", "Invalid list literal for s of type set<int>"),
+        ("m", "{'a': 1}", "Invalid map literal for m: key 'a' is not of type int"),
+        ("m", "{1: 'b'}", "Invalid map literal for m: value 'b' is not of type int"),
+        ("m", "{1}", "Invalid set literal for m of type map<int, int>"),
+        ("u", "{a: 'x'}", "Invalid user type literal for u: field a is not of type int"),
+        ("u", "{z: 1}", "Unknown field 'z' in value of user defined type pair"),
+        ("u", "[1]", "Invalid list literal for u of type pair"),
+        ("v", "{a: 1}", "Invalid user type literal for v of type int"),
+        ("v", "(1, 2)", "Invalid tuple type literal for v of type int"),
+        ("tup", "(1, 'a', 2)", r"Invalid tuple literal for tup: too many elements. Type .* expects 2 but got 3"),
+        ("tup", "('a', 1)", "Invalid tuple literal for tup: component 0 is not of type int"),
+        ("tup", "'1:2:3'", r"Invalid tuple literal: too many elements. Type .* expects 2 but got 3"),
+        ("vec", "[1]", "Invalid vector literal for vec"),
+        ("vec", "[1, 2, 3]", "Invalid vector literal for vec"),
+        ("vec", "['a', 'b']", "Invalid vector literal for vec: value 'a' is not of type int"),
+        ("vec", "[(bigint)1, (bigint)2]", "Invalid vector literal for vec"),
+        ("vec", "0x", r'Invalid HEX constant \(0x\) for "vec" of type vector<int, 2>'),
+        (
+            "deep",
+            "(1, (1, '1', 1.0, 1))",
+            "Invalid tuple literal for deep: component 1 is not of type",
+        ),
+        ("l", "[null]", "null is not supported inside collections"),
+        ("asci", "'\u00e9'", "Invalid ASCII character"),
+        ("v", "sum(1)", "Aggregation"),
+        ("v", "blobAsInt(0x00)", "value 0x00 is not a valid binary representation for type int"),
+    ],
+)
+def test_a_literal_of_another_type_is_refused(literals: Any, column: str, literal: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        literals.execute(f"INSERT INTO lits (p, {column}) VALUES (1, {literal})")
+
+
+@pytest.fixture(scope="module")
+def literals(session: Any) -> Any:
+    session.execute(
+        "CREATE TABLE lits (p int PRIMARY KEY, v int, l list<int>, s set<int>, m map<int, int>, u pair, asci ascii,"
+        " tup tuple<int, text>, vec vector<int, 2>, deep tuple<int, tuple<int, text, double>>)"
+    )
+    return session
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0:1", (0, "1")),
+        ("1", (1, None)),
+        (r"1:1\:1", (1, "1:1")),
+        ("@:1", (None, "1")),
+    ],
+)
+def test_a_tuple_is_read_from_text(literals: Any, text: str, value: tuple[Any, ...]) -> None:
+    literals.execute(f"INSERT INTO lits (p, tup) VALUES (2, '{text}')")
+    assert literals.execute("SELECT tup FROM lits WHERE p = 2").one() == (value,)
+
+
+def test_an_aggregate_in_where_is_refused(session: Any) -> None:
+    with pytest.raises(InvalidRequest, match="Aggregation"):
+        session.execute("SELECT * FROM t WHERE p = sum((int)4)")

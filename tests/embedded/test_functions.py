@@ -173,7 +173,7 @@ def test_an_empty_time_becomes_null():
         assert find_function(name, [argument]).call(CONTEXT, [b""]) is None
 
 
-@pytest.mark.parametrize("name", sorted(set(NATIVE_TYPES) - {"blob", "duration"}))
+@pytest.mark.parametrize("name", sorted(set(NATIVE_TYPES) - {"blob", "duration", "counter"}))
 def test_every_native_type_goes_to_blob_and_back(name):
     cql_type = NATIVE_TYPES[name]
     to_blob, from_blob = find_function(f"{name}asblob", [cql_type]), find_function(f"blobas{name}", [BLOB])
@@ -185,7 +185,7 @@ def test_blob_conversions_keep_the_bytes():
     assert call("bigintAsBlob(?)", BIGINT.encode(1)) == b"\x00" * 7 + b"\x01"
     assert call("blobAsInt(0x00000005)", b"\x00\x00\x00\x05") == 5
     with pytest.raises(
-        InvalidRequest, match=r"system.blobasint, value is not a valid binary representation for type int"
+        InvalidRequest, match=r"system.blobasint, value 0x[0-9a-f]* is not a valid binary representation for type int"
     ):
         call("blobAsInt(0x00)", b"\x00")
 

@@ -12,8 +12,8 @@ from ..result import UNSET
 from ..storage.tokens import table_token
 from ..types import BIGINT, TEXT, CqlType, default_type
 from ..types.casts import cast_function
+from ..types.fitting import is_compatible
 from ..types.jsontext import from_json, read_json, to_json
-from ..types.terms import is_compatible
 from ..types.timeuuid import TimeUuids
 from .binding import Getter, Request, Scope
 from .expression import Combine

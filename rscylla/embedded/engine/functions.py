@@ -16,8 +16,8 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from ..types.casts import cast_function
 from ..types.cqltype import CqlType, SetType
-from ..types.natives import BIGINT, BLOB, DATE, NANOS_PER_DAY, NATIVE_TYPES, TIME, TIMESTAMP, TIMEUUID, UUID
-from ..types.terms import is_assignable, is_compatible, term_text
+from ..types.fitting import is_assignable, is_compatible, term_text
+from ..types.natives import BIGINT, BLOB, COUNTER, DATE, NANOS_PER_DAY, NATIVE_TYPES, TIME, TIMESTAMP, TIMEUUID, UUID
 from ..types.timeuuid import TimeUuids, max_timeuuid, millis, min_timeuuid
 
 __all__ = [
@@ -111,6 +111,8 @@ def find_function(
     candidates = FUNCTIONS.get(name, ()) if keyspace in (None, "system") else ()
     if not candidates and name.startswith("similarity_"):
         raise InvalidRequest(f"the vector function {name} is not supported by the embedded server")
+    if not candidates and name in ("count", "countrows", "min", "max", "sum", "avg"):
+        raise InvalidRequest("Aggregation functions are not supported outside of a select list")
     if not candidates:
         raise InvalidRequest(f"Unknown function '{f'{keyspace}.' if keyspace else ''}{name}'")
     if len(candidates) == 1:
@@ -226,7 +228,8 @@ def _from_blob(name: str, cql_type: CqlType, _: CallContext, arguments: Sequence
         cql_type.validate(arguments[0])
     except InvalidRequest:
         raise InvalidRequest(
-            f"In call to function system.{name}, value is not a valid binary representation for type {cql_type.name}"
+            f"In call to function system.{name}, value 0x{arguments[0].hex()} is not a valid binary representation for"
+            f" type {cql_type.name}"
         ) from None
     return arguments[0]
 
@@ -253,7 +256,7 @@ def _list_functions() -> list[Function]:
         _time_function("tounixtimestamp", DATE, _date_ms, BIGINT),
     ]
     for type_name, cql_type in NATIVE_TYPES.items():
-        if cql_type is not BLOB:
+        if cql_type not in (BLOB, COUNTER):
             functions_.append(Function(f"{type_name}asblob", (cql_type,), BLOB, True, lambda _, args: args[0]))
             reading = f"blobas{type_name}"
             # Bound now: a lambda in the loop would see the last type only.

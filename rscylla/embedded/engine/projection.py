@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from ..cql import ast
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, SyntaxException
 from ..result import ColumnSpec
 from ..schema.tables import Column
 from ..types import (
@@ -238,8 +238,7 @@ def _cell_property(scope: Scope, item: ast.FunctionSelector) -> Expression:
     whole = argument.of if isinstance(argument, ast.ElementSelector | ast.FieldSelector) else argument
     kind = item.name.upper()
     if not isinstance(whole, ast.ColumnSelector):
-        given = ", ".join(map(_shown, item.args))
-        raise InvalidRequest(f"{kind} expects a column, but {given} is a general expression")
+        raise SyntaxException(f"{kind} takes a column, an element of a column, or a field of a column")
     column = _find(scope, whole.name)
     if column.kind in ("partition_key", "clustering"):
         raise InvalidRequest(f"{kind} is not legal on primary key component {column.name}")
@@ -258,16 +257,3 @@ def _cell_property(scope: Scope, item: ast.FunctionSelector) -> Expression:
     if column.type.is_multicell:
         raise InvalidRequest(f"{kind} expects an atomic column, but {column.name} is a non-frozen collection")
     return cell_property(item.name, column.name, column, None)
-
-
-def _shown(argument: Any) -> str:
-    match argument:
-        case ast.FunctionSelector():
-            return f"{argument.name}({', '.join(map(_shown, argument.args))})"
-        case ast.CastSelector():
-            return f"cast({_shown(argument.selector)} as {argument.type_text})"
-        case ast.ElementSelector():
-            return f"{_shown(argument.of)}[{term_text(argument.key)}]"
-        case ast.FieldSelector():
-            return f"{_shown(argument.of)}.{argument.field}"
-    return term_text(argument)

@@ -247,7 +247,7 @@ class JsonPlan(WritePlan):
         if self._known is None or self._known[0] is not request:
             raw = self._text(request)
             if not isinstance(raw, bytes):
-                raise InvalidRequest("INSERT JSON needs a document, not null")
+                raise InvalidRequest("Got null for INSERT JSON values")
             given = decode_document(raw.decode())
             columns = {name: self.table.by_name.get(name) for name in given}
             unknown = [name for name, column in columns.items() if column is None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..cql.names import quote_name
 from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .fitting import default_type, has_grown_from, is_assignable, is_compatible, term_text
 from .natives import (
     ASCII,
     BIGINT,
@@ -33,17 +34,7 @@ from .natives import (
     Duration,
     NativeType,
 )
-from .terms import (
-    UNSET,
-    Unset,
-    default_type,
-    has_grown_from,
-    is_assignable,
-    is_compatible,
-    resolve,
-    term_bytes,
-    term_text,
-)
+from .terms import UNSET, Unset, resolve, term_bytes
 from .typetext import parse_type
 
 __all__ = [

@@ -146,8 +146,10 @@ def decode_document(text: str) -> dict[str, Any]:
     A name counts in lower case unless it stands in double quotes of its own. Raises InvalidRequest.
     """
     document = read_json(text)
+    if document is None:
+        raise InvalidRequest("Got null for INSERT JSON values")
     if not isinstance(document, dict):
-        raise InvalidRequest("Could not decode the JSON string as a map of column names to values")
+        raise InvalidRequest("Could not decode JSON string as a map of column names to values")
     out: dict[str, Any] = {}
     for name, value in document.items():
         is_quoted = len(name) > 1 and name[0] == name[-1] == '"'
@@ -161,7 +163,7 @@ def read_json(text: str) -> Any:
         # Decimal keeps all digits; Python alone would take NaN and Infinity, which are not JSON.
         return json.loads(text, parse_float=Decimal, parse_constant=_no_constant)
     except (ValueError, InvalidOperation, RecursionError):
-        raise InvalidRequest("Could not decode the JSON string: it is not valid JSON") from None
+        raise InvalidRequest("Could not decode JSON string: it is not valid JSON") from None
 
 
 def _no_constant(name: str) -> Any:

@@ -275,7 +275,7 @@ class _Text(NativeType):
         try:
             return value.encode(self._codec)
         except UnicodeEncodeError:
-            raise bad_value(self, "characters that the type does not hold") from None
+            raise marshal_error(f"Invalid {self._codec.upper()} character in string literal") from None
 
     def decode(self, data: bytes) -> Any:
         return data.decode(self._codec)
@@ -424,7 +424,7 @@ class _Inet(NativeType):
             try:
                 value = ipaddress.ip_address(value)
             except ValueError:
-                raise bad_value(self, "not an IP address") from None
+                raise marshal_error(f"Failed to parse inet_addr from '{value}'") from None
         if not isinstance(value, (ipaddress.IPv4Address, ipaddress.IPv6Address)):
             raise self._refuse(value)
         return value.packed

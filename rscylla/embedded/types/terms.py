@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from ..cql import ast
-from ..cql.names import quote_name
 from ..errors import InvalidRequest
 from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
+from .fitting import LITERALS, WIDER, hint, is_assignable, is_compatible, misfits
 from .literals import parse_date, parse_duration, parse_time, parse_timestamp
 from .natives import (
     ASCII,
@@ -37,19 +38,8 @@ from .natives import (
     VARINT,
     NativeType,
 )
-from .typetext import parse_type
 
-__all__ = [
-    "UNSET",
-    "Unset",
-    "default_type",
-    "has_grown_from",
-    "is_assignable",
-    "is_compatible",
-    "resolve",
-    "term_bytes",
-    "term_text",
-]
+__all__ = ["UNSET", "Unset", "resolve", "term_bytes"]
 
 
 class Unset:
@@ -65,29 +55,10 @@ UNSET: Final = Unset()
 
 _MAX_FLOAT: Final = math.nextafter(float.fromhex("0x1.ffffffp127"), 0)  # the last that 32 bits round to a number
 
+_TUPLE_MARK: Final = re.compile(r"(?<!\\):")
+
 BindFn = Callable[[ast.Marker, CqlType], "bytes | Unset | None"]
 CallFn = Callable[[ast.Call, CqlType], "bytes | None"]
-
-# Which constants a type takes. Source: Scylla ``cql3/expr/prepare_expr.cc``, untyped_constant_test_assignment.
-_ACCEPTED: Final[dict[str, frozenset[NativeType]]] = {
-    "string": frozenset((ASCII, TEXT, INET, TIMESTAMP, DATE, TIME)),
-    "integer": frozenset(
-        (BIGINT, COUNTER, DECIMAL, DOUBLE, FLOAT, INT, SMALLINT, TIMESTAMP, DATE, TINYINT, VARINT),
-    ),
-    "uuid": frozenset((UUID, TIMEUUID)),
-    "float": frozenset((DECIMAL, DOUBLE, FLOAT)),
-    "boolean": frozenset((BOOLEAN,)),
-    "blob": frozenset((BLOB,)),
-    "duration": frozenset((DURATION,)),
-}
-_WIDER: Final[dict[CqlType, tuple[CqlType, ...]]] = {
-    TINYINT: (SMALLINT, INT, BIGINT, VARINT, FLOAT, DOUBLE, DECIMAL),
-    SMALLINT: (INT, BIGINT, VARINT, FLOAT, DOUBLE, DECIMAL),
-    INT: (BIGINT, VARINT, DOUBLE, DECIMAL),
-    BIGINT: (VARINT, DECIMAL),
-    VARINT: (DECIMAL,),
-    FLOAT: (DOUBLE,),
-}
 
 
 def _read_float(text: str, largest: float) -> float:
@@ -112,129 +83,6 @@ _READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
     TIME: parse_time,
     DURATION: parse_duration,
 }
-
-
-def default_type(term: Any) -> CqlType | None:
-    """Return the type of a term whose place does not tell it, as in a select list; None if it has none.
-
-    Integers are int, bigint or varint by their size; collections and tuples are frozen ones of what is in them. null,
-    markers, UDTs and empty collections have no type of their own. Source: Scylla ``cql3/expr/prepare_expr.cc``.
-    """
-    match term:
-        case ast.Cast():
-            return _hint(term.type_text, None)
-        case ast.ListTerm():
-            element = _common_type(term.items)
-            return None if element is None else ListType(element, frozen=True)
-        case ast.SetTerm():
-            element = _common_type(term.items)
-            return None if element is None else SetType(element, frozen=True)
-        case ast.MapTerm():
-            key, value = _common_type([k for k, _ in term.items]), _common_type([v for _, v in term.items])
-            return None if key is None or value is None else MapType(key, value, frozen=True)
-        case ast.TupleTerm():
-            types = tuple(kind for kind in map(default_type, term.items) if kind is not None)
-            return TupleType(types) if len(types) == len(term.items) else None
-    if not isinstance(term, ast.Constant):
-        return None
-    if term.kind == "integer":
-        digits = term.text.lstrip("-0") or "0"
-        # A varint in any case; Python refuses to read more than 4300 digits.
-        number = int(digits) if len(digits) < 20 else 1 << 64
-        number = -number if term.text.startswith("-") else number
-        return INT if -(1 << 31) <= number < 1 << 31 else BIGINT if -(1 << 63) <= number < 1 << 63 else VARINT
-    kinds: dict[str, CqlType] = {
-        "string": TEXT,
-        "float": DOUBLE,
-        "boolean": BOOLEAN,
-        "uuid": UUID,
-        "blob": BLOB,
-        "duration": DURATION,
-    }
-    return kinds.get(term.kind)
-
-
-def _common_type(terms: Sequence[Any]) -> CqlType | None:
-    """Return the type that all the terms are of, or can be widened to."""
-    types = [default_type(term) for term in terms]
-    for wanted in types:
-        if wanted is not None and all(t is not None and (t == wanted or wanted in _WIDER.get(t, ())) for t in types):
-            return wanted
-    return None
-
-
-def term_text(term: Any) -> str:
-    """Return a term as CQL text, as the names of result columns show it."""
-    match term:
-        case ast.Constant(kind="string"):
-            quoted = term.text.replace("'", "''")
-            return f"'{quoted}'"
-        case ast.Constant():
-            return {"null": "null", "blob": f"0x{term.text}"}.get(term.kind, term.text)
-        case ast.Cast():
-            return f"({term.type_text}){term_text(term.term)}"
-        case ast.Call():
-            return f"{term.name}({_texts(term.args)})"
-        case ast.ListTerm():
-            return f"[{_texts(term.items)}]"
-        case ast.SetTerm():
-            return f"{{{_texts(term.items)}}}"
-        case ast.TupleTerm():
-            return f"({_texts(term.items)})"
-        case ast.MapTerm():
-            return "{" + ", ".join(f"{term_text(key)}: {term_text(value)}" for key, value in term.items) + "}"
-        case ast.UdtTerm():
-            return "{" + ", ".join(f"{name}: {term_text(value)}" for name, value in term.fields) + "}"
-    return "?"
-
-
-def _texts(terms: Sequence[Any]) -> str:
-    return ", ".join(map(term_text, terms))
-
-
-def is_compatible(source: CqlType, target: CqlType) -> bool:
-    """Tell whether an encoded value of *source* is a value of *target* as it stands."""
-    # Frozen or not, a whole value is encoded alike; and any bytes are a blob.
-    if source.freeze() == target.freeze() or target is BLOB:
-        return True
-    return (source, target) in ((ASCII, TEXT), (TIMEUUID, UUID), (TIMESTAMP, BIGINT))
-
-
-def has_grown_from(former: CqlType, later: CqlType) -> bool:
-    """Tell whether values of *former* are values of *later*, where tuples and UDTs may have got more fields."""
-    match former, later:
-        case ListType(), ListType():
-            return has_grown_from(former.element, later.element)
-        case SetType(), SetType():
-            return has_grown_from(former.element, later.element)
-        case MapType(), MapType():
-            return has_grown_from(former.key, later.key) and has_grown_from(former.value, later.value)
-        case (TupleType() | UdtType(), TupleType() | UdtType()):
-            pairs = zip(former.items, later.items, strict=False)
-            return len(former.items) <= len(later.items) and all(has_grown_from(f, t) for f, t in pairs)
-    return is_compatible(former, later)
-
-
-def is_assignable(term: Any, cql_type: CqlType) -> bool:
-    """Tell whether a term may stand where a value of *cql_type* is wanted, going by its outer form only."""
-    match term:
-        case ast.Constant():
-            if term.kind == "null":
-                return cql_type is not COUNTER
-            return isinstance(cql_type, NativeType) and cql_type in _ACCEPTED[term.kind]
-        case ast.Cast():
-            hinted = _hint(term.type_text, cql_type)
-            return is_compatible(hinted, cql_type) or cql_type in _WIDER.get(hinted, ())
-        case ast.Marker() | ast.Call():
-            return True
-    fitting: dict[type, tuple[type, ...]] = {
-        ast.ListTerm: (ListType, VectorType),
-        ast.SetTerm: (SetType,) if getattr(term, "items", ()) else (SetType, MapType),
-        ast.MapTerm: (MapType,),
-        ast.TupleTerm: (TupleType, UdtType),
-        ast.UdtTerm: (UdtType,),
-    }
-    return isinstance(cql_type, fitting.get(type(term), ()))
 
 
 def term_bytes(cql_type: CqlType, term: Any, *, receiver: str = "") -> bytes | None:
@@ -303,7 +151,9 @@ class _Resolver:
             if cql_type is COUNTER:
                 raise InvalidRequest("Invalid null value for counter increment/decrement")
             return None
-        if not isinstance(cql_type, NativeType) or cql_type not in _ACCEPTED[term.kind]:
+        if isinstance(cql_type, TupleType) and term.kind == "string":
+            return _tuple_from_text(cql_type, term.text)
+        if not isinstance(cql_type, NativeType) or not is_assignable(term, cql_type):
             raise self._mismatch(_as_written(term), cql_type)
         if term.kind == "string" and not term.text and cql_type not in (TEXT, ASCII):
             return b""  # Scylla makes an empty value of an empty text
@@ -316,15 +166,24 @@ class _Resolver:
             raise InvalidRequest(self._mismatch(_as_written(term), cql_type).message + reason) from None
 
     def _cast(self, term: ast.Cast, cql_type: CqlType) -> bytes | Unset | None:
-        hinted = _hint(term.type_text, cql_type)
+        hinted = hint(term.type_text, cql_type)
         value = self.value(term.term, hinted)
         if not isinstance(value, bytes) or is_compatible(hinted, cql_type):
             return value
-        if cql_type in _WIDER.get(hinted, ()):
+        if cql_type in WIDER.get(hinted, ()):
             return cql_type.encode(hinted.decode(value))
         raise self._mismatch(f"value of type {hinted.name}", cql_type)
 
     def _compound(self, term: Any, cql_type: CqlType) -> bytes | None:
+        try:
+            return self._joined(term, cql_type)
+        except InvalidRequest:
+            # The whole literal is told first, as in Scylla, which looks at all its parts before it takes their values.
+            for reason in misfits(term, cql_type, self._receiver or "a value"):
+                raise InvalidRequest(reason) from None
+            raise
+
+    def _joined(self, term: Any, cql_type: CqlType) -> bytes:
         # Collections, tuples and UDTs: each kind of literal fits one or two kinds of type.
         match term, cql_type:
             case ast.ListTerm(), ListType() | VectorType():
@@ -340,7 +199,8 @@ class _Resolver:
                 return self._tuple(term, cql_type)
             case ast.UdtTerm(), UdtType():
                 return self._udt(term, cql_type)
-        raise self._mismatch(f"{_TERM_NAMES.get(type(term), 'term')} literal", cql_type)
+        place = self._receiver or "a value"
+        raise InvalidRequest(f"Invalid {LITERALS.get(type(term), 'term')} literal for {place} of type {cql_type.name}")
 
     def _element(self, term: Any, cql_type: CqlType) -> bytes:
         value = self.value(term, cql_type)
@@ -357,22 +217,44 @@ class _Resolver:
         return value
 
     def _tuple(self, term: ast.TupleTerm, cql_type: TupleType | UdtType) -> bytes:
-        given, expected = len(term.items), len(cql_type.items)
-        if given > expected:
-            mismatch = self._mismatch("tuple literal", cql_type).message
-            raise InvalidRequest(f"{mismatch}: too many elements, expects {expected} but got {given}")
+        if len(term.items) > len(cql_type.items):
+            raise InvalidRequest("too many elements")
         parts = zip(term.items, cql_type.items, strict=False)
         return cql_type.join([self._component(t, c, f"tuple component {at}") for at, (t, c) in enumerate(parts)])
 
     def _udt(self, term: ast.UdtTerm, cql_type: UdtType) -> bytes:
         given = dict(term.fields)
-        unknown = [name for name in given if name not in cql_type.field_names]
-        if unknown:
-            raise self._mismatch(f"user type literal: there is no field {quote_name(unknown[0])}", cql_type)
+        if not given.keys() <= set(cql_type.field_names):
+            raise InvalidRequest("unknown field")
         parts: list[bytes | None] = []
         for name, field_type in zip(cql_type.field_names, cql_type.field_types, strict=True):
             parts.append(self._component(given[name], field_type, f"field {name}") if name in given else None)
         return cql_type.join(parts)
+
+
+def _tuple_from_text(cql_type: TupleType, text: str) -> bytes:
+    r"""Return the tuple of a text such as ``1:a\:b:@``, in which ``@`` is null."""
+    texts = _TUPLE_MARK.split(text)
+    if len(texts) > len(cql_type.items):
+        raise InvalidRequest(
+            f"Invalid tuple literal: too many elements. Type {cql_type.name} expects {len(cql_type.items)} but got"
+            f" {len(texts)}"
+        )
+    parts: list[bytes | None] = []
+    for part, kind in zip(texts, cql_type.items, strict=False):
+        plain = part.replace("\\:", ":").replace("\\@", "@")
+        if part == "@":
+            parts.append(None)
+        elif isinstance(kind, TupleType):
+            parts.append(_tuple_from_text(kind, plain))
+        elif isinstance(kind, NativeType):
+            try:
+                parts.append(kind.encode(_READERS[kind](plain)))
+            except (ValueError, InvalidOperation) as error:
+                raise InvalidRequest(f"marshaling error: {error}") from None
+        else:
+            raise InvalidRequest(f"a value of type {kind.name} cannot be read from text")
+    return cql_type.join(parts)
 
 
 def _as_written(term: ast.Constant) -> str:
@@ -389,21 +271,3 @@ _KIND_NAMES: Final = {
     "blob": "HEX",
     "duration": "DURATION",
 }
-_TERM_NAMES: Final[dict[type, str]] = {
-    ast.ListTerm: "list",
-    ast.SetTerm: "set",
-    ast.MapTerm: "map",
-    ast.TupleTerm: "tuple",
-    ast.UdtTerm: "user type",
-}
-
-
-def _hint(type_text: str, receiver: CqlType | None) -> CqlType:
-    """Return the type of a hint; a UDT can be named only where a value of that very type is expected."""
-
-    def lookup(name: str) -> UdtType:
-        if isinstance(receiver, UdtType) and name.rpartition(".")[2] == receiver.type_name:
-            return receiver
-        raise InvalidRequest(f"Unknown type {name} in a type hint")
-
-    return parse_type(type_text, lookup)

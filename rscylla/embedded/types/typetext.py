@@ -158,6 +158,8 @@ class _TypeTokens:
             self._bad()
         if element is COUNTER:
             raise InvalidRequest("Counters are not allowed inside vectors")
-        if len(digits) > 9 or not 1 <= int(digits) <= _MAX_DIMENSION:
-            raise InvalidRequest(f"The dimension of a vector must be between 1 and {_MAX_DIMENSION}")
+        if not digits.strip("0"):
+            raise InvalidRequest("Vectors must have a dimension greater than 0")
+        if len(digits) > 9 or int(digits) > _MAX_DIMENSION:
+            raise InvalidRequest(f"Vectors must have a dimension less than or equal to {_MAX_DIMENSION}")
         return VectorType(element, int(digits))
