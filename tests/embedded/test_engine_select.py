@@ -227,6 +227,24 @@ def test_order_by_with_in_is_paged_only_if_one_page_holds_it(box: EngineBox) -> 
     assert box.column(f"{query} ALLOW FILTERING") == [1, 101, 11, 111, 21, 121]
 
 
+@pytest.mark.parametrize(
+    ("query", "level", "message"),
+    [
+        ("SELECT * FROM t WHERE pk = 1", 0, "ANY ConsistencyLevel is only supported for writes"),
+        ("SELECT * FROM t WHERE pk = 1", 7, "EACH_QUORUM ConsistencyLevel is only supported for writes"),
+        ("SELECT * FROM t", 8, "SERIAL/LOCAL_SERIAL consistency may only be requested for one partition at a time"),
+        ("SELECT * FROM t WHERE pk IN (1, 2)", 9, "may only be requested for one partition at a time"),
+        ("SELECT * FROM t WHERE pk IN (1, 1) AND c1 = 0", 9, None),
+    ],
+)
+def test_levels_of_consistency(box: EngineBox, query: str, level: int, message: str | None) -> None:
+    if message is None:
+        assert len(box.rows(query, consistency=level)) == 3
+    else:
+        with pytest.raises(InvalidRequest, match=message):
+            box.run(query, consistency=level)
+
+
 def test_functions_and_aliases(box: EngineBox) -> None:
     row = box.row(
         'SELECT v AS "V", writetime(v) AS at, ttl(v), CAST(v AS text) AS text, intAsBlob(v), toTimestamp(now()) AS now'
