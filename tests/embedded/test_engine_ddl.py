@@ -273,6 +273,9 @@ def test_lists_of_racks(box: EngineBox) -> None:
         box.run(create % ("['rack1']", "false"))
     box.run(create % ("['rack1']", "true"))
     assert shown() == [{"datacenter1": "1"}, {"datacenter1:0": "rack1"}]
+    (text,) = (row["create_statement"] for row in box.rows("DESCRIBE ONLY KEYSPACE k"))
+    assert "'datacenter1': ['rack1']" in text
+    box.run(text.replace("KEYSPACE k ", "KEYSPACE k2 "))
     box.run(alter % "1")
     assert shown() == [{"datacenter1": "1"}, {"datacenter1:0": "rack1"}]
     with pytest.raises(ConfigError, match="Cannot change the rack list"):

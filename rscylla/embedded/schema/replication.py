@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..errors import ConfigError, InvalidRequest, SyntaxException
 
-__all__ = ["MOST_TABLETS", "Racks", "check_tablets_replication", "keyspace_options", "tablets_option"]
+__all__ = ["MOST_TABLETS", "Racks", "check_tablets_replication", "keyspace_options", "rack_lists", "tablets_option"]
 
 # Scylla has no such bound; here it keeps one mistyped number from filling the memory.
 MOST_TABLETS: Final = 1 << 16
@@ -92,7 +92,7 @@ def _by_datacenter(given: dict[str, Any], base: dict[str, Any], racks: Racks, *,
         wanted = {**dict.fromkeys(sorted(racks), common), **kept}
     wanted |= {dc: item for dc, item in given.items() if dc != "replication_factor"}
     flat: dict[str, str] = {}
-    lists = _rack_lists(base.get("replication_v2", {}))
+    lists = rack_lists(base.get("replication_v2", {}))
     for dc, item in wanted.items():
         if dc not in racks:
             raise ConfigError(f"Unrecognized strategy option {{{dc}}} passed to NetworkTopologyStrategy")
@@ -115,7 +115,7 @@ def _by_datacenter(given: dict[str, Any], base: dict[str, Any], racks: Racks, *,
     return shown
 
 
-def _rack_lists(flat: dict[str, str]) -> dict[str, list[str]]:
+def rack_lists(flat: dict[str, str]) -> dict[str, list[str]]:
     """Return the lists of racks in ``replication_v2``."""
     lists: dict[str, list[str]] = {}
     for key, rack in flat.items():

@@ -11,6 +11,7 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import ColumnSpec, RowsResult
 from ..schema.properties import DEFAULTS
+from ..schema.replication import rack_lists
 from ..schema.tables import LOG_SUFFIX, Column, Keyspace, Schema, TableSchema
 from ..storage.partitions import join_row
 from ..types import TEXT, ListType, MapType, UdtType, quote_name
@@ -134,7 +135,7 @@ class _Describing:
     def _keyspace(self, keyspace: Keyspace) -> Iterator[Item]:
         options = keyspace.options
         text = (
-            f"CREATE KEYSPACE {quote_name(keyspace.name)} WITH replication = {_map(options['replication'])}"
+            f"CREATE KEYSPACE {quote_name(keyspace.name)} WITH replication = {_replication(options)}"
             f" AND durable_writes = {str(options['durable_writes']).lower()}{self._tablets(keyspace)};"
         )
         yield (keyspace.name, "keyspace", keyspace.name, text)
@@ -172,6 +173,16 @@ class _Describing:
             alter = f"ALTER TABLE {full} WITH " + "\n    AND ".join(_properties(log)) + ";\n"
             items.append((keyspace.name, "table", log.name, alter))
         return items
+
+
+def _replication(options: dict[str, Any]) -> str:
+    """Return the replication map, with the lists of racks of those datacenters that have them."""
+    lists = rack_lists(options.get("replication_v2", {}))
+    items = {
+        name: f"[{', '.join(map(_text, lists[name]))}]" if name in lists else _text(value)
+        for name, value in options["replication"].items()
+    }
+    return "{" + ", ".join(f"{_text(name)}: {items[name]}" for name in sorted(items)) + "}"
 
 
 def _type_item(udt: Any) -> Item:
