@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from enginebox import EngineBox
+from enginebox import EngineBox, decoded
 
 from rscylla.embedded.errors import CqlError, InvalidRequest, SyntaxException
 from rscylla.embedded.result import UNSET, QueryParams, RowsResult
@@ -200,14 +200,35 @@ def test_bound_values(box: EngineBox, condition: str, values: list[Any], outcome
     assert applies(box, 1, condition, values) is outcome
 
 
-def test_a_bound_list_may_hold_null(box: EngineBox) -> None:
-    four = struct.pack(">ii", 4, 4)
-    with_null = struct.pack(">i", 2) + four + struct.pack(">i", -1)
-    for key, outcome in ((1, b"\x00"), (2, b"\x01"), (3, b"\x01")):
-        prepared = box.engine.prepare(f"UPDATE t SET x = ? WHERE k = {key} IF n IN ?", "ks")
-        result = box.engine.execute(prepared, [UNSET, with_null], QueryParams(keyspace="ks"))
-        assert isinstance(result, RowsResult)
-        assert result.rows[0][4:5] == outcome
+WITH_NULL = struct.pack(">iiii", 2, 4, 4, -1)
+"""The list [4, null], which drivers send and no column holds."""
+
+
+@pytest.mark.parametrize(("key", "applied"), [(1, False), (2, True), (3, True)])
+def test_a_bound_list_may_hold_null(box: EngineBox, key: int, applied: bool) -> None:
+    prepared = box.engine.prepare(f"UPDATE t SET x = ? WHERE k = {key} IF n IN ?", "ks")
+    result = box.engine.execute(prepared, [UNSET, WITH_NULL], QueryParams(keyspace="ks"))
+    assert isinstance(result, RowsResult)
+    assert decoded(result)[0]["[applied]"] is applied
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("SELECT p, c FROM w WHERE p IN ?", [(4, 4)]),
+        ("SELECT p, c FROM w WHERE p = 4 AND c IN ?", [(4, 4)]),
+        ("SELECT p, c FROM w WHERE v IN ? ALLOW FILTERING", [(4, 4)]),
+    ],
+)
+def test_the_null_of_a_bound_list_selects_nothing(statement: str, found: list[tuple[int, int]]) -> None:
+    box = EngineBox()
+    box.run("CREATE TABLE w (p int, c int, v int, PRIMARY KEY (p, c))")
+    box.run("INSERT INTO w (p, c, v) VALUES (4, 4, 4)")
+    box.run("INSERT INTO w (p, c) VALUES (5, 5)")
+    prepared = box.engine.prepare(statement, "ks")
+    result = box.engine.execute(prepared, [WITH_NULL], QueryParams(keyspace="ks"))
+    assert isinstance(result, RowsResult)
+    assert [tuple(row.values()) for row in decoded(result)] == found
 
 
 @pytest.mark.parametrize("condition", ["n = ?", "n < ?", "n IN (1, ?)", "n IN ?", "w LIKE ?", "m[?] = 1", "l[?] = 1"])

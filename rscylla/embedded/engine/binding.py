@@ -128,15 +128,18 @@ class Scope:
         """Return the function that gives the values of ``IN ?``, None for null; among them may be nulls."""
         listed = ListType(cql_type.freeze(), frozen=True)
         self.marker(marker, listed, name)
+        normalize = listed.element.normalize
 
         def get(request: Request) -> list[bytes | None] | None:
             raw = request.values[marker.index]
             if raw is UNSET:
-                raise InvalidRequest(f"Invalid unset value for {name}")
+                raise InvalidRequest(f"Invalid unset value for column {name}")
             if not isinstance(raw, bytes):
                 return None
-            normalize = listed.element.normalize
-            return [None if part is None else normalize(part) for part in listed.split_nullable(raw)]
+            try:
+                return [None if part is None else normalize(part) for part in listed.split_nullable(raw)]
+            except InvalidRequest as error:
+                raise _not_bound(marker, name, error) from None
 
         return get
 
@@ -199,9 +202,13 @@ def _bound(marker: ast.Marker, cql_type: CqlType, name: str) -> Getter:
         try:
             return normalize(value)
         except InvalidRequest as error:
-            raise InvalidRequest(f"Exception while binding column {marker.name or name}: {error.message}") from None
+            raise _not_bound(marker, name, error) from None
 
     return get
+
+
+def _not_bound(marker: ast.Marker, name: str, error: InvalidRequest) -> InvalidRequest:
+    return InvalidRequest(f"Exception while binding column {marker.name or name}: {error.message}")
 
 
 def timeout_us(get: Getter, request: Request) -> int:

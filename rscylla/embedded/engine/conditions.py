@@ -104,14 +104,15 @@ def _like(pattern: Value) -> Test:
 
 
 def _membership(scope: Scope, relation: ast.Relation, cql_type: CqlType, receiver: str) -> Callable[[Request], Test]:
+    name = f"{relation.op}({receiver})"
     values: Callable[[Request], list[Value] | None]
     if isinstance(relation.right, tuple):
-        getters = [_getter(scope, term, cql_type, f"value(IN({receiver}))") for term in relation.right]
+        getters = [_getter(scope, term, cql_type, f"value({name})") for term in relation.right]
 
         def values(request: Request) -> list[Value] | None:
             return [get(request) for get in getters]
     else:
-        values = scope.in_list(relation.right, cql_type, f"IN({receiver})")
+        values = scope.in_list(relation.right, cql_type, name)
 
     sort_key, negated = cql_type.sort_key, relation.op == "NOT IN"
 

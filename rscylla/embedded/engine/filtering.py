@@ -219,27 +219,22 @@ def _membership(
     reader: Reader,
 ) -> Callable[[Request], Check]:
     """Return the check of IN and NOT IN. Source: Scylla ``cql3/expr/expression.cc``, is_one_of and is_none_of."""
-    single, negated = cql_type.freeze() if cql_type.is_multicell else cql_type, relation.op == "NOT IN"
-    listed, name = ListType(single, frozen=True), f"{relation.op}({name})"
-    whole: Getter | None = None
-    getters: list[Getter] = []
+    name, negated = f"{relation.op}({name})", relation.op == "NOT IN"
+    values: Callable[[Request], list[bytes | None] | None]
     if isinstance(relation.right, tuple):
-        getters = [scope.getter(term, single, f"value({name})") for term in relation.right]
-    else:
-        whole = scope.getter(relation.right, listed, name)
+        getters = [scope.getter(term, cql_type.freeze(), f"value({name})") for term in relation.right]
 
-    def values(request: Request) -> set[bytes | None] | None:
-        if whole is None:
-            return {not_unset(get(request), name) for get in getters}
-        raw = not_unset(whole(request), name)
-        return None if raw is None else set(listed.split(raw))
+        def values(request: Request) -> list[bytes | None] | None:
+            return [not_unset(get(request), name) for get in getters]
+    else:
+        values = scope.in_list(relation.right, cql_type, name)
 
     def for_request(request: Request) -> Check:
         wanted, read = values(request), reader(request)
         # A null on either side is neither in a list nor not in it.
         if wanted is None:
             return lambda view: False
-        found = wanted - {None}
+        found = set(wanted) - {None}
         return lambda view: (value := read(view)) is not None and (value in found) != negated
 
     return for_request

@@ -20,7 +20,7 @@ from ..result import UNSET
 from ..schema.tables import Column
 from ..storage.mutation import Bound, Key
 from ..storage.tokens import MIN_TOKEN
-from ..types import BIGINT, CqlType, ListType, TupleType
+from ..types import BIGINT, CqlType, TupleType
 from .binding import Getter, Request, Scope
 from .filtering import COMPARE, Check, Predicate, predicate, relation_text
 from .ranges import Range, RangeMaker
@@ -171,12 +171,11 @@ class Restrictions:
         if isinstance(relation.right, tuple):
             getters = [self._scope.getter(term, cql_type, f"value(IN({name}))") for term in relation.right]
             return lambda request: [_set(get(request), name) for get in getters]
-        listed = ListType(cql_type.freeze(), frozen=True)
-        whole = self._scope.getter(relation.right, listed, f"IN({name})")
+        whole = self._scope.in_list(relation.right, cql_type, f"IN({name})")
 
         def of_list(request: Request) -> list[bytes | None]:
-            value = _set(whole(request), name)
-            return [None] if value is None else list(listed.split(value))
+            found = whole(request)
+            return [None] if found is None else found
 
         return of_list
 
