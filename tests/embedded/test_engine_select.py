@@ -428,13 +428,15 @@ def test_a_wrong_number_of_values_is_refused(box: EngineBox) -> None:
 
 def test_durations_have_no_order() -> None:
     box = EngineBox()
-    box.run("CREATE TABLE d (pk int PRIMARY KEY, d duration, l frozen<list<duration>>)")
+    box.run("CREATE TABLE d (pk int PRIMARY KEY, d duration, l frozen<list<duration>>, n list<duration>)")
     box.run("INSERT INTO d (pk, d) VALUES (1, 1h)")
     assert box.column("SELECT pk FROM d WHERE d = 60m ALLOW FILTERING") == [1]
     with pytest.raises(InvalidRequest, match="Slice restrictions are not supported on duration columns"):
         box.run("SELECT pk FROM d WHERE d > 30m ALLOW FILTERING")
     with pytest.raises(InvalidRequest, match="not supported on collections containing durations"):
         box.run("SELECT pk FROM d WHERE l > [] ALLOW FILTERING")
+    with pytest.raises(InvalidRequest, match="Duration type is unordered for n"):
+        box.run("SELECT pk FROM d WHERE n > [] ALLOW FILTERING")
     with pytest.raises(InvalidRequest, match="Slice conditions are not supported on duration columns"):
         box.run("UPDATE d SET l = null WHERE pk = 1 IF d > 30m")
 

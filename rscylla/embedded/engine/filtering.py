@@ -60,6 +60,11 @@ def predicate(scope: Scope, relation: ast.Relation) -> Predicate:
         )
     if relation.op in ("CONTAINS", "CONTAINS KEY"):
         return Predicate(column, _contains(scope, relation, column))
+    if relation.op in ("<", "<=", ">", ">=") and holds_duration(cql_type):
+        raise InvalidRequest(
+            f"Duration type is unordered for {column.name}: Slice restrictions are not supported on"
+            f" {duration_kind(cql_type)}"
+        )
     if relation.left[0] == "column" and isinstance(cql_type, ListType | SetType | MapType) and cql_type.is_multicell:
         raise InvalidRequest(
             f"Collection column '{column.name}' ({cql_type.name}) cannot be restricted by a '{relation.op}' relation"
@@ -71,11 +76,6 @@ def predicate(scope: Scope, relation: ast.Relation) -> Predicate:
             raise InvalidRequest("Only EQ relations are supported on map entries")
     if relation.op == "LIKE":
         return Predicate(column, _like(scope, relation, column, cql_type, name, read))
-    if relation.op in ("<", "<=", ">", ">=") and holds_duration(cql_type):
-        raise InvalidRequest(
-            f"Duration type is unordered for {column.name}: Slice restrictions are not supported on"
-            f" {duration_kind(cql_type)}"
-        )
     return Predicate(column, _comparison(scope, relation, cql_type, name, read))
 
 
