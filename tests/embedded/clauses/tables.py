@@ -187,6 +187,63 @@ CLAUSES = (
             "InvalidRequest",
             "Keyspace 'o' does not exist",
         ),
+        done(
+            "WITH bloom_filter_fp_chance, crc_check_chance",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH bloom_filter_fp_chance = 0.5 AND crc_check_chance = 0.25",
+            [(0.5, 0.25)],
+            shown="SELECT bloom_filter_fp_chance, crc_check_chance FROM system_schema.tables WHERE"
+            " keyspace_name = 'ks' AND table_name = 'c'",
+        ),
+        done(
+            "WITH min_index_interval, max_index_interval",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH min_index_interval = 64 AND max_index_interval = 128",
+            [(64, 128)],
+            shown="SELECT min_index_interval, max_index_interval FROM system_schema.tables WHERE keyspace_name"
+            " = 'ks' AND table_name = 'c'",
+        ),
+        done(
+            "WITH memtable_flush_period_in_ms",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH memtable_flush_period_in_ms = 60000",
+            [(60000,)],
+            shown="SELECT memtable_flush_period_in_ms FROM system_schema.tables WHERE keyspace_name = 'ks' AND"
+            " table_name = 'c'",
+        ),
+        rejected(
+            "bloom_filter_fp_chance above 1",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH bloom_filter_fp_chance = 1.5",
+            "ConfigError",
+            "bloom_filter_fp_chance must be larger than",
+        ),
+        rejected(
+            "gc_grace_seconds below 0",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH gc_grace_seconds = -1",
+            "ConfigError",
+            "gc_grace_seconds",
+        ),
+        rejected(
+            "max_index_interval below min_index_interval",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH min_index_interval = 64 AND max_index_interval = 1",
+            "ConfigError",
+            "max_index_interval",
+        ),
+        rejected(
+            "an unknown compaction class",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH compaction = {'class': 'Nothing'}",
+            "ConfigError",
+            "Nothing",
+        ),
+        rejected(
+            "an unknown compression class",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH compression = {'sstable_compression': 'Nothing'}",
+            "ConfigError",
+            "Nothing",
+        ),
+        rejected(
+            "default_time_to_live below 0",
+            "CREATE TABLE c (a int PRIMARY KEY) WITH default_time_to_live = -1",
+            "ConfigError",
+            "default_time_to_live",
+        ),
     ),
     *statement(
         "ALTER TABLE",
