@@ -152,6 +152,17 @@ def test_a_column_of_a_detached_log_cannot_be_renamed(box: EngineBox) -> None:
             box.run(f"ALTER TABLE t_scylla_cdc_log RENAME {renaming}")
 
 
+def test_racks_are_shown_as_they_were_given(box: EngineBox) -> None:
+    box.run(
+        "CREATE KEYSPACE r WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': ['rack1']}"
+        " AND tablets = {'enabled': true}"
+    )
+    text = box.row("DESCRIBE KEYSPACE r")["create_statement"]
+    assert "NetworkTopologyStrategy', 'datacenter1': ['rack1']} AND durable" in text
+    box.run(text.replace("KEYSPACE r", "KEYSPACE again"))
+    assert box.row("DESCRIBE KEYSPACE again")["create_statement"] == text.replace("KEYSPACE r", "KEYSPACE again")
+
+
 def test_only_a_keyspace_of_vnodes_in_use_shows_who_owns_which_range(box: EngineBox) -> None:
     assert "range_ownership" in box.row("DESCRIBE CLUSTER")
     box.run(
@@ -160,6 +171,18 @@ def test_only_a_keyspace_of_vnodes_in_use_shows_who_owns_which_range(box: Engine
     )
     for keyspace in ("tab", "system"):
         assert list(described(box, "DESCRIBE CLUSTER", keyspace)[0]) == ["cluster", "partitioner", "snitch"]
+
+
+@pytest.mark.parametrize("copies", [1, 2, 5])
+def test_the_ranges_are_those_of_the_token_ring(copies: int) -> None:
+    box = EngineBox(nodes=3)
+    box.run(f"ALTER KEYSPACE ks WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}")
+    ranges = box.row("DESCRIBE CLUSTER")["range_ownership"]
+    listed = box.rows("SELECT end_token, endpoint FROM system.token_ring WHERE keyspace_name = 'ks'")
+    assert sorted((end, node) for end, nodes in ranges.items() for node in nodes) == sorted(
+        (row["end_token"], str(row["endpoint"])) for row in listed
+    )
+    assert {len(nodes) for nodes in ranges.values()} == {min(copies, 3)}
 
 
 def test_describe_schema_takes_passwords(box: EngineBox) -> None:

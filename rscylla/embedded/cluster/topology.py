@@ -223,6 +223,19 @@ class Cluster:
         ends = last_tokens(self.tablets.count(keyspace, table))
         return [tablet_at(end, len(ends), self.nodes, keyspace.options["replication"]) for end in ends]
 
+    def vnode_owners(self, keyspace: Keyspace) -> list[tuple[int, list[Node]]]:
+        """Return the last token of each vnode, ascending, and the nodes that keep it in a keyspace of vnodes."""
+        ring = sorted((token, each.index) for each in self.nodes for token in each.tokens)
+        replication = keyspace.options["replication"]
+        factors = [int(factor) for name, factor in replication.items() if name != "class"]
+        wanted = min(sum(factors) if factors else len(self.nodes), len(self.nodes))
+        owners: list[tuple[int, list[Node]]] = []
+        for at, (token, _) in enumerate(ring):
+            # The first distinct nodes clockwise.
+            indexes = [*dict.fromkeys(index for _, index in (*ring[at:], *ring[:at]))][:wanted]
+            owners.append((token, [self.node(index) for index in indexes]))
+        return owners
+
     def _index_at(self, timestamp_us: int) -> int:
         """Return the position of the generation in use at ``timestamp_us``, -1 before the first."""
         at = len(self.generations) - 1

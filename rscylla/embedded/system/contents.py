@@ -216,7 +216,6 @@ class SystemTables:
     def _token_ring(self, node: Node) -> Iterator[SystemRow]:
         """Yield who has each range of tokens: for each table with tablets, for a whole keyspace without."""
         by_host = {each.host_id: each for each in self._cluster.nodes}
-        ring = sorted((token, each.index) for each in self._cluster.nodes for token in each.tokens)
         for keyspace in self._schema.keyspaces.values():
             if keyspace.tablets is not None:
                 for table in keyspace.tables.values():
@@ -224,18 +223,7 @@ class SystemTables:
                     owners = [(t.last, [by_host[host] for host, _ in t.replicas if host in by_host]) for t in tablets]
                     yield from _ranges(keyspace.name, table.name, owners)
             elif not keyspace.options["replication"]["class"].endswith("LocalStrategy"):
-                yield from _ranges(keyspace.name, "<ALL>", self._vnode_owners(keyspace, ring))
-
-    def _vnode_owners(self, keyspace: Keyspace, ring: list[tuple[int, int]]) -> list[tuple[int, list[Node]]]:
-        replication = keyspace.options["replication"]
-        factors = [int(factor) for name, factor in replication.items() if name != "class"]
-        wanted = min(sum(factors) if factors else len(self._cluster.nodes), len(self._cluster.nodes))
-        owners: list[tuple[int, list[Node]]] = []
-        for at, (token, _) in enumerate(ring):
-            # The first distinct nodes clockwise.
-            indexes = [*dict.fromkeys(index for _, index in (*ring[at:], *ring[:at]))][:wanted]
-            owners.append((token, [self._cluster.node(index) for index in indexes]))
-        return owners
+                yield from _ranges(keyspace.name, "<ALL>", self._cluster.vnode_owners(keyspace))
 
     @property
     def _version(self) -> str:

@@ -68,7 +68,8 @@ def _cluster(schema: Schema, cluster: Cluster, current: str | None, system: froz
     if keyspace is not None and keyspace.tablets is None:
         ownership = MapType(TEXT, ListType(TEXT, frozen=True), frozen=True)
         specs.append(ColumnSpec("system", "describe", "range_ownership", ownership))
-        cells.append(ownership.encode({str(token): [node.address] for node in cluster.nodes for token in node.tokens}))
+        owners = cluster.vnode_owners(keyspace)
+        cells.append(ownership.encode({str(end): [node.address for node in nodes] for end, nodes in owners}))
     return RowsResult(tuple(specs), [join_row(cells)])
 
 
@@ -182,7 +183,7 @@ def _replication(options: dict[str, Any]) -> str:
         name: f"[{', '.join(map(_text, lists[name]))}]" if name in lists else _text(value)
         for name, value in options["replication"].items()
     }
-    return "{" + ", ".join(f"{_text(name)}: {items[name]}" for name in sorted(items)) + "}"
+    return "{" + ", ".join(f"{_text(name)}: {items[name]}" for name in _class_first(items)) + "}"
 
 
 def _type_item(udt: Any) -> Item:
@@ -260,9 +261,12 @@ def _literal(value: Any) -> str:
 
 
 def _map(value: dict[str, str]) -> str:
-    # The class of a compaction before its options.
-    names = sorted(value, key=lambda name: (name != "class", name))
-    return "{" + ", ".join(f"{_text(name)}: {_text(value[name])}" for name in names) + "}"
+    return "{" + ", ".join(f"{_text(name)}: {_text(value[name])}" for name in _class_first(value)) + "}"
+
+
+def _class_first(names: Iterable[str]) -> list[str]:
+    """Return names in order, the class of a compaction or a replication before its options."""
+    return sorted(names, key=lambda name: (name != "class", name))
 
 
 def _text(value: str) -> str:
