@@ -66,6 +66,26 @@ def test_all_shards_of_all_nodes_hold_tablets(box: Box) -> None:
     assert held == {(node.host_id, shard) for node in box.cluster.nodes for shard in range(SHARDS)}
 
 
+def test_what_clients_are_told_follows_the_cluster_and_the_table() -> None:
+    box = Box()
+    box.run("CREATE TABLE tab.plain (pk int PRIMARY KEY, v int)")
+
+    def replicas(table: str) -> set[Any]:
+        told = [box.routing(f"SELECT * FROM tab.{table} WHERE pk = ?", [pk], 0, 5) for pk in range(100)]
+        return {host for _, _, replicas in told for host, _ in replicas}
+
+    hosts = {node.host_id for node in box.cluster.nodes}
+    assert replicas("t") == replicas("plain") == hosts
+    added = box.cluster.add_node()
+    assert replicas("t") == replicas("plain") == {*hosts, added.host_id}
+    box.cluster.remove_node(0)
+    assert len(box.cluster.nodes) == NODES
+    first, last, _ = box.routing(WRITE, [1], 1, 5)
+    box.cluster.tablets.resize("tab", "t", 2, box.clock.now_us())
+    half_first, half_last, _ = box.routing(WRITE, [1], 1, 5)
+    assert round((last - first) / (half_last - half_first), 6) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "values", "is_told"),
     [

@@ -15,7 +15,7 @@ import attrs
 
 from ..storage.tokens import MIN_TOKEN
 
-__all__ = ["Tablet", "tablet_at"]
+__all__ = ["Routes", "Tablet", "tablet_at"]
 
 _TOKENS: Final = 1 << 64
 _LONGS: Final = struct.Struct(">iqiq")
@@ -25,6 +25,9 @@ _REPLICA: Final = struct.Struct(">ii16sii")  # its size, then host id and shard,
 
 class Member(Protocol):
     """What the place of a tablet depends on."""
+
+    @property
+    def index(self) -> int: ...
 
     @property
     def host_id(self) -> uuid.UUID: ...
@@ -68,3 +71,30 @@ def _replicas(at: int, nodes: Sequence[Member], factor: Any) -> Iterable[tuple[u
     for copy in range(min(most, len(nodes))):
         node = nodes[(at + copy) % len(nodes)]
         yield node.host_id, at // len(nodes) % node.shards
+
+
+class Routes:
+    """What clients are told of one table's tablets; each is worked out when it is first asked for.
+
+    The arguments are those of `tablet_at`.
+    """
+
+    def __init__(self, count: int, nodes: tuple[Member, ...], replication: Mapping[str, Any]) -> None:
+        self._made_of = (count, nodes, replication)
+        self._size = _TOKENS // count
+        self._known: dict[int, tuple[frozenset[tuple[int, int]], bytes]] = {}
+
+    def payload(self, token: int, node: int, shard: int) -> bytes | None:
+        """Return the tablet of *token* for a client that asked a shard of the node with this index.
+
+        None if that was right, or if there is no replica.
+        """
+        at = (token - MIN_TOKEN) // self._size
+        known = self._known.get(at)
+        if known is None:
+            tablet = tablet_at(token, *self._made_of)
+            indexes = {member.host_id: member.index for member in self._made_of[1]}
+            places = frozenset((indexes[host], its) for host, its in tablet.replicas)
+            known = self._known[at] = (places, tablet.payload())
+        places, payload = known
+        return None if (node, shard) in places or not places else payload

@@ -18,7 +18,7 @@ from ..schema.tables import Keyspace, TableSchema
 from ..storage.tokens import MIN_TOKEN
 from .descriptions import Descriptions, Rewriting, Version
 from .generation import Generation, StreamRange, make_generation
-from .routing import Tablet, tablet_at
+from .routing import Routes, Tablet, tablet_at
 from .tablets import TabletStreams, last_tokens
 from .timewindow import LEEWAY_US, moment, window_message
 
@@ -93,6 +93,7 @@ class Cluster:
         self._random = random.Random(seed)
         self._joined = 0
         self._tokens: set[int] = set()
+        self._routes: dict[tuple[str, str], tuple[Any, Routes]] = {}
         self.descriptions = Descriptions(version)
         if tablets and version is not None:
             raise ValueError(f"Scylla {version} has no tablets; leave out one of the two")
@@ -213,10 +214,15 @@ class Cluster:
 
         The value is that of ``tablets-routing-v1``. The table's keyspace must have tablets.
         """
-        count = self.tablets.count(keyspace, table)
-        tablet = tablet_at(token, count, self.nodes, keyspace.options["replication"])
-        right = (self.node(node).host_id, shard) in tablet.replicas or not tablet.replicas
-        return None if right else tablet.payload()
+        place = (table.keyspace, table.name)
+        nodes, replication = tuple(self.nodes), keyspace.options["replication"]
+        # To count the tablets takes longer than a write; whatever the count depends on is in here.
+        state = (table, keyspace.tablets, self.tablets.version, nodes, replication)
+        known = self._routes.get(place)
+        if known is None or known[0] != state:
+            routes = Routes(self.tablets.count(keyspace, table), nodes, replication)
+            known = self._routes[place] = (state, routes)
+        return known[1].payload(token, node, shard)
 
     def tablets_of(self, keyspace: Keyspace, table: TableSchema) -> list[Tablet]:
         """Return the tablets of a table in a tablets keyspace, in the order of their tokens."""

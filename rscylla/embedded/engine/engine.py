@@ -321,7 +321,11 @@ class Engine:
             return result
         token = self._stores[table.keyspace, table.name].token(cast("Key", key))
         routing = self.cluster.routing(keyspace, table, token, params.node, params.shard)
-        return result if routing is None else attrs.evolve(result, routing=routing)
+        if routing is None:
+            return result
+        if isinstance(result, VoidResult):
+            return VoidResult(routing)
+        return RowsResult(result.columns, result.rows, result.paging_state, routing)
 
     def batch(self, kind: str, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
         """Execute a protocol BATCH: all statements of a partition make one mutation."""
