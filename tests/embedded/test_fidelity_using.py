@@ -198,7 +198,26 @@ def test_in_of_one_value_is_an_equality(box: EngineBox, where: str) -> None:
         ("UPDATE z SET l = [] WHERE a = 1 AND b > 1 AND c = 1", [], r"or ALLOW FILTERING\)"),
         ("UPDATE z SET v[1] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [], "for non collection column v"),
         ("UPDATE z SET s[1] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [], "for set column s"),
-        ("DELETE v[1] FROM z WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [], "for non collection column v"),
+        (
+            "DELETE v[1] FROM z WHERE a = 1 AND b = 1 AND c = 1 AND d = {}",
+            [],
+            "Invalid deletion operation for non collection column v",
+        ),
+        (
+            "DELETE v.x FROM z WHERE a = 1 AND b = 1 AND c = 1 AND d = {}",
+            [],
+            "Invalid field deletion operation for non-UDT column v",
+        ),
+        (
+            "DELETE l[1] FROM z WHERE a = 1 AND b = 1 AND c = 1 AND d = {}",
+            [],
+            "to delete an element from a list which is",
+        ),
+        (
+            "UPDATE z SET l[1] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}",
+            [],
+            "to set an element on a list which is null",
+        ),
         ("UPDATE z SET m[?] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [None], "Invalid null map key"),
         ("UPDATE z SET m[?] = 1 WHERE a = 1 AND b = 1 AND c = 1 AND d = {}", [UNSET], "Invalid unset map key"),
         (

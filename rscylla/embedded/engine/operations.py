@@ -226,11 +226,11 @@ def _subtract(scope: Scope, column: Column, term: Any) -> ColumnEdit:
 def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) -> ColumnEdit:
     """Return ``column[key] = term``; ``term`` None deletes the element."""
     name, cql_type = column.name, column.type
-    operation = f"({name}[...])" if term is None else f"({name}[...] = ...)"
+    operation = "deletion operation" if term is None else f"operation ({name}[...] = ...)"
     if not isinstance(cql_type, ListType | SetType | MapType):
-        raise InvalidRequest(f"Invalid operation {operation} for non collection column {name}")
+        raise InvalidRequest(f"Invalid {operation} for non collection column {name}")
     if not cql_type.is_multicell:
-        raise InvalidRequest(f"Invalid operation {operation} for frozen collection column {name}")
+        raise InvalidRequest(f"Invalid {operation} for frozen collection column {name}")
     if isinstance(cql_type, ListType):
         return _list_element(scope, column, cql_type, key_term, term)
     if isinstance(cql_type, MapType):
@@ -239,7 +239,7 @@ def _set_element(scope: Scope, column: Column, key_term: Any, term: Any | None) 
     elif isinstance(cql_type, SetType) and term is None:
         get_key, get_value = scope.getter(key_term, cql_type.element, f"value({name})"), None
     else:
-        raise InvalidRequest(f"Invalid operation {operation} for set column {name}")
+        raise InvalidRequest(f"Invalid {operation} for set column {name}")
 
     def put(ctx: WriteContext, row: RowMutation) -> None:
         key = get_key(ctx.request)
@@ -274,7 +274,8 @@ def _list_element(scope: Scope, column: Column, cql_type: ListType, key_term: An
         # By index: which element that is depends on what is stored.
         known = ctx.list_cells(name)
         if not known:
-            raise InvalidRequest(f"Attempted to {'set' if get_value else 'delete'} an element on a list which is null")
+            what = "set an element on" if get_value else "delete an element from"
+            raise InvalidRequest(f"Attempted to {what} a list which is null")
         at = int.from_bytes(raw, "big", signed=True)
         if not 0 <= at < len(known):
             raise InvalidRequest(f"List index {at} out of bound, list has size {len(known)}")
@@ -301,10 +302,13 @@ def _list_cell(scope: Scope, column: Column, cql_type: ListType, key_term: Any, 
 
 def _set_field(scope: Scope, column: Column, field: str, term: Any | None) -> ColumnEdit:
     name, cql_type = column.name, column.type
+    operation = "field deletion operation" if term is None else f"operation ({name}.{field} = ...)"
     if not isinstance(cql_type, UdtType):
-        raise InvalidRequest(f"Invalid operation ({name}.{field} = ...) for non-UDT column {name}")
+        raise InvalidRequest(f"Invalid {operation} for non-UDT column {name}")
+    if not cql_type.is_multicell and term is None:
+        raise InvalidRequest(f"Frozen UDT column {name} does not support field deletions")
     if not cql_type.is_multicell:
-        raise InvalidRequest(f"Invalid operation ({name}.{field} = ...) for frozen UDT column {name}")
+        raise InvalidRequest(f"Invalid {operation} for frozen UDT column {name}")
     if field not in cql_type.field_names:
         raise InvalidRequest(f"UDT column {name} does not have a field named {field}")
     at = cql_type.field_names.index(field)
