@@ -242,11 +242,26 @@ def _misfit(term: Any, cql_type: CqlType, where: str) -> Iterator[str]:
 
 
 def hint(type_text: str, receiver: CqlType | None) -> CqlType:
-    """Return the type of a hint; a UDT can be named only where a value of that very type is expected."""
+    """Return the type of a hint; a UDT can be named only where the expected type is or holds that very type."""
 
     def lookup(name: str) -> UdtType:
-        if isinstance(receiver, UdtType) and name.rpartition(".")[2] == receiver.type_name:
-            return receiver
-        raise InvalidRequest(f"Unknown type {name} in a type hint")
+        found = None if receiver is None else _held_udt(receiver, name.rpartition(".")[2])
+        if found is None:
+            raise InvalidRequest(f"Unknown type {name} in a type hint")
+        return found
 
     return parse_type(type_text, lookup)
+
+
+def _held_udt(cql_type: CqlType, name: str) -> UdtType | None:
+    """Return the UDT of that name that a type is or holds."""
+    match cql_type:
+        case UdtType(type_name=own) if own == name:
+            return cql_type
+        case ListType() | SetType() | VectorType():
+            return _held_udt(cql_type.element, name)
+        case MapType():
+            return _held_udt(cql_type.key, name) or _held_udt(cql_type.value, name)
+        case TupleType() | UdtType():
+            return next(filter(None, (_held_udt(item, name) for item in cql_type.items)), None)
+    return None

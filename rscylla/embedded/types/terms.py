@@ -250,8 +250,8 @@ def _tuple_from_text(cql_type: TupleType, text: str) -> bytes:
         elif isinstance(kind, NativeType):
             try:
                 parts.append(kind.encode(_READERS[kind](plain)))
-            except (ValueError, InvalidOperation) as error:
-                raise InvalidRequest(f"marshaling error: {error}") from None
+            except (ValueError, InvalidOperation):
+                raise InvalidRequest(f"marshaling error: '{plain}' is not a value of type {kind.name}") from None
         else:
             raise InvalidRequest(f"a value of type {kind.name} cannot be read from text")
     return cql_type.join(parts)
