@@ -243,7 +243,7 @@ def test_keyspaces(box: EngineBox) -> None:
         ("WITH replication = {}", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
         ("WITH replication = {'datacenter1': 3}", {"class": "NetworkTopologyStrategy", "datacenter1": "3"}),
         ("WITH replication = {'replication_factor': 2}", {"class": "NetworkTopologyStrategy", "datacenter1": "2"}),
-        ("WITH durable_writes = false", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
+        ("WITH durable_writes = 1", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
         ("WITH storage = {'type': 'LOCAL'}", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
         ("WITH consistency = 'eventual'", {"class": "NetworkTopologyStrategy", "datacenter1": "1"}),
     ],

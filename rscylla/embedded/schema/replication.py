@@ -14,6 +14,7 @@ MOST_TABLETS: Final = 1 << 16
 
 _LOCATOR: Final = "org.apache.cassandra.locator."
 _STRATEGIES: Final = ("SimpleStrategy", "NetworkTopologyStrategy", "LocalStrategy", "EverywhereStrategy")
+_BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 Racks = Mapping[str, Collection[str]]
 """The racks of each datacenter of the cluster."""
@@ -33,9 +34,9 @@ def keyspace_options(given: dict[str, Any], base: dict[str, Any] | None, racks: 
         options |= _replication(given.get("replication", {}), base or {}, racks, is_new=base is None)
     for name, value in given.items():
         if name == "durable_writes":
-            if str(value).lower() not in ("true", "false"):
+            if str(value).lower() not in _BOOLEANS:
                 raise SyntaxException(f"Invalid boolean value {value} for 'durable_writes'")
-            options["durable_writes"] = str(value).lower() == "true"
+            options["durable_writes"] = _BOOLEANS[str(value).lower()]
         elif name == "storage":
             _check_storage(value, is_new=base is None)
         elif name == "consistency":
