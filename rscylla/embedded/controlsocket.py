@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from .control import Commands, result_of
 from .errors import ControlUnavailable, EmbeddedScyllaError
+from .wire.server import stop_accepting
 
 __all__ = ["ControlClient", "ControlSocket", "control_path"]
 
@@ -59,10 +60,11 @@ class ControlSocket:
                 f"cannot open the control socket {str(self.path)!r}: {error.strerror or error}; choose another path"
             ) from error
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop listening, hang up on the clients, and remove the socket. Harmless if it is not open."""
         if self._listening is None:
             return
+        await stop_accepting([self._listening])
         self._listening.close()
         self._listening = None
         for client in list(self._clients):

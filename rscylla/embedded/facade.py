@@ -200,7 +200,7 @@ class EmbeddedScylla(ServerOptions):
     async def _close(self) -> None:
         try:
             if self._control is not None:
-                self._control.close()
+                await self._control.close()
                 self._control = None
             await self._server.close_all()
         finally:

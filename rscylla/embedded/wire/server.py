@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -21,7 +21,7 @@ from .compression import Compressor
 from .connection import Connection
 from .frame import SUPPORTED_VERSIONS, Values
 
-__all__ = ["EngineLike", "Listener", "NodeLike", "Ports", "Server", "WireOptions"]
+__all__ = ["EngineLike", "Listener", "NodeLike", "Ports", "Server", "WireOptions", "stop_accepting"]
 
 _HANDSHAKE_S: Final = 10.0  # how long a client may take for the TLS handshake
 _GOODBYE_S: Final = 2.0  # how long it may take to end TLS before the socket is cut
@@ -199,16 +199,10 @@ class Server:
                 connection.go_on()
 
     async def stop_accepting(self, node_index: int) -> None:
-        """Let no more clients in, and those that were just being let in become connections.
-
-        asyncio loses the sockets of clients whose server is closed while it accepts them.
-        """
+        """Let no more clients in, and those that were just being let in become connections."""
         listener = self._listeners.get(node_index)
-        if listener is None:
-            return
-        for accepting in [each for opened in listener.sockets for each in opened.sockets]:
-            asyncio.get_running_loop().remove_reader(accepting.fileno())
-        await _let_loop_run()
+        if listener is not None:
+            await stop_accepting(listener.sockets)
 
     async def close_all(self) -> None:
         """Hang up all nodes; no socket is left open when this returns."""
@@ -246,6 +240,16 @@ class Server:
         frames = {version: encode(version) for version in SUPPORTED_VERSIONS}
         # Later, not now: the request that caused the event is answered first.
         asyncio.get_running_loop().call_soon(_deliver, clients, frames)
+
+
+async def stop_accepting(servers: Iterable[asyncio.Server]) -> None:
+    """Let no more clients in, and those that were just being let in become connections.
+
+    asyncio loses the sockets of clients whose server is closed while it accepts them.
+    """
+    for accepting in [each for server in servers for each in server.sockets]:
+        asyncio.get_running_loop().remove_reader(accepting.fileno())
+    await _let_loop_run()
 
 
 async def _let_loop_run() -> None:
