@@ -6,7 +6,7 @@ import secrets
 import threading
 from typing import Final
 
-from ..errors import ServerError
+from ..errors import InvalidRequest
 
 __all__ = ["EPOCH_TICKS", "TimeUuids", "from_ticks", "max_timeuuid", "micros", "millis", "min_timeuuid", "ticks"]
 
@@ -35,21 +35,21 @@ def millis(data: bytes) -> int:
 def from_ticks(ticks_100ns: int, low_half: bytes) -> bytes:
     """Return the UUID of a time in 100 ns ticks since 1582-10-15 and its last eight bytes.
 
-    Raises ServerError if the time does not fit 60 bits.
+    Raises InvalidRequest if the time does not fit 60 bits.
     """
     if not 0 <= ticks_100ns < 1 << 60:
-        raise ServerError("timeuuid: the time is out of range, a timeuuid holds the years 1582 to 5236")
+        raise InvalidRequest("timeuuid: the time is out of range, a timeuuid holds the years 1582 to 5236")
     raw = ticks_100ns.to_bytes(8, "big")
     return raw[4:8] + raw[2:4] + bytes([raw[0] | 0x10, raw[1]]) + low_half
 
 
 def min_timeuuid(timestamp_ms: int) -> bytes:
-    """Return the smallest timeuuid of a millisecond. Raises ServerError out of range."""
+    """Return the smallest timeuuid of a millisecond. Raises InvalidRequest out of range."""
     return from_ticks(timestamp_ms * 10_000 + EPOCH_TICKS, _LOWEST)
 
 
 def max_timeuuid(timestamp_ms: int) -> bytes:
-    """Return the largest timeuuid of a millisecond: that of its last tick. Raises ServerError out of range."""
+    """Return the largest timeuuid of a millisecond: that of its last tick. Raises InvalidRequest out of range."""
     return from_ticks(timestamp_ms * 10_000 + EPOCH_TICKS + 9_999, _HIGHEST)
 
 
