@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from .control import Commands, result_of
 from .errors import ControlUnavailable, EmbeddedScyllaError
-from .wire.server import stop_accepting
+from .wire.accepting import stop_accepting
 
 __all__ = ["ControlClient", "ControlSocket", "control_path"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -16,16 +16,16 @@ import attrs
 from ..faults.board import FaultBoard
 from ..result import BindValue, Prepared, QueryParams, Result, SchemaChange, Trace
 from . import answer
+from .accepting import let_loop_run, stop_accepting
 from .answer import MetadataCache
 from .compression import Compressor
 from .connection import Connection
 from .frame import SUPPORTED_VERSIONS, Values
 
-__all__ = ["EngineLike", "Listener", "NodeLike", "Ports", "Server", "WireOptions", "stop_accepting"]
+__all__ = ["EngineLike", "Listener", "NodeLike", "Ports", "Server", "WireOptions"]
 
 _HANDSHAKE_S: Final = 10.0  # how long a client may take for the TLS handshake
 _GOODBYE_S: Final = 2.0  # how long it may take to end TLS before the socket is cut
-_TURNS: Final = 5  # of the loop: asyncio accepts a client, and cuts one, in several steps of a turn each
 
 
 class EngineLike(Protocol):
@@ -209,7 +209,7 @@ class Server:
         for index in list(self._listeners):
             await self.stop_accepting(index)
         self.close()
-        await _let_loop_run()
+        await let_loop_run()
 
     def close(self) -> None:
         """Hang up all nodes."""
@@ -240,22 +240,6 @@ class Server:
         frames = {version: encode(version) for version in SUPPORTED_VERSIONS}
         # Later, not now: the request that caused the event is answered first.
         asyncio.get_running_loop().call_soon(_deliver, clients, frames)
-
-
-async def stop_accepting(servers: Iterable[asyncio.Server]) -> None:
-    """Let no more clients in, and those that were just being let in become connections.
-
-    asyncio loses the sockets of clients whose server is closed while it accepts them.
-    """
-    for accepting in [each for server in servers for each in server.sockets]:
-        asyncio.get_running_loop().remove_reader(accepting.fileno())
-    await _let_loop_run()
-
-
-async def _let_loop_run() -> None:
-    """Give the loop the turns that it takes to accept a client, or to cut one and close its socket."""
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)
 
 
 def _deliver(clients: Sequence[Connection], frames: Mapping[int, bytes]) -> None:
