@@ -105,6 +105,7 @@ def corpus(ids: list[bytes]) -> list[bytes]:
         frame(Opcode.BATCH, b"\0\0\1\1" + b"\0\x10" + ids[2] + VALUES[3:] + b"\0\1\0"),
         frame(Opcode.QUERY, long_string(TEXTS[0]) + b"\0\1\x0c\0\0\0\5\0\0\0\3abc"),
         frame(Opcode.QUERY, long_string(TEXTS[2]) + VALUES, flags=4),
+        frame(Opcode.QUERY, long_string(TEXTS[0]) + TAIL, flags=2),
     ]
     frames += [frame(Opcode.QUERY, long_string(text) + TAIL) for text in TEXTS]
     frames += [frame(Opcode.PREPARE, long_string(text)) for text in TEXTS]
@@ -192,6 +193,15 @@ def test_damaged_statements(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture, da
     encoded = text.encode()
     query = struct.pack(">i", len(encoded)) + encoded
     check(fuzzed, [frame(Opcode.QUERY, query + TAIL) + frame(Opcode.PREPARE, query)], caplog, started=True)
+
+
+def test_a_client_that_has_gone_gets_a_shard(fuzzed: Fuzzed) -> None:
+    """Its socket has no address any more, so it has no port that could choose the shard."""
+    connection = Connection(fuzzed.server, fuzzed.listener, shard_by_port=True)
+    connection.connection_made(MemoryTransport())
+    assert fuzzed.listener.shard_loads == [1, 0]
+    connection.connection_lost(None)
+    assert fuzzed.listener.shard_loads == [0, 0]
 
 
 def test_every_prefix_of_the_corpus_waits_for_the_rest(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture) -> None:

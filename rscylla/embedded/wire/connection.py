@@ -94,6 +94,7 @@ class Connection(asyncio.Protocol):
         self._waiting = 0
         self._knows_rate_limit = False
         self._user = "anonymous"
+        self._client = (listener.node.address, 0)
         self._tracing: Tracing | None = None
         self._handlers: dict[int, Callable[[int, BodyReader], None]] = {
             Opcode.STARTUP: self._startup,
@@ -111,6 +112,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        # A client that has gone already has no address.
+        self._client = transport.get_extra_info("peername") or self._client
         # Accepted by the kernel before the node went down: it must look as if nobody had been there.
         if self._listener.closed:
             self.abort()
@@ -121,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._listener.connections.add(self)
         loads = self._listener.shard_loads
         if self._shard_by_port:
-            self._shard = transport.get_extra_info("peername")[1] % len(loads)
+            self._shard = self._client[1] % len(loads)
         else:
             # Scylla gives a new client to the shard that has fewest; clients rely on meeting every shard.
             self._shard = loads.index(min(loads))
@@ -283,9 +286,8 @@ class Connection(asyncio.Protocol):
             self._guarded(stream, opcode, lambda: self._dispatch(flags, stream, opcode, body))
 
     def _answer_traced(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
-        client = "127.0.0.1" if self._transport is None else self._transport.get_extra_info("peername")[0]
         place = (self._listener.node.address, self._shard or 0)
-        self._tracing = Tracing(self._engine.begin_trace(), TRACED[opcode], client, self._user, *place)
+        self._tracing = Tracing(self._engine.begin_trace(), TRACED[opcode], self._client[0], self._user, *place)
         try:
             self._guarded(stream, opcode, lambda: self._dispatch(flags, stream, opcode, body))
             self._engine.end_trace(self._tracing.finished())
