@@ -151,7 +151,12 @@ class LazyCursorStore(CursorStore, Protocol):
     """
 
     def set_cursor_after(self, consumer: str, event: Event) -> None:
-        """Save the cursor that continues right after *event*: the same as ``set_cursor(consumer, event.id)``."""
+        """Save the cursor that continues right after *event*: the same as ``set_cursor(consumer, event.id)``.
+
+        ``run`` calls it instead of ``set_cursor`` after each consumed event; ``set_cursor`` still gets cursors without
+        an event. It raises what ``set_cursor`` raises. The store may keep the event, which is immutable, and render its
+        id later in another thread.
+        """
 
 
 def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
@@ -314,7 +319,7 @@ class Run(Fate, Protocol):
         """The clock of the run."""
 
     def commit(self, cursor: str | Event) -> None:
-        """Save *cursor*, or the one right after an event; raises the errors of the store.
+        """Save *cursor*; an event stands for the cursor right after it. Raises the errors of the store.
 
         Call it in cursor order, one at a time. With an event, the store renders the id only if it needs the text.
         """

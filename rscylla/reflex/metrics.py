@@ -147,7 +147,7 @@ class ConsumerSeries:
         """Drop the gauges of lag and of the last failure: the consumer is meant to be down, so no alert may fire."""
         with self._lock:
             self._finished = True
-            self._failing = ("", 0)
+            self.moved()
 
     def started(self) -> None:
         """Show the gauges of lag again, after ``finished``."""

@@ -33,7 +33,7 @@ def wait_until(changed: threading.Condition, ready: Callable[[], bool], stop: St
 
 @attrs.define(eq=False)
 class Entry:
-    """A cursor, or the one right after an event, that can be committed once ``event`` is done.
+    """A cursor that can be committed once ``event`` is done. As ``cursor``, an event stands for the one right after it.
 
     ``since`` is when it was added, by the run's clock; ``events`` is how many events it stands for.
     """
@@ -82,7 +82,7 @@ class Prefix:
         return entry
 
     def extend(self, entry: Entry, event: Event) -> None:
-        """Let *entry*, the last one, stand for *event*, too. Not while another thread marks it as done."""
+        """Let *entry*, the last one, stand for *event*, too. No other thread may mark it as done meanwhile."""
         entry.cursor = entry.event = event
         entry.events += 1
 
