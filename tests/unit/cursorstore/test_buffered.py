@@ -724,3 +724,77 @@ def test_a_store_around_another_gets_each_cursor_as_text() -> None:
     store, event = Passing(MemoryCursorStore()), Counted(1)
     saver_of(store)("billing", event)  # type: ignore[arg-type]
     assert store.noted == [event.id]
+
+
+class World:
+    """A store that gets events, as such or as text, with its operator, its faults, and another process."""
+
+    def __init__(self, kind: str, *, lazy: bool) -> None:
+        self.inner = Faulty()
+        self.buffered = BufferedCursorStore(self.inner, background=False, interval=timedelta(days=1))
+        self.store = {
+            "memory": MemoryCursorStore(),
+            "buffered": self.buffered,
+            "read through": ReadThroughCursorStore(self.buffered, MemoryCursorStore(cursors={"a": Counted(3).id})),
+        }[kind]
+        self.save = saver_of(self.store) if lazy else lambda who, event: self.store.set_cursor(who, event.id)
+
+    def do(self, what: str, number: int) -> object:
+        """Return what somebody sees of it: the result, or the error."""
+        try:
+            return self._do(what, number)
+        except (CursorRegression, CursorConflict, QueryTimeout, ConfigError) as e:
+            return type(e), str(e), vars(e)
+
+    def _do(self, what: str, number: int) -> object:
+        cursor = Counted(number).id
+        if what == "event":
+            self.save("a", Counted(number))
+        elif what == "text":
+            self.store.set_cursor("a", cursor)
+        elif what == "get":
+            return self.store.get_cursor("a")
+        elif what == "flush":
+            self.store.flush()
+        elif what == "reset":
+            self.store.reset_cursor("a", cursor, reason="replay")
+        elif what == "reset elsewhere":
+            self.inner.reset_cursor("a", cursor, reason="replay")
+        elif what == "close":
+            self.store.close()
+        else:
+            self.inner.fails = what == "fail"
+            self.buffered.write_quietly()
+        found = self.store.find_cursor("a")
+        history = self.store.cursor_history("a")
+        return [(r.cursor, r.epoch, r.reason) for r in (found, *history) if r]
+
+
+class Faulty(MemoryCursorStore):
+    fails = False
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        if self.fails:
+            raise QueryTimeout("slow")
+        super().set_cursor(consumer, cursor)
+
+
+@pytest.mark.parametrize("kind", ["memory", "buffered", "read through"])
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(
+                [*["event"] * 6, "text", "get", "flush", "fail", "mend", "close", "reset", "reset elsewhere"]
+            ),
+            st.sampled_from([1, 1, 2, 0, -1]),
+        ),
+        max_size=40,
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_nobody_can_tell_whether_a_store_got_events_or_texts(kind: str, steps: list[tuple[str, int]]) -> None:
+    events, texts = World(kind, lazy=True), World(kind, lazy=False)
+    number = 5
+    for what, further in steps:
+        number += further
+        assert events.do(what, abs(number)) == texts.do(what, abs(number)), what
