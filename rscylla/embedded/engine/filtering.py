@@ -264,15 +264,21 @@ def _like(
 
 def like(pattern: str) -> Callable[[str], bool]:
     r"""Return the match of LIKE: ``%`` is any text, ``_`` one character; ``\`` takes the next one as it is."""
-    parts: list[str] = []
+    chunks = [""]
     characters = iter(pattern)
     for character in characters:
-        if character == "\\":
-            # At the end it stands for itself.
-            parts.append(re.escape(next(characters, "\\")))
+        if character == "%":
+            chunks.append("")
+        elif character == "_":
+            chunks[-1] += "."
         else:
-            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-    compiled = re.compile("".join(parts), re.DOTALL)
+            # At the end, a backslash stands for itself.
+            chunks[-1] += re.escape(next(characters, "\\") if character == "\\" else character)
+    first, *others = chunks
+    if others:
+        # The first place of a chunk is as good as any later one; without going back, no text takes long.
+        first += "".join(f"(?>.*?{chunk})" for chunk in others[:-1]) + f".*{others[-1]}"
+    compiled = re.compile(first, re.DOTALL)
     return lambda text: compiled.fullmatch(text) is not None
 
 
