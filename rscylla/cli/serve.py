@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,7 +12,10 @@ import rscylla
 
 from .common import JsonOutput, Password, PasswordFile, Username, credentials, number, reports_errors, stopping
 from .output import json_line
-from .standard import write
+from .standard import say, write
+
+if TYPE_CHECKING:
+    from rscylla.embedded import EmbeddedScylla
 
 __all__ = ["serve"]
 
@@ -124,21 +127,35 @@ def serve(
         fsync=fsync,
         version=scylla_version,
         clock=ManualClock(datetime.now(UTC)) if clock == "manual" else None,
-        control=control or True,
     )
     with stopping() as stop, server as scylla:
+        _open_control(scylla, control)
         addresses = scylla.contact_points
         if as_json:
             ports = {"port": scylla.port, "shard_aware_port": scylla.shard_aware_port}
-            ready = {"host": addresses[0], **ports, "contact_points": addresses, "control": str(scylla.control_path)}
-            write(json_line(ready))
+            socket = None if scylla.control_path is None else str(scylla.control_path)
+            write(json_line({"host": addresses[0], **ports, "contact_points": addresses, "control": socket}))
         else:
+            how = "no control socket" if scylla.control_path is None else f"control socket {scylla.control_path}"
             where = "in memory only" if data_dir is None else f"kept in {data_dir}"
             write(
                 f"embedded Scylla for development and tests listens on {', '.join(addresses)}, port {scylla.port}; "
-                f"control socket {scylla.control_path}; data is {where}; Ctrl-C stops it"
+                f"{how}; data is {where}; Ctrl-C stops it"
             )
         stop.wait()
+
+
+def _open_control(scylla: EmbeddedScylla, path: Path | None) -> None:
+    """Open the control socket at *path*, or by default where ``ctl --port`` looks for it, if that is possible."""
+    from rscylla.embedded import EmbeddedScyllaError
+
+    try:
+        scylla.open_control(path or True)
+    except (EmbeddedScyllaError, OSError) as error:
+        if path is not None:
+            raise
+        # Clients of the database do not need it.
+        say(f"warning: `rscylla serve ctl` cannot control this server: {error}")
 
 
 def _refuse_options(context: typer.Context) -> None:

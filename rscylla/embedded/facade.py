@@ -151,7 +151,7 @@ class EmbeddedScylla(ServerOptions):
         try:
             self._wait(self._open())
             if self.control is not False:
-                self._wait(self._take_commands())
+                self.open_control(self.control)
         except BaseException:
             self.stop()
             raise
@@ -188,12 +188,21 @@ class EmbeddedScylla(ServerOptions):
     ) -> None:
         self.stop()
 
-    async def _take_commands(self) -> None:
+    def open_control(self, path: Path | bool = True) -> None:
+        """Take commands on a control socket until the server stops; ``path`` as the argument ``control``.
+
+        Raises EmbeddedScyllaError if it cannot be opened.
+        """
+        self._wait(self._take_commands(path))
+
+    async def _take_commands(self, path: Path | bool) -> None:
         from .control import answer
         from .controlsocket import ControlSocket, control_path
 
-        path = self.control if isinstance(self.control, Path) else control_path(self.port)
-        control = ControlSocket(path, lambda line: answer(self, line))
+        if self._control is not None:
+            raise EmbeddedScyllaError(f"the server has the control socket {str(self._control.path)!r} already")
+        place = path if isinstance(path, Path) else control_path(self.port)
+        control = ControlSocket(place, lambda line: answer(self, line))
         await control.open()
         self._control = control
 
@@ -257,7 +266,7 @@ class EmbeddedScylla(ServerOptions):
 
     @property
     def control_path(self) -> Path | None:
-        """The control socket of the running server; None without ``control``."""
+        """The control socket of the running server; None if it has none."""
         return None if self._control is None else self._control.path
 
     def status(self) -> dict[str, Any]:

@@ -188,3 +188,19 @@ def test_the_path_of_the_socket_can_be_chosen(start: Callable[..., Process], run
     assert len(ControlClient(path).status()["nodes"]) == 1
     assert server.end(signal.SIGTERM) == 0
     assert not Path(path).exists()
+
+
+def test_a_server_runs_without_a_control_socket_that_nobody_asked_for(
+    start: Callable[..., Process], run: Run, own_directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Path(own_directory) / ("long" * 30)
+    directory.mkdir()
+    monkeypatch.setenv("TMPDIR", str(directory))
+    server = start("serve", "--port", "0", "--json")
+    ready = json.loads(server.line())
+    assert ready["control"] is None
+    assert server.end(signal.SIGTERM) == 0
+    (warning,) = server.err
+    assert warning.startswith("warning: `rscylla serve ctl` cannot control this server: cannot open the control socket")
+    asked = run("serve", "--port", "0", "--control", str(directory / "mine"))
+    assert (asked.code, "the path is too long for a Unix socket" in asked.error) == (1, True)

@@ -251,3 +251,8 @@ def test_a_server_stops_while_clients_are_connected(own_directory: Path) -> None
             assert idle.recv(1)
         with idle.makefile("rb") as answers:
             assert answers.read().endswith(b"}\n"), "hung up on"
+
+
+def test_a_server_opens_one_control_socket(scylla: EmbeddedScylla) -> None:
+    with pytest.raises(EmbeddedScyllaError, match="has the control socket"):
+        scylla.open_control()
