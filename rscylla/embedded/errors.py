@@ -6,6 +6,7 @@ import struct
 from typing import ClassVar, Final
 
 __all__ = [
+    "SERIAL_LEVELS",
     "AlreadyExists",
     "BadCredentials",
     "ConfigError",
@@ -35,6 +36,8 @@ _CONSISTENCIES: Final = (
     *("ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM"),
     *("SERIAL", "LOCAL_SERIAL", "LOCAL_ONE"),
 )
+SERIAL_LEVELS: Final = (8, 9)
+"""SERIAL and LOCAL_SERIAL, as the protocol numbers them."""
 
 
 def consistency_name(level: int) -> str:

@@ -137,8 +137,7 @@ class EmbeddedScylla(ServerOptions):
 
         Raises:
             EmbeddedScyllaError: The server is already running, an address or port is not available, or the data
-                directory
-                is in use, damaged, or not writable.
+                directory is in use, damaged, or not writable.
         """
         with self._lock:
             if self._loop is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import InvalidRequest, consistency_name
+from ..errors import SERIAL_LEVELS, InvalidRequest, consistency_name
 from ..result import ColumnSpec, QueryParams, RowsResult
 from ..schema.tables import Column, TableSchema
 from ..storage.mutation import Key, RowMutation
@@ -18,15 +18,10 @@ from ..storage.reconcile import is_live_cell
 from ..types import BOOLEAN
 from .binding import Request
 from .rows import RowView, column_value
-from .write import WritePlan
+from .write import PriorRow, WritePlan
 
 __all__ = ["OldRows", "cas_specs", "check_consistency", "check_one_table", "columns_of"]
 
-_SERIAL_LEVELS = (8, 9)
-
-
-PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
-"""Gives a stored row, or the static row for None; dead and expired cells included."""
 FirstRow = Callable[[TableSchema, Key, int], tuple[Key, RowMutation] | None]
 """Gives the partition's first row in clustering order that is live at a second of the server's clock."""
 
@@ -61,7 +56,7 @@ def check_one_table(plans: Sequence[WritePlan]) -> None:
 
 def check_consistency(params: QueryParams, *, is_conditional: bool) -> None:
     """Refuse the serial levels as those of a write: they are levels of the read that comes before it."""
-    if params.consistency not in _SERIAL_LEVELS:
+    if params.consistency not in SERIAL_LEVELS:
         return
     if is_conditional:
         raise InvalidRequest(

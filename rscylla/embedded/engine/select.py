@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from ..cql import ast
-from ..errors import InvalidRequest, consistency_name
+from ..errors import SERIAL_LEVELS, InvalidRequest, consistency_name
 from ..result import UNSET, ColumnSpec, RowsResult
 from ..schema.tables import Column
 from ..storage.mutation import Key
@@ -34,7 +34,6 @@ __all__ = ["SelectPlan"]
 _PAGE_BYTES = 1 << 20  # a page ends after the row that fills it to this size, Scylla's query_page_size_in_bytes
 _NO_LIMIT = 1 << 62
 _WRITE_LEVELS = (0, 7)  # ANY, EACH_QUORUM
-_SERIAL_LEVELS = (8, 9)
 
 
 class SelectPlan:
@@ -127,7 +126,7 @@ class SelectPlan:
             keys = [key for key in keys if len(key[0]) == 16]
         tokens = None if restrictions.full_key else restrictions.token_range(request)
         ranges = restrictions.ranges(request)
-        if request.params.consistency in _SERIAL_LEVELS and (keys is None or len(keys) != 1):
+        if request.params.consistency in SERIAL_LEVELS and (keys is None or len(keys) != 1):
             raise InvalidRequest("SERIAL/LOCAL_SERIAL consistency may only be requested for one partition at a time")
         if (keys is None and tokens is None) or not ranges:
             return None, mark

@@ -21,13 +21,14 @@ from .operations import ColumnEdit, ListKeys, WriteContext, assignment, deletion
 from .ranges import Range
 from .where import Restrictions, check_length
 
-__all__ = ["Mutations", "WritePlan", "compile_write"]
+__all__ = ["Mutations", "PriorRow", "WritePlan", "compile_write"]
 
 _MAX_TTL = 20 * 365 * 24 * 60 * 60  # seconds; Scylla refuses more
 _MOST_AHEAD = 3 * 24 * 60 * 60 * 1_000_000  # microseconds that USING TIMESTAMP may be ahead of the server's clock
 _MOST_BATCH = 1024 * 1024  # bytes, Scylla's default of batch_size_fail_threshold_in_kb
 
 PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
+"""Gives a stored row, or the static row for None; dead and expired cells included."""
 
 
 class Mutations:

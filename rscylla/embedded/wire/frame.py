@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from ..errors import ProtocolError
+from ..errors import SERIAL_LEVELS, ProtocolError
 from ..result import UNSET, BindValue, QueryParams
 
 __all__ = [
@@ -81,7 +81,6 @@ _TIMESTAMP: Final = 0x20
 _NAMES: Final = 0x40
 
 _LAST_CONSISTENCY: Final = 10  # LOCAL_ONE
-_SERIAL_LEVELS: Final = (8, 9)  # SERIAL, LOCAL_SERIAL
 
 
 @attrs.frozen
@@ -208,7 +207,7 @@ class BodyReader:
 
     def serial_consistency(self) -> int:
         level = self.consistency()
-        if level not in _SERIAL_LEVELS:
+        if level not in SERIAL_LEVELS:
             raise ProtocolError("Invalid serial consistency: must be one of SERIAL or LOCAL_SERIAL")
         return level
 
