@@ -10,6 +10,7 @@ Open a stream over a table's CDC log, give it to a consumer, and keep its cursor
 import logging as _logging
 import typing as _typing
 
+from ._decoder import decoder as _decoder
 from ._letters import DeadLetter, KeptChange, KeptEvent
 from .cdc.changes import Bound, Change, ChangeBatch, KeyRange
 from .cdc.checkup import diagnose
@@ -191,10 +192,15 @@ __all__ = [
 __version__: str
 """Version of the installed distribution."""
 
+__decoder__: str
+"""The decoder of log pages that runs: "compiled", or its twin in Python, "pure"."""
+
 if not _typing.TYPE_CHECKING:  # with a module __getattr__, a type checker accepts any name
 
     def __getattr__(name: str) -> str:
         """Return the version from the installed metadata, on first use: to read it earlier would slow the import."""
+        if name == "__decoder__":
+            return _decoder()
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib.metadata

@@ -12,6 +12,7 @@ import attrs
 from cassandra.cqltypes import BytesType, UserType, VectorType
 from cassandra.protocol import ProtocolHandler, ResultMessage
 
+from .._decoder import compiled
 from ..types import Type
 
 __all__ = ["Column", "Page", "raw_handler", "split_rows", "type_of"]
@@ -67,11 +68,18 @@ class Page:
 
     def cells(self) -> list[tuple[bytes | None, ...]]:
         """Return the rows as tuples of undecoded cells, None for null."""
+        if _compiled is not None:
+            return cast(
+                "list[tuple[bytes | None, ...]]", _compiled.split_rows(self.body, self.offset, len(self.columns))
+            )
         return _split_fast(self) if _FAST else split_rows(self.body, self.offset, len(self.columns))
 
 
+_compiled = compiled("cdc")
+
+
 def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
-    """Return the rows of a page, split in Python; the same result as from the driver's compiled parser."""
+    """Return the rows of a page, split in Python; the compiled decoder and the driver's parser give the same."""
     (count,) = _INT.unpack_from(body, offset)
     offset += 4
     unpack = _INT.unpack_from

@@ -17,7 +17,7 @@ ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
 GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
-GROUND += ("rscylla._drivererrors", "rscylla.abc")
+GROUND += ("rscylla._drivererrors", "rscylla._decoder", "rscylla.abc")
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
 EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
@@ -31,12 +31,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._timeuuid": ("rscylla.errors",),
     "rscylla._streamid": ("rscylla.errors",),
     "rscylla._slices": ("rscylla.errors",),
-    "rscylla.types": ("rscylla.errors", "rscylla._timeuuid"),
+    "rscylla._decoder": (),
+    "rscylla.types": ("rscylla.errors", "rscylla._decoder", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._drivererrors": ("rscylla.errors",),
     "rscylla._letters": ("rscylla.event",),
     "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._letters"),
-    "rscylla.cdc.pages": ("rscylla.types",),
+    "rscylla.cdc.pages": ("rscylla._decoder", "rscylla.types"),
     "rscylla.cdc.driver": (*GROUND, "rscylla.cdc.pages"),
     "rscylla.cdc.query": (*GROUND, "rscylla.cdc.walk"),
     "rscylla.cdc.topology": (*GROUND, "rscylla.cdc.driver"),

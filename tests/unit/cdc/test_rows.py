@@ -19,6 +19,7 @@ from fakelog import SIMPLE, body_of, columns_of, log_time, stream_id, type_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rscylla.cdc import compiled
 from rscylla.cdc import pages as raw_pages
 from rscylla.cdc.pages import Column, Page, raw_handler, split_rows
 from rscylla.cdc.rows import Layout, Layouts, LogRows
@@ -39,7 +40,7 @@ def pages(least_width: int = 1) -> st.SearchStrategy[list[tuple[bytes | None, ..
 
 
 @given(pages(), st.binary(max_size=9), st.binary(max_size=9))
-def test_both_ways_to_cut_a_page_give_its_cells(
+def test_all_ways_to_cut_a_page_give_its_cells(
     rows: list[tuple[bytes | None, ...]], before: bytes, after: bytes
 ) -> None:
     width = len(rows[0]) if rows else 1
@@ -48,6 +49,7 @@ def test_both_ways_to_cut_a_page_give_its_cells(
     assert split_rows(body, len(before), width) == rows
     assert raw_pages._FAST, "the driver's compiled parser is not used"
     assert list(raw_pages._split_fast(page)) == rows
+    assert compiled.split_rows(body, len(before), width) == rows
     assert page.row_count == len(rows)
 
 

@@ -1,0 +1,3 @@
+Cells = tuple[bytes | None, ...]
+
+def split_rows(body: bytes, offset: int, columns: int) -> list[Cells]: ...
