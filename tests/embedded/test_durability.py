@@ -24,7 +24,7 @@ import rscylla
 from rscylla.embedded import CqlError, EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess
 from rscylla.embedded.durability import records
 from rscylla.embedded.durability.durable import COMPACT_BYTES
-from rscylla.embedded.storage.partitions import cut_row
+from rscylla.embedded.storage.packed import cut_row
 
 TABLETS = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1} AND tablets = {'enabled': true}"
 

@@ -20,7 +20,8 @@ from rscylla.embedded.storage.mutation import (
     RangeTombstone,
     RowMutation,
 )
-from rscylla.embedded.storage.partitions import PackedPartition, Partition, Stamp, TableStore, cut_row, join_row
+from rscylla.embedded.storage.packed import PackedPartition, Stamp, cut_row, join_row
+from rscylla.embedded.storage.partitions import Partition, TableStore
 from rscylla.embedded.storage.positions import HIGH, Descending, RangeTombstones, position_maker
 from rscylla.embedded.storage.reconcile import merge_cell, merge_marker
 from rscylla.embedded.storage.tokens import key_bytes, table_token

@@ -9,7 +9,7 @@ from rscylla.embedded.clock import ManualClock
 from rscylla.embedded.cluster.topology import Cluster
 from rscylla.embedded.engine.engine import Engine
 from rscylla.embedded.result import UNSET, QueryParams, Result, RowsResult, SchemaChange
-from rscylla.embedded.storage.partitions import cut_row
+from rscylla.embedded.storage.packed import cut_row
 
 START_US = 1_795_000_000_000_000
 

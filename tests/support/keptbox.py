@@ -11,7 +11,7 @@ from rscylla.embedded.cluster.topology import Cluster
 from rscylla.embedded.durability.durable import COMPACT_BYTES, Durable
 from rscylla.embedded.engine.engine import Engine
 from rscylla.embedded.result import QueryParams, RowsResult
-from rscylla.embedded.storage.partitions import PackedPartition
+from rscylla.embedded.storage.packed import PackedPartition
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 START_US = 1_795_000_000_000_000

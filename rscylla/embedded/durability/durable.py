@@ -32,7 +32,8 @@ from ..errors import ServerError
 from ..result import SchemaChange
 from ..schema.tables import TableSchema
 from ..storage.mutation import PartitionMutation
-from ..storage.partitions import PackedPartition, TableStore
+from ..storage.packed import PackedPartition
+from ..storage.partitions import TableStore
 from ..storage.reconcile import NEVER
 from .datadir import DataDir, Snapshot
 from .records import DataDirError

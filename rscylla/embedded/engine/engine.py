@@ -36,7 +36,8 @@ from ..result import (
 )
 from ..schema.tables import LOG_SUFFIX, Keyspace, Schema, TableSchema
 from ..storage.mutation import Key, PartitionMutation, RowMutation
-from ..storage.partitions import PackedPartition, Partition, Stamp, TableStore
+from ..storage.packed import PackedPartition, Stamp
+from ..storage.partitions import Partition, TableStore, unpacked
 from ..storage.reconcile import delete_row
 from ..storage.rowttl import expired_rows
 from ..storage.tokens import table_token
@@ -465,7 +466,7 @@ class Engine:
         if table.keyspace in self._system.protected:
             store = self._system.store(table, self.cluster.nodes[0].index, store) or store
         partition = store.get(key)
-        return partition.unpacked(store.position) if isinstance(partition, PackedPartition) else partition
+        return unpacked(partition, store.position) if isinstance(partition, PackedPartition) else partition
 
     def expire_rows(self) -> int:
         """Delete the rows whose TTL column says they have expired, and return how many there were.

@@ -13,7 +13,8 @@ from ..errors import SERIAL_LEVELS, InvalidRequest, consistency_name
 from ..result import ColumnSpec, QueryParams, RowsResult
 from ..schema.tables import Column, TableSchema
 from ..storage.mutation import Key, RowMutation
-from ..storage.partitions import Partition, join_row
+from ..storage.packed import join_row
+from ..storage.partitions import Partition
 from ..storage.reconcile import is_live_cell
 from ..types import BOOLEAN
 from .binding import Request

@@ -13,7 +13,8 @@ import attrs
 
 from ..errors import ProtocolError
 from ..storage.mutation import Key
-from ..storage.partitions import PackedPartition, Partition, join_row
+from ..storage.packed import PackedPartition, join_row
+from ..storage.partitions import Partition
 from .projection import Evaluate
 from .reading import StoreReader
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from ..storage.mutation import Key, RowMutation
-from ..storage.partitions import AnyPartition, PackedPartition, Partition, TableStore
+from ..storage.packed import PackedPartition
+from ..storage.partitions import AnyPartition, Partition, TableStore
 from ..storage.reconcile import is_live_cell
 from ..storage.tokens import key_bytes
 from .ranges import Range

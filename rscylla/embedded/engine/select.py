@@ -16,7 +16,8 @@ from ..errors import SERIAL_LEVELS, InvalidRequest, consistency_name
 from ..result import UNSET, ColumnSpec, RowsResult
 from ..schema.tables import Column
 from ..storage.mutation import Key
-from ..storage.partitions import PackedPartition, TableStore, cut_row, join_row
+from ..storage.packed import PackedPartition, cut_row, join_row
+from ..storage.partitions import TableStore
 from ..storage.positions import position_maker
 from ..types import INT, TEXT
 from ..types.jsontext import json_row

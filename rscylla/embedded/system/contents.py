@@ -11,7 +11,8 @@ from ..cluster.generation import Generation
 from ..cluster.topology import Cluster, Node
 from ..schema.tables import Keyspace, Schema, TableSchema
 from ..storage.mutation import Cell, Key, Marker, PartitionMutation, RowMutation
-from ..storage.partitions import PackedPartition, Partition, TableStore, join_row
+from ..storage.packed import PackedPartition, join_row
+from ..storage.partitions import Partition, TableStore
 from ..storage.positions import position_maker
 from ..storage.tokens import key_bytes, table_token
 from ..types import UdtType

@@ -13,7 +13,7 @@ from ..result import ColumnSpec, RowsResult
 from ..schema.properties import DEFAULTS
 from ..schema.replication import rack_lists
 from ..schema.tables import LOG_SUFFIX, Column, Keyspace, Schema, TableSchema
-from ..storage.partitions import join_row
+from ..storage.packed import join_row
 from ..types import TEXT, ListType, MapType, UdtType, quote_name
 
 __all__ = ["create_table_text", "describe"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import ColumnSpec, RowsResult
-from ..storage.partitions import join_row
+from ..storage.packed import join_row
 from ..types import TEXT, MapType
 from ..types.natives import BOOLEAN
 
