@@ -14,9 +14,10 @@ import attrs
 from .. import _timeuuid as tu
 from ..event import Operation
 from .columns import ColumnChange, column_change, untouched
-from .rows import PARTITION_DELETES, Cells, Layout
+from .grouping import IMAGES, PARTITION_DELETES, RANGE_STARTS, RANGES, Parts
+from .rows import Cells, Layout
 
-__all__ = ["Bound", "Change", "ChangeBatch", "KeyRange", "operation_of", "parts_of"]
+__all__ = ["Bound", "Change", "ChangeBatch", "KeyRange", "operation_of"]
 
 T = TypeVar("T")
 
@@ -27,15 +28,6 @@ _OPERATIONS[None] = Operation(-128)  # the cell has expired or was deleted manua
 
 operation_of = _OPERATIONS.__getitem__
 """The ``Operation`` of the bytes of ``cdc$operation``."""
-
-_PREIMAGE = b"\x00"
-_POSTIMAGE = b"\x09"
-_RANGE_STARTS = frozenset((b"\x05", b"\x06"))
-_RANGE_ENDS = frozenset((b"\x07", b"\x08"))
-_RANGES = _RANGE_STARTS | _RANGE_ENDS
-_IMAGES = frozenset((_PREIMAGE, _POSTIMAGE))
-NOT_ALONE = _RANGES | _IMAGES
-"""Operations of rows that form a change together with another row of their record."""
 
 _WRITES = frozenset((Operation.INSERT, Operation.UPDATE))
 _EXPIRIES = frozenset((Operation.SERVICE_ROW_DELETE, Operation.SERVICE_PARTITION_DELETE))
@@ -171,7 +163,7 @@ class Change:
     def key(self) -> Mapping[str, Any]:
         """The primary key by column; for a range delete, the partition key. Parts that the change lacks are absent."""
         key = self._layout.key_of(self._cells)
-        if self._cells[self._layout.operation] in _RANGES:
+        if self._cells[self._layout.operation] in RANGES:
             return {c.name: key[c.name] for c in self._layout.table.partition_key if c.name in key}
         return key
 
@@ -214,7 +206,7 @@ class Change:
     @_Kept
     def columns(self) -> Mapping[str, ColumnChange]:
         """By name, what the change did to each column that it touched; empty for images and deletes of rows."""
-        if self._cells[self._layout.operation] in _IMAGES:
+        if self._cells[self._layout.operation] in IMAGES:
             return {}
         cells = self._cells
         return {c.name: found for c in self._layout.values if (found := column_change(c, cells)) is not None}
@@ -259,7 +251,7 @@ class Change:
         if self.operation in _BOUND_INCLUSIVE:
             end = None if self._range_end is None else self._bound(self._range_end)
             here = self._bound(self._cells)
-            return KeyRange(here, end) if self._cells[self._layout.operation] in _RANGE_STARTS else KeyRange(None, here)
+            return KeyRange(here, end) if self._cells[self._layout.operation] in RANGE_STARTS else KeyRange(None, here)
         return None
 
     @_Lazy
@@ -320,7 +312,7 @@ class Change:
         out |= {"before": self.before, "after": self.after}
         cells = self._cells
         touched = (
-            [] if cells[self._layout.operation] in _IMAGES else [c for c in self._layout.values if c.touched_in(cells)]
+            [] if cells[self._layout.operation] in IMAGES else [c for c in self._layout.values if c.touched_in(cells)]
         )
         out |= {"changed": sorted([c.name for c in touched]), "deleted": sorted(self.deleted)}
         loose = [found for c in touched if c.kind != "value" and (found := column_change(c, cells)) is not None]
@@ -353,10 +345,7 @@ class Change:
         return Bound(key, _BOUND_INCLUSIVE.get(_OPERATIONS[cells[self._layout.operation]], True))
 
 
-_NEVER_STATIC = _RANGES | PARTITION_DELETES | {b"\xfd", b"\x03"}
-
-Parts = tuple[int, Cells | None, Cells | None, Cells | None]
-"""The rows of a change: index in the record of the delta or the row in its place, preimage, postimage, range end."""
+_NEVER_STATIC = RANGES | PARTITION_DELETES | {b"\xfd", b"\x03"}
 
 
 class ChangeBatch:
@@ -411,8 +400,14 @@ class ChangeBatch:
         """Return the undecoded rows of the change at *index*: the delta's, preimage, postimage, and the range's end."""
         if self._parts is None:
             return self._rows[index], None, None, None
+        rows = self._rows
         at, before, after, end = self._parts[index]
-        return self._rows[at], before, after, end
+        return (
+            rows[at],
+            rows[before] if before >= 0 else None,
+            rows[after] if after >= 0 else None,
+            rows[end] if end >= 0 else None,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the members that identify the record, and its size."""
@@ -424,50 +419,3 @@ class ChangeBatch:
 
 
 _SEQ = struct.Struct(">i")
-
-
-def parts_of(rows: Sequence[Cells], layout: Layout) -> list[Parts]:
-    """Return the rows of one record as the parts of its changes, in order.
-
-    Images belong to the deltas of the same row, wherever they are in the record. Deletes of ranges and of whole
-    partitions have no images, although their keys may look like that of the static row. An image without its delta, and
-    a range end without its start, become separate changes, so that no row is dropped silently.
-    """
-    at = layout.operation
-    preimages: dict[Cells, Cells] = {}
-    postimages: dict[Cells, Cells] = {}
-    used: set[Cells] = set()
-    for cells in rows:
-        if cells[at] == _PREIMAGE:
-            preimages[layout.raw_key(cells)] = cells
-        elif cells[at] == _POSTIMAGE:
-            postimages[layout.raw_key(cells)] = cells
-        elif _may_have_images(cells, layout):
-            used.add(layout.raw_key(cells))
-    parts: list[Parts] = []
-    skip = -1
-    for i, cells in enumerate(rows):
-        operation = cells[at]
-        if i == skip:
-            continue
-        if operation in _IMAGES:
-            key = layout.raw_key(cells)
-            if key not in used and (preimages if operation == _PREIMAGE else postimages)[key] is cells:
-                parts.append((i, None, None, None))
-        elif operation in _RANGE_STARTS and i + 1 < len(rows) and rows[i + 1][at] in _RANGE_ENDS:
-            skip = i + 1
-            parts.append((i, None, None, rows[skip]))
-        elif _may_have_images(cells, layout):
-            key = layout.raw_key(cells)
-            parts.append((i, preimages.get(key), postimages.get(key), None))
-        else:
-            parts.append((i, None, None, None))
-    return parts
-
-
-def _may_have_images(cells: Cells, layout: Layout) -> bool:
-    """Return whether a delta row can have images. A partition delete can only if each partition is a single row."""
-    operation = cells[layout.operation]
-    if operation in PARTITION_DELETES:
-        return not layout.table.clustering_key
-    return operation not in _RANGES

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import uuid
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -15,13 +14,11 @@ from .. import _timeuuid as tu
 from ..errors import EventTypeError
 from ..event import GRID_US, Event, Operation
 from ..types.json import dumps, dumps_key
-from .changes import NOT_ALONE, Change, ChangeBatch, operation_of, parts_of
+from .changes import Change, ChangeBatch, operation_of
+from .grouping import NOT_ALONE, parts_of, records_in
 from .rows import Cells, Layout, LogRows
 
 __all__ = ["ChangeEvent", "Counters", "EventContext", "changes_of", "rows_as_events"]
-
-_RECORD = 32
-"""Length of the prefix of a position that the rows of one record share: ticks, low half, stream id."""
 
 _TICKS = struct.Struct(">Q").unpack_from
 """The ticks at the beginning of a position."""
@@ -29,8 +26,6 @@ _TICKS = struct.Struct(">Q").unpack_from
 _EPOCH_TICKS = tu.EPOCH_TICKS
 
 _FIRST = b"\x00\x00\x00\x00"
-_AFTER = b"\xff"
-"""Sorts after all sequence numbers, which are not negative."""
 
 
 @attrs.define(eq=False)
@@ -239,21 +234,15 @@ def _events(rows: LogRows, context: EventContext, *, joined: bool) -> Iterator[C
     operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
     not_alone = NOT_ALONE if joined else frozenset[bytes]()
     counters = context.counters
-    last = len(positions)
-    at = 0
-    while at < last:
+    for at, end in records_in(positions):
         position, row = positions[at], cells[at]
         if mixed and rows.layout_at(at) is not layout:
             layout = rows.layout_at(at)
             operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
-        end = at + 1
-        if end < last and positions[end].startswith(position[:_RECORD]):
-            end = bisect_left(positions, position[:_RECORD] + _AFTER, end)
-        elif row[operation] not in not_alone:
+        if end - at == 1 and row[operation] not in not_alone:
             if row[end_of_batch] is None or row[seq] != _FIRST:
                 counters.incomplete_records += 1
             yield ChangeEvent(context, position, row, layout)
-            at = end
             continue
         layout, of_record = rows.record(at, end)
         operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
@@ -263,4 +252,3 @@ def _events(rows: LogRows, context: EventContext, *, joined: bool) -> Iterator[C
             counters.incomplete_records += 1
         for index, delta in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
             yield ChangeEvent(context, positions[at + delta], of_record[delta], layout, record, index)
-        at = end

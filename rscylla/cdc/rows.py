@@ -11,11 +11,11 @@ import attrs
 from .._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
 from ..errors import MetadataError
 from ..types import Decoder, Type, decoder_for, log_list
+from .grouping import PARTITION_DELETES
 from .pages import Column, Page
 from .table import FIXED_COLUMNS, BaseColumn, LoggedTable, deleted_elements_of, deleted_of, logged_type
 
 __all__ = [
-    "PARTITION_DELETES",
     "Cells",
     "ColumnKind",
     "Layout",
@@ -185,9 +185,6 @@ class Layout:
             return False  # an open end of a range, or the static row
         return not any(c.static and c.touched_in(cells) for c in self.values)
 
-
-PARTITION_DELETES = frozenset((b"\x04", b"\xfc"))
-"""Operations that delete a whole partition."""
 
 _OF_WHOLE_KEYS = frozenset((b"\x02", b"\x03", b"\xfd"))
 """Operations whose rows have a whole primary key: inserts and row deletes."""

@@ -44,10 +44,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.walk": (*GROUND, "rscylla.cdc.topology"),
     "rscylla.cdc.clocks": (*GROUND, "rscylla.cdc.driver"),
     "rscylla.cdc.table": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.query"),
-    "rscylla.cdc.rows": (*GROUND, "rscylla.cdc.pages", "rscylla.cdc.table"),
+    "rscylla.cdc.grouping": (),
+    "rscylla.cdc.rows": (*GROUND, "rscylla.cdc.grouping", "rscylla.cdc.pages", "rscylla.cdc.table"),
     "rscylla.cdc.columns": (*GROUND, "rscylla.cdc.rows"),
-    "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.columns"),
-    "rscylla.cdc.records": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.changes"),
+    "rscylla.cdc.changes": (*GROUND, "rscylla.cdc.grouping", "rscylla.cdc.rows", "rscylla.cdc.columns"),
+    "rscylla.cdc.records": (*GROUND, "rscylla.cdc.grouping", "rscylla.cdc.rows", "rscylla.cdc.changes"),
     "rscylla.cdc.slices": (*GROUND, "rscylla.cdc.rows", "rscylla.cdc.topology"),
     "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.lifetimes", "rscylla.cdc.table", "rscylla.cdc.topology"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.pages", "rscylla.cdc.query", "rscylla.cdc.walk"),
@@ -131,7 +132,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("rscylla.kafka",),
 }
 
-PURE = ("rscylla.cdc.walk", "rscylla.cdc.query", "rscylla.cdc.rows", "rscylla.cdc.lifetimes")
+PURE = ("rscylla.cdc.walk", "rscylla.cdc.query", "rscylla.cdc.grouping", "rscylla.cdc.rows", "rscylla.cdc.lifetimes")
 PURE += (
     "rscylla.cdc.columns",
     "rscylla.cdc.changes",
