@@ -268,7 +268,7 @@ def _edits(column: ValueColumn, cells: Cells) -> Iterator[tuple[str, tuple[Value
                 yield f"{name} = {name} - ?", (gone,)
         case "list":
             element = f"{name}[SCYLLA_TIMEUUID_LIST_INDEX(?)] = ?"
-            items = [] if raw is None else collection_cells(raw)
+            items = [] if raw is None else collection_cells(raw, 2)
             for key, value in zip(items[::2], items[1::2], strict=True):
                 yield element, (key, value)
             for key in [] if gone is None else collection_cells(gone):

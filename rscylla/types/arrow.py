@@ -209,7 +209,7 @@ def _list_builder(type_: Type, beyond: Beyond) -> Build:
 
 
 def _log_list_builder(type_: Type, beyond: Beyond) -> Build:
-    return _elements_builder(type_.args[1], beyond, lambda raw: collection_cells(raw)[1::2])
+    return _elements_builder(type_.args[1], beyond, lambda raw: collection_cells(raw, 2)[1::2])
 
 
 def _vector_builder(type_: Type, beyond: Beyond) -> Build:
@@ -234,7 +234,7 @@ def _map_builder(type_: Type, beyond: Beyond) -> Build:
     key, item = (builder_for(t, beyond=beyond) for t in type_.args)
 
     def build(cells: Column) -> Any:
-        flat, offsets = _flattened(cells, collection_cells)
+        flat, offsets = _flattened(cells, partial(collection_cells, parts=2))
         offsets = pa.array([o // 2 for o in offsets.tolist()], pa.int32())
         return pa.MapArray.from_arrays(offsets, key(flat[::2]), item(flat[1::2]), mask=_nulls(cells))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from typing import cast
 
 __all__ = [
     "collection_cells",
@@ -19,12 +20,20 @@ __all__ = [
 ]
 
 _INT = struct.Struct(">i")
+_TOO_LONG = "a value is longer than the cell that holds it"
 
 
-def collection_cells(raw: bytes) -> list[bytes | None]:
-    """Return the cells of a collection; for a map, keys and values alternate. Empty bytes are an empty collection."""
+def collection_cells(raw: bytes, parts: int = 1) -> list[bytes | None]:
+    """Return the cells of a collection. Empty bytes are an empty collection.
+
+    Args:
+        parts: how many cells an element has: 2 for a map, whose keys and values alternate.
+
+    Raises:
+        ValueError: *raw* is not a collection.
+    """
     cells = sized_cells(raw, 4)
-    if raw and len(cells) not in (count := _INT.unpack_from(raw)[0], 2 * count):
+    if raw and len(cells) != parts * _size_at(raw, 0):
         raise ValueError("a collection holds another number of elements than it says")
     return cells
 
@@ -35,20 +44,30 @@ def collection_of(cells: Iterable[bytes | None], count: int) -> bytes:
 
 
 def sized_cells(raw: bytes, at: int = 0) -> list[bytes | None]:
-    """Return the cells in *raw* from *at* on, each preceded by its size; a negative size is null."""
+    """Return the cells in *raw* from *at* on, each preceded by its size; a negative size is null.
+
+    Raises:
+        ValueError: the last of them does not end with *raw*.
+    """
     cells: list[bytes | None] = []
     end = len(raw)
     while at < end:
-        (size,) = _INT.unpack_from(raw, at)
+        size = _size_at(raw, at)
         at += 4
         if size < 0:
             cells.append(None)
             continue
         if at + size > end:
-            raise ValueError("a value is longer than the cell that holds it")
+            raise ValueError(_TOO_LONG)
         cells.append(raw[at : at + size])
         at += size
     return cells
+
+
+def _size_at(raw: bytes, at: int) -> int:
+    if at + 4 > len(raw):
+        raise ValueError(_TOO_LONG)
+    return cast("int", _INT.unpack_from(raw, at)[0])
 
 
 def sized_of(cells: Iterable[bytes | None]) -> bytes:
@@ -60,7 +79,13 @@ def vector_cells(width: int | None) -> Callable[[bytes], list[bytes | None]]:
     """Return the function that splits a vector of elements of *width* bytes; None: its size precedes each element."""
     if width is None:
         return _vector_cells
-    return lambda raw: [raw[at : at + width] for at in range(0, len(raw), width)]
+
+    def split(raw: bytes) -> list[bytes | None]:
+        if len(raw) % width:
+            raise ValueError(_TOO_LONG)
+        return [raw[at : at + width] for at in range(0, len(raw), width)]
+
+    return split
 
 
 def _vector_cells(raw: bytes) -> list[bytes | None]:
@@ -68,10 +93,11 @@ def _vector_cells(raw: bytes) -> list[bytes | None]:
     at = 0
     while at < len(raw):
         more = 8 - (raw[at] ^ 0xFF).bit_length()  # leading ones count the bytes that follow
-        size = int.from_bytes(raw[at : at + more + 1], "big") & ((1 << 7 * (more + 1)) - 1)
+        bits = 8 * more + max(0, 7 - more)
+        size = int.from_bytes(raw[at : at + more + 1], "big") & ((1 << bits) - 1)
         at += more + 1
         if at + size > len(raw):
-            raise ValueError("a value is longer than the cell that holds it")
+            raise ValueError(_TOO_LONG)
         cells.append(raw[at : at + size])
         at += size
     return cells

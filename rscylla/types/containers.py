@@ -22,7 +22,7 @@ def list_decoder(_: Type, parts: Decoders) -> Decoder:
 
 def log_list_decoder(_: Type, parts: Decoders) -> Decoder:
     element = parts[1]
-    return lambda raw: [_or_none(element, e) for e in collection_cells(raw)[1::2]]
+    return lambda raw: [_or_none(element, e) for e in collection_cells(raw, 2)[1::2]]
 
 
 def set_decoder(type_: Type, parts: Decoders) -> Decoder:
@@ -37,7 +37,7 @@ def map_decoder(type_: Type, parts: Decoders) -> Decoder:
     hashable = type_.args[0].is_hashable
 
     def decode(raw: bytes) -> dict[Any, Any]:
-        cells = collection_cells(raw)
+        cells = collection_cells(raw, 2)
         pairs = zip(cells[::2], cells[1::2], strict=True)
         found = ((_or_none(key, k), _or_none(value, v)) for k, v in pairs)
         return dict(found) if hashable else {_frozen(k): v for k, v in found}
@@ -62,7 +62,13 @@ def vector_decoder(width: int | None, parts: Decoders) -> Decoder:
 def packed_vector_decoder(packed: str) -> Decoder:
     """Return the decoder of a vector of numbers that ``struct`` unpacks, which may have many elements."""
     order, code, width = packed[0], packed[1], struct.calcsize(packed)
-    return lambda raw: list(struct.unpack(f"{order}{len(raw) // width}{code}", raw))
+
+    def decode(raw: bytes) -> list[Any]:
+        if len(raw) % width:
+            raise ValueError("a value is longer than the cell that holds it")
+        return list(struct.unpack(f"{order}{len(raw) // width}{code}", raw))
+
+    return decode
 
 
 def _fields(raw: bytes, parts: Decoders) -> list[Any]:

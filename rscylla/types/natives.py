@@ -1,7 +1,7 @@
 """Values of native types: bytes to Python, and JSON or Arrow to bytes. The registry assigns them.
 
-An encoder raises ValueError, TypeError or ArithmeticError for what is no value of its type. Source: native protocol v4,
-section 6.
+A decoder raises ValueError for bytes that are no value of its type; an encoder ValueError, TypeError or
+ArithmeticError for what is none. Source: native protocol v4, section 6.
 """
 
 from __future__ import annotations
@@ -40,14 +40,29 @@ _DURATION = re.compile(r"(-?)(\d+)mo(\d+)d(\d+)ns", re.ASCII)
 
 def packed_decoder(packed: str) -> Decoder:
     """Return the decoder of numbers that ``struct`` unpacks."""
-    unpack = struct.Struct(packed).unpack
-    return lambda raw: unpack(raw)[0] if raw else None
+    form = struct.Struct(packed)
+    unpack, width = form.unpack, form.size
+    return lambda raw: unpack(raw)[0] if _has_width(raw, width) else None
+
+
+def _has_width(raw: bytes, width: int) -> bool:
+    """Whether *raw* is a value: not empty. Raise ValueError for any other number of bytes than *width*."""
+    if raw and len(raw) != width:
+        raise ValueError(f"a cell does not have the {width} bytes of its type")
+    return bool(raw)
 
 
 def driver_decoder(driver_type: Any) -> Decoder:
-    """Return the decoder of a class of ``cassandra.cqltypes``."""
+    """Return the decoder of a class of ``cassandra.cqltypes``, whose errors are of many kinds."""
     deserialize = driver_type.deserialize
-    return lambda raw: deserialize(raw, 4) if raw else None
+
+    def decode(raw: bytes) -> Any:
+        try:
+            return deserialize(raw, 4) if raw else None
+        except (ValueError, ArithmeticError, LookupError, OSError, TypeError, struct.error) as e:
+            raise ValueError(f"a cell does not hold a {driver_type.typename}") from e
+
+    return decode
 
 
 def decode_ascii(raw: bytes) -> str:
@@ -59,11 +74,11 @@ def decode_blob(raw: bytes) -> bytes:
 
 
 def decode_boolean(raw: bytes) -> bool | None:
-    return raw != b"\x00" if raw else None
+    return raw != b"\x00" if _has_width(raw, 1) else None
 
 
 def decode_timestamp(raw: bytes) -> datetime | int | None:
-    if not raw:
+    if not _has_width(raw, 8):
         return None
     ms = int.from_bytes(raw, "big", signed=True)
     try:
@@ -73,7 +88,7 @@ def decode_timestamp(raw: bytes) -> datetime | int | None:
 
 
 def decode_uuid(raw: bytes) -> uuid.UUID | None:
-    return uuid.UUID(bytes=raw) if raw else None
+    return uuid.UUID(bytes=raw) if _has_width(raw, 16) else None
 
 
 # ---------------------------------------------------------------- encoding what JSON has

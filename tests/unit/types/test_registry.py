@@ -201,3 +201,19 @@ def test_numbers_of_a_vector_are_those_that_they_are_alone(kind: str, data: st.D
     parts = data.draw(st.lists(NATIVE[kind], min_size=1, max_size=5))
     vector = Type("vector", (Type(kind),), size=len(parts))
     assert decoder_for(vector)(b"".join(parts)) == [decoder_for(Type(kind))(part) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        *[(kind, b"\x01" * 17) for kind in sorted(NATIVES.keys() - {"text", "ascii", "blob", "decimal", "varint"})],
+        *[("decimal", b"\x01"), ("text", b"\xff"), ("ascii", b"\xff")],
+        *[("list<int>", raw) for raw in (b"\0", b"\0\0\0\1\0", b"\0\0\0\2\xff\xff\xff\xff", b"\0\0\0\1" + b"\xff" * 8)],
+        ("map<int, int>", b"\0\0\0\2" + b"\xff" * 8),
+        *[("tuple<int, int>", b"\0\0\0"), ("tuple<int>", b"\0\0\0\1\0"), ("vector<float, 2>", bytes(7))],
+        *[("vector<uuid, 1>", bytes(15)), ("vector<text, 1>", b"\xff\x80\0\0\0\0\0\0\1a")],
+    ],
+)
+def test_bytes_that_are_no_value_are_a_value_error(text: str, raw: bytes) -> None:
+    with pytest.raises(ValueError):
+        decoder_for(parse_type(text))(raw)
