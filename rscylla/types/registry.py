@@ -13,6 +13,7 @@ from typing import Literal as OneOf
 import attrs
 from cassandra import cqltypes as ct
 
+from .._decoder import compiled
 from . import containers as c
 from . import natives as n
 from .cells import sized_of, vector_of
@@ -32,6 +33,8 @@ __all__ = [
     "width_in_vector",
 ]
 
+_fast = compiled("types")
+
 _LOG_LIST = "log list"
 
 Sorting = OneOf["value", "uuid", "timeuuid"]
@@ -46,7 +49,8 @@ class Native:
 
     ``decode``: bytes to Python. ``encode``: JSON to bytes. ``encode_arrow``: the same from Arrow, where that has
     something else. ``arrow``: how values become Arrow, a key of ``rscylla.types.arrow.FORMS``. ``packed``: for
-    ``struct`` and ``numpy``, if all values have one width.
+    ``struct`` and ``numpy``, if all values have one width. ``compiled``: the form of the decoder in
+    ``rscylla.types.compiled`` that does what ``decode`` does; without one, the compiled decoder calls ``decode``.
     ``in_vector``: size of an element of a vector; None if its size precedes each element, as for tinyint, smallint,
     date, time, and counter: Cassandra treats them as variable-size, and Scylla follows. ``sample``: the bytes of some
     valid value. ``has_empty``: no bytes are a value, and not null. ``sorting``: what clustering keys are sorted by;
@@ -62,6 +66,7 @@ class Native:
     sample: bytes = b""
     encode_arrow: Encoder = attrs.field(kw_only=True, default=attrs.Factory(lambda self: self.encode, takes_self=True))
     packed: str = attrs.field(kw_only=True, default="")
+    compiled: str = attrs.field(kw_only=True, default="")
     in_vector: int | None = attrs.field(kw_only=True, default=None)
     has_empty: bool = attrs.field(kw_only=True, default=False)
     sorting: Sorting | None = attrs.field(kw_only=True, default="value")
@@ -71,7 +76,8 @@ class Native:
 class Container:
     """A type with types as parameters: the fields of ``Native``, as functions of the same for the parameters.
 
-    ``parameters``: how many there are; None for any number, 0 for a type that is not written with parameters.
+    ``parameters``: how many there are; None for any number, 0 for a type that is not written with parameters. The name
+    is also the compiled form.
     """
 
     name: str
@@ -88,19 +94,37 @@ class Container:
 def _number(name: str, packed: str, encode: Encoder, *, in_vector: bool = False) -> Native:
     width = len(encode(0))
     of_vector = width if in_vector else None
-    return Native(name, n.packed_decoder(packed), encode, "number", bytes(width), packed=packed, in_vector=of_vector)
+    return Native(
+        name,
+        n.packed_decoder(packed),
+        encode,
+        "number",
+        bytes(width),
+        packed=packed,
+        compiled="number",
+        in_vector=of_vector,
+    )
 
 
 def _text(name: str, decode: Decoder, encode: Encoder) -> Native:
-    return Native(name, decode, encode, "text", has_empty=True)
+    return Native(name, decode, encode, "text", compiled=name, has_empty=True)
 
 
 def _as_it_came(name: str, sorting: Sorting | None) -> Native:
-    return Native(name, n.decode_blob, n.encode_blob, "binary", encode_arrow=bytes, has_empty=True, sorting=sorting)
+    return Native(
+        name,
+        n.decode_blob,
+        n.encode_blob,
+        "binary",
+        encode_arrow=bytes,
+        compiled="blob",
+        has_empty=True,
+        sorting=sorting,
+    )
 
 
 def _uuid(name: str, sample: bytes, sorting: Sorting) -> Native:
-    return Native(name, n.decode_uuid, n.encode_uuid, "uuid", sample, in_vector=16, sorting=sorting)
+    return Native(name, n.decode_uuid, n.encode_uuid, "uuid", sample, compiled="uuid", in_vector=16, sorting=sorting)
 
 
 def _by_driver(name: str, driver_type: Any, encode: Encoder, arrow: str, size: int, **more: Any) -> Native:
@@ -111,7 +135,7 @@ _ROWS = (
     _text("ascii", n.decode_ascii, n.encode_ascii),
     _number("bigint", ">q", n.integer_encoder(8), in_vector=True),
     _as_it_came("blob", "value"),
-    Native("boolean", n.decode_boolean, n.encode_boolean, "boolean", bytes(1), in_vector=1),
+    Native("boolean", n.decode_boolean, n.encode_boolean, "boolean", bytes(1), compiled="boolean", in_vector=1),
     _number("counter", ">q", n.integer_encoder(8)),
     _by_driver("date", ct.SimpleDateType, n.encode_date, "date", 4, encode_arrow=n.encode_days),
     _by_driver("decimal", ct.DecimalType, n.encode_decimal, "shown", 5, sorting=None),
@@ -132,6 +156,7 @@ _ROWS = (
         "timestamp",
         bytes(8),
         encode_arrow=n.encode_microseconds,
+        compiled="timestamp",
         in_vector=8,
     ),
     _uuid("timeuuid", bytes(6) + b"\x10\x00" + b"\x80" * 8, "timeuuid"),
@@ -201,7 +226,17 @@ def decoder_for(type_: Type) -> Decoder:
     Collections, tuples and UDTs are cut here and not by the driver: its containers put sets in another order, refuse
     some elements, and depend on the classes that the application registered for UDTs.
     """
-    return cast("Decoder", _made(type_, "decode"))
+    return cast("Decoder", _made(type_, "decode")) if _fast is None else _compiled_decoder(_fast, type_)
+
+
+def _compiled_decoder(fast: Any, type_: Type) -> Decoder:
+    row = CONTAINERS.get(type_.kind)
+    if row is None:
+        leaf = native(type_)
+        return cast("Decoder", fast.native_decoder(leaf.compiled, leaf.packed, leaf.decode))
+    parts = [_compiled_decoder(fast, part) for part in type_.args]
+    width = width_in_vector(type_.args[0]) if row.name == "vector" else None
+    return cast("Decoder", fast.container_decoder(row.name, type_, parts, width or 0))
 
 
 def encoder_for(type_: Type, *, arrow: bool = False) -> Encoder:

@@ -1,0 +1,18 @@
+# cython: language_level=3
+"""What other compiled rooms use of the compiled values: cells where they lie, and their decoders."""
+
+from libc.stdint cimport int32_t
+
+
+cdef struct Cell:
+    const char* data
+    int32_t size  # negative: null
+
+
+cdef class Cells:
+    cdef Py_ssize_t count
+    cdef Cell at(self, Py_ssize_t i) noexcept nogil
+
+
+cdef class Decoder:
+    cdef object read(self, const char* data, Py_ssize_t size)

@@ -1,0 +1,174 @@
+"""The compiled decoders and their twins in Python: the same values of the same bytes, and errors for the same ones."""
+
+# ruff: noqa: E402 - what follows needs the compiled module
+from __future__ import annotations
+
+import pickle
+import struct
+import uuid
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any
+
+import pytest
+
+fast = pytest.importorskip("rscylla.types.compiled", reason="rscylla was built without a C compiler")
+
+from cellbox import INT, KEYS, NATIVE, nested, type_tree
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rscylla.types import Decoder, Type, decoder_for, log_list, registry
+from rscylla.types.registry import _compiled_decoder, _made
+
+keys = st.recursive(st.sampled_from([*KEYS, "org.example.Odd"]).map(Type), type_tree, max_leaves=4)
+others = st.sampled_from([*NATIVE, "org.example.Odd"]).map(Type)
+types = keys | others | others.map(lambda t: Type("list", (t,))) | others.map(lambda t: Type("tuple", (t, t)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _odd_types() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(NATIVE, "org.example.Odd", NATIVE["blob"])
+        yield
+
+
+def twins(type_: Type) -> tuple[Decoder, Decoder]:
+    return _compiled_decoder(fast, type_), _made(type_, "decode")
+
+
+def plain(value: Any) -> Any:
+    """Return *value* so that equal means the same: with types, signs of zero, NaN, and the order of dicts."""
+    if isinstance(value, float):
+        return struct.pack(">d", value)
+    if isinstance(value, set | frozenset):
+        return (type(value), sorted((plain(v) for v in value), key=repr))
+    if isinstance(value, dict):
+        return (dict, [(plain(k), plain(v)) for k, v in value.items()])
+    if isinstance(value, list | tuple):
+        return (type(value), [plain(v) for v in value])
+    return (type(value), repr(value))
+
+
+def outcome(decode: Decoder, raw: bytes) -> Any:
+    try:
+        return plain(decode(raw))
+    except ValueError as e:
+        return "ValueError" if not isinstance(e, UnicodeDecodeError) else (e.object, e.start, e.reason)
+
+
+@given(types.flatmap(lambda t: st.tuples(st.just(t), nested(t))))
+def test_both_give_the_same_values(value: tuple[Type, bytes]) -> None:
+    type_, raw = value
+    compiled, pure = twins(type_)
+    assert plain(compiled(raw)) == plain(pure(raw))
+    assert plain(compiled(b"")) == plain(pure(b""))
+
+
+@st.composite
+def broken(draw: st.DrawFn, type_: Type) -> bytes:
+    """Draw bytes that are almost a value: cut, longer, or with another byte, or another size, somewhere."""
+    raw = bytearray(draw(nested(type_)))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(raw)))
+        match draw(st.sampled_from(["cut", "add", "byte", "size"])):
+            case "cut":
+                del raw[at:]
+            case "add":
+                raw[at:at] = draw(st.binary(min_size=1, max_size=5))
+            case "byte":
+                raw[at : at + 1] = bytes([draw(st.integers(0, 255))])
+            case "size":
+                raw[at : at + 4] = INT.pack(draw(st.sampled_from([-(2**31), -1, 0, 1, 2, 5, 2**31 - 1])))
+    return bytes(raw)
+
+
+@given(types.flatmap(lambda t: st.tuples(st.just(t), broken(t))))
+@example((Type("vector", (Type("text"),), size=1), b"\xff\x80\0\0\0\0\0\0\x01a"))
+@example((Type("vector", (Type("text"),), size=1), b"\xff\xff\xff"))
+@example((Type("map", (Type("text"), Type("int"))), INT.pack(1) + INT.pack(0)))
+@example((Type("vector", (Type("int"),), size=2), bytes(7)))
+def test_both_refuse_the_same_bytes(value: tuple[Type, bytes]) -> None:
+    type_, raw = value
+    compiled, pure = twins(type_)
+    assert outcome(compiled, raw) == outcome(pure, raw)
+
+
+@given(st.data())
+def test_both_read_the_list_of_a_log(data: st.DataObject) -> None:
+    as_map = Type("map", (Type("timeuuid"), data.draw(types)))
+    compiled, pure = twins(log_list(as_map))
+    for strategy in (nested(as_map), broken(as_map)):
+        raw = data.draw(strategy)
+        assert outcome(compiled, raw) == outcome(pure, raw)
+
+
+@given(st.integers(-(2**63), 2**63 - 1) | st.integers(-62_135_596_801_000, 253_402_300_801_000))
+@example(-62_135_596_800_000)
+@example(-62_135_596_800_001)
+@example(253_402_300_799_999)
+@example(253_402_300_800_000)
+@example(951_782_400_000)  # 29 February of a year that is divided by 400
+def test_both_read_the_same_times(ms: int) -> None:
+    compiled, pure = twins(Type("timestamp"))
+    raw = struct.pack(">q", ms)
+    assert plain(compiled(raw)) == plain(pure(raw))
+    found = compiled(raw)
+    assert isinstance(found, int) or found.tzinfo is UTC
+
+
+def test_a_compiled_uuid_is_a_uuid_like_any_other() -> None:
+    one = uuid.uuid1()
+    found = twins(Type("timeuuid"))[0](one.bytes)
+    assert (found, hash(found), found.is_safe, str(found)) == (one, hash(one), uuid.SafeUUID.unknown, str(one))
+    assert pickle.loads(pickle.dumps(found)) == one
+    with pytest.raises(TypeError):
+        found.int = 0
+
+
+def test_the_registry_chooses_the_compiled_decoder_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_fast", fast)
+    assert type(decoder_for(Type("int"))).__module__ == fast.__name__
+    assert type(decoder_for(Type("set", (Type("date"),)))).__module__ == fast.__name__
+    monkeypatch.setattr(registry, "_fast", None)
+    assert not type(decoder_for(Type("int"))).__module__.startswith("rscylla.types.compiled")
+
+
+@pytest.mark.parametrize(
+    ("type_", "raw", "text"),
+    [
+        (Type("int"), bytes(3), "a cell does not have the 4 bytes of its type"),
+        (Type("boolean"), bytes(2), "a cell does not have the 1 bytes of its type"),
+        (Type("timestamp"), bytes(9), "a cell does not have the 8 bytes of its type"),
+        (Type("uuid"), bytes(15), "a cell does not have the 16 bytes of its type"),
+        (Type("date"), bytes(3), "a cell does not hold a date"),
+        (Type("inet"), bytes(5), "a cell does not hold a inet"),
+        (Type("list", (Type("int"),)), bytes(3), "a value is longer than the cell that holds it"),
+        (Type("list", (Type("int"),)), INT.pack(2), "a collection holds another number of elements than it says"),
+        (Type("tuple", (Type("int"),)), INT.pack(5), "a value is longer than the cell that holds it"),
+        (Type("vector", (Type("float"),), size=2), bytes(7), "a value is longer than the cell that holds it"),
+    ],
+)
+def test_errors_say_the_same(type_: Type, raw: bytes, text: str) -> None:
+    for decode in twins(type_):
+        with pytest.raises(ValueError, match=text):
+            decode(raw)
+
+
+@pytest.mark.parametrize("raw", [None, "text", bytearray(4), 5])
+def test_only_bytes_are_decoded(raw: Any) -> None:
+    with pytest.raises(TypeError):
+        twins(Type("int"))[0](raw)
+
+
+def test_cells_are_a_sequence_of_bytes_and_nulls() -> None:
+    kept = [b"a", None, b"", b"\0" * 300]
+    cells = fast.CellList(kept)
+    assert isinstance(cells, Sequence)
+    assert (list(cells), len(cells), cells[0], cells[-1], None in cells) == (kept, 4, b"a", b"\0" * 300, True)
+    for wrong in (4, -5):
+        with pytest.raises(IndexError):
+            cells[wrong]
+    assert list(fast.CellList([])) == []
+    with pytest.raises(TypeError, match="bytearray"):
+        fast.CellList([b"", bytearray(1)])
