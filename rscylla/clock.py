@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,14 @@ from typing import Protocol, runtime_checkable
 
 from .errors import Stopped
 
-__all__ = ["Clock", "InnerStop", "Stop", "SystemClock"]
+__all__ = ["LOOK_S", "Clock", "InnerStop", "Stop", "SystemClock"]
+
+LOOK_S = 0.5
+"""How often a wait of the main thread looks for signals.
+
+Python runs signal handlers in the main thread only. A signal that comes just before that thread blocks on a lock, or
+that the system delivers to another thread, does not wake it.
+"""
 
 
 class Stop:
@@ -42,8 +50,11 @@ class Stop:
             blocked = threading.Lock()
             blocked.acquire()
             forget = self.on_set(blocked.release)
+            left = math.inf if seconds is None else seconds
+            longest = LOOK_S if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
             try:
-                blocked.acquire(timeout=-1 if seconds is None else max(0.0, seconds))
+                while left > 0 and not blocked.acquire(timeout=min(left, longest)):
+                    left -= longest
             finally:
                 forget()
         return self._set

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import threading
 import weakref
@@ -101,10 +102,11 @@ class Blocker:
         self._happened = happened
         self._held = False
 
-    def acquire(self, timeout: float = -1) -> None:
+    def acquire(self, timeout: float = -1) -> bool:
         if self._held:
             self._happened.append("blocked")
         self._held = True
+        return True
 
     def release(self) -> None:
         self._held = False
@@ -150,6 +152,36 @@ def test_a_signal_handler_may_set_it_at_any_point_of_what_its_thread_does(
         assert happened.count("new") == (what == "on_set"), line
         assert "blocked" not in happened[happened.index("set") :], line
     raise AssertionError("it has more lines than that")
+
+
+def test_a_signal_that_does_not_wake_the_main_thread_ends_its_wait() -> None:
+    """As when another thread takes it, or when it comes just before the main thread blocks."""
+    waits, ended, late = threading.Event(), threading.Event(), []
+
+    class Waited(Stop):
+        def on_set(self, callback: Callable[[], None]) -> Callable[[], None]:
+            forget = super().on_set(callback)
+            waits.set()
+            return forget
+
+    def interrupt() -> None:
+        waits.wait(30)
+        signal.raise_signal(signal.SIGTERM)  # the system gives it to this thread
+        if not ended.wait(10):
+            late.append("the main thread did not wake")
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    stop = Waited()
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    thread = threading.Thread(target=interrupt)
+    try:
+        thread.start()
+        assert stop.wait()
+        ended.set()
+        thread.join(30)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert late == []
 
 
 def test_the_system_clock_is_a_clock_and_counts_microseconds_since_the_epoch() -> None:

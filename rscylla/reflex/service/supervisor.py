@@ -15,7 +15,7 @@ from typing import Any, Self
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from ...abc import DeadLetterAdmin, Lease
-from ...clock import Clock, Stop, SystemClock
+from ...clock import LOOK_S, Clock, Stop, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import meters_for
 from .._spec import Spec, checked_specs
@@ -35,9 +35,6 @@ HUNG = 3
 
 RELEASE_S = 1.0
 """How long the release of the lease may take even after *stop_timeout*; otherwise, the lease expires by itself."""
-
-LOOK_S = 0.5
-"""How often the main thread wakes, because a signal that the system delivers to another thread does not wake it."""
 
 OnError = Callable[[str, Exception], None]
 
@@ -128,7 +125,7 @@ class Service:
         self._stopping = False
         self._signals: list[int] = []
         self._deadline: float | None = None
-        self._ended = threading.Event()
+        self._ended = Stop()
         self._thread: threading.Thread | None = None
         self.failure: ServiceFailed | None = None
         """Why the service gave up, with the cause chained; None while it has not."""
