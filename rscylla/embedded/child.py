@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
 import pickle
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -26,9 +28,12 @@ def main() -> int:
     gc.set_threshold(50_000, 20, 50)
     # Here, not on the command line, which would show passwords to everyone.
     options = pickle.loads(bytes.fromhex(sys.stdin.readline()))
-    stop = threading.Event()
+    # A socket, not an Event: a signal that comes just before the main thread blocks on a lock would not wake it.
+    woken, stop = socket.socketpair()
+    stop.setblocking(False)
+    signal.set_wakeup_fd(stop.fileno())
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: None)
     try:
         scylla = EmbeddedScylla(**options).start()
     except (EmbeddedScyllaError, ValueError) as error:
@@ -39,15 +44,16 @@ def main() -> int:
         _say({"number": 0, "contact_points": scylla.contact_points, **listens})
         # A daemon: a read from standard input cannot be cut short when a signal ends the process.
         threading.Thread(target=_obey, args=(scylla, stop), daemon=True).start()
-        stop.wait()
+        woken.recv(1)
     return 0
 
 
-def _obey(scylla: EmbeddedScylla, stop: threading.Event) -> None:
-    """Carry out the commands of the parent process until it closes the pipe."""
+def _obey(scylla: EmbeddedScylla, stop: socket.socket) -> None:
+    """Carry out the commands of the parent process until it closes the pipe; then wake the main thread."""
     for line in sys.stdin:
         print(answer(scylla, line), end="", flush=True)
-    stop.set()
+    with contextlib.suppress(OSError):  # a signal came first
+        stop.send(b"\0")
 
 
 def _say(line: Mapping[str, Any]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -44,6 +46,30 @@ def test_an_answer_after_the_time_out_is_not_taken_for_the_next_commands(monkeyp
         os.kill(server.pid, signal.SIGCONT)
         assert server.add_node() == "127.0.0.2"
         assert server.expire_rows() == 0
+
+
+def test_a_signal_that_does_not_wake_the_main_thread_ends_the_process() -> None:
+    """As when it comes just before the main thread blocks; here another thread takes it, the one that answers."""
+    code = (
+        "import signal; from rscylla.embedded import child; "
+        "child.answer = lambda _, line: ('stop' in line and signal.raise_signal(signal.SIGTERM)) or line; "
+        "raise SystemExit(child.main())"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(pickle.dumps({}).hex() + "\n")
+            child.stdin.flush()
+            assert '"number": 0' in child.stdout.readline()
+            for line in ("wait\n", "stop\n"):  # while the first one is answered, the main thread blocks
+                child.stdin.write(line)
+                child.stdin.flush()
+                assert child.stdout.readline() == line
+            assert child.wait(30) == 0
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize("make", [EmbeddedScylla, EmbeddedScyllaProcess])
