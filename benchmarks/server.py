@@ -1,11 +1,13 @@
-"""Throughput of the embedded server: writes into a CDC table, and pages of a log, with the share of CPU it takes."""
+"""What the embedded server spends, over sockets: CPU of each row written in several ways, and of a log row served."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from read_log import raw_pages, timed, write
+from read_log import raw_pages, timed
+from server_core import CREATE_KEYSPACE, WORKLOADS, Workload
 
 import rscylla
 from rscylla.embedded import EmbeddedScyllaProcess
@@ -13,24 +15,50 @@ from rscylla.embedded import EmbeddedScyllaProcess
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 200], help="rows of one request while writing")
+    parser.add_argument("--rows", type=int, default=20_000, help="rows of a request each; ten times as many in batches")
+    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), metavar="WORKLOAD")
     args = parser.parse_args()
     print(f"{'what':<28}{'per second':>12}{'server us each':>16}{'server CPU':>12}{'client CPU':>12}")
-    for batch in args.batch:
-        measure(args.rows if batch > 1 else args.rows // 10, batch)
+    for name in args.only:
+        measure(name, args.rows)
 
 
-def measure(rows: int, batch: int) -> None:
-    def written() -> int:
-        write(session, rows, batch, server.pid)
-        return rows
-
+def measure(name: str, rows: int) -> None:
+    workload = WORKLOADS[name]
     with EmbeddedScyllaProcess() as server:
         session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
-        tell(f"rows written, {batch} a request", server.pid, written)
-        tell("log rows served, pages", server.pid, lambda: raw_pages(session))
+        tell(name, server.pid, write(session, workload, rows * 10 if workload.batch else rows))
+        if workload.batch:
+            tell("log rows served, pages", server.pid, lambda: raw_pages(session))
         session.cluster.shutdown()
+
+
+def write(session: rscylla.Session, workload: Workload, rows: int) -> Callable[[], int]:
+    """Return what writes *rows* rows and returns that number."""
+    from cassandra.concurrent import execute_concurrent
+    from cassandra.query import BatchStatement, BatchType
+
+    session.execute(CREATE_KEYSPACE)
+    session.execute(workload.ddl)
+    statement = session.prepare(workload.statement)
+
+    def requests() -> Iterator[tuple[Any, Any]]:
+        for request in workload.requests(rows):
+            if not workload.batch:
+                yield statement, workload.values(request[0])
+                continue
+            batch = BatchStatement(BatchType.UNLOGGED)
+            for i in request:
+                batch.add(statement, workload.values(i))
+            yield batch, None
+
+    def work() -> int:
+        for ok, result in execute_concurrent(session, requests(), concurrency=16, results_generator=True):
+            if not ok:
+                raise result
+        return rows
+
+    return work
 
 
 def tell(what: str, pid: int, work: Callable[[], int]) -> None:
