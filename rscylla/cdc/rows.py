@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -11,7 +11,7 @@ import attrs
 from .._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
 from ..errors import MetadataError
 from ..types import Decoder, Type, decoder_for, log_list
-from .grouping import PARTITION_DELETES
+from .grouping import PARTITION_DELETES, ChangeRows, grouped, records_in
 from .pages import Column, Page
 from .table import FIXED_COLUMNS, BaseColumn, LoggedTable, deleted_elements_of, deleted_of, logged_type
 
@@ -291,12 +291,20 @@ class LogRows:
 
     def __init__(self) -> None:
         self.layouts: list[Layout] = []
-        self.positions: list[bytes] = []
         self.cells: list[Cells] = []
+        self._positions: list[bytes] = []  # of the first rows; those of the rest are made when they are asked for
+        self._without: list[tuple[Layout, list[Cells]]] = []
         self._layout_of: list[int] = []  # by row, once there are several layouts
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self.cells)
+
+    @property
+    def positions(self) -> list[bytes]:
+        for layout, cells in self._without:
+            self._positions += _positions_of(cells, layout)
+        self._without.clear()
+        return self._positions
 
     @property
     def is_mixed(self) -> bool:
@@ -310,18 +318,7 @@ class LogRows:
         """Add the rows of *page*. They keep the layout of their page: another page may have other columns."""
         cells = page.cells()
         self._note(layout, len(cells))
-        time, stream_id, seq = layout.time, layout.stream_id, layout.seq
-        flip = FLIP_SIGNS
-        append = self.positions.append
-        slow = head = b""
-        for row in cells:
-            t: Any = row[time]
-            # The same as order_key(t), inlined because it runs once per row. The high bytes are computed only when they
-            # change, which is about every seven minutes of write time.
-            if t[4:8] != slow:
-                slow = t[4:8]
-                head = t[6:7].translate(_NO_VERSION) + t[7:8] + t[4:6]
-            append(head + t[:4] + t[8:].translate(flip) + row[stream_id] + row[seq])
+        self._without.append((layout, cells))
         self.cells += cells
 
     def _note(self, layout: Layout, count: int) -> None:
@@ -343,10 +340,48 @@ class LogRows:
     def take(self, indexes: Sequence[int]) -> None:
         """Keep only the rows at *indexes*, in that order."""
         positions, cells, layouts = self.positions, self.cells, self._layout_of
-        self.positions = [positions[i] for i in indexes]
+        self._positions = [positions[i] for i in indexes]
         self.cells = [cells[i] for i in indexes]
         if self.is_mixed:
             self._layout_of = [layouts[i] for i in indexes]
+
+    def by_layout(self) -> Iterator[LogRows]:
+        """Yield the rows of a sorted window in parts of one layout each, with whole records; usually, it is one part.
+
+        A record that spans pages with different columns is a part of its own, with all of their columns.
+        """
+        if not self.is_mixed:
+            yield self
+            return
+        part = LogRows()
+        for start, end in records_in(self.positions):
+            layout, cells = self.record(start, end)
+            if part.layouts != [layout]:
+                if part:
+                    yield part
+                part = LogRows()
+                part.layouts.append(layout)
+            part.cells += cells
+            part._positions += self.positions[start:end]
+        yield part
+
+    def column(self, index: int, rows: Iterable[int] | None = None) -> Sequence[bytes | None]:
+        """Return the cells of a column: of all rows, or of the given ones, of which -1 is none and has no cell."""
+        cells = self.cells
+        if rows is None:
+            return [row[index] for row in cells]
+        return [cells[i][index] if i >= 0 else None for i in rows]
+
+    def changes(self, *, joined: bool = True) -> ChangeRows:
+        """Return the changes of a sorted window by the numbers of their rows, which have one layout.
+
+        Args:
+            joined: images and ends of ranges belong to other rows; otherwise, each row is a change of its own.
+        """
+        assert not self.is_mixed, "the columns of a row are only known together with its layout"
+        if not len(self):
+            return ChangeRows((), (), (), (), ())
+        return grouped(self.positions, self.cells, self.layouts[0], joined=joined)
 
     def record(self, start: int, end: int) -> tuple[Layout, list[Cells]]:
         """Return the rows of a record in one layout, because a record may span pages with different columns."""
@@ -375,6 +410,23 @@ class LogRows:
         if lost:
             self.take([i for i in range(len(self)) if i not in lost])
         return missed
+
+
+def _positions_of(rows: Sequence[Cells], layout: Layout) -> list[bytes]:
+    time, stream_id, seq = layout.time, layout.stream_id, layout.seq
+    flip = FLIP_SIGNS
+    positions: list[bytes] = []
+    append = positions.append
+    slow = head = b""
+    for row in rows:
+        t: Any = row[time]
+        # The same as order_key(t), inlined because it runs once per row. The high bytes are computed only when they
+        # change, which is about every seven minutes of write time.
+        if t[4:8] != slow:
+            slow = t[4:8]
+            head = t[6:7].translate(_NO_VERSION) + t[7:8] + t[4:6]
+        append(head + t[:4] + t[8:].translate(flip) + row[stream_id] + row[seq])
+    return positions
 
 
 def _united(rows: Sequence[tuple[Layout, Cells]]) -> Layout:

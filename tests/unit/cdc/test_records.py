@@ -284,6 +284,51 @@ def test_a_stream_counts_incomplete_records(log: FakeLog) -> None:
     assert client.status().incomplete_records == 2
 
 
+# ---------------------------------------------------------------- changes by the numbers of their rows
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> LogRows:
+    """Windows of few records, keys, and layouts, with rows of every operation, so that they meet."""
+    layouts = [LAYOUT, layout_of(tuple(c for c in BASE if c[0] != "w"))][: draw(st.integers(1, 2))]
+    rows = LogRows()
+    for number in range(draw(st.integers(1, 12))):
+        layout = draw(st.sampled_from(layouts))
+        row = {
+            "op": draw(st.sampled_from([0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, -3, -4, 77])),
+            "ck": draw(st.sampled_from([1, 2, None])),
+            "cdc$time": log_time(T + draw(st.integers(0, 2)), 7),
+            "cdc$batch_seq_no": number,
+            "v": number,
+        }
+        rows.add(Page(layout.columns, body_of([cells(row, layout.columns)]), 0, None), layout)
+    rows.sort()
+    return rows
+
+
+@pytest.mark.parametrize(("joined", "build"), [(True, changes_of), (False, rows_as_events)])
+@given(windows())
+def test_changes_by_row_numbers_are_those_of_the_events(joined: bool, build: Any, rows: LogRows) -> None:
+    found = []
+    for part in rows.by_layout():
+        changes, (layout,) = part.changes(joined=joined), part.layouts
+        columns = range(len(layout.columns))
+        named = [changes.delta, changes.before, changes.after, changes.range_end]
+        whole = [list(zip(*(part.column(c, numbers) for c in columns), strict=True)) for numbers in named]
+        firsts = zip(*(part.column(c, changes.record) for c in columns), strict=True)
+        for numbers, of_rows, first in zip(zip(*named, strict=True), zip(*whole, strict=True), firsts, strict=True):
+            assert {set(row) <= {None} for n, row in zip(numbers, of_rows, strict=True) if n < 0} <= {True}
+            found.append((*(None if n < 0 else row for n, row in zip(numbers, of_rows, strict=True)), first))
+    assert found == [(*e.raw_rows(), e.change.batch._rows[0]) for e in build(rows, EventContext(0))]
+
+
+@given(windows())
+def test_columns_are_the_cells_of_rows(rows: LogRows) -> None:
+    for part in rows.by_layout():
+        for column in range(len(part.layouts[0].columns)):
+            assert part.column(column) == [row[column] for row in part.cells]
+
+
 # ---------------------------------------------------------------- events are made as they are taken
 
 
