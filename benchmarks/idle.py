@@ -15,7 +15,7 @@ from statistics import median
 from threading import Semaphore
 from typing import Any
 
-from read_log import cpu_of
+from peers.shapes import cpu_of
 
 import rscylla
 from rscylla._timeuuid import min_timeuuid

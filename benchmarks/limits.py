@@ -10,10 +10,12 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from read_log import KEYSPACE, LAG, TABLE, write
+from peers.shapes import KEYSPACE, LAG, SHAPES, fill
 
 import rscylla
 from rscylla.embedded import EmbeddedScyllaProcess, Statements
+
+TABLE = "narrow"
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -41,7 +43,7 @@ def main() -> None:
     args = parser.parse_args()
     with EmbeddedScyllaProcess() as server:
         session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
-        write(session, args.rows, 20, server.pid)
+        fill(session, SHAPES[TABLE], args.rows, batch=20)
         late = f"+{args.delay_ms:g} ms"
         print(f"{'settings':<24}{'queries':>9}{'ratio':>9}{late:>11}   (1.00 is {args.rows:,} rows with the defaults)")
         first: list[float] = []

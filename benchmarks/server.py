@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from read_log import raw_pages, timed
+from peers.readers import raw_pages
+from peers.shapes import timed
 from server_core import CREATE_KEYSPACE, WORKLOADS, Workload
 
 import rscylla
@@ -29,7 +30,7 @@ def measure(name: str, rows: int) -> None:
         session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
         tell(name, server.pid, write(session, workload, rows * 10 if workload.batch else rows))
         if workload.batch:
-            tell("log rows served, pages", server.pid, lambda: raw_pages(session))
+            tell("log rows served, pages", server.pid, lambda: raw_pages(session, "orders", "count").rows)
         session.cluster.shutdown()
 
 

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from read_log import KEYSPACE, TABLE, timed, write
+from peers.shapes import KEYSPACE, SHAPES, fill, timed
 
 import rscylla
 from rscylla.embedded import EmbeddedScyllaProcess
 from rscylla.spark import ensure_java
+
+TABLE = "narrow"
 
 
 def main() -> None:
@@ -34,7 +36,7 @@ def main() -> None:
         point = f"{server.contact_points[0]}:{server.port}"
         session = rscylla.connect([point])
         try:
-            write(session, args.rows, args.batch, server.pid)
+            fill(session, SHAPES[TABLE], args.rows, batch=args.batch)
             options = {
                 "contactPoints": point,
                 "keyspace": KEYSPACE,
@@ -111,7 +113,7 @@ def plain_source() -> type:
         def schema(self) -> str:
             return (
                 "stream_id binary, time string, seq int, deleted_n boolean, deleted_v boolean, end_of_batch boolean, "
-                "operation tinyint, ttl bigint, ck int, n bigint, pk int, v string"
+                "operation tinyint, ttl bigint, ck bigint, n bigint, pk int, v string"
             )
 
         def reader(self, schema: Any) -> PlainReader:

@@ -1,0 +1,104 @@
+"""Compares what reading one CDC log costs with rscylla, the plain driver, and Scylla's libraries for other languages.
+
+All read the same log on one embedded server, in turns, each in a process of its own. The figures are the client's CPU
+time for each row of the log: medians of the rounds, their spread, and the ratio to the driver, round by round.
+``--profile NAME`` profiles one of the readers in Python instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+from collections.abc import Sequence
+from pathlib import Path
+
+from peers.measure import PURE, Contestant, Cost, Disagreement, compare, in_python
+from peers.programs import NoProgram, built, go, rust
+from peers.readers import KINDS, READERS
+from peers.report import aims_of, table_of
+from peers.shapes import SHAPES, Log, Shape, fill
+
+import rscylla
+from rscylla.embedded import EmbeddedScyllaProcess
+
+HERE = Path(__file__).resolve().parent
+RECIPES = {"go": go("reader"), "rust": rust("reader", release=True)}
+PURE_READERS = ("events", "run-scylla", "arrow")
+DEFAULT = [*READERS, *(f"{name}{PURE}" for name in PURE_READERS), *RECIPES]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000, help="of the log; about so many")
+    parser.add_argument("--rounds", type=int, default=3, help="besides the first, which warms up")
+    parser.add_argument("--vnodes", type=int, default=16, help="of the one node; as many streams")
+    parser.add_argument("--shapes", nargs="+", default=["wide"], choices=list(SHAPES), metavar="SHAPE")
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS, "id"], choices=[*KINDS, "id"], metavar="KIND")
+    parser.add_argument(
+        "--readers", nargs="+", default=DEFAULT, metavar="NAME", help=f"some of {' '.join(DEFAULT)}; default: all"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep the figures")
+    parser.add_argument("--profile", choices=list(READERS), metavar="NAME")
+    args = parser.parse_args(argv)
+    contestants = [] if args.profile else list(filter(None, map(contestant, args.readers)))
+    kept: dict[str, object] = {}
+    for name in args.shapes:
+        with EmbeddedScyllaProcess(vnodes=args.vnodes) as server:
+            log = filled(server, SHAPES[name], args.rows)
+            if args.profile:
+                profile(server, args.profile, log, args.kinds[0])
+                continue
+            try:
+                costs = compare(contestants, log, args.kinds, args.rounds, server)
+            except Disagreement as error:
+                raise SystemExit(str(error)) from error
+        tell(name, log, costs, args.rounds)
+        kept[name] = {"rows": log.rows, "costs": [cost.as_json() for cost in costs]}
+    if args.json:
+        args.json.write_text(json.dumps(kept))
+
+
+def contestant(name: str) -> Contestant | None:
+    """Return the reader; None, said on standard output, if this machine cannot build it."""
+    if name in RECIPES:
+        try:
+            program = built(RECIPES[name], HERE / "peers" / name, HERE / "peers" / "build" / name)
+        except NoProgram as error:
+            print(f"{name} is left out: {error}")
+            return None
+        return Contestant(name, (str(program),), KINDS, of_changes=False)
+    reader = READERS.get(name.removesuffix(PURE))
+    if reader is None:
+        raise SystemExit(f"there is no reader {name!r}; there are {', '.join(DEFAULT)}")
+    return in_python(name, reader.kinds, reader.of_changes)
+
+
+def filled(server: EmbeddedScyllaProcess, shape: Shape, rows: int) -> Log:
+    session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
+    try:
+        return fill(session, shape, rows)
+    finally:
+        session.cluster.shutdown()
+
+
+def tell(shape: str, log: Log, costs: list[Cost], rounds: int) -> None:
+    decoder = "" if rscylla.__decoder__ == "compiled" else f"; {rscylla.__decoder__} decoder"
+    title = f"\n{shape}: {log.rows:,} rows of the log, {log.changes:,} changes, {rounds} rounds{decoder}"
+    print(table_of(title, costs))
+    print(f"\n{aims_of(costs)}", flush=True)
+
+
+def profile(server: EmbeddedScyllaProcess, name: str, log: Log, kind: str) -> None:
+    session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
+    reader = READERS[name]
+    reader.read(session, log.table, kind)
+    profiler = cProfile.Profile()
+    profiler.runcall(reader.read, session, log.table, kind)
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(30)
+    session.cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()

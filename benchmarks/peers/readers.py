@@ -1,0 +1,292 @@
+"""The readers in Python. Each runs in a process of its own, which takes passes as the programs in go/ and rust/ do.
+
+``python -m peers.readers NAME HOST PORT KEYSPACE``: each line on standard input is a pass, "TABLE KIND ROWS SINCE", and
+is answered with a line of JSON. SINCE is ignored: these readers start with the oldest row.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from operator import itemgetter
+from typing import Any
+
+import attrs
+
+import rscylla
+from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
+from rscylla.cdc.driver import ReadSession, consistency_named
+
+from .shapes import KEYSPACE, LAG
+
+KINDS = ("count", "key", "cells")
+"""What is done with each row: nothing; its primary key is read; each of its cells is, as a native value."""
+
+
+@attrs.frozen
+class Tally:
+    """What a pass found. ``check``: the sum of ``ck`` for "key"; the cells that are not null for "cells"."""
+
+    rows: int
+    check: int = 0
+
+
+@attrs.frozen
+class Reader:
+    """``read`` makes a pass over a table. ``of_changes``: it returns changes with their images, not rows of the log."""
+
+    read: Callable[[rscylla.Session, str, str], Tally]
+    kinds: tuple[str, ...] = KINDS
+    of_changes: bool = True
+
+
+# ---------------------------------------------------------------- the plain driver
+
+
+def by_driver(session: rscylla.Session, table: str, kind: str) -> Tally:
+    """One query per stream, rows as named tuples: what one writes first."""
+    query = session.prepare(f'SELECT * FROM {KEYSPACE}.{table}_scylla_cdc_log WHERE "cdc$stream_id" = ?')
+    rows = check = 0
+    for stream in streams_of(session, table):
+        found = session.execute(query, (stream,))
+        if kind == "count":
+            for _ in found:
+                rows += 1
+        elif kind == "key":
+            for row in found:
+                rows += 1
+                _, ck = row.pk, row.ck
+                check += ck
+        else:
+            names = found.column_names
+            values = itemgetter(*(i for i, name in enumerate(names) if not name.startswith("cdc$")))
+            for row in found:
+                rows += 1
+                cells = values(row)
+                check += len(cells) - cells.count(None)
+    return Tally(rows, check)
+
+
+def streams_of(session: rscylla.Session, table: str) -> list[bytes]:
+    source = rscylla.NewStream(session, KEYSPACE, table).describe()
+    return [stream for generation in source.generations for stream in source.streams(generation)]
+
+
+# ---------------------------------------------------------------- rscylla
+
+
+def raw_pages(session: rscylla.Session, table: str, _kind: str) -> Tally:
+    """Pages as they come, nothing decoded: what the transport costs."""
+    import threading
+
+    log = ReadSession(session, consistency=consistency_named("ONE"))
+    statement = log.prepare(
+        f'SELECT * FROM {KEYSPACE}.{table}_scylla_cdc_log WHERE "cdc$stream_id" = ?', page_size=5000, doing="benchmark"
+    )
+    rows = 0
+    for stream in streams_of(session, table):
+        state: bytes | None = None
+        while True:
+            got: list[Any] = []
+            done = threading.Event()
+
+            def keep(answer: object, got: list[Any] = got, done: threading.Event = done) -> None:
+                got.append(answer)
+                done.set()
+
+            log.fetch(statement, (stream,), state, on_page=keep, on_error=keep)
+            done.wait()
+            page = got[0]
+            if isinstance(page, BaseException):
+                raise page
+            rows += page.row_count
+            state = page.state
+            if state is None:
+                break
+    return Tally(rows)
+
+
+class Counter:
+    """Counts events, and does with each what a kind of work asks for."""
+
+    def __init__(self, kind: str) -> None:
+        self.rows = self.check = 0
+        self.consume = {"count": self._count, "key": self._key, "cells": self._cells, "id": self._id}[kind]
+
+    def _count(self, _event: rscylla.Event, _run: rscylla.Run | None = None) -> None:
+        self.rows += 1
+
+    def _id(self, event: rscylla.Event, _run: rscylla.Run | None = None) -> None:
+        self.rows += 1
+        _ = event.id
+
+    def _key(self, event: rscylla.Event, _run: rscylla.Run | None = None) -> None:
+        self.rows += 1
+        key = event.key
+        _, ck = key["pk"], key["ck"]
+        self.check += ck
+
+    def _cells(self, event: rscylla.Event, _run: rscylla.Run | None = None) -> None:
+        self.rows += 1
+        change = event.change
+        assert change is not None
+        self.check += len(event.key)
+        for part in (change.before, change.after):
+            if part is not None:
+                self.check += len(part)
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(self.rows, self.check)
+
+
+def events(session: rscylla.Session, table: str, kind: str) -> Tally:
+    """The stream without a loop: ``recv`` until the head."""
+    counter = Counter(kind)
+    client = rscylla.NewStream(session, KEYSPACE, table)("", LAG, rscylla.StreamToHead())
+    recv, consume = client.recv, counter.consume
+    try:
+        while True:
+            got = recv()
+            if not isinstance(got, rscylla.Progress):
+                consume(got)
+    except rscylla.HeadReached:
+        return counter.tally
+    finally:
+        client.close()
+
+
+def in_loop(store: Callable[[rscylla.Session], rscylla.CursorStore]) -> Callable[[rscylla.Session, str, str], Tally]:
+    """The loop that users run: ``run`` with a cursor store."""
+
+    def read(session: rscylla.Session, table: str, kind: str) -> Tally:
+        counter = Counter(kind)
+        _run(session, table, store(session), rscylla.Consumer(_fresh(), counter.consume))
+        return counter.tally
+
+    return read
+
+
+def in_batches(session: rscylla.Session, table: str, kind: str) -> Tally:
+    counter = Counter(kind)
+
+    def consume(events: Sequence[rscylla.Event], _run: rscylla.Run) -> None:
+        for event in events:
+            counter.consume(event)
+
+    def count(events: Sequence[rscylla.Event], _run: rscylla.Run) -> None:
+        counter.rows += len(events)
+
+    _run(session, table, memory(session), rscylla.batch(_fresh(), count if kind == "count" else consume))
+    return counter.tally
+
+
+def in_slices(session: rscylla.Session, table: str, kind: str) -> Tally:
+    """Two slices of the table, one after the other: what sharing costs beside one reader."""
+    counter = Counter(kind)
+    stream, store = rscylla.NewStream(session, KEYSPACE, table), memory(session)
+    for spec in rscylla.slice_specs(
+        _fresh(), 2, stream, store, lambda name: rscylla.Consumer(name, counter.consume), LAG, rscylla.StreamToHead()
+    ):
+        with suppress(rscylla.HeadReached):
+            rscylla.run(spec)
+    return counter.tally
+
+
+def _run(session: rscylla.Session, table: str, store: rscylla.CursorStore, consumer: Any) -> None:
+    stream = rscylla.NewStream(session, KEYSPACE, table)
+    with suppress(rscylla.HeadReached):
+        rscylla.run(rscylla.Spec(stream, store, consumer, LAG, rscylla.StreamToHead()))
+    store.close()
+
+
+def memory(_session: rscylla.Session) -> rscylla.CursorStore:
+    return MemoryCursorStore()
+
+
+def buffered(session: rscylla.Session) -> rscylla.CursorStore:
+    return BufferedCursorStore(ScyllaCursorStore(session, KEYSPACE, create=True))
+
+
+def _fresh() -> str:
+    """Return the name of a consumer that has no cursor yet."""
+    return f"bench-{time.monotonic_ns()}"
+
+
+def columns(session: rscylla.Session, table: str, kind: str) -> Tally:
+    """Whole windows as Arrow record batches, as Spark reads them: every cell of the columns that are asked for."""
+    rows = check = 0
+    for batch in _arrow(session, table, {"count": ["cdc_operation"], "key": ["pk", "ck"]}.get(kind)):
+        rows += batch.num_rows
+        if kind == "key":
+            check += _sum(batch.column("ck"))
+        elif kind == "cells":
+            check += sum(
+                batch.num_rows - column.null_count
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                if not name.startswith("cdc_")
+            )
+    return Tally(rows, check)
+
+
+def _sum(column: Any) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(column).as_py())
+
+
+def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) -> Iterator[Any]:
+    """Yield record batches of these columns, None for all."""
+    from itertools import chain
+
+    from rscylla.cdc.batches import in_batches, view_for
+    from rscylla.cdc.span import Span, SpanReader
+    from rscylla.cdc.walk import Generation, windows_between
+    from rscylla.clock import Stop, SystemClock
+
+    source = rscylla.NewStream(session, KEYSPACE, table).describe()
+    log = ReadSession(session, consistency=consistency_named("ONE"))
+    end_us = source.node_clocks.slowest_us()
+    for window in windows_between(source.generations, source.generations[0].start_us, end_us):
+        streams = source.streams(Generation(window.generation))
+        span = Span(source.table, window, streams, b"")
+        reader = SpanReader(log, span, clock=SystemClock(), limits=rscylla.Limits(), stop=Stop())
+        for pages in reader.windows():
+            view = view_for("log", reader.layout_of(pages[0]))
+            cells = chain.from_iterable(page.cells() for page in pages)
+            yield from in_batches(view, cells, names or view.schema.names)
+
+
+READERS: dict[str, Reader] = {
+    "driver": Reader(by_driver, of_changes=False),
+    "pages": Reader(raw_pages, ("count",), of_changes=False),
+    "events": Reader(events, (*KINDS, "id")),
+    "run": Reader(in_loop(memory)),
+    "run-scylla": Reader(in_loop(buffered)),
+    "batch": Reader(in_batches),
+    "slices": Reader(in_slices),
+    "arrow": Reader(columns, of_changes=False),
+}
+
+
+def main() -> None:
+    name, host, port, _keyspace = sys.argv[1:]
+    reader = READERS[name]
+    session = rscylla.connect([f"{host}:{port}"])
+    try:
+        for line in sys.stdin:
+            table, kind, _rows, _since = line.split()
+            began, cpu = time.perf_counter(), time.process_time()
+            tally = reader.read(session, table, kind)
+            cpu_s, wall_s = time.process_time() - cpu, time.perf_counter() - began
+            answer = {"rows": tally.rows, "check": tally.check, "cpu_s": cpu_s, "wall_s": wall_s}
+            print(json.dumps(answer), flush=True)
+    finally:
+        session.cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()
