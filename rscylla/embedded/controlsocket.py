@@ -39,7 +39,8 @@ def _directory() -> Path:
 class ControlSocket:
     """A listening control socket at *path*. Opened and closed on the server's loop; *answer* runs on other threads.
 
-    Only the user who runs the server can connect. A socket that a killed server left behind is replaced.
+    Only the user who runs the server can connect. A socket that a killed server left behind is replaced; those in the
+    directory of `control_path` are removed by the next server that opens one there.
     """
 
     def __init__(self, path: Path, answer: Callable[[bytes], str]) -> None:
@@ -92,14 +93,18 @@ class ControlSocket:
 def _bound(path: Path) -> socket.socket:
     """Return a socket that is bound to *path* and not yet listening: nobody connects before the mode is set."""
     if path.parent == _directory():
-        _make_private(path.parent)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        _check_private(path.parent, EmbeddedScyllaError)
     import fcntl  # POSIX only, as are the sockets; a client needs none of it
 
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     bound = socket.socket(socket.AF_UNIX)
     try:
-        # Two servers that find the same stale socket must not both take its place.
+        # Two servers that find the same stale socket must not both take its place. Under the lock, a socket that
+        # refuses clients is a dead one, not one that is bound and about to listen.
         fcntl.flock(parent, fcntl.LOCK_EX)
+        if path.parent == _directory():
+            _remove_dead(path)
         if path.is_socket():
             if _is_alive(path):
                 raise EmbeddedScyllaError(f"another server uses the control socket {str(path)!r}; choose another path")
@@ -115,14 +120,27 @@ def _bound(path: Path) -> socket.socket:
     return bound
 
 
-def _make_private(directory: Path) -> None:
-    directory.mkdir(mode=0o700, exist_ok=True)
+def _check_private(directory: Path, refusal: type[EmbeddedScyllaError]) -> None:
+    """Raise *refusal* unless the directory is one that only this user can fill or empty."""
     found = directory.lstat()
-    # A directory that another user made could be emptied and filled by that user.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise EmbeddedScyllaError(
-            f"{str(directory)!r} must be a directory that only its owner can use; remove it, or choose another path"
+        raise refusal(
+            f"{str(directory)!r} must be a directory that only its owner can use; remove it, or choose another path "
+            "for the control socket"
         )
+
+
+def _remove_dead(but: Path) -> None:
+    """Remove the control sockets beside *but* that killed servers left behind. Called under the directory's lock."""
+    for path in _sockets():
+        # One that cannot be probed or removed is in nobody's way.
+        with contextlib.suppress(OSError):
+            if path != but and not _is_alive(path):
+                path.unlink()
+
+
+def _sockets() -> list[Path]:
+    return [path for path in sorted(_directory().glob(f"*{_SUFFIX}")) if path.is_socket()]
 
 
 def _is_alive(path: Path) -> bool:
@@ -161,13 +179,19 @@ class ControlClient(Commands):
 
     @classmethod
     def at_port(cls, port: int, *, timeout: timedelta = timedelta(seconds=30)) -> ControlClient:
-        """Return the client of the server that was started with ``control=True`` and listens on *port*."""
+        """Return the client of the server that was started with ``control=True`` and listens on *port*.
+
+        Its commands raise `ControlUnavailable` if others than this user can use the directory of the socket.
+        """
         return cls(control_path(port), timeout=timeout)
 
     def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(self._timeout_s)
             try:
+                if self.path.parent == _directory():
+                    # Else another user could have put a server there.
+                    _check_private(self.path.parent, ControlUnavailable)
                 _at(self.path, connection.connect)
             except (FileNotFoundError, ConnectionRefusedError):
                 text = f"no server listens on the control socket {str(self.path)!r}{_others()}"
@@ -191,9 +215,8 @@ class ControlClient(Commands):
 
 def _others() -> str:
     """Return what a user may want to know: the ports of the servers that do listen."""
-    found = [path for path in sorted(_directory().glob(f"*{_SUFFIX}")) if path.is_socket()]
     alive: list[str] = []
-    for path in found:
+    for path in _sockets():
         with contextlib.suppress(OSError):
             alive += [path.stem] if _is_alive(path) else []
     return f"; there are servers on port {', '.join(alive)}" if alive else ""

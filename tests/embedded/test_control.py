@@ -35,6 +35,7 @@ def own_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A temporary directory of the test's own; short, as the path of a socket has to be."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="ctl") as directory:
         monkeypatch.setattr(tempfile, "tempdir", directory)
+        monkeypatch.setenv("TMPDIR", directory)  # for other processes
         yield Path(directory)
 
 
@@ -201,6 +202,35 @@ def test_a_socket_of_a_killed_server_is_replaced(own_directory: Path) -> None:
         server.start()
         assert len(ControlClient(path).status()["nodes"]) == 1
     assert not path.exists()
+
+
+def test_a_new_server_removes_the_sockets_of_killed_ones(scylla: EmbeddedScylla) -> None:
+    directory = control_path(scylla.port).parent
+    (directory / "notes.sock").write_text("precious")
+    with EmbeddedScyllaProcess(control=True) as killed, EmbeddedScyllaProcess(control=True) as living:
+        dead = control_path(killed.port)
+        killed.kill()
+        assert dead.is_socket()
+        with EmbeddedScylla(control=True) as new:
+            assert not dead.exists()
+            for port in (scylla.port, living.port, new.port):
+                assert ControlClient.at_port(port).status()["port"] == port
+    assert (directory / "notes.sock").read_text() == "precious"
+
+
+@pytest.mark.parametrize("theirs", ["mode", "owner"])
+def test_a_socket_in_a_directory_that_others_can_use_is_not_trusted(
+    scylla: EmbeddedScylla, own_directory: Path, theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = control_path(scylla.port).parent
+    if theirs == "mode":
+        directory.chmod(0o777)
+    else:
+        other = os.getuid() + 1
+        directory.rename(own_directory / f"rscylla-{other}")
+        monkeypatch.setattr(os, "getuid", lambda: other)
+    with pytest.raises(ControlUnavailable, match="must be a directory that only its owner can use"):
+        ControlClient.at_port(scylla.port).status()
 
 
 @pytest.mark.parametrize("kind", ["server", "file", "directory", "long"])
