@@ -6,16 +6,28 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-__all__ = ["Clock", "ManualClock", "NodeClock", "SystemClock", "milliseconds"]
+__all__ = ["Clock", "ManualClock", "NodeClock", "SystemClock", "checked_seconds", "milliseconds"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_LONGEST_S: Final = 10**9
+"""Longest span that a command may give, about 32 years: times that are made with it are dates of four digits."""
 
 
 def milliseconds(duration: timedelta) -> int:
     """Return the whole milliseconds of *duration*."""
     return duration // timedelta(milliseconds=1)
+
+
+def checked_seconds(value: Any, unit_s: float, name: str, *, least: float = -_LONGEST_S) -> float:
+    """Return *value* units of *unit_s* in seconds. ValueError unless it is a number from *least* to 10⁹ seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be a number, not {value!r}")
+    if not least / unit_s <= value <= _LONGEST_S / unit_s:
+        raise ValueError(f"{name} must be from {least / unit_s:g} to {_LONGEST_S / unit_s:g}")
+    return value * unit_s
 
 
 class Clock(Protocol):

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
-from .clock import ManualClock, milliseconds
+from .clock import ManualClock, checked_seconds, milliseconds
 from .errors import EmbeddedScyllaError
 from .faults.rules import Faults
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from .facade import EmbeddedScylla
 
 __all__ = ["Commands", "answer", "refusal", "result_of"]
+
+_LAST_S: Final = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 log = logging.getLogger("rscylla.embedded")
 
@@ -111,7 +114,7 @@ def answer(scylla: EmbeddedScylla, line: str | bytes) -> str:
     number: Any = None
     found: dict[str, Any]
     try:
-        command = json.loads(line)
+        command = json.loads(line, parse_float=_finite, parse_constant=_finite)
         number = command.get("number")
         found = _carry_out(scylla, command)
     except (EmbeddedScyllaError, ValueError) as error:
@@ -130,8 +133,17 @@ def refusal(error: Exception) -> dict[str, Any]:
     return {"error": str(error), "is_value_error": isinstance(error, ValueError)}
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"numbers must be finite, not {text[:40]}")
+    return value
+
+
 def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, Any]:
-    delay = timedelta(milliseconds=command["delay_ms"]) if "delay_ms" in command else None
+    delay = None
+    if "delay_ms" in command:
+        delay = timedelta(seconds=checked_seconds(command["delay_ms"], 1e-3, "delay_ms"))
     match command["command"]:
         case "status":
             return {"status": scylla.status()}
@@ -156,7 +168,10 @@ def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, 
                 raise EmbeddedScyllaError(
                     "the server runs on the machine's clock; start it with --clock manual, or with a ManualClock"
                 )
-            scylla.clock.advance(command["seconds"])
+            seconds = checked_seconds(command["seconds"], 1, "seconds")
+            if scylla.clock.now_us() / 1e6 + seconds > _LAST_S:
+                raise ValueError("the clock cannot pass the year 9000")
+            scylla.clock.advance(seconds)
         case "fault":
             return {"result": scylla.call_fault(command["call"], command["arguments"])}
         case unknown:

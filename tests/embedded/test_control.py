@@ -61,6 +61,12 @@ def raw(path: Path | None, sent: bytes) -> bytes:
             return answers.read()
 
 
+def rule(**given: Any) -> bytes:
+    """Return the command that adds a rule."""
+    arguments = {"on": {"kind": None, "node": None}, "times": 1, "probability": 1.0, "seed": None, **given}
+    return json.dumps({"command": "fault", "call": "add", "arguments": arguments}).encode()
+
+
 def test_a_client_changes_the_cluster(scylla: EmbeddedScylla, client: ControlClient) -> None:
     scylla.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION} AND tablets = {{'initial': 2}}")
     scylla.execute("CREATE TABLE ks.t (pk int PRIMARY KEY) WITH cdc = {'enabled': true}")
@@ -143,12 +149,46 @@ def test_only_a_manual_clock_is_advanced() -> None:
         b'{"command": "fault", "call": "add", "arguments": {"on": {"node": null}}}',
         b'{"command": "fault", "call": "hits", "arguments": {"number": -1}}',
         b'{"command": "fault", "call": "stop_node", "arguments": {}}',
+        b'{"command": "status", "number": NaN}',
+        b'{"command": "status", "number": 1e999}',
+        b'{"command": "add_node", "delay_ms": Infinity}',
+        b'{"command": "add_node", "delay_ms": 1e300}',
+        b'{"command": "add_node", "delay_ms": ' + b"9" * 400 + b"}",
+        b'{"command": "new_generation", "delay_ms": true}',
+        b'{"command": "new_generation", "delay_ms": ' + b"9" * 5000 + b"}",
+        b'{"command": "advance", "seconds": 1e18}',
+        b'{"command": "advance", "seconds": -1}',
+        b'{"command": "fault", "call": "skew_clock", "arguments": {"address": "127.0.0.1", "skew_us": 1e18}}',
+        b'{"command": "fault", "call": "skew_clock", "arguments": {"address": "127.0.0.1", "skew_us": "1"}}',
+        b'{"command": "fault", "call": "slow_node", "arguments": {"address": "127.0.0.1", "delay_s": 1e10}}',
+        b'{"command": "fault", "call": "slow_node", "arguments": {"address": "127.0.0.1", "delay_s": "1"}}',
+        rule(action="delay", arguments={"delay_s": -1}),
+        rule(action="delay", arguments={"delay_s": None}),
+        rule(action="delay", arguments={}),
+        rule(action="nope", arguments={}),
+        rule(action="fail", arguments={"fault": "overloaded"}),
+        rule(action="cut", arguments={"rows": 0, "empty": True}),
+        rule(action="cut", arguments={"rows": None, "empty": False}),
+        rule(action="hold", arguments={}, times=0),
+        rule(action="hold", arguments={}, probability=2),
+        rule(action="cut", arguments={"rows": 1, "empty": False}, on={"kind": "prepare", "node": None}),
     ],
 )
 def test_a_malformed_command_is_refused_and_the_next_one_is_served(scylla: EmbeddedScylla, line: bytes) -> None:
     refused, served = raw(scylla.control_path, line + b'\n{"command": "status", "number": 5}\n').splitlines()
-    assert json.loads(refused)["is_value_error"] is True
-    assert json.loads(served)["number"] == 5
+    assert json.loads(refused, parse_constant=str)["is_value_error"] is True
+    answer = json.loads(served)
+    assert (answer["number"], answer["status"]) == (5, json.loads(json.dumps(scylla.status())))
+    assert (answer["status"]["faults"], len(answer["status"]["nodes"])) == ([], 2)
+
+
+def test_a_clock_is_not_advanced_beyond_what_can_be_written(client: ControlClient) -> None:
+    client.advance(timedelta(days=11_000))
+    for _ in range(219):
+        client.advance(timedelta(seconds=10**9))
+    with pytest.raises(ValueError, match="cannot pass the year 9000"):
+        client.advance(timedelta(seconds=10**9))
+    assert client.status()["time"].startswith("899")
 
 
 def test_a_client_that_dies_halfway_changes_nothing(scylla: EmbeddedScylla, client: ControlClient) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
+from ..clock import checked_seconds
 from ..cql import ast
 from ..cql.parser import parse
 from ..errors import (
@@ -204,9 +205,14 @@ class FaultBoard:
         seed: int | None,
         arguments: dict[str, Any],
     ) -> int:
-        """Add a rule and return its number."""
-        if arguments.get("fault", "overloaded") not in _ERRORS:
-            raise ValueError(f"no fault is called {arguments['fault']!r}; there are {', '.join(_ERRORS)}")
+        """Add a rule and return its number. ValueError if it makes no sense; see `Faults`."""
+        if times is not None and times < 1:
+            raise ValueError(f"times must be 1 or more, or None for all, not {times}")
+        if not 0 < probability <= 1:
+            raise ValueError(f"probability must be above 0 and at most 1, not {probability}")
+        _check(action, arguments)
+        if on["kind"] == "prepare" and action in ("delay", "cut"):
+            raise ValueError("a request to prepare a statement can fail, get no answer or lose its connection, no more")
         rule = _Rule(action, Statements(**on), times, probability, random.Random(seed), arguments)
         self._all.append(rule)
         # Apart: only writes to the engine meet these, and requests without other rules then cost nothing.
@@ -304,6 +310,42 @@ class FaultBoard:
                 self._held.append((tables, apply))
                 return True
         return False
+
+
+_ARGUMENTS: Final[dict[str, set[str]]] = {
+    "fail": {"fault", "applied"},
+    "no_answer": {"applied"},
+    "delay": {"delay_s"},
+    "drop": {"partway"},
+    "cut": {"rows", "empty"},
+    "replay": set(),
+    "hold": set(),
+}
+
+
+def _check(action: str, arguments: dict[str, Any]) -> None:
+    if _ARGUMENTS.get(action) != set(arguments):
+        raise ValueError(f"no rule has the action {action!r} with the arguments {', '.join(arguments) or 'none'}")
+    match action:
+        case "fail":
+            if arguments["fault"] not in _ERRORS:
+                raise ValueError(f"no fault is called {arguments['fault']!r}; there are {', '.join(_ERRORS)}")
+        case "delay":
+            delay_seconds(arguments)
+        case "cut":
+            rows = arguments["rows"]
+            if rows is not None and rows < 1:
+                raise ValueError(f"cut_pages: rows must be 1 or more, not {rows}; empty=True makes empty pages")
+            if rows is None and not arguments["empty"]:
+                raise ValueError("cut_pages: give rows=, or empty=True, or both")
+
+
+def delay_seconds(arguments: Mapping[str, Any]) -> float:
+    """Return the delay that a fault has. ValueError unless it is a number of seconds, not negative."""
+    delay_s = arguments["delay_s"]
+    if isinstance(delay_s, int | float) and delay_s < 0:
+        raise ValueError("a delay cannot be negative")
+    return checked_seconds(delay_s, 1, "delay_s", least=0)
 
 
 def _fault(rule: _Rule, asked: Asked) -> Fault:

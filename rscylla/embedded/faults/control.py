@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..clock import checked_seconds
 from ..cluster.topology import Cluster, Node
 from ..errors import EmbeddedScyllaError
-from .board import FaultBoard
+from .board import FaultBoard, delay_seconds
 
 if TYPE_CHECKING:
     # The server imports the board; importing the server here would close a cycle.
@@ -49,11 +50,12 @@ class FaultControl:
             case "stall_node":
                 self._server.pace(node.index, held=True)
             case "slow_node":
-                self._server.pace(node.index, held=False, delay_s=arguments["delay_s"])
+                self._server.pace(node.index, held=False, delay_s=delay_seconds(arguments))
             case "resume_node":
                 self._server.pace(node.index, held=False)
             case "skew_clock":
-                node.clock.skew_us = arguments["skew_us"]
+                skew_s = checked_seconds(arguments["skew_us"], 1e-6, "skew_us")
+                node.clock.skew_us = round(skew_s * 1e6)
             case _:
                 raise ValueError(f"no fault is called {name!r}")
         return None
