@@ -1,3 +1,16 @@
-Cells = tuple[bytes | None, ...]
+from collections.abc import Iterator
+
+from .records import ChangeEvent as InPython
+from .records import EventContext
+from .rows import Cells, Layout
+from .rows import LogRows as RowsInPython
+
+class Plan:
+    def __init__(self, layout: Layout) -> None: ...
+
+class LogRows(RowsInPython):
+    def events(self, context: EventContext, *, joined: bool, after: bytes = b"") -> Iterator[ChangeEvent]: ...
+
+class ChangeEvent(InPython): ...
 
 def split_rows(body: bytes, offset: int, columns: int) -> list[Cells]: ...

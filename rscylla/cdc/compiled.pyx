@@ -1,15 +1,128 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled decoder of log pages; see ``pages``, ``rows`` and ``records`` for its twins in Python."""
+# cython: language_level=3, boundscheck=False, wraparound=False, nonecheck=True
+"""The compiled decoder of log pages: the rows of a window, and their events.
 
+Its twins in Python are ``rows.LogRows`` and ``records.ChangeEvent``, which say what everything means. A row stays in the
+bytes of its page until its event is made. An event has a copy of the bytes of its row, so that it does not keep a page
+in memory, and decodes them when it is asked.
+"""
+
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport int32_t, uint32_t, uint8_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport qsort
+from libc.string cimport memcmp, memcpy, memset
+
+cdef extern from "Python.h":
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
+    void* PyUnicode_DATA(object text)
+
+
+cdef struct Cell:
+    const char* data
+    int32_t size  # below 0: null
+
+
+cdef inline uint32_t uint_at(const char* p) noexcept nogil:
+    cdef const uint8_t* u = <const uint8_t*> p
+    return (<uint32_t> u[0] << 24) | (<uint32_t> u[1] << 16) | (<uint32_t> u[2] << 8) | u[3]
 
 
 cdef inline int32_t int_at(const char* p) noexcept nogil:
-    cdef const uint8_t* u = <const uint8_t*> p
-    return <int32_t> ((<uint32_t> u[0] << 24) | (<uint32_t> u[1] << 16) | (<uint32_t> u[2] << 8) | u[3])
+    return <int32_t> uint_at(p)
+
+
+cdef inline uint64_t ulong_at(const char* p) noexcept nogil:
+    return (<uint64_t> uint_at(p) << 32) | uint_at(p + 4)
+
+
+cdef inline void put_ulong(char* p, uint64_t value) noexcept nogil:
+    cdef int i
+    for i in range(8):
+        p[i] = <char> (value >> (56 - 8 * i))
+
+
+cdef inline void put_uint(char* p, uint32_t value) noexcept nogil:
+    cdef int i
+    for i in range(4):
+        p[i] = <char> (value >> (24 - 8 * i))
+
+
+cdef inline uint64_t ticks_at(const char* p) noexcept nogil:
+    """Return the ticks of a timeuuid; see ``_timeuuid.ticks_of``."""
+    cdef uint64_t head = ulong_at(p)
+    return ((head & 0x0FFF) << 48) | (((head >> 16) & 0xFFFF) << 32) | (head >> 32)
+
+
+cdef inline Cell cell_at(const char* row, Py_ssize_t column) noexcept nogil:
+    """Return a cell of a row that has been checked."""
+    cdef Cell cell
+    cdef int32_t size
+    while True:
+        size = int_at(row)
+        if column == 0:
+            cell.data = row + 4
+            cell.size = size
+            return cell
+        row += 4 if size < 0 else 4 + size
+        column -= 1
+
+
+cdef inline object bytes_of(Cell cell):
+    return None if cell.size < 0 else PyBytes_FromStringAndSize(cell.data, cell.size)
+
+
+cdef tuple cells_of(const char* row, Py_ssize_t columns):
+    """Return the cells of a row that has been checked."""
+    cdef tuple cells = PyTuple_New(columns)
+    cdef Py_ssize_t i
+    cdef int32_t size
+    cdef object cell
+    for i in range(columns):
+        size = int_at(row)
+        row += 4
+        if size < 0:
+            cell = None
+        else:
+            cell = PyBytes_FromStringAndSize(row, size)
+            row += size
+        Py_INCREF(cell)
+        PyTuple_SET_ITEM(cells, i, cell)
+    return cells
+
+
+cdef inline Py_ssize_t row_size(const char* row, const char* end, Py_ssize_t columns) noexcept nogil:
+    """Return the bytes of a row; -1 if it does not end before *end*."""
+    cdef const char* at = row
+    cdef Py_ssize_t i
+    cdef int32_t size
+    for i in range(columns):
+        if end - at < 4:
+            return -1
+        size = int_at(at)
+        at += 4
+        if size > 0:
+            if end - at < size:
+                return -1
+            at += size
+    return at - row
+
+
+cdef int32_t count_of(bytes body, Py_ssize_t offset, Py_ssize_t columns) except -1:
+    """Return the number of rows of a page. Raises ``ValueError`` if it cannot hold so many."""
+    cdef Py_ssize_t left = PyBytes_GET_SIZE(body) - offset - 4
+    cdef int32_t count
+    if offset < 0 or left < 0:
+        raise ValueError(_CUT_SHORT)
+    count = int_at(PyBytes_AS_STRING(body) + offset)
+    if count < 0 or (columns and left // (4 * columns) < count):
+        raise ValueError(_CUT_SHORT)
+    return count
+
+
+_CUT_SHORT = "the page ends within a row"
 
 
 def split_rows(bytes body not None, Py_ssize_t offset, Py_ssize_t columns):
@@ -18,33 +131,942 @@ def split_rows(bytes body not None, Py_ssize_t offset, Py_ssize_t columns):
     Raises:
         ValueError: the page ends within a row.
     """
-    cdef const char* start = PyBytes_AS_STRING(body)
-    cdef const char* end = start + PyBytes_GET_SIZE(body)
-    cdef const char* at = start + offset
-    cdef int32_t size, count
-    cdef Py_ssize_t i, j
-    cdef object cell
-    cdef tuple row
+    cdef int32_t count = count_of(body, offset, columns)
+    cdef const char* at = PyBytes_AS_STRING(body) + offset + 4
+    cdef const char* end = PyBytes_AS_STRING(body) + PyBytes_GET_SIZE(body)
+    cdef Py_ssize_t i, size
     cdef list rows = []
-    if offset < 0 or end - at < 4:
-        raise ValueError("the page ends within a row")
-    count = int_at(at)
-    at += 4
     for i in range(count):
-        row = PyTuple_New(columns)
-        for j in range(columns):
-            if end - at < 4:
-                raise ValueError("the page ends within a row")
-            size = int_at(at)
-            at += 4
-            if size < 0:
-                cell = None
-            elif end - at < size:
-                raise ValueError("the page ends within a row")
-            else:
-                cell = PyBytes_FromStringAndSize(at, size)
-                at += size
-            Py_INCREF(cell)
-            PyTuple_SET_ITEM(row, j, cell)
-        rows.append(row)
+        size = row_size(at, end, columns)
+        if size < 0:
+            raise ValueError(_CUT_SHORT)
+        rows.append(cells_of(at, columns))
+        at += size
     return rows
+
+
+# ---------------------------------------------------------------- layouts
+
+cdef enum:
+    PREIMAGE = 0
+    INSERT = 2
+    PARTITION_DELETE = 4
+    RANGE_START_INCLUSIVE = 5
+    RANGE_START_EXCLUSIVE = 6
+    RANGE_END_INCLUSIVE = 7
+    RANGE_END_EXCLUSIVE = 8
+    POSTIMAGE = 9
+    SERVICE_PARTITION_DELETE = 0xFC
+    NO_OPERATION = -1  # the cell is null, or no operation
+
+cdef enum Role:
+    NONE, TIME, STREAM_ID, SEQ, OPERATION, END_OF_BATCH
+
+
+cdef inline bint is_range(int16_t operation) noexcept nogil:
+    return RANGE_START_INCLUSIVE <= operation <= RANGE_END_EXCLUSIVE
+
+
+cdef inline bint is_image(int16_t operation) noexcept nogil:
+    return operation == PREIMAGE or operation == POSTIMAGE
+
+
+@cython.final
+cdef class Plan:
+    """What the decoder needs of a layout."""
+
+    cdef readonly object layout
+    cdef Py_ssize_t columns, keys, partition_keys
+    cdef Py_ssize_t stream_id, operation
+    cdef uint8_t* roles
+    cdef Py_ssize_t* key_index
+    cdef tuple key_names, key_decoders
+
+    def __cinit__(self, layout):
+        cdef Py_ssize_t i
+        self.layout = layout
+        self.columns = len(layout.columns)
+        self.keys = len(layout.keys)
+        self.partition_keys = len(layout.table.partition_key)
+        self.stream_id = layout.stream_id
+        self.operation = layout.operation
+        self.roles = <uint8_t*> PyMem_Malloc(self.columns)
+        self.key_index = <Py_ssize_t*> PyMem_Malloc(max(1, self.keys) * sizeof(Py_ssize_t))
+        if self.roles == NULL or self.key_index == NULL:
+            raise MemoryError
+        memset(self.roles, NONE, self.columns)
+        self.roles[<Py_ssize_t> layout.time] = TIME
+        self.roles[<Py_ssize_t> layout.stream_id] = STREAM_ID
+        self.roles[<Py_ssize_t> layout.seq] = SEQ
+        self.roles[<Py_ssize_t> layout.operation] = OPERATION
+        self.roles[<Py_ssize_t> layout.end_of_batch] = END_OF_BATCH
+        self.key_names = tuple(column.name for column in layout.keys)
+        self.key_decoders = tuple(column.decode for column in layout.keys)
+        for i in range(self.keys):
+            self.key_index[i] = layout.keys[i].index
+
+    def __dealloc__(self):
+        PyMem_Free(self.roles)
+        PyMem_Free(self.key_index)
+
+    cdef bint may_have_images(self, int16_t operation) noexcept nogil:
+        """Whether a delta row can have images; see ``changes.parts_of``."""
+        if operation == PARTITION_DELETE or operation == SERVICE_PARTITION_DELETE:
+            return self.keys == self.partition_keys
+        return not is_range(operation)
+
+    cdef bytes raw_key(self, const char* row):
+        """Return the key of a row as bytes that are equal for equal keys."""
+        cdef Py_ssize_t i, size = 0
+        cdef Cell cell
+        cdef bytes key
+        cdef char* at
+        for i in range(self.keys):
+            cell = cell_at(row, self.key_index[i])
+            size += 4 + (cell.size if cell.size > 0 else 0)
+        key = PyBytes_FromStringAndSize(NULL, size)
+        at = PyBytes_AS_STRING(key)
+        for i in range(self.keys):
+            cell = cell_at(row, self.key_index[i])
+            put_uint(at, <uint32_t> (cell.size if cell.size >= 0 else -1))
+            at += 4
+            if cell.size > 0:
+                memcpy(at, cell.data, cell.size)
+                at += cell.size
+        return key
+
+    cdef dict key_of(self, const char* row, bint of_partition):
+        """Return the typed key of a row; parts that are null are absent."""
+        cdef dict key = {}
+        cdef Py_ssize_t i
+        cdef Cell cell
+        for i in range(self.partition_keys if of_partition else self.keys):
+            cell = cell_at(row, self.key_index[i])
+            if cell.size >= 0:
+                key[self.key_names[i]] = decoded(self.key_decoders[i], cell)
+        return key
+
+
+cdef inline object decoded(object decoder, Cell cell):
+    return decoder(PyBytes_FromStringAndSize(cell.data, cell.size))
+
+
+# ---------------------------------------------------------------- rows
+
+
+cdef struct Row:
+    uint64_t ticks
+    uint64_t low  # the low half of the time, with flipped signs
+    uint32_t page
+    uint32_t start  # in the bytes of the page
+    uint32_t size
+    uint32_t seq
+    int16_t operation
+    uint8_t end_of_batch  # 0: null, 1: true, 2: anything else
+
+
+cdef struct Entry:
+    uint64_t ticks
+    uint32_t row
+
+
+cdef struct Tie:
+    uint64_t low
+    char stream_id[16]
+    uint32_t seq
+    uint32_t row
+
+
+cdef int compare_ties(const void* one, const void* other) noexcept nogil:
+    cdef const Tie* a = <const Tie*> one
+    cdef const Tie* b = <const Tie*> other
+    cdef int found
+    if a.low != b.low:
+        return -1 if a.low < b.low else 1
+    found = memcmp(a.stream_id, b.stream_id, 16)
+    if found:
+        return found
+    if a.seq != b.seq:
+        return -1 if a.seq < b.seq else 1
+    return -1 if a.row < b.row else 1
+
+
+cdef uint64_t FLIP_SIGNS = 0x8080808080808080
+
+cdef enum:
+    DIGIT = 11
+    BUCKETS = 1 << DIGIT
+
+
+cdef bint read_row(Plan plan, const char* at, const char* end, Row* row) noexcept nogil:
+    """Fill *row* from the bytes at *at*; return whether they are a row of a log that ends before *end*."""
+    cdef const char* start = at
+    cdef Py_ssize_t i
+    cdef int32_t size
+    cdef uint8_t role
+    row.operation = NO_OPERATION
+    row.end_of_batch = 0
+    for i in range(plan.columns):
+        if end - at < 4:
+            return False
+        size = int_at(at)
+        at += 4
+        role = plan.roles[i]
+        if size < 0:
+            if role == TIME or role == STREAM_ID or role == SEQ:
+                return False
+            continue
+        if end - at < size:
+            return False
+        if role != NONE:
+            if role == TIME:
+                if size != 16:
+                    return False
+                row.ticks = ticks_at(at)
+                row.low = ulong_at(at + 8) ^ FLIP_SIGNS
+            elif role == STREAM_ID:
+                if size != 16:
+                    return False
+            elif role == SEQ:
+                if size != 4:
+                    return False
+                row.seq = uint_at(at)
+            elif role == OPERATION:
+                if size == 1:
+                    row.operation = <uint8_t> at[0]
+            else:
+                row.end_of_batch = 1 if size == 1 and at[0] == 1 else 2
+        at += size
+    row.size = <uint32_t> (at - start)
+    return True
+
+
+@cython.final
+cdef class LogRows:
+    """The undecoded rows of a window, all of one layout; see ``rows.LogRows``."""
+
+    cdef readonly Plan plan
+    cdef list pages, bodies
+    cdef Row* rows
+    cdef uint32_t* order  # the rows that are kept, as they are sorted
+    cdef Py_ssize_t kept, filled, room
+
+    def __dealloc__(self):
+        PyMem_Free(self.rows)
+        PyMem_Free(self.order)
+
+    def __cinit__(self):
+        self.pages = []
+        self.bodies = []
+
+    def __len__(self):
+        return self.kept
+
+    is_mixed = False
+
+    @property
+    def layouts(self):
+        return [self.plan.layout] if self.plan is not None else []
+
+    def layout_at(self, index):
+        return self.plan.layout
+
+    @property
+    def cells(self):
+        return [self.cells_at(i) for i in range(self.kept)]
+
+    @property
+    def positions(self):
+        return [self.position_at(i) for i in range(self.kept)]
+
+    cdef inline const char* row_at(self, uint32_t row) noexcept:
+        cdef Row* r = &self.rows[row]
+        return PyBytes_AS_STRING(<bytes> self.bodies[r.page]) + r.start
+
+    cdef tuple cells_at(self, Py_ssize_t index):
+        return cells_of(self.row_at(self.order[index]), self.plan.columns)
+
+    cdef bytes position_at(self, Py_ssize_t index):
+        cdef Row* row = &self.rows[self.order[index]]
+        return position_of(row.ticks, row.low, cell_at(self.row_at(self.order[index]), self.plan.stream_id).data, row.seq)
+
+    def add(self, page, layout):
+        """Add the rows of *page*, and return the rows: others, in Python, if the page has another layout.
+
+        Raises:
+            ValueError: the page ends within a row, or has a row without a time, stream id or sequence number.
+        """
+        cdef bytes body = page.body
+        cdef Py_ssize_t offset = page.offset
+        cdef int32_t count = count_of(body, offset, len(layout.columns))
+        if not count:
+            return self
+        if self.plan is None or not self.kept:
+            self.plan = layout.plan
+        elif self.plan.layout is not layout:
+            return self._in_python(page, layout)
+        self._reserve(count)
+        self._read(body, offset + 4, count)
+        self.pages.append(page)
+        return self
+
+    cdef int _reserve(self, Py_ssize_t more) except -1:
+        cdef Py_ssize_t room = self.filled + more
+        cdef void* moved
+        if room <= self.room:
+            return 0
+        if room > INT32_MAX:
+            raise MemoryError
+        room = max(room, 2 * self.room)
+        moved = PyMem_Realloc(self.rows, room * sizeof(Row))
+        if moved == NULL:
+            raise MemoryError
+        self.rows = <Row*> moved
+        moved = PyMem_Realloc(self.order, room * sizeof(uint32_t))
+        if moved == NULL:
+            raise MemoryError
+        self.order = <uint32_t*> moved
+        self.room = room
+        return 0
+
+    cdef int _read(self, bytes body, Py_ssize_t offset, Py_ssize_t count) except -1:
+        cdef const char* start = PyBytes_AS_STRING(body)
+        cdef const char* end = start + PyBytes_GET_SIZE(body)
+        cdef const char* at = start + offset
+        cdef uint32_t page = <uint32_t> len(self.bodies)
+        cdef Plan plan = self.plan
+        cdef Py_ssize_t i
+        cdef Row* row
+        cdef bint good = True
+        with nogil:
+            for i in range(count):
+                row = &self.rows[self.filled + i]
+                if not read_row(plan, at, end, row):
+                    good = False
+                    break
+                row.page = page
+                row.start = <uint32_t> (at - start)
+                self.order[self.kept + i] = <uint32_t> (self.filled + i)
+                at += row.size
+        if not good:
+            raise ValueError("a row of a page of the log ends too early, or lacks its time, stream id or sequence number")
+        self.bodies.append(body)
+        self.filled += count
+        self.kept += count
+        return 0
+
+    def _in_python(self, page, layout):
+        from .rows import LogRows as InPython
+
+        rows = InPython()
+        for known in self.pages:
+            rows.add(known, self.plan.layout)
+        if self.kept < self.filled:
+            raise ValueError("rows were taken out before the last page was added")
+        return rows.add(page, layout)
+
+    def sort(self):
+        """Sort the rows by their positions."""
+        if self.kept > 1 and not self._is_sorted():
+            self._sort()
+
+    cdef bint _is_sorted(self) noexcept:
+        cdef Py_ssize_t i
+        for i in range(1, self.kept):
+            if self._compare(self.order[i - 1], self.order[i]) > 0:
+                return False
+        return True
+
+    cdef int _compare(self, uint32_t one, uint32_t other) noexcept:
+        cdef Row* a = &self.rows[one]
+        cdef Row* b = &self.rows[other]
+        cdef int found
+        if a.ticks != b.ticks:
+            return -1 if a.ticks < b.ticks else 1
+        if a.low != b.low:
+            return -1 if a.low < b.low else 1
+        found = memcmp(self._stream_id(one), self._stream_id(other), 16)
+        if found:
+            return found
+        return 0 if a.seq == b.seq else -1 if a.seq < b.seq else 1
+
+    cdef inline const char* _stream_id(self, uint32_t row) noexcept:
+        return cell_at(self.row_at(row), self.plan.stream_id).data
+
+    cdef int _sort(self) except -1:
+        """Sort by the ticks, digit by digit, then the rows of equal ticks by the rest."""
+        cdef Py_ssize_t n = self.kept, i, start
+        cdef Entry* entries = <Entry*> PyMem_Malloc(2 * n * sizeof(Entry))
+        cdef Entry* source = entries
+        cdef Entry* target = entries + n
+        cdef Entry* swap
+        cdef uint64_t least = <uint64_t> -1, most = 0, ticks
+        cdef Py_ssize_t counts[BUCKETS]
+        cdef Py_ssize_t before, here
+        cdef int shift = 0
+        if entries == NULL:
+            raise MemoryError
+        try:
+            with nogil:
+                for i in range(n):
+                    ticks = self.rows[self.order[i]].ticks
+                    least = min(least, ticks)
+                    most = max(most, ticks)
+                for i in range(n):
+                    source[i].row = self.order[i]
+                    source[i].ticks = self.rows[self.order[i]].ticks - least
+                while shift < 64 and (most - least) >> shift:
+                    memset(counts, 0, sizeof(counts))
+                    for i in range(n):
+                        counts[(source[i].ticks >> shift) & (BUCKETS - 1)] += 1
+                    before = 0
+                    for i in range(BUCKETS):
+                        here = counts[i]
+                        counts[i] = before
+                        before += here
+                    for i in range(n):
+                        here = (source[i].ticks >> shift) & (BUCKETS - 1)
+                        target[counts[here]] = source[i]
+                        counts[here] += 1
+                    swap = source
+                    source = target
+                    target = swap
+                    shift += DIGIT
+            for i in range(n):
+                self.order[i] = source[i].row
+            start = 0
+            for i in range(1, n + 1):
+                if i == n or source[i].ticks != source[start].ticks:
+                    if i - start > 1:
+                        self._sort_ties(start, i)
+                    start = i
+        finally:
+            PyMem_Free(entries)
+        return 0
+
+    cdef int _sort_ties(self, Py_ssize_t start, Py_ssize_t end) except -1:
+        cdef Py_ssize_t n = end - start, i
+        cdef Tie* ties
+        cdef Row* row
+        for i in range(start + 1, end):
+            if self._compare(self.order[i - 1], self.order[i]) > 0:
+                break
+        else:
+            return 0
+        ties = <Tie*> PyMem_Malloc(n * sizeof(Tie))
+        if ties == NULL:
+            raise MemoryError
+        for i in range(n):
+            row = &self.rows[self.order[start + i]]
+            ties[i].low = row.low
+            memcpy(ties[i].stream_id, self._stream_id(self.order[start + i]), 16)
+            ties[i].seq = row.seq
+            ties[i].row = self.order[start + i]
+        qsort(ties, n, sizeof(Tie), compare_ties)
+        for i in range(n):
+            self.order[start + i] = ties[i].row
+        PyMem_Free(ties)
+        return 0
+
+    def take(self, indexes):
+        """Keep only the rows at *indexes*, in that order."""
+        cdef list chosen = list(indexes)
+        cdef Py_ssize_t n = len(chosen), i, index
+        cdef uint32_t* order = <uint32_t*> PyMem_Malloc(max(n, self.room) * sizeof(uint32_t))
+        if order == NULL:
+            raise MemoryError
+        try:
+            for i in range(n):
+                index = chosen[i]
+                if not 0 <= index < self.kept:
+                    raise IndexError(index)
+                order[i] = self.order[index]
+        except BaseException:
+            PyMem_Free(order)
+            raise
+        PyMem_Free(self.order)
+        self.order = order
+        self.kept = n
+
+    def leave_out_lost_keys(self, table, start_us, after):
+        """Drop the rows whose key was lost with a renamed column; see ``rows.LogRows``."""
+        from .rows import leave_out_lost_keys
+
+        return leave_out_lost_keys(self, table, start_us, after)
+
+    def events(self, context, *, bint joined, bytes after=b""):
+        """Return an iterator of the events of the rows, which are sorted; see ``records.changes_of``.
+
+        Args:
+            joined: one event a change; otherwise, one a row.
+            after: a position; events at or before it are left out.
+        """
+        return Events(self, context, joined, after)
+
+    cdef inline bint _same_record(self, uint32_t one, uint32_t other) noexcept:
+        cdef Row* a = &self.rows[one]
+        cdef Row* b = &self.rows[other]
+        return (
+            a.ticks == b.ticks
+            and a.low == b.low
+            and memcmp(self._stream_id(one), self._stream_id(other), 16) == 0
+        )
+
+    cdef Py_ssize_t _record_end(self, Py_ssize_t start) noexcept:
+        """Return where the record that begins at *start* ends."""
+        cdef Py_ssize_t end = start + 1
+        while end < self.kept and self._same_record(self.order[start], self.order[end]):
+            end += 1
+        return end
+
+    cdef list _parts(self, Py_ssize_t start, Py_ssize_t end):
+        """Return the parts of the changes of a record, as ``changes.parts_of`` does; None: each row is a change."""
+        cdef Py_ssize_t i, n = end - start, skip = -1
+        cdef int16_t operation, following
+        cdef dict before = {}, after = {}, of_kind
+        cdef set used = set()
+        cdef list parts = [], keys = []
+        cdef object key
+        cdef bint alone = True
+        for i in range(n):
+            operation = self.rows[self.order[start + i]].operation
+            if is_image(operation) or is_range(operation):
+                alone = False
+                break
+        if alone:
+            return None
+        for i in range(n):
+            operation = self.rows[self.order[start + i]].operation
+            key = None
+            if is_image(operation) or self.plan.may_have_images(operation):
+                key = self.plan.raw_key(self.row_at(self.order[start + i]))
+                if operation == PREIMAGE:
+                    before[key] = i
+                elif operation == POSTIMAGE:
+                    after[key] = i
+                else:
+                    used.add(key)
+            keys.append(key)
+        for i in range(n):
+            if i == skip:
+                continue
+            operation = self.rows[self.order[start + i]].operation
+            key = keys[i]
+            if is_image(operation):
+                of_kind = before if operation == PREIMAGE else after
+                if key not in used and of_kind[key] == i:
+                    parts.append((i, -1, -1, -1))
+            elif key is not None:
+                parts.append((i, before.get(key, -1), after.get(key, -1), -1))
+            else:
+                if operation <= RANGE_START_EXCLUSIVE and operation >= RANGE_START_INCLUSIVE and i + 1 < n:
+                    following = self.rows[self.order[start + i + 1]].operation
+                    if following == RANGE_END_INCLUSIVE or following == RANGE_END_EXCLUSIVE:
+                        skip = i + 1
+                        parts.append((i, -1, -1, skip))
+                        continue
+                parts.append((i, -1, -1, -1))
+        return parts
+
+
+cdef bytes position_of(uint64_t ticks, uint64_t low, const char* stream_id, uint32_t seq):
+    cdef bytes position = PyBytes_FromStringAndSize(NULL, 36)
+    cdef char* at = PyBytes_AS_STRING(position)
+    put_ulong(at, ticks)
+    put_ulong(at + 8, low)
+    memcpy(at + 16, stream_id, 16)
+    put_uint(at + 32, seq)
+    return position
+
+
+# ---------------------------------------------------------------- events
+
+
+@cython.final
+cdef class Frame:
+    """What the events of a window share."""
+
+    cdef object context
+    cdef Plan plan
+    cdef int64_t second
+    cdef bytes prefix
+
+    cdef bytes id_prefix(self, int64_t us):
+        """Return the part of an id that the events of a second share. Keeps the last one."""
+        cdef int64_t second = us // 1_000_000
+        if self.prefix is None or second != self.second:
+            self.prefix = (<str> self.context.id_prefix(us)).encode("ascii")
+            self.second = second
+        return self.prefix
+
+
+@cython.final
+cdef class Record:
+    """The rows of a record with several rows, which its events share."""
+
+    cdef Plan plan
+    cdef list rows, parts
+    cdef object _batch
+
+    cdef batch(self):
+        if self._batch is None:
+            cells = [cells_of(PyBytes_AS_STRING(<bytes> row), self.plan.columns) for row in self.rows]
+            self._batch = changes().ChangeBatch(self.plan.layout, cells, self.parts)
+        return self._batch
+
+
+cdef object _changes = None
+cdef object _records = None
+cdef object _timeuuid = None
+
+
+cdef changes():
+    """Return the module of changes, which imports this one."""
+    global _changes
+    if _changes is None:
+        from . import changes as module
+
+        _changes = module
+    return _changes
+
+
+cdef records():
+    """Return the module of the twin in Python, which imports this one."""
+    global _records
+    if _records is None:
+        from . import records as module
+
+        _records = module
+    return _records
+
+
+cdef timeuuid():
+    global _timeuuid
+    if _timeuuid is None:
+        from .. import _timeuuid as module
+
+        _timeuuid = module
+    return _timeuuid
+
+
+cdef const char* HEX = "0123456789abcdef"
+
+
+cdef inline char* put_hex(char* out, const char* data, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef uint8_t one
+    for i in range(size):
+        one = <uint8_t> data[i]
+        out[0] = HEX[one >> 4]
+        out[1] = HEX[one & 15]
+        out += 2
+    return out
+
+
+cdef inline char* put_text(char* out, const char* text, Py_ssize_t size) noexcept nogil:
+    memcpy(out, text, size)
+    return out + size
+
+
+cdef const char* STREAM_TIME = b'","stream_time":"'
+cdef const char* STREAM_SEQ = b'","stream_seq":'
+cdef const char* VERSION = b',"v":2}'
+
+cdef enum:
+    STREAM_TIME_SIZE = 17
+    STREAM_SEQ_SIZE = 15
+    VERSION_SIZE = 7
+
+cdef int64_t EPOCH_TICKS = 0x01B21DD213814000
+
+
+@cython.final
+@cython.freelist(64)
+cdef class ChangeEvent:
+    """An event of a CDC log; see ``records.ChangeEvent``, whose properties it has."""
+
+    cdef Frame _frame
+    cdef bytes _row
+    cdef Record _record  # None: the row is a record of its own
+    cdef Py_ssize_t _index
+    cdef uint64_t _ticks, _low
+    cdef uint32_t _seq
+    cdef int16_t _operation
+    cdef bint _late
+    cdef object _change, _foreign_id
+
+    def __init__(self):
+        raise TypeError("events of a log are made by the stream that reads it")
+
+    cdef inline const char* data(self) noexcept:
+        return PyBytes_AS_STRING(self._row)
+
+    cdef inline Cell cell(self, Py_ssize_t column) noexcept:
+        return cell_at(self.data(), column)
+
+    cdef inline int64_t us(self) noexcept:
+        return (<int64_t> self._ticks - EPOCH_TICKS) // 10
+
+    @property
+    def id(self):
+        cdef bytes prefix = self._frame.id_prefix(self.us())
+        cdef Plan plan = self._frame.plan
+        cdef Cell stream_id = self.cell(plan.stream_id)
+        cdef char digits[10]
+        cdef char time[16]
+        cdef int count = 0
+        cdef uint32_t left = self._seq
+        cdef Py_ssize_t size
+        cdef char* out
+        while True:
+            digits[count] = <char> (48 + left % 10)
+            count += 1
+            left //= 10
+            if not left:
+                break
+        size = PyBytes_GET_SIZE(prefix) + 32 + STREAM_TIME_SIZE + 36 + STREAM_SEQ_SIZE + count + VERSION_SIZE
+        text = PyUnicode_New(size, 127)
+        out = <char*> PyUnicode_DATA(text)
+        self._time(time)
+        out = put_text(out, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+        out = put_hex(out, stream_id.data, 16)
+        out = put_text(out, STREAM_TIME, STREAM_TIME_SIZE)
+        out = put_uuid(out, time)
+        out = put_text(out, STREAM_SEQ, STREAM_SEQ_SIZE)
+        while count:
+            count -= 1
+            out[0] = digits[count]
+            out += 1
+        put_text(out, VERSION, VERSION_SIZE)
+        return text
+
+    cdef int _time(self, char* out) except -1:
+        """Write the 16 bytes of the row's time."""
+        cdef Cell cell = self.cell(self._frame.plan.layout.time)
+        memcpy(out, cell.data, 16)
+        return 0
+
+    @property
+    def position(self):
+        return position_of(self._ticks, self._low, self.cell(self._frame.plan.stream_id).data, self._seq)
+
+    @property
+    def order_key(self):
+        return self._frame.context.generation, self.position
+
+    @property
+    def operation(self):
+        return changes().operation_of(bytes_of(self.cell(self._frame.plan.operation)))
+
+    @property
+    def type(self):
+        if self._frame.context.event_type is not None:
+            return self._frame.context.type_of(self)
+        return self.operation
+
+    @property
+    def timestamp_us(self):
+        return self.us()
+
+    @property
+    def timestamp(self):
+        return timeuuid().datetime_of(self.us())
+
+    @property
+    def key(self):
+        return self._frame.plan.key_of(self.data(), is_range(self._operation))
+
+    @property
+    def foreign_id(self):
+        if self._foreign_id is None:
+            self._foreign_id = records().dumps_key(self.key)
+        return self._foreign_id
+
+    @property
+    def change(self):
+        if self._change is None:
+            if self._record is None:
+                self._change = changes().Change(self._frame.plan.layout, self._cells)
+            else:
+                self._change = self._record.batch().change(self._index)
+        return self._change
+
+    @property
+    def trace(self):
+        return b""
+
+    @property
+    def late(self):
+        return self._late
+
+    def as_late(self):
+        cdef ChangeEvent event = ChangeEvent.__new__(ChangeEvent)
+        event._frame, event._row, event._record, event._index = self._frame, self._row, self._record, self._index
+        event._ticks, event._low, event._seq, event._operation = self._ticks, self._low, self._seq, self._operation
+        event._late = True
+        return event
+
+    @property
+    def layout(self):
+        return self._frame.plan.layout
+
+    @property
+    def table(self):
+        table = self._frame.plan.layout.table
+        return table.keyspace, table.name
+
+    def raw_rows(self):
+        if self._record is None:
+            return self._cells, None, None, None
+        return self._record.batch().raw_rows(self._index)
+
+    @property
+    def _cells(self):
+        return cells_of(self.data(), self._frame.plan.columns)
+
+    # The rest is the same as of the twin, and of no use to a loop that has to be fast.
+
+    cdef _in_python(self):
+        record = None if self._record is None else self._record.batch()
+        made = records().ChangeEvent(
+            self._frame.context, self.position, self._cells, self._frame.plan.layout, record, self._index
+        )
+        return made.as_late() if self._late else made
+
+    @property
+    def metadata(self):
+        return self._in_python().metadata
+
+    @property
+    def row(self):
+        return self._in_python().row
+
+    def raw_key(self):
+        return self._in_python().raw_key()
+
+    def raw_partition_key(self):
+        return self._in_python().raw_partition_key()
+
+    def __repr__(self):
+        return f"<{'_Late' if self._late else ''}ChangeEvent {self.id}>"
+
+    # Events are immutable, and hold decoders, which cannot be pickled.
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError("an event of a log cannot be pickled; pickle its id and what you need of it")
+
+
+cdef inline char* put_uuid(char* out, const char* data) noexcept nogil:
+    out = put_hex(out, data, 4)
+    out[0] = 45
+    out = put_hex(out + 1, data + 4, 2)
+    out[0] = 45
+    out = put_hex(out + 1, data + 6, 2)
+    out[0] = 45
+    out = put_hex(out + 1, data + 8, 2)
+    out[0] = 45
+    return put_hex(out + 1, data + 10, 6)
+
+
+@cython.final
+cdef class Events:
+    """Makes the events of a window, one at a time."""
+
+    cdef LogRows rows
+    cdef Frame frame
+    cdef object counters
+    cdef bint joined
+    cdef bytes after  # None once an event was after it
+    cdef Py_ssize_t at
+    cdef Record record
+    cdef Py_ssize_t start, part, parts  # of the record
+
+    def __cinit__(self, LogRows rows, context, bint joined, bytes after):
+        self.rows = rows
+        self.counters = context.counters
+        self.joined = joined
+        self.after = after or None
+        self.frame = Frame.__new__(Frame)
+        self.frame.context = context
+        self.frame.plan = rows.plan
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef ChangeEvent event
+        while True:
+            event = self._next()
+            if event is None:
+                raise StopIteration
+            if self.after is not None:
+                if event.position <= self.after:
+                    continue
+                self.after = None
+            return event
+
+    cdef ChangeEvent _next(self):
+        cdef LogRows rows = self.rows
+        cdef Py_ssize_t at = self.at
+        cdef Row* row
+        if self.record is not None:
+            if self.part < self.parts:
+                return self._of_record()
+            self.record = None
+        if at >= rows.kept:
+            return None
+        row = &rows.rows[rows.order[at]]
+        if at + 1 >= rows.kept or not rows._same_record(rows.order[at], rows.order[at + 1]):
+            if not (self.joined and (is_image(row.operation) or is_range(row.operation))):
+                if not row.end_of_batch or row.seq:
+                    self.counters.incomplete_records += 1
+                self.at = at + 1
+                return self._event(rows.order[at], None, 0)
+        self._begin_record(at)
+        return self._of_record() if self.parts else self._next()
+
+    cdef int _begin_record(self, Py_ssize_t start) except -1:
+        cdef LogRows rows = self.rows
+        cdef Py_ssize_t end = rows._record_end(start), i
+        cdef Record record = Record.__new__(Record)
+        cdef Row* last = &rows.rows[rows.order[end - 1]]
+        record.plan = rows.plan
+        record.rows = [
+            PyBytes_FromStringAndSize(rows.row_at(rows.order[i]), rows.rows[rows.order[i]].size)
+            for i in range(start, end)
+        ]
+        record.parts = rows._parts(start, end) if self.joined else None
+        if last.end_of_batch != 1 or last.seq != end - start - 1:
+            self.counters.incomplete_records += 1
+        self.record = record
+        self.start = start
+        self.part = 0
+        self.parts = end - start if record.parts is None else len(record.parts)
+        self.at = end
+        return 0
+
+    cdef ChangeEvent _of_record(self):
+        cdef Record record = self.record
+        cdef Py_ssize_t index = self.part
+        cdef Py_ssize_t delta = index if record.parts is None else record.parts[index][0]
+        self.part += 1
+        return self._event(self.rows.order[self.start + delta], record, index)
+
+    cdef inline ChangeEvent _event(self, uint32_t number, Record record, Py_ssize_t index):
+        cdef Row* row = &self.rows.rows[number]
+        cdef ChangeEvent event = ChangeEvent.__new__(ChangeEvent)
+        event._frame = self.frame
+        event._row = PyBytes_FromStringAndSize(self.rows.row_at(number), row.size)
+        event._record = record
+        event._index = index
+        event._ticks = row.ticks
+        event._low = row.low
+        event._seq = row.seq
+        event._operation = row.operation
+        return event

@@ -79,23 +79,39 @@ _compiled = compiled("cdc")
 
 
 def split_rows(body: bytes, offset: int, columns: int) -> list[tuple[bytes | None, ...]]:
-    """Return the rows of a page, split in Python; the compiled decoder and the driver's parser give the same."""
+    """Return the rows of a page, split in Python; the compiled decoder and the driver's parser give the same.
+
+    Raises:
+        ValueError: the page ends within a row.
+    """
+    end = len(body)
+    if offset + 4 > end:
+        raise ValueError(_CUT_SHORT)
     (count,) = _INT.unpack_from(body, offset)
     offset += 4
+    if count < 0:
+        raise ValueError(_CUT_SHORT)
     unpack = _INT.unpack_from
     rows = []
     for _ in range(count):
         row: list[bytes | None] = []
         for _ in range(columns):
+            if offset + 4 > end:
+                raise ValueError(_CUT_SHORT)
             (size,) = unpack(body, offset)
             offset += 4
             if size < 0:
                 row.append(None)
                 continue
+            if offset + size > end:
+                raise ValueError(_CUT_SHORT)
             row.append(body[offset : offset + size])
             offset += size
         rows.append(tuple(row))
     return rows
+
+
+_CUT_SHORT = "the page ends within a row"
 
 
 def _split_fast(page: Page) -> list[tuple[bytes | None, ...]]:

@@ -18,7 +18,7 @@ from .follow import Follower
 from .pages import Page
 from .query import group_streams
 from .records import ChangeEvent, Counters, EventContext, changes_of, rows_as_events
-from .rows import Layouts, LogRows
+from .rows import Layouts, LogRows, new_rows
 from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings
 from .slices import part_of
@@ -175,12 +175,12 @@ class Reader:
 
     def _read(self, step: Read) -> Batch:
         """Read the rows of a window, in order. If it holds too much, the next steps read narrower windows."""
-        rows = LogRows()
+        rows = new_rows()
         size = 0
 
         def collect(page: Page) -> None:
-            nonlocal size
-            rows.add(page, self._layouts.of(page, self._source.table))
+            nonlocal rows, size
+            rows = rows.add(page, self._layouts.of(page, self._source.table))
             size += page.size
 
         try:
@@ -197,7 +197,7 @@ class Reader:
 
     def _probe(self, step: Probe) -> Batch:
         """Continue at the first row of a span of time that is probably empty."""
-        return self._move(self._walk.probed(step, self._ask(self._scan.first_us, step.window)), LogRows())
+        return self._move(self._walk.probed(step, self._ask(self._scan.first_us, step.window)), new_rows())
 
     def _switch(self, step: Switch) -> Batch:
         """Continue with the streams of the next generation."""
@@ -245,6 +245,5 @@ class Reader:
 
     def _events(self, rows: LogRows) -> Iterator[ChangeEvent]:
         build = rows_as_events if self._settings.granularity == "row" else changes_of
-        events = build(rows, self._context)
-        skip, self._skip = self._skip, b""
-        return (e for e in events if e.position > skip) if skip else events
+        after, self._skip = self._skip, b""
+        return build(rows, self._context, after=after)

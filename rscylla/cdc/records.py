@@ -6,11 +6,12 @@ import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from .. import _timeuuid as tu
+from .._decoder import compiled
 from ..errors import EventTypeError
 from ..event import GRID_US, Event, Operation
 from ..types.json import dumps, dumps_key
@@ -209,20 +210,33 @@ class _LateChangeEvent(ChangeEvent):
     late = True
 
 
-def rows_as_events(rows: LogRows, context: EventContext) -> Iterator[ChangeEvent]:
-    """Yield one event per log row, whatever its operation; for *rows* see ``changes_of``."""
-    return _events(rows, context, joined=False)
+_compiled = compiled("cdc")
+if _compiled is not None:
+    ChangeEvent.register(_compiled.ChangeEvent)  # the events of windows whose pages have the same columns
 
 
-def changes_of(rows: LogRows, context: EventContext) -> Iterator[ChangeEvent]:
+def rows_as_events(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Iterator[ChangeEvent]:
+    """Yield one event per log row, whatever its operation; for the arguments see ``changes_of``."""
+    return _events_of(rows, context, after, joined=False)
+
+
+def changes_of(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Iterator[ChangeEvent]:
     """Yield the events of *rows*, one per change, in the order of their positions.
 
     Events are created one at a time, so that memory holds the bytes of a window but not its events.
 
     Args:
         rows: sorted by position, with whole records: all rows of one stream and time.
+        after: a position; events at or before it are left out.
     """
-    return _events(rows, context, joined=True)
+    return _events_of(rows, context, after, joined=True)
+
+
+def _events_of(rows: Any, context: EventContext, after: bytes, *, joined: bool) -> Iterator[ChangeEvent]:
+    if not isinstance(rows, LogRows):  # those of the compiled decoder
+        return cast("Iterator[ChangeEvent]", rows.events(context, joined=joined, after=after))
+    events = _events(rows, context, joined=joined)
+    return (e for e in events if e.position > after) if after else events
 
 
 def _events(rows: LogRows, context: EventContext, *, joined: bool) -> Iterator[ChangeEvent]:

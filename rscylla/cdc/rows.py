@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 
+from .._decoder import compiled
 from .._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
 from ..errors import MetadataError
 from ..types import Decoder, Type, decoder_for, log_list
@@ -22,9 +23,13 @@ __all__ = [
     "Layouts",
     "LogRows",
     "ValueColumn",
+    "leave_out_lost_keys",
+    "new_rows",
 ]
 
 Cells = tuple[bytes | None, ...]
+
+_compiled = compiled("cdc")
 
 _NO_VERSION = bytes(b & 0x0F for b in range(256))
 
@@ -91,6 +96,12 @@ class Layout:
     end_of_batch: int
     keys: tuple[ValueColumn, ...]
     values: tuple[ValueColumn, ...]
+    plan: Any = attrs.field(init=False, repr=False)
+    """The same for the compiled decoder; None if it does not run."""
+
+    @plan.default
+    def _plan(self) -> Any:
+        return None if _compiled is None else _compiled.Plan(self)
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], table: LoggedTable, former: Iterable[LoggedTable] = ()) -> Layout:
@@ -314,12 +325,16 @@ class LogRows:
     def layout_at(self, index: int) -> Layout:
         return self.layouts[self._layout_of[index] if self.is_mixed else 0]
 
-    def add(self, page: Page, layout: Layout) -> None:
-        """Add the rows of *page*. They keep the layout of their page: another page may have other columns."""
+    def add(self, page: Page, layout: Layout) -> LogRows:
+        """Add the rows of *page*, and return the rows: the compiled twin returns others if the layout is another one.
+
+        Rows keep the layout of their page: another page may have other columns.
+        """
         cells = page.cells()
         self._note(layout, len(cells))
         self._without.append((layout, cells))
         self.cells += cells
+        return self
 
     def _note(self, layout: Layout, count: int) -> None:
         """Record that the next *count* rows have *layout*."""
@@ -395,21 +410,32 @@ class LogRows:
         return united, [_moved(row, its, united) for its, row in zip(layouts, cells, strict=True)]
 
     def leave_out_lost_keys(self, table: LoggedTable, start_us: int, after: bytes) -> bool:
-        """Drop the rows whose key was lost with a renamed column of *table*; see ``Layout.lost_key``.
+        """See the function of the same name."""
+        return leave_out_lost_keys(self, table, start_us, after)
 
-        Return whether a dropped row comes after the position *after*, up to which the reader has read.
 
-        Args:
-            start_us: no row is older.
-        """
-        renamed_us = table.renamed_us
-        if renamed_us is None or not table.may_lack_keys(start_us):
-            return False
-        lost = {i for i, row in enumerate(self.cells) if self.layout_at(i).lost_key(row, renamed_us)}
-        missed = any(self.positions[i] > after for i in lost)
-        if lost:
-            self.take([i for i in range(len(self)) if i not in lost])
-        return missed
+def new_rows() -> LogRows:
+    """Return the container for the rows of a window, empty: of the decoder that runs."""
+    return LogRows() if _compiled is None else cast("LogRows", _compiled.LogRows())
+
+
+def leave_out_lost_keys(rows: LogRows, table: LoggedTable, start_us: int, after: bytes) -> bool:
+    """Drop the *rows* whose key was lost with a renamed column of *table*; see ``Layout.lost_key``.
+
+    Return whether a dropped row comes after the position *after*, up to which the reader has read.
+
+    Args:
+        start_us: no row is older.
+    """
+    renamed_us = table.renamed_us
+    if renamed_us is None or not table.may_lack_keys(start_us):
+        return False
+    positions = rows.positions
+    lost = {i for i, row in enumerate(rows.cells) if rows.layout_at(i).lost_key(row, renamed_us)}
+    missed = any(positions[i] > after for i in lost)
+    if lost:
+        rows.take([i for i in range(len(rows)) if i not in lost])
+    return missed
 
 
 def _positions_of(rows: Sequence[Cells], layout: Layout) -> list[bytes]:

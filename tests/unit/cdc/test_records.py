@@ -5,75 +5,31 @@ from __future__ import annotations
 import gc
 import itertools
 import uuid
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import attrs
 import pytest
 from cassandra.cqltypes import Int32Type, UserType, UTF8Type
-from fakelog import NOW_US, SECOND, FakeLog, body_of, columns_of, integer, log_time, stream_id, type_of
+from fakelog import NOW_US, SECOND, FakeLog, body_of, log_time, stream_id
 from hypothesis import given
 from hypothesis import strategies as st
+from logcells import BASE, END, LAYOUT, T, cells, ints, layout_of, packed, person
 
 import rscylla
-from rscylla.cdc import pages
+from rscylla.cdc import pages, reader
 from rscylla.cdc.changes import Change
 from rscylla.cdc.columns import ColumnChange, ColumnState
-from rscylla.cdc.pages import Column, Page
+from rscylla.cdc.pages import Page
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout, LogRows, _larger
-from rscylla.cdc.table import BaseColumn, LoggedTable
 from rscylla.errors import EventTypeError, HeadReached
 from rscylla.event import Operation
 from rscylla.types import Type
 
-T = 1_700_000_000_123_456
 HEAD_US = NOW_US - 30 * SECOND
 LAG = rscylla.StreamLag(seconds=30)
-MARSHAL = "org.apache.cassandra.db.marshal."
-END = {"cdc$end_of_batch": b"\x01"}
-
-BASE = (
-    ("pk", "partition_key", "int"),
-    ("ck", "clustering", "int"),
-    ("v", "regular", "int"),
-    ("w", "regular", "text"),
-    ("s", "static", "int"),
-    ("tags", "regular", "set<int>"),
-    ("notes", "regular", "map<int, int>"),
-    ("steps", "regular", "list<int>"),
-)
-TYPES = {
-    "set<int>": MARSHAL + f"SetType({MARSHAL}Int32Type)",
-    "elements:set<int>": MARSHAL + f"SetType({MARSHAL}Int32Type)",
-    "map<int, int>": MARSHAL + f"MapType({MARSHAL}Int32Type,{MARSHAL}Int32Type)",
-    "elements:map<int, int>": MARSHAL + f"SetType({MARSHAL}Int32Type)",
-    "list<int>": MARSHAL + f"MapType({MARSHAL}TimeUUIDType,{MARSHAL}Int32Type)",
-    "elements:list<int>": MARSHAL + f"SetType({MARSHAL}TimeUUIDType)",
-}
-UDT = UserType.make_udt_class("ks", "person", ("name", "age"), (UTF8Type, Int32Type))
-
-
-def columns(base: Any = BASE) -> tuple[Column, ...]:
-    shorts = f"{MARSHAL}SetType({MARSHAL}ShortType)"
-    own = [Column("u", pages.type_of(UDT)), Column("cdc$deleted_u", type_of("boolean"))]
-    return (*columns_of(base, TYPES), *own, Column("cdc$deleted_elements_u", type_of(shorts)))
-
-
-def layout_of(base: Any = BASE) -> Layout:
-    info = tuple(
-        BaseColumn(n, kind, at, text) for at, (n, kind, text) in enumerate((*base, ("u", "regular", "person")))
-    )
-    return Layout.of(columns(base), LoggedTable("ks", "t", info, uuid.UUID(int=1)))
-
-
-LAYOUT = layout_of()
-
-
-def cells(values: dict[str, Any], of: tuple[Column, ...]) -> list[bytes | None]:
-    own = {"cdc$stream_id": stream_id(5), "cdc$time": log_time(T, 7), "pk": 1, **values}
-    own["cdc$operation"] = bytes((values.get("op", 1) & 0xFF,))
-    own |= {f"cdc$deleted_{n}": b"\x01" for n in values.get("gone", ())}
-    return [integer(v) if isinstance(v, int) else v for v in (own.get(c.name) for c in of)]
 
 
 def rows_of(*rows: dict[str, Any], layout: Layout = LAYOUT) -> LogRows:
@@ -92,21 +48,6 @@ def events_of(*rows: dict[str, Any], context: EventContext | None = None) -> lis
 def change_of(**row: Any) -> Change:
     (event,) = events_of({"ck": 1, **row})
     return event.change
-
-
-def packed(*parts: bytes, count: int | None = None) -> bytes:
-    """Return a collection of elements."""
-    body = b"".join(len(p).to_bytes(4, "big") + p for p in parts)
-    return (len(parts) if count is None else count).to_bytes(4, "big") + body
-
-
-def ints(*values: int, count: int | None = None) -> bytes:
-    return packed(*(v.to_bytes(4, "big") for v in values), count=count)
-
-
-def person(name: str | None, age: int | None) -> bytes:
-    raw = [None if name is None else name.encode(), integer(age)]
-    return b"".join(b"\xff" * 4 if r is None else len(r).to_bytes(4, "big") + r for r in raw)
 
 
 ONE, TWO, THREE = (uuid.UUID(bytes=log_time(T + n, 9)) for n in range(3))
@@ -342,13 +283,15 @@ def test_a_window_in_memory_is_nothing_that_the_garbage_collector_walks() -> Non
 def test_an_event_that_cannot_be_made_is_not_passed_over(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.generation(HEAD_US - 100 * SECOND, [stream_id(1)])
     written = [log.write(HEAD_US - 10 + n) for n in range(3)]
+
+    def made_and_broken(*args: Any, **how: Any) -> Iterator[ChangeEvent]:
+        yield from islice(changes_of(*args, **how), 1)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(reader, "changes_of", made_and_broken)
     client = rscylla.NewStream(log, "ks", "t", clock=log.clock, prefetch=0)("", LAG)
     assert client.recv().id.count(str(uuid.UUID(bytes=written[0].time))) == 1  # type: ignore[union-attr]
-    made = ChangeEvent.__init__
-    monkeypatch.setattr(ChangeEvent, "__init__", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        client.recv()
-    monkeypatch.setattr(ChangeEvent, "__init__", made)
+    monkeypatch.setattr(reader, "changes_of", changes_of)
     log.clock.advance(60)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):

@@ -1,0 +1,246 @@
+"""The compiled decoder and its twin in Python give the same rows and events, and both refuse pages that are none."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+from fakelog import body_of, log_time, stream_id
+from hypothesis import given
+from hypothesis import strategies as st
+from logcells import END, LAYOUT, T, cells, ints, layout_of, person
+
+from rscylla.cdc import compiled, rows
+from rscylla.cdc.changes import Change
+from rscylla.cdc.pages import Page, split_rows
+from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
+from rscylla.cdc.rows import Layout
+from rscylla.event import Event
+
+LOW = (0, 7, 2**64 - 1)
+OPERATIONS = [*range(10), -3, -4, 17, -100]
+NO_CLUSTERING = layout_of((("pk", "partition_key", "int"), ("v", "regular", "int")))
+
+log_rows = st.fixed_dictionaries(
+    {
+        "cdc$stream_id": st.sampled_from([stream_id(n) for n in (5, 6, -9)]),
+        "cdc$time": st.sampled_from(
+            [log_time(T + us, low) for us in (-1, 0, 1, 3_000_000) for low in (0, 7, 2**64 - 1)]
+        ),
+        "cdc$batch_seq_no": st.integers(0, 5) | st.just(2**31 - 1),
+        "op": st.sampled_from(OPERATIONS),
+        "pk": st.integers(1, 2),
+        "ck": st.none() | st.integers(1, 2),
+        "v": st.none() | st.integers(-1, 1),
+        "w": st.none() | st.sampled_from([b"", b"x", "\N{SNOWMAN}".encode()]),
+        "s": st.none() | st.just(3),
+        "tags": st.none() | st.just(ints(1, 2)),
+        "u": st.none() | st.just(person("x", None)),
+        "gone": st.lists(st.sampled_from(["v", "w", "tags", "u"]), unique=True),
+    },
+    optional={"cdc$end_of_batch": st.sampled_from([b"\x00", b"\x01"]), "cdc$ttl": st.just(b"\x00" * 7 + b"\x09")},
+)
+
+
+def pages_of(values: list[dict[str, Any]], sizes: list[int], layout: Layout) -> list[Page]:
+    """Return pages of *sizes* rows, and one of the rest."""
+    pages, at = [], 0
+    for size in (*sizes, len(values)):
+        own = [cells(row, layout.columns) for row in values[at : at + size]]
+        pages.append(Page(layout.columns, b"head" + body_of(own), 4, None))
+        at += size
+    return pages
+
+
+def both(pages: list[Page], layout: Layout) -> list[rows.LogRows]:
+    made: list[Any] = [rows.LogRows(), compiled.LogRows()]
+    for found in made:
+        for page in pages:
+            assert found.add(page, layout) is found
+    return made
+
+
+def shown(event: ChangeEvent) -> list[Any]:
+    """Return all that an event says."""
+    change = event.change
+    assert isinstance(event, ChangeEvent)
+    assert isinstance(event, Event)
+    said: list[Any] = [getattr(event, name) for name in NAMES]
+    said += [event.raw_key(), event.raw_partition_key(), event.raw_rows(), change.as_dict(), change.batch_index]
+    said += [len(change.batch.changes), [c.as_dict() for c in change.batch.changes], type(event.operation), str(event)]
+    return said
+
+
+NAMES = (
+    "id",
+    "position",
+    "order_key",
+    "type",
+    "operation",
+    "foreign_id",
+    "timestamp",
+    "timestamp_us",
+    "metadata",
+    "trace",
+    "key",
+    "late",
+    "row",
+    "layout",
+    "table",
+)
+
+
+@given(
+    st.lists(log_rows, max_size=12),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.sampled_from([LAYOUT, NO_CLUSTERING]),
+    st.booleans(),
+    st.integers(-1, 12),
+)
+def test_both_make_the_same_events(
+    values: list[dict[str, Any]], sizes: list[int], layout: Layout, joined: bool, after: int
+) -> None:
+    twins = both(pages_of(values, sizes, layout), layout)
+    for found in twins:
+        found.sort()
+    pure, fast = twins
+    assert len(pure) == len(fast) == len(values)
+    assert pure.positions == fast.positions
+    assert sorted(pure.cells, key=repr) == sorted(fast.cells, key=repr)
+    if len(set(pure.positions)) < len(values):  # the order of equal rows is not defined
+        return
+    assert pure.cells == fast.cells
+    position = pure.positions[after] if 0 <= after < len(values) else b""
+    contexts = [EventContext(1_700_000_000_000) for _ in twins]
+    build = changes_of if joined else rows_as_events
+    made = [list(build(f, c, after=position)) for f, c in zip(twins, contexts, strict=True)]
+    assert [shown(e) for e in made[0]] == [shown(e) for e in made[1]]
+    assert contexts[0].counters.incomplete_records == contexts[1].counters.incomplete_records
+    for event in made[1]:
+        assert event.as_late().late
+        assert event.as_late().metadata == event.metadata
+        assert copy.copy(event) is copy.deepcopy(event) is event
+
+
+@given(st.lists(log_rows, max_size=12), st.data())
+def test_both_keep_the_same_rows(values: list[dict[str, Any]], data: st.DataObject) -> None:
+    twins = both(pages_of(values, [3], LAYOUT), LAYOUT)
+    kept = data.draw(st.lists(st.sampled_from(range(len(values))), unique=True)) if values else []
+    for found in twins:
+        found.take(kept)
+    assert twins[0].cells == twins[1].cells
+    assert twins[0].positions == twins[1].positions
+    for found in twins:
+        found.add(pages_of(values, [], LAYOUT)[0], LAYOUT)
+        found.sort()
+    assert twins[0].positions == twins[1].positions
+
+
+@pytest.mark.parametrize("count", [3, 700, 5_000])
+def test_many_rows_of_one_time_are_sorted(count: int) -> None:
+    """As after an import that gave all rows one timestamp."""
+    values = [
+        {"cdc$stream_id": stream_id(n * 7919 % 11), "cdc$time": log_time(T, n * 31 % 13), "cdc$batch_seq_no": n}
+        for n in range(count)
+    ]
+    pure, fast = both(pages_of(values, [count // 3], LAYOUT), LAYOUT)
+    pure.sort()
+    fast.sort()
+    assert fast.positions == sorted(fast.positions) == pure.positions
+
+
+def test_times_far_apart_are_sorted() -> None:
+    values = [{"cdc$time": log_time((n * 7919 % 1009) * 10**12, 0)} for n in range(1000)]
+    pure, fast = both(pages_of([{**v, "cdc$batch_seq_no": 0} for v in values], [], LAYOUT), LAYOUT)
+    pure.sort()
+    fast.sort()
+    assert fast.positions == pure.positions
+
+
+def test_pages_with_other_columns_are_read_in_python() -> None:
+    found: Any = compiled.LogRows()
+    first = found.add(pages_of([{"ck": 1, "cdc$batch_seq_no": 0, "v": 5, **END}], [], LAYOUT)[0], LAYOUT)
+    assert first is found
+    empty = pages_of([], [], NO_CLUSTERING)[0]
+    assert found.add(empty, NO_CLUSTERING) is found
+    second = found.add(
+        pages_of([{"cdc$batch_seq_no": 0, "cdc$time": log_time(T + 1, 7), "v": 6, **END}], [], NO_CLUSTERING)[0],
+        NO_CLUSTERING,
+    )
+    assert type(second) is rows.LogRows
+    second.sort()
+    assert [e.change.values for e in changes_of(second, EventContext(0))] == [{"v": 5}, {"v": 6}]
+
+
+def test_an_event_keeps_no_page() -> None:
+    (page,) = pages_of([{"ck": n, "cdc$batch_seq_no": n} for n in range(3)], [], LAYOUT)[:1]
+    found: Any = compiled.LogRows()
+    found.add(page, LAYOUT)
+    events = list(changes_of(found, EventContext(0)))
+    del found
+    import gc
+
+    gc.collect()
+    assert not [r for r in gc.get_referrers(page.body) if type(r) in (list, compiled.LogRows)]
+    assert [e.key["ck"] for e in events] == [0, 1, 2]
+
+
+def test_a_change_is_made_once() -> None:
+    found: Any = compiled.LogRows()
+    found.add(
+        pages_of([{"op": 0, "ck": 1, "cdc$batch_seq_no": 0}, {"ck": 1, "cdc$batch_seq_no": 1, **END}], [], LAYOUT)[0],
+        LAYOUT,
+    )
+    (event,) = changes_of(found, EventContext(0))
+    assert isinstance(event.change, Change)
+    assert event.change is event.change
+    assert event.foreign_id is event.foreign_id
+
+
+# ---------------------------------------------------------------- pages that are none
+
+
+@given(st.lists(log_rows, min_size=1, max_size=4), st.data())
+def test_a_page_that_is_cut_or_changed_is_refused_or_read_by_both(
+    values: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    body = bytearray(pages_of(values, [], LAYOUT)[0].body)
+    for _ in range(data.draw(st.integers(0, 3))):
+        body[data.draw(st.integers(4, len(body) - 1))] = data.draw(st.sampled_from([0, 1, 4, 16, 127, 128, 255]))
+    cut = bytes(body[: data.draw(st.integers(0, len(body)))]) if data.draw(st.booleans()) else bytes(body)
+    outcomes = []
+    for split in (split_rows, compiled.split_rows):
+        try:
+            outcomes.append(split(cut, 4, len(LAYOUT.columns)))
+        except ValueError:
+            outcomes.append(None)
+    assert outcomes[0] == outcomes[1]
+    page = Page(LAYOUT.columns, cut, 4, None)
+    found: Any = compiled.LogRows()
+    try:
+        found.add(page, LAYOUT)
+    except ValueError:
+        return
+    found.sort()
+    for event in changes_of(found, EventContext(0)):
+        assert event.id
+        assert len(event.raw_rows()[0]) == len(LAYOUT.columns)
+
+
+def test_a_row_without_its_time_is_refused() -> None:
+    for name in ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no"):
+        (page, *_) = pages_of([{"ck": 1, "cdc$batch_seq_no": 0, name: None}], [], LAYOUT)
+        with pytest.raises(ValueError, match="lacks its time, stream id or sequence number"):
+            compiled.LogRows().add(page, LAYOUT)
+
+
+def test_only_streams_make_events() -> None:
+    found: Any = compiled.LogRows()
+    found.add(pages_of([{"ck": 1, "cdc$batch_seq_no": 0}], [], LAYOUT)[0], LAYOUT)
+    (event,) = changes_of(found, EventContext(0))
+    with pytest.raises(TypeError, match="pickle its id"):
+        pickle.dumps(event)
+    with pytest.raises(TypeError, match="made by the stream"):
+        compiled.ChangeEvent()  # type: ignore[call-arg]
