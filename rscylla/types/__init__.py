@@ -4,7 +4,7 @@
     registry    one row per type, and the functions that use the rows; add new types and new uses of values here
     natives     values of types without parts; containers: of types with parts; cells: how these are split
     json        values as JSON
-    arrow       columns of values as Arrow; imports pyarrow, so nothing else here imports it
+    arrow       columns of values as Arrow; json_arrow: as JSON; they import pyarrow, so nothing else here imports them
     names       names in CQL text
 
 How a value is represented, everywhere in rscylla:

@@ -48,8 +48,9 @@ class Native:
     """A native type, with a field for each use of its values.
 
     ``decode``: bytes to Python. ``encode``: JSON to bytes. ``encode_arrow``: the same from Arrow, where that has
-    something else. ``arrow``: how values become Arrow, a key of ``rscylla.types.arrow.FORMS``. ``packed``: for
-    ``struct`` and ``numpy``, if all values have one width. ``compiled``: the form of the decoder in
+    something else. ``arrow``: how values become Arrow, a key of ``rscylla.types.arrow.FORMS``. ``json``: how a column
+    of them becomes JSON, a key of ``rscylla.types.json_arrow.FORMS``; without one, each value by itself.
+    ``packed``: for ``struct`` and ``numpy``, if all values have one width. ``compiled``: the form of the decoder in
     ``rscylla.types.compiled`` that does what ``decode`` does; without one, the compiled decoder calls ``decode``.
     ``in_vector``: size of an element of a vector; None if its size precedes each element, as for tinyint, smallint,
     date, time, and counter: Cassandra treats them as variable-size, and Scylla follows. ``sample``: the bytes of some
@@ -65,6 +66,7 @@ class Native:
     arrow: str
     sample: bytes = b""
     encode_arrow: Encoder = attrs.field(kw_only=True, default=attrs.Factory(lambda self: self.encode, takes_self=True))
+    json: str = attrs.field(kw_only=True, default="")
     packed: str = attrs.field(kw_only=True, default="")
     compiled: str = attrs.field(kw_only=True, default="")
     in_vector: int | None = attrs.field(kw_only=True, default=None)
@@ -100,6 +102,7 @@ def _number(name: str, packed: str, encode: Encoder, *, in_vector: bool = False)
         encode,
         "number",
         bytes(width),
+        json="float" if packed[1] in "fd" else "integer",
         packed=packed,
         compiled="number",
         in_vector=of_vector,
@@ -107,7 +110,7 @@ def _number(name: str, packed: str, encode: Encoder, *, in_vector: bool = False)
 
 
 def _text(name: str, decode: Decoder, encode: Encoder) -> Native:
-    return Native(name, decode, encode, "text", compiled=name, has_empty=True)
+    return Native(name, decode, encode, "text", json="text", compiled=name, has_empty=True)
 
 
 def _as_it_came(name: str, sorting: Sorting | None) -> Native:
@@ -117,6 +120,7 @@ def _as_it_came(name: str, sorting: Sorting | None) -> Native:
         n.encode_blob,
         "binary",
         encode_arrow=bytes,
+        json="hex",
         compiled="blob",
         has_empty=True,
         sorting=sorting,
@@ -124,7 +128,9 @@ def _as_it_came(name: str, sorting: Sorting | None) -> Native:
 
 
 def _uuid(name: str, sample: bytes, sorting: Sorting) -> Native:
-    return Native(name, n.decode_uuid, n.encode_uuid, "uuid", sample, compiled="uuid", in_vector=16, sorting=sorting)
+    return Native(
+        name, n.decode_uuid, n.encode_uuid, "uuid", sample, json="uuid", compiled="uuid", in_vector=16, sorting=sorting
+    )
 
 
 def _by_driver(name: str, driver_type: Any, encode: Encoder, arrow: str, size: int, **more: Any) -> Native:
@@ -135,7 +141,16 @@ _ROWS = (
     _text("ascii", n.decode_ascii, n.encode_ascii),
     _number("bigint", ">q", n.integer_encoder(8), in_vector=True),
     _as_it_came("blob", "value"),
-    Native("boolean", n.decode_boolean, n.encode_boolean, "boolean", bytes(1), compiled="boolean", in_vector=1),
+    Native(
+        "boolean",
+        n.decode_boolean,
+        n.encode_boolean,
+        "boolean",
+        bytes(1),
+        json="boolean",
+        compiled="boolean",
+        in_vector=1,
+    ),
     _number("counter", ">q", n.integer_encoder(8)),
     _by_driver("date", ct.SimpleDateType, n.encode_date, "date", 4, encode_arrow=n.encode_days),
     _by_driver("decimal", ct.DecimalType, n.encode_decimal, "shown", 5, sorting=None),
@@ -156,6 +171,7 @@ _ROWS = (
         "timestamp",
         bytes(8),
         encode_arrow=n.encode_microseconds,
+        json="timestamp",
         compiled="timestamp",
         in_vector=8,
     ),

@@ -126,8 +126,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "lark": ("rscylla.embedded",),
     "sortedcontainers": ("rscylla.embedded",),
     "lz4": ("rscylla.embedded",),
-    "numpy": ("rscylla.types.arrow", "rscylla.cdc.batches"),
-    "pyarrow": ("rscylla.types.arrow", "rscylla.cdc.batches", "rscylla.spark"),
+    "numpy": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches"),
+    "pyarrow": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", "rscylla.spark"),
     "pyspark": ("rscylla.spark",),
     "confluent_kafka": ("rscylla.kafka",),
 }
@@ -149,6 +149,7 @@ PURE += (
             "cells",
             "containers",
             "json",
+            "json_arrow",
             "names",
             "natives",
             "registry",
