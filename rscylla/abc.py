@@ -5,7 +5,7 @@ Each method documents when and from which threads it is called, what it returns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol, cast, runtime_checkable
@@ -27,6 +27,7 @@ __all__ = [
     "DeadLetterAdmin",
     "DeadLetters",
     "Fate",
+    "IterableStreamClient",
     "LazyCursorStore",
     "Lease",
     "Partitioned",
@@ -36,6 +37,7 @@ __all__ = [
     "StreamClient",
     "StreamFunc",
     "StreamStatus",
+    "receiver_of",
     "saver_of",
 ]
 
@@ -57,6 +59,28 @@ class StreamClient(Protocol):
 
     def close(self) -> None:
         """Release threads and queries. Called once at the end of each run, also after an error; safe to repeat."""
+
+
+@runtime_checkable
+class IterableStreamClient(StreamClient, Protocol):
+    """A ``StreamClient`` that can also be iterated over, which costs less than a call for each event."""
+
+    def __iter__(self) -> Iterator[Event | Progress]:
+        """Return an iterator over what ``recv`` would return, which raises what ``recv`` would raise and never ends.
+
+        Called at most once at the start of each run, which then does not call ``recv``. Used by the thread that would
+        call it.
+        """
+
+
+def receiver_of(client: StreamClient) -> Callable[[], Event | Progress]:
+    """Return the function that returns the next item of *client*: of its iterator if it has one, else ``recv``.
+
+    A ``recv`` that a subclass or an object overrides is not bypassed.
+    """
+    if _overriding(client, "__iter__", "recv"):
+        return iter(cast("IterableStreamClient", client)).__next__
+    return client.recv
 
 
 @attrs.frozen
@@ -164,12 +188,21 @@ def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
 
     A ``set_cursor`` that a subclass or an object overrides is not bypassed.
     """
-    for kind in () if "set_cursor" in getattr(store, "__dict__", ()) else type(store).__mro__:
-        if "set_cursor_after" in vars(kind):
-            return cast("LazyCursorStore", store).set_cursor_after
-        if "set_cursor" in vars(kind):
-            break
+    if _overriding(store, "set_cursor_after", "set_cursor"):
+        return cast("LazyCursorStore", store).set_cursor_after
     return lambda consumer, event: store.set_cursor(consumer, event.id)
+
+
+def _overriding(owner: object, optional: str, method: str) -> bool:
+    """Return whether *owner* has the method *optional*, and does not override *method* below it."""
+    if method in getattr(owner, "__dict__", ()):
+        return False
+    for kind in type(owner).__mro__:
+        if optional in vars(kind):
+            return True
+        if method in vars(kind):
+            break
+    return False
 
 
 @attrs.frozen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
 from queue import SimpleQueue
 
 import attrs
@@ -95,6 +96,20 @@ class Client:
             if progress is not None:
                 return progress
             self._advance()
+
+    def __iter__(self) -> Iterator[ChangeEvent | Progress]:
+        """Return an iterator over what ``recv`` returns; see ``IterableStreamClient``. The two may be mixed."""
+        while True:
+            yield self.recv()
+            try:
+                for event in self._batch.events:
+                    self._last_event = event
+                    yield event
+            except GeneratorExit:
+                raise
+            except BaseException as e:
+                self._batch = attrs.evolve(self._batch, events=_Broken(e))
+                raise
 
     def _progress(self) -> Progress | None:
         """Return the end of the finished batch as a cursor, if it is time to save one."""

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import NoReturn
 
-from ..abc import Committing, Consumer, Resetter
+from ..abc import Committing, Consumer, Resetter, receiver_of
 from ..clock import Stop
 from ..errors import HeadReached, RscyllaError, Stopped
 from ..event import Event, Progress
@@ -66,7 +66,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     spec.series.opened(client, lag)
     # A stream that supports the lag waits before it reads. For any other stream, events wait here after they are read.
     hold = None if getattr(spec.stream, "supports_lag", False) else lag
-    check, recv, consume = this.stop.check, client.recv, consumer.consume
+    check, recv, consume = this.stop.check, receiver_of(client), consumer.consume
     tempt = None if this.fate is NO_FATE else this.tempt
     known: type[Event] | None = None  # the class of the last event: an ``isinstance`` with an ABC for each costs more
     while True:

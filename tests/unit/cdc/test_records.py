@@ -280,7 +280,10 @@ def test_a_window_in_memory_is_nothing_that_the_garbage_collector_walks() -> Non
     assert not any(gc.is_tracked(position) for position in rows.positions)
 
 
-def test_an_event_that_cannot_be_made_is_not_passed_over(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["recv", "iterate"])
+def test_an_event_that_cannot_be_made_is_not_passed_over(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     log.generation(HEAD_US - 100 * SECOND, [stream_id(1)])
     written = [log.write(HEAD_US - 10 + n) for n in range(3)]
 
@@ -290,26 +293,69 @@ def test_an_event_that_cannot_be_made_is_not_passed_over(log: FakeLog, monkeypat
 
     monkeypatch.setattr(reader, "changes_of", made_and_broken)
     client = rscylla.NewStream(log, "ks", "t", clock=log.clock, prefetch=0)("", LAG)
-    assert client.recv().id.count(str(uuid.UUID(bytes=written[0].time))) == 1  # type: ignore[union-attr]
+    receive = client.recv if way == "recv" else iter(client).__next__
+    assert receive().id.count(str(uuid.UUID(bytes=written[0].time))) == 1  # type: ignore[union-attr]
     monkeypatch.setattr(reader, "changes_of", changes_of)
+    with pytest.raises(ZeroDivisionError):
+        receive()
     log.clock.advance(60)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             client.recv()
 
 
-def test_the_watermark_follows_what_was_handed_out(log: FakeLog) -> None:
+def test_iterating_returns_what_recv_returns_and_may_be_mixed_with_it(log: FakeLog) -> None:
+    log.generation(HEAD_US - 100 * SECOND, [stream_id(1)])
+    for n in range(60):
+        log.write(HEAD_US - 90 * SECOND + n * SECOND)
+    stream = rscylla.NewStream(log, "ks", "t", clock=log.clock, prefetch=0)
+
+    def taken(choose: Any) -> list[str]:
+        client, got = stream("", LAG, rscylla.StreamToHead()), []
+        items = iter(client)
+        try:
+            while True:
+                item = client.recv() if choose(len(got)) else next(items)
+                got.append(item.id if isinstance(item, rscylla.Event) else item.cursor)
+        except HeadReached:
+            pass
+        with pytest.raises(HeadReached):
+            next(iter(client))
+        return got
+
+    by_recv = taken(lambda _: True)
+    assert len(by_recv) > 60
+    assert taken(lambda _: False) == taken(lambda n: n % 3) == by_recv
+
+
+def test_an_iteration_that_is_given_up_loses_no_event(log: FakeLog) -> None:
+    log.generation(HEAD_US - 100 * SECOND, [stream_id(1)])
+    for n in range(3):
+        log.write(HEAD_US - 10 + n)
+    client = rscylla.NewStream(log, "ks", "t", clock=log.clock, prefetch=0)("", LAG, rscylla.StreamToHead())
+    seen: list[Any] = []
+    for wanted in (1, 2, 3):
+        for item in client:
+            seen.append(item)
+            if len(seen) == wanted:
+                break
+    assert [item.timestamp_us for item in seen] == [HEAD_US - 10, HEAD_US - 9, HEAD_US - 8]
+
+
+@pytest.mark.parametrize("way", ["recv", "iterate"])
+def test_the_watermark_follows_what_was_handed_out(log: FakeLog, way: str) -> None:
     log.generation(HEAD_US - 100 * SECOND, [stream_id(1)])
     written = [log.write(HEAD_US - 10 + n) for n in range(3)]
     client = rscylla.NewStream(log, "ks", "t", clock=log.clock, prefetch=0)("", LAG)
+    receive = client.recv if way == "recv" else iter(client).__next__
     marks = []
     for row in written:
-        client.recv()
+        receive()
         assert client.status().watermark_us <= row.us
         marks.append(client.status().watermark_us)
     assert marks == sorted(marks)
     log.clock.advance(60)
-    client.recv()
+    receive()
     assert client.status().watermark_us > written[-1].us
 
 

@@ -32,6 +32,7 @@ from rscylla.options import StreamFromHead, StreamLag, StreamToHead, StreamUntil
 from rscylla.reflex import Fate as RealFate
 from rscylla.reflex import Run, Spec, concurrent, run
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
+from rscylla.testing.fakes import FakeStreamClient
 
 NAME = "recording"
 
@@ -749,3 +750,37 @@ def test_a_consumer_that_hangs_after_a_pause_is_noticed() -> None:
         clock.advance(42)
         assert handled.series.activity.longest() == (42, event(1))
     assert handled.series.activity.longest() == (0, None)
+
+
+class Counted(FakeStreamClient):
+    """Counts how it is asked."""
+
+    asked: list[str]
+
+    def __iter__(self) -> Any:
+        while True:
+            self.asked.append("next")
+            yield FakeStreamClient.recv(self)
+
+
+class Overriding(Counted):
+    def recv(self) -> Event | Progress:
+        self.asked.append("recv")
+        return super().recv()
+
+
+@pytest.mark.parametrize(("kind", "way"), [(Counted, "next"), (Overriding, "recv")])
+def test_a_client_is_iterated_over_unless_it_overrides_recv(kind: type[Counted], way: str) -> None:
+    clients: list[Any] = []
+
+    def opened(after: str, *options: Any, stop: Stop | None = None) -> Any:
+        client: Any = FakeStream(events(2), end=HeadReached())(after, *options, stop=stop)
+        client.__class__, client.asked = kind, []
+        clients.append(client)
+        return client
+
+    consumer = RecordingConsumer()
+    with pytest.raises(HeadReached):
+        run(spec(opened, FakeCursorStore(), consumer))
+    assert consumer.seen == ["e1", "e2"]
+    assert clients[0].asked == [way] * 3
