@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from .errors import Stopped
 
-__all__ = ["LOOK_S", "Clock", "InnerStop", "Stop", "SystemClock"]
+__all__ = ["LOOK_S", "Clock", "InnerStop", "Stop", "SystemClock", "monotonic_of"]
 
 LOOK_S = 0.5
 """How often a wait of the main thread looks for signals.
@@ -85,6 +85,7 @@ class InnerStop(Stop):
     def __init__(self, outer: Stop | None) -> None:
         super().__init__()
         self._outer = outer or Stop()
+        self._outer_asks = type(self._outer) is not Stop  # more than its flag: a lease's signal asks its lease
         self.forget = self._outer.on_set(self.set)
 
     def is_set(self) -> bool:
@@ -94,8 +95,9 @@ class InnerStop(Stop):
         return super().wait(seconds) or self._outer.is_set()
 
     def check(self) -> None:
-        self._outer.check()
-        if self._set:
+        if self._outer_asks:
+            self._outer.check()
+        if self._set or self._outer._set:  # noqa: SLF001 - read here, because a run checks twice for each event
             raise Stopped
 
 
@@ -124,3 +126,11 @@ class SystemClock:
 
     def wait(self, stop: Stop, seconds: float) -> bool:
         return stop.wait(max(0.0, seconds))
+
+
+def monotonic_of(clock: Clock) -> Callable[[], float]:
+    """Return ``clock.monotonic``, as a function that costs as little as possible. Ask for it where the work starts.
+
+    The function of the system is looked up now, and not on import, so that a test may have replaced it.
+    """
+    return time.monotonic if type(clock) is SystemClock else clock.monotonic

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
 from ..clock import Clock
 from ..event import Event
 
-__all__ = ["Activity"]
+__all__ = ["Activity", "Work"]
 
 
-# The clock, the event, since when by the clock's monotonic (None while the thread waits on purpose), and why it waits.
-# A plain tuple, because one is made for each event.
-_Work = tuple[Clock | None, Event | None, float | None, str]
+Work = tuple[Clock | None, Event | None, float | None, str]
+"""The clock, the event, since when by the clock's monotonic (None while the thread waits on purpose), why it waits.
+
+A plain tuple, because one is made for each event.
+"""
 
 
 class Activity:
@@ -24,33 +26,22 @@ class Activity:
     """
 
     def __init__(self) -> None:
-        self._threads: dict[int, _Work] = {}
+        self.threads: dict[int, Work] = {}
+        """By thread, what it works on; for a loop over events, which sets and deletes its own entry."""
 
     def begin(self, clock: Clock, event: Event) -> None:
         """Report that this thread starts to work on *event*."""
-        self._threads[get_ident()] = clock, event, clock.monotonic(), ""
+        self.threads[get_ident()] = clock, event, clock.monotonic(), ""
 
     def end(self) -> None:
         """Report that this thread is done with its event, with or without success."""
-        self._threads.pop(get_ident(), None)
-
-    def of_this_thread(self, clock: Clock) -> tuple[Callable[[Event], None], Callable[[], None]]:
-        """Return ``begin`` and ``end`` for the calling thread alone, which cost less: for a loop over events."""
-        threads, thread, monotonic = self._threads, get_ident(), clock.monotonic
-
-        def begin(event: Event) -> None:
-            threads[thread] = clock, event, monotonic(), ""
-
-        def end() -> None:
-            threads.pop(thread, None)
-
-        return begin, end
+        self.threads.pop(get_ident(), None)
 
     @contextmanager
     def waiting(self, why: str) -> Iterator[None]:
         """Report that this thread waits on purpose; afterwards, it works on its event again."""
-        clock, event, _, _ = self._threads.get(get_ident(), (None, None, None, ""))
-        self._threads[get_ident()] = clock, event, None, why
+        clock, event, _, _ = self.threads.get(get_ident(), (None, None, None, ""))
+        self.threads[get_ident()] = clock, event, None, why
         yield
         # Not in a finally: an error ends the work on the event.
         if clock is None or event is None:
@@ -60,12 +51,12 @@ class Activity:
 
     def clear(self) -> None:
         """Forget all threads."""
-        self._threads.clear()
+        self.threads.clear()
 
     def longest(self) -> tuple[float, Event | None]:
         """Return the longest time, in seconds, that a thread has worked on its event, and the event; else (0, None)."""
         longest, found = 0.0, None
-        for clock, event, since, _ in list(self._threads.values()):
+        for clock, event, since, _ in list(self.threads.values()):
             if clock is not None and since is not None:
                 seconds = max(0.0, clock.monotonic() - since)
                 if found is None or seconds > longest:
@@ -74,4 +65,4 @@ class Activity:
 
     def why(self) -> str:
         """Return why a thread waits on purpose; "" if no thread does, or none gives a reason."""
-        return next((why for *_, why in list(self._threads.values()) if why), "")
+        return next((why for *_, why in list(self.threads.values()) if why), "")

@@ -48,13 +48,13 @@ class Run:
     begun: bool = False
     client: StreamClient | None = None
     _failures: list[Failure] = attrs.field(factory=list)
-    _save_after: Callable[[str, Event], None] = attrs.field()
+    save_after: Callable[[str, Event], None] = attrs.field()
 
     @series.default
     def _series_of_its_own(self) -> ConsumerSeries:
         return ConsumerSeries(self.consumer)
 
-    @_save_after.default
+    @save_after.default
     def _saver(self) -> Callable[[str, Event], None]:
         return (lambda _consumer, _event: None) if self.store is None else saver_of(self.store)
 
@@ -84,24 +84,11 @@ class Run:
         if self.fate is not NO_FATE:
             self.fate.tempt("before_set_cursor")
         if not isinstance(cursor, str):
-            self._save_after(self.consumer, cursor)
+            self.save_after(self.consumer, cursor)
         elif self.store is not None:
             self.store.set_cursor(self.consumer, cursor)
         if self.series.is_failing:
             self.series.moved()
-
-    def committer(self) -> Callable[[Event], None]:
-        """Return ``commit`` for a loop over events, which costs less if there is no fate."""
-        if self.fate is not NO_FATE:
-            return self.commit
-        save, consumer, series = self._save_after, self.consumer, self.series
-
-        def commit(event: Event) -> None:
-            save(consumer, event)
-            if series.is_failing:
-                series.moved()
-
-        return commit
 
     def fail(self, error: BaseException, *, event: Event | None = None, stage: str = "consume") -> None:
         """End the run with *error*; the first one counts."""

@@ -10,16 +10,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
+from threading import get_ident
 from typing import NoReturn
 
 from ..abc import Committing, Consumer, Resetter, receiver_of
-from ..clock import Stop
+from ..clock import Stop, monotonic_of
 from ..errors import HeadReached, RscyllaError, Stopped
 from ..event import Event, Progress
 from ._context import Failure, Run
 from ._failures import ending
 from ._spec import Spec
-from .consumer import check_threads_can_drive
+from .consumer import check_threads_can_drive, timing_of
 from .fate import NO_FATE
 from .logs import log_context
 
@@ -106,21 +107,36 @@ class _AtOnce:
 
     def begin(self, run: Run) -> None:
         self._run = run
-        self._consume = self._consumer.consume
-        self._busy, self._idle = run.series.activity.of_this_thread(run.clock)
-        self._commit = run.committer()
-        self._tempt = None if run.fate is NO_FATE else run.tempt
+        self.consume = self._handler(run)
 
-    def consume(self, event: Event, run: Run) -> None:
-        self._busy(event)
-        try:
-            self._consume(event, run)
-        finally:
-            self._idle()
-        if self._tempt is not None:
-            self._tempt("after_consume")
-        run.stage = "set_cursor"
-        self._commit(event)
+    def _handler(self, run: Run) -> Callable[[Event, Run], None]:
+        """Return the function that handles one event: a closure, because it runs for each."""
+        clock, series, name, save, tempt = run.clock, run.series, run.consumer, run.save_after, run.tempt
+        tempted = run.fate is not NO_FATE
+        now, threads, thread = monotonic_of(clock), series.activity.threads, get_ident()
+        timed = timing_of(self._consumer, clock)
+        consume = self._consumer.consume
+
+        def handle(event: Event, run: Run) -> None:
+            began = now()
+            threads[thread] = clock, event, began, ""
+            try:
+                if timed is not None:
+                    timed(event, run, began)
+                else:
+                    consume(event, run)
+            finally:
+                threads.pop(thread, None)
+            if tempted:
+                tempt("after_consume")
+            run.stage = "set_cursor"
+            if tempted:
+                tempt("before_set_cursor")
+            save(name, event)
+            if series.is_failing:
+                series.moved()
+
+        return handle
 
     def progress(self, cursor: str) -> None:
         self._run.commit(cursor)

@@ -17,7 +17,7 @@ from ..event import Event
 from .filters import EventFilter
 from .metrics import metrics_for, outcome_of
 
-__all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive"]
+__all__ = ["ConsumeFunc", "Consumer", "RecoverFunc", "check_threads_can_drive", "timing_of"]
 
 # Any, so that functions may annotate it as the public class Run or Fate, although a caller may pass another object with
 # the same methods.
@@ -91,6 +91,7 @@ class Consumer:
         self._filter = event_filter
         self._takes_all = not self._types and event_filter is None
         self._recover = recover
+        self._is_plain = self._takes_all and recover is None and self._outcome == "consumed"
         self.series = metrics_for(registry).consumer(name)
         """The metrics of this name; ``run`` adds its own."""
         self.series.configure(clock=clock or SystemClock(), lag_alert=lag_alert, activity_ttl=ttl)
@@ -115,8 +116,15 @@ class Consumer:
             FilterError: a filter failed; ``recover`` was not called.
             Exception: the error of the function, or the one that ``recover`` returned instead.
         """
+        self.consume_since(event, run, self.series.monotonic())
+
+    def consume_since(self, event: Event, run: Run, began: float) -> None:
+        """The same as ``consume``, for a caller that has just read the clock."""
         series = self.series
-        arrival = series.arrived(event)
+        if self._is_plain:
+            series.measure(self._fn, event, run, began)
+            return
+        arrival = series.arrived(event, began)
         try:
             if not self._takes_all and not self._wants(event):
                 outcome: str | None = "skipped"
@@ -171,6 +179,15 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"Consumer({self._name!r})"
+
+
+def timing_of(consumer: ConsumerLike, clock: Clock) -> Callable[[Event, Run, float], None] | None:
+    """Return the ``consume_since`` of *consumer* for a caller with *clock*; None if its ``consume`` must be called."""
+    if not isinstance(consumer, Consumer) or "consume" in vars(consumer):
+        return None
+    if type(consumer).consume is not Consumer.consume or not consumer.series.reads(clock):
+        return None
+    return consumer.consume_since
 
 
 def check_threads_can_drive(consumer: ConsumerLike) -> None:

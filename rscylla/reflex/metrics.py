@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import accumulate
-from typing import Self
+from typing import Any, Self
 
 import attrs
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -26,8 +26,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from ..abc import Consumer, StreamClient, StreamStatus
-from ..clock import Clock, SystemClock
+from ..abc import Consumer, Run, StreamClient, StreamStatus
+from ..clock import Clock, SystemClock, monotonic_of
 from ..errors import is_expected
 from ..event import Event
 from ..options import SAFE_LAG
@@ -101,6 +101,8 @@ class ConsumerSeries:
         # Of each consumed event that is not counted yet: age in us, seconds taken, and how often it counts as consumed.
         self._noted: list[float] = []
         self._clock: Clock = SystemClock()
+        self.monotonic = monotonic_of(self._clock)
+        """By which times of events are measured."""
         self._lag_alert: float | None = None
         self._activity_ttl: float | None = None
         self.unsafe_lag: float | None = None
@@ -122,6 +124,7 @@ class ConsumerSeries:
         """Set what the gauges need. Called when a ``Consumer`` is made."""
         with self._lock:
             self._clock = clock
+            self.monotonic = monotonic_of(clock)
             self._lag_alert = lag_alert.total_seconds() if lag_alert is not None else None
             self._activity_ttl = activity_ttl.total_seconds() if activity_ttl is not None else None
 
@@ -133,6 +136,7 @@ class ConsumerSeries:
         """Show the status of *client*, whose lag is *lag*, from now on."""
         with self._lock:
             self._report = client.status
+            self.monotonic = monotonic_of(self._clock)
             self.unsafe_lag = None if lag is None else float(lag < SAFE_LAG and not self.swept)
             self._finished = False
 
@@ -167,26 +171,45 @@ class ConsumerSeries:
             self._count_noted()
             return self._histograms[histogram].samples()
 
-    def arrived(self, event: Event) -> _Arrival:
-        """Show that the consumer is handling *event*; pass the result to ``consumed`` or ``ended``."""
-        clock = self._clock
-        began, event_us = clock.monotonic(), event.timestamp_us
+    def reads(self, clock: Clock) -> bool:
+        """Return whether ``monotonic`` reads *clock*."""
+        return clock is self._clock or type(clock) is type(self._clock) is SystemClock
+
+    def arrived(self, event: Event, began: float) -> _Arrival:
+        """Show that the consumer handles *event* since *began*; pass the result to ``consumed`` or ``ended``."""
+        event_us = event.timestamp_us
         # Set before the consumer is called, which may take long, because alerts use the age of the event in progress.
         # A single assignment, which needs no lock.
-        arrival = self._arrival = began, event_us, clock.now_us() - event_us
+        arrival = self._arrival = began, event_us, self._clock.now_us() - event_us
         return arrival
+
+    def measure(self, fn: Callable[[Event, Any], None], event: Event, run: Run, began: float) -> None:
+        """Call *fn* and count the event: ``arrived`` and then ``consumed`` or ``ended``, at the cost of one call."""
+        event_us = event.timestamp_us
+        age_us = self._clock.now_us() - event_us
+        self._arrival = began, event_us, age_us
+        try:
+            fn(event, run)
+        except BaseException as error:
+            self.ended((began, event_us, age_us), outcome_of(error))
+            raise
+        noted = self._noted
+        noted += age_us, self.monotonic() - began, 1
+        if len(noted) >= 3 * NOTED:
+            with self._lock:
+                self._count_noted()
 
     def consumed(self, arrival: _Arrival, times: int = 1) -> None:
         """Count an event that was consumed without an error; *times*: 0 if it counts as consumed later."""
         noted = self._noted
-        noted += arrival[2], self._clock.monotonic() - arrival[0], times  # at once: no thread sees a part of it
+        noted += arrival[2], self.monotonic() - arrival[0], times  # at once: no thread sees a part of it
         if len(noted) >= 3 * NOTED:
             with self._lock:
                 self._count_noted()
 
     def ended(self, arrival: _Arrival, outcome: str | None) -> None:
         """Count the outcome of an event, a name in ``COUNTERS`` or None, its age on arrival, and the time taken."""
-        took_s = self._clock.monotonic() - arrival[0]
+        took_s = self.monotonic() - arrival[0]
         with self._lock:
             if outcome is not None:
                 self._counts[outcome] += 1
@@ -207,7 +230,7 @@ class ConsumerSeries:
 
     def consuming(self, event: Event) -> Consuming:
         """Return the context in which the consumer handles *event*; it shows the event now and counts it at its end."""
-        return Consuming(self, self.arrived(event))
+        return Consuming(self, self.arrived(event, self.monotonic()))
 
     def found_late(self, seconds: float, *, unproven: bool) -> None:
         """Count an event that a sweep delivers *seconds* after the fast lane passed it.

@@ -29,8 +29,8 @@ from rscylla.errors import (
 )
 from rscylla.event import Event, Progress, SimpleEvent
 from rscylla.options import StreamFromHead, StreamLag, StreamToHead, StreamUntil
+from rscylla.reflex import Consumer, Run, Spec, concurrent, run
 from rscylla.reflex import Fate as RealFate
-from rscylla.reflex import Run, Spec, concurrent, run
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
 from rscylla.testing.fakes import FakeStreamClient
 
@@ -784,3 +784,38 @@ def test_a_client_is_iterated_over_unless_it_overrides_recv(kind: type[Counted],
         run(spec(opened, FakeCursorStore(), consumer))
     assert consumer.seen == ["e1", "e2"]
     assert clients[0].asked == [way] * 3
+
+
+@pytest.mark.parametrize("clock", ["own", "of the run"])
+def test_a_consumer_is_measured_by_its_own_clock(clock: str) -> None:
+    ours, registry = ManualClock(), CollectorRegistry()
+    theirs = ours if clock == "of the run" else ManualClock()
+    theirs.advance(100)
+    seen = []
+
+    def work(event: Event, run: Any) -> None:
+        theirs.advance(2)
+        seen.append((consumer.series.active(), consumer.series.activity.longest()[0]))
+
+    consumer = Consumer("own", work, clock=theirs, registry=registry, activity_ttl=timedelta(seconds=3))
+    with pytest.raises(HeadReached):
+        run(spec(FakeStream(events(3)), None, consumer, registry=registry, clock=ours))
+    assert seen == [(1.0, 2.0 if theirs is ours else 0.0)] * 3
+    assert consumer.series.samples("latency")[1] == 6.0
+
+
+@pytest.mark.parametrize("where", ["class", "object"])
+def test_a_consume_that_is_overridden_is_not_bypassed(where: str) -> None:
+    class Mine(Consumer):
+        def consume(self, event: Event, run: Any) -> None:
+            seen.append(f"mine {event.id}")
+            super().consume(event, run)
+
+    seen: list[str] = []
+    kind = Mine if where == "class" else Consumer
+    consumer = kind("mine", lambda event, run: seen.append(event.id), registry=CollectorRegistry())
+    if where == "object":
+        consumer.consume = lambda event, run: seen.append(f"mine {event.id}")  # type: ignore[method-assign]
+    with pytest.raises(HeadReached):
+        run(spec(FakeStream(events(1)), None, consumer))
+    assert seen == ["mine e1", "e1"][: 2 if where == "class" else 1]
