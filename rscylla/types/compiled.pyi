@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import Any, overload
 
 from .natives import Decoder
 from .tree import Type
@@ -16,3 +16,11 @@ class CellList(Cells):
 
 def native_decoder(form: str, packed: str, decode: Decoder) -> Decoder: ...
 def container_decoder(form: str, type_: Type, parts: list[Decoder], width: int) -> Decoder: ...
+
+class Columns:
+    def __init__(
+        self, form: str, width: int, parts: Iterable[Columns], beyond: str, loose: bool, decoder: Decoder | None
+    ) -> None: ...
+    def build(self, cells: Sequence[bytes | None], target: Any) -> Any: ...
+
+def times_of(cells: Sequence[bytes | None]) -> bytearray: ...

@@ -10,9 +10,12 @@ from cpython.datetime cimport datetime_new, import_datetime
 from cpython.float cimport PyFloat_FromDouble
 from cpython.long cimport PyLong_FromLong, PyLong_FromLongLong, PyLong_FromUnsignedLongLong
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
 
 from collections.abc import Sequence
 from datetime import timezone
@@ -88,7 +91,7 @@ cdef class CellList(Cells):
             if type(cell) is not bytes:
                 raise TypeError(f"a cell is bytes or None, and not {type(cell).__name__}")
             size = PyBytes_GET_SIZE(cell)
-            if size > 0x7FFFFFFF:
+            if size > INT32_MAX:
                 raise ValueError("a cell is longer than the protocol allows")
             self.cells[i].data = PyBytes_AS_STRING(cell)
             self.cells[i].size = <int32_t> size
@@ -151,29 +154,35 @@ cdef inline bint next_sized(const char** at, const char* end, Cell* cell) noexce
     return True
 
 
-cdef inline bint next_short(const char** at, const char* end, Cell* cell) noexcept nogil:
-    """Take the cell that begins at *at* with its size as an unsigned vint; return whether it ends before *end*.
+cdef inline bint next_vint(const char** at, const char* end, uint64_t* value) noexcept nogil:
+    """Take the unsigned vint that begins at *at*; return whether it ends before *end*.
 
     Leading ones of the first byte count the bytes that follow.
     """
     cdef uint8_t lead
     cdef int more = 0
     cdef int i
-    cdef uint64_t size
-    cell.data = NULL
-    cell.size = -1
+    value[0] = 0
     if end - at[0] < 1:
         return False
     lead = <uint8_t> at[0][0]
     while more < 8 and lead & (0x80 >> more):
         more += 1
-    if end - at[0] < more + 1:
+    if end - at[0] <= more:
         return False
-    size = lead & (0xFF >> (more + 1)) if more < 8 else 0
+    value[0] = lead & (0xFF >> (more + 1)) if more < 8 else 0
     for i in range(1, more + 1):
-        size = (size << 8) | <uint8_t> at[0][i]
+        value[0] = (value[0] << 8) | <uint8_t> at[0][i]
     at[0] += more + 1
-    if size > <uint64_t> (end - at[0]):
+    return True
+
+
+cdef inline bint next_short(const char** at, const char* end, Cell* cell) noexcept nogil:
+    """Take the cell that begins at *at* with its size as a vint; return whether it ends before *end*."""
+    cdef uint64_t size
+    cell.data = NULL
+    cell.size = -1
+    if not next_vint(at, end, &size) or size > <uint64_t> (end - at[0]):
         return False
     cell.data = at[0]
     cell.size = <int32_t> size
@@ -525,3 +534,683 @@ def container_decoder(str form not None, type_, list parts not None, Py_ssize_t 
     if form == "tuple":
         return Fields(parts)
     raise ValueError(f"no compiled form is called {form!r}")
+
+
+# ---------------------------------------------------------------- columns as Arrow
+
+# Source: the Arrow C data interface, arrow.apache.org/docs/format/CDataInterface.html. The schema is pyarrow's own.
+
+cdef struct ArrowArray:
+    int64_t length
+    int64_t null_count
+    int64_t offset
+    int64_t n_buffers
+    int64_t n_children
+    const void** buffers
+    ArrowArray** children
+    ArrowArray* dictionary
+    void (*release)(ArrowArray*) noexcept nogil
+    void* private_data
+
+
+cdef enum Form:
+    BINARY
+    BOOLEAN
+    DATE
+    DURATION
+    LIST
+    LOG_LIST
+    MAP
+    NUMBER
+    SHOWN
+    STRUCT
+    TEXT
+    TIMESTAMP
+    UUID_TEXT
+    VECTOR
+
+
+cdef enum Beyond:
+    AS_NULL
+    AS_ERROR
+    AS_BOUND
+
+
+cdef struct Plan:  # how cells of one type become an Arrow array
+    Form form
+    Py_ssize_t width  # of a number, or of an element of a vector; 0 if its size precedes each element
+    Beyond beyond
+    bint loose
+    int count
+    Plan* children
+    void* shown  # the Decoder of values that are shown as text
+
+
+cdef dict _FORMS = {
+    "binary": BINARY,
+    "boolean": BOOLEAN,
+    "date": DATE,
+    "duration": DURATION,
+    "list": LIST,
+    "log list": LOG_LIST,
+    "map": MAP,
+    "number": NUMBER,
+    "shown": SHOWN,
+    "struct": STRUCT,
+    "text": TEXT,
+    "timestamp": TIMESTAMP,
+    "uuid": UUID_TEXT,
+    "vector": VECTOR,
+}
+cdef dict _BEYOND = {"null": AS_NULL, "raise": AS_ERROR, "bound": AS_BOUND}
+
+cdef extern from *:
+    """
+    #define MOST_MS INT64_C(9223372036854775)
+    #define EPOCH_TICKS INT64_C(0x01B21DD213814000)
+    """
+    const int64_t MOST_MS  # of a timestamp of Arrow, either way from 1970
+    const int64_t EPOCH_TICKS  # of a timeuuid, from 1582-10-15 to 1970-01-01
+
+
+cdef class Columns:
+    """Makes Arrow arrays of the cells of columns of one type, as what ``arrow.builder_for`` returns does.
+
+    Args:
+        form: a key of ``rscylla.types.arrow.FORMS``.
+        width: of a number, or of an element of a vector; 0 if its size precedes each element.
+        parts: the same for the types within the type, as far as they become Arrow.
+        decoder: of values that are shown as text.
+    """
+
+    cdef Plan plan
+    cdef tuple parts
+    cdef Decoder decoder
+
+    def __cinit__(self, str form not None, Py_ssize_t width, parts, str beyond not None, bint loose, Decoder decoder):
+        cdef Py_ssize_t i
+        self.parts = tuple(parts)
+        self.decoder = decoder
+        self.plan.form = _FORMS[form]
+        self.plan.width = width
+        self.plan.beyond = _BEYOND[beyond]
+        self.plan.loose = loose
+        self.plan.shown = <void*> decoder
+        self.plan.count = 0
+        self.plan.children = <Plan*> PyMem_Malloc(max(len(self.parts), 1) * sizeof(Plan))
+        if self.plan.children == NULL:
+            raise MemoryError
+        for i in range(len(self.parts)):
+            self.plan.children[i] = (<Columns?> self.parts[i]).plan
+        self.plan.count = <int> len(self.parts)
+        if self.plan.count < {LIST: 1, LOG_LIST: 1, MAP: 2, VECTOR: 1}.get(self.plan.form, 0):
+            raise ValueError(f"{form} lacks the types of its parts")
+
+    def __dealloc__(self):
+        PyMem_Free(self.plan.children)
+
+    def build(self, cells, target):
+        """Return a column of the Arrow type *target*, to be given to ``pyarrow.array``; None if all cells are null."""
+        cdef Cells column = cells if isinstance(cells, Cells) else CellList(cells)
+        cdef Py_ssize_t i
+        cdef bint is_null = True
+        cdef Scratch scratch
+        cdef Cell* gathered
+        cdef ArrowColumn made = ArrowColumn.__new__(ArrowColumn)
+        made.target = target
+        scratch.last = NULL
+        try:
+            with nogil:
+                gathered = <Cell*> borrow(&scratch, column.count * sizeof(Cell))
+                for i in range(column.count):
+                    gathered[i] = column.at(i)
+                    is_null = is_null and gathered[i].size < 0
+                if not is_null:
+                    fill(&self.plan, gathered, column.count, &made.array, &scratch)
+        finally:
+            give_back(&scratch)
+        return None if is_null else made
+
+
+cdef class ArrowColumn:
+    """An Arrow array that was made here, until pyarrow takes it."""
+
+    cdef ArrowArray array
+    cdef object target
+
+    def __dealloc__(self):
+        if self.array.release != NULL:
+            self.array.release(&self.array)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        cdef ArrowArray* moved
+        if self.array.release == NULL:
+            raise ValueError("the column was taken already")
+        schema = self.target.__arrow_c_schema__()
+        moved = <ArrowArray*> malloc(sizeof(ArrowArray))
+        if moved == NULL:
+            raise MemoryError
+        moved[0] = self.array
+        self.array.release = NULL
+        return schema, PyCapsule_New(moved, "arrow_array", &drop_capsule)
+
+
+cdef void drop_capsule(object capsule) noexcept:
+    cdef ArrowArray* array = <ArrowArray*> PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release != NULL:  # pyarrow has not taken it
+        array.release(array)
+    free(array)
+
+
+def times_of(cells):
+    """Return the times of timeuuids as native int64 microseconds since the epoch; those of nulls have no meaning."""
+    cdef Cells column = cells if isinstance(cells, Cells) else CellList(cells)
+    cdef bytearray made = bytearray(column.count * 8)
+    cdef char* into = made
+    cdef Py_ssize_t i
+    cdef Cell cell
+    cdef int64_t ticks
+    with nogil:
+        for i in range(column.count):
+            cell = column.at(i)
+            ticks = 0
+            if cell.size == 16:
+                ticks = <int64_t> (<uint64_t> (short_at(cell.data + 6) & 0x0FFF) << 48)
+                ticks |= <int64_t> (<uint64_t> short_at(cell.data + 4) << 32)
+                ticks |= <int64_t> int_at(cell.data)
+            elif cell.size > 0:
+                fail_width(16)
+            ticks = (ticks - EPOCH_TICKS) // 10
+            memcpy(into + 8 * i, &ticks, 8)
+    return made
+
+
+# Memory: what a column needs only while it is made is scratch; the rest belongs to its arrays, which release it.
+
+
+cdef struct Scratch:
+    void** last  # each block begins with the address of the one before
+
+
+cdef void* borrow(Scratch* scratch, size_t size) except NULL nogil:
+    """Return memory that ``give_back`` frees."""
+    cdef void** block = <void**> malloc(size + sizeof(Cell))
+    if block == NULL:
+        fail_memory()
+    block[0] = scratch.last
+    scratch.last = block
+    return <char*> block + sizeof(Cell)
+
+
+cdef void give_back(Scratch* scratch) noexcept nogil:
+    cdef void** block
+    while scratch.last != NULL:
+        block = scratch.last
+        scratch.last = <void**> block[0]
+        free(block)
+
+
+cdef int prepare(ArrowArray* array, int64_t length, int buffers, int children) except -1 nogil:
+    """Make *array* one of *length* without nulls. What fails later leaves it such that its release frees all of it."""
+    cdef int i
+    memset(array, 0, sizeof(ArrowArray))
+    array.buffers = <const void**> calloc(buffers, sizeof(void*))
+    array.children = <ArrowArray**> calloc(max(children, 1), sizeof(ArrowArray*))
+    array.release = &release
+    if array.buffers == NULL or array.children == NULL:
+        fail_memory()
+    array.length = length
+    array.n_buffers = buffers
+    for i in range(children):
+        array.children[i] = <ArrowArray*> calloc(1, sizeof(ArrowArray))
+        if array.children[i] == NULL:
+            fail_memory()
+        array.n_children += 1
+    return 0
+
+
+cdef void release(ArrowArray* array) noexcept nogil:
+    cdef int64_t i
+    for i in range(array.n_buffers):
+        free(<void*> array.buffers[i])
+    for i in range(array.n_children):
+        if array.children[i].release != NULL:
+            array.children[i].release(array.children[i])
+        free(array.children[i])
+    free(array.buffers)
+    free(array.children)
+    array.release = NULL
+
+
+cdef void* room(ArrowArray* array, int which, int64_t size) except NULL nogil:
+    """Return a new buffer of *array* for *size* bytes, which are not set; whole words, of which the last is zero."""
+    cdef int64_t words = size // 8 + 1
+    cdef uint64_t* made = <uint64_t*> malloc(words * 8)
+    if made == NULL:
+        fail_memory()
+    made[words - 1] = 0
+    array.buffers[which] = made
+    return made
+
+
+cdef int set_null(ArrowArray* array, int64_t i) except -1 nogil:
+    """Mark value *i* as null. An array without nulls has no marks."""
+    cdef uint8_t* marks = <uint8_t*> array.buffers[0]
+    if marks == NULL:
+        marks = <uint8_t*> room(array, 0, (array.length + 7) // 8)
+        memset(marks, 0xFF, (array.length + 7) // 8)
+    marks[i >> 3] &= <uint8_t> ~(1 << (i & 7))
+    array.null_count += 1
+    return 0
+
+
+cdef int fail_memory() except -1 with gil:
+    raise MemoryError
+
+
+cdef int fail_offsets() except -1 with gil:
+    raise OverflowError("a column has more than the 2 GiB, or two billion elements, that Arrow's lists and texts reach")
+
+
+cdef int fail_text() except -1 with gil:
+    raise ValueError("a text is not UTF-8")
+
+
+cdef int fail_key() except -1 with gil:
+    raise ValueError("a map has a null as a key, which Arrow does not hold")
+
+
+cdef int fail_timestamp() except -1 with gil:
+    raise OverflowError("a timestamp is beyond what Arrow can hold")
+
+
+cdef int fail_duration() except -1 with gil:
+    raise ValueError("a cell does not hold a duration")
+
+
+# Each of the following fills *array*, which is zeroed, with the *n* values of *cells*.
+
+
+cdef int fill(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
+    if plan.form == NUMBER:
+        return fill_numbers(cells, n, array, plan.width)
+    if plan.form == TEXT or plan.form == BINARY:
+        return fill_texts(cells, n, array, plan.form == TEXT)
+    if plan.form == BOOLEAN:
+        return fill_booleans(cells, n, array)
+    if plan.form == TIMESTAMP:
+        return fill_timestamps(cells, n, array, plan.beyond)
+    if plan.form == DATE:
+        return fill_dates(cells, n, array)
+    if plan.form == UUID_TEXT:
+        return fill_uuids(cells, n, array)
+    if plan.form == DURATION:
+        return fill_durations(cells, n, array)
+    if plan.form == SHOWN:
+        return fill_shown(plan, cells, n, array)
+    if plan.form == STRUCT:
+        return fill_struct(plan, cells, n, array, scratch)
+    return fill_lists(plan, cells, n, array, scratch)
+
+
+cdef int fill_numbers(const Cell* cells, int64_t n, ArrowArray* array, Py_ssize_t width) except -1 nogil:
+    """Whole numbers and floating-point ones differ in nothing but the order of their bytes from what Arrow has."""
+    cdef char* values
+    cdef int64_t i
+    prepare(array, n, 2, 0)
+    values = <char*> room(array, 1, n * width)
+    for i in range(n):
+        if cells[i].size == width:
+            if width == 4:
+                (<uint32_t*> values)[i] = int_at(cells[i].data)
+            elif width == 8:
+                (<uint64_t*> values)[i] = long_at(cells[i].data)
+            elif width == 2:
+                (<uint16_t*> values)[i] = short_at(cells[i].data)
+            else:
+                values[i] = cells[i].data[0]
+            continue
+        if cells[i].size > 0:
+            fail_width(width)
+        memset(values + i * width, 0, width)
+        set_null(array, i)
+    return 0
+
+
+cdef int fill_booleans(const Cell* cells, int64_t n, ArrowArray* array) except -1 nogil:
+    cdef uint8_t* values
+    cdef int64_t i
+    prepare(array, n, 2, 0)
+    values = <uint8_t*> room(array, 1, (n + 7) // 8)
+    memset(values, 0, (n + 7) // 8)
+    for i in range(n):
+        if cells[i].size > 1:
+            fail_width(1)
+        if cells[i].size <= 0:
+            set_null(array, i)
+        elif cells[i].data[0] != 0:
+            values[i >> 3] |= <uint8_t> (1 << (i & 7))
+    return 0
+
+
+cdef int fill_timestamps(const Cell* cells, int64_t n, ArrowArray* array, Beyond beyond) except -1 nogil:
+    cdef int64_t* values
+    cdef int64_t i, ms
+    prepare(array, n, 2, 0)
+    values = <int64_t*> room(array, 1, n * 8)
+    for i in range(n):
+        values[i] = 0
+        if cells[i].size <= 0:
+            set_null(array, i)
+            continue
+        if cells[i].size != 8:
+            fail_width(8)
+        ms = <int64_t> long_at(cells[i].data)
+        if -MOST_MS <= ms <= MOST_MS:
+            values[i] = ms * 1000
+        elif beyond == AS_BOUND:
+            values[i] = INT64_MAX if ms > 0 else INT64_MIN
+        elif beyond == AS_NULL:
+            set_null(array, i)
+        else:
+            fail_timestamp()
+    return 0
+
+
+cdef int fill_dates(const Cell* cells, int64_t n, ArrowArray* array) except -1 nogil:
+    """The day 1970-01-01 is 2**31 for the database."""
+    cdef uint32_t* values
+    cdef int64_t i
+    prepare(array, n, 2, 0)
+    values = <uint32_t*> room(array, 1, n * 4)
+    for i in range(n):
+        values[i] = 0
+        if cells[i].size <= 0:
+            set_null(array, i)
+        elif cells[i].size == 4:
+            values[i] = int_at(cells[i].data) ^ <uint32_t> 0x80000000
+        else:
+            fail_width(4)
+    return 0
+
+
+cdef int fill_texts(const Cell* cells, int64_t n, ArrowArray* array, bint is_text) except -1 nogil:
+    """Empty text and an empty blob are values."""
+    cdef int32_t* offsets
+    cdef char* data
+    cdef int64_t i
+    cdef int64_t total = 0
+    prepare(array, n, 3, 0)
+    offsets = <int32_t*> room(array, 1, (n + 1) * 4)
+    for i in range(n):
+        offsets[i] = <int32_t> total
+        if cells[i].size < 0:
+            set_null(array, i)
+            continue
+        total += cells[i].size
+        if total > INT32_MAX:
+            fail_offsets()
+    offsets[n] = <int32_t> total
+    data = <char*> room(array, 2, total)
+    for i in range(n):
+        if cells[i].size > 0:
+            memcpy(data + offsets[i], cells[i].data, cells[i].size)
+    if is_text and not is_ascii(data, total):
+        for i in range(n):
+            if not is_utf8(data + offsets[i], data + offsets[i + 1]):
+                fail_text()
+    return 0
+
+
+cdef bint is_ascii(const char* data, int64_t size) noexcept nogil:
+    """Whether no byte has its high bit set. The bytes after *size*, to the end of the word, are zero or such, too."""
+    cdef int64_t i
+    cdef uint64_t high = 0
+    cdef uint64_t word
+    for i in range(size // 8):
+        memcpy(&word, data + 8 * i, 8)
+        high |= word
+    for i in range(size // 8 * 8, size):
+        high |= <uint8_t> data[i]
+    return not high & <uint64_t> 0x8080808080808080
+
+
+cdef bint is_utf8(const char* data, const char* end) noexcept nogil:
+    """Whether the bytes are UTF-8, by table 3-7 of the Unicode standard: shortest forms only, and no surrogates."""
+    cdef const uint8_t* at = <const uint8_t*> data
+    cdef const uint8_t* stop = <const uint8_t*> end
+    cdef uint8_t lead
+    cdef uint8_t low, high
+    cdef int more
+    while at < stop:
+        lead = at[0]
+        at += 1
+        if lead < 0x80:
+            continue
+        low = 0x80  # bounds of the second byte
+        high = 0xBF
+        if 0xC2 <= lead <= 0xDF:
+            more = 1
+        elif 0xE0 <= lead <= 0xEF:
+            more = 2
+            if lead == 0xE0:
+                low = 0xA0
+            elif lead == 0xED:
+                high = 0x9F
+        elif 0xF0 <= lead <= 0xF4:
+            more = 3
+            if lead == 0xF0:
+                low = 0x90
+            elif lead == 0xF4:
+                high = 0x8F
+        else:
+            return False
+        if stop - at < more or at[0] < low or at[0] > high:
+            return False
+        at += 1
+        while more > 1:
+            if at[0] & 0xC0 != 0x80:
+                return False
+            at += 1
+            more -= 1
+    return True
+
+
+cdef int fill_uuids(const Cell* cells, int64_t n, ArrowArray* array) except -1 nogil:
+    """Their text: 8, 4, 4, 4, and 12 digits."""
+    cdef const char* digits = b"0123456789abcdef"
+    cdef int32_t* offsets
+    cdef char* at
+    cdef char* data
+    cdef uint8_t byte
+    cdef int64_t i
+    cdef int j
+    prepare(array, n, 3, 0)
+    if n > INT32_MAX // 36:
+        fail_offsets()
+    offsets = <int32_t*> room(array, 1, (n + 1) * 4)
+    data = <char*> room(array, 2, n * 36)
+    at = data
+    for i in range(n):
+        offsets[i] = <int32_t> (at - data)
+        if cells[i].size <= 0:
+            set_null(array, i)
+            continue
+        if cells[i].size != 16:
+            fail_width(16)
+        for j in range(16):
+            if j == 4 or j == 6 or j == 8 or j == 10:
+                at[0] = c"-"
+                at += 1
+            byte = <uint8_t> cells[i].data[j]
+            at[0] = digits[byte >> 4]
+            at[1] = digits[byte & 15]
+            at += 2
+    offsets[n] = <int32_t> (at - data)
+    return 0
+
+
+cdef int fill_durations(const Cell* cells, int64_t n, ArrowArray* array) except -1 nogil:
+    """Months, days, and nanoseconds: three signed vints."""
+    cdef int32_t* months
+    cdef int32_t* days
+    cdef int64_t* nanoseconds
+    cdef int64_t parts[3]
+    cdef uint64_t zigzag
+    cdef const char* at
+    cdef const char* end
+    cdef int64_t i
+    cdef int j
+    prepare(array, n, 1, 3)
+    for j in range(3):
+        prepare(array.children[j], n, 2, 0)
+    months = <int32_t*> room(array.children[0], 1, n * 4)
+    days = <int32_t*> room(array.children[1], 1, n * 4)
+    nanoseconds = <int64_t*> room(array.children[2], 1, n * 8)
+    for i in range(n):
+        memset(parts, 0, sizeof(parts))
+        if cells[i].size <= 0:
+            set_null(array, i)
+        else:
+            at = cells[i].data
+            end = at + cells[i].size
+            for j in range(3):
+                if not next_vint(&at, end, &zigzag):
+                    fail_duration()
+                parts[j] = <int64_t> ((zigzag >> 1) ^ (0 - (zigzag & 1)))
+            if at != end or parts[0] != <int32_t> parts[0] or parts[1] != <int32_t> parts[1]:
+                fail_duration()
+        months[i] = <int32_t> parts[0]
+        days[i] = <int32_t> parts[1]
+        nanoseconds[i] = parts[2]
+    return 0
+
+
+cdef int fill_shown(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* array) except -1 with gil:
+    """The text that Python has for a value: these types have no bound, and Python's numbers have none."""
+    cdef Decoder decoder = <Decoder> plan.shown
+    cdef list texts = []
+    cdef int64_t i
+    cdef CellList column
+    for i in range(n):
+        value = value_of(decoder, cells[i])
+        texts.append(None if value is None else str(value).encode())
+    column = CellList(texts)
+    return fill_texts(column.cells, n, array, False)
+
+
+cdef int fill_struct(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
+    cdef Cell* fields = <Cell*> borrow(scratch, n * plan.count * sizeof(Cell))  # column by column
+    cdef Cell field
+    cdef const char* at
+    cdef const char* end
+    cdef int64_t i
+    cdef int j
+    cdef bint is_null
+    prepare(array, n, 1, plan.count)
+    for i in range(n):
+        is_null = cells[i].size < 0 or plan.loose
+        for j in range(plan.count):
+            fields[j * n + i].data = NULL
+            fields[j * n + i].size = -1
+        if cells[i].size > 0:
+            at = cells[i].data
+            end = at + cells[i].size
+            j = 0
+            while at < end:
+                if not next_sized(&at, end, &field):
+                    fail_within()
+                if j < plan.count:
+                    fields[j * n + i] = field
+                    is_null = is_null and field.size < 0
+                    j += 1
+        if is_null:
+            set_null(array, i)
+    for j in range(plan.count):
+        fill(&plan.children[j], fields + j * n, n, array.children[j], scratch)
+    return 0
+
+
+cdef int fill_lists(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
+    """Lists, sets, vectors, and maps, whose entries are a struct of key and value."""
+    cdef int32_t* offsets
+    cdef Cell* keys = NULL
+    cdef Cell* items
+    cdef int64_t i
+    cdef int64_t total = 0
+    prepare(array, n, 2, 1)
+    offsets = <int32_t*> room(array, 1, (n + 1) * 4)
+    for i in range(n):
+        offsets[i] = <int32_t> total
+        if cells[i].size < 0:
+            set_null(array, i)
+            continue
+        total += elements_in(plan, cells[i])
+        if total > INT32_MAX:
+            fail_offsets()
+    offsets[n] = <int32_t> total
+    items = <Cell*> borrow(scratch, total * sizeof(Cell))
+    if plan.form == MAP:
+        keys = <Cell*> borrow(scratch, total * sizeof(Cell))
+    for i in range(n):
+        if cells[i].size > 0:
+            split(plan, cells[i], NULL if keys == NULL else keys + offsets[i], items + offsets[i])
+    if keys == NULL:
+        return fill(&plan.children[0], items, total, array.children[0], scratch)
+    prepare(array.children[0], total, 1, 2)
+    fill(&plan.children[0], keys, total, array.children[0].children[0], scratch)
+    if array.children[0].children[0].null_count:
+        fail_key()
+    return fill(&plan.children[1], items, total, array.children[0].children[1], scratch)
+
+
+cdef int64_t elements_in(const Plan* plan, Cell cell) except -1 nogil:
+    """Return how many elements a collection or vector has, which is no more than its bytes can hold."""
+    cdef Walk walk
+    cdef int64_t count = 0
+    if plan.form != VECTOR:
+        start(&walk, cell.data, cell.size)
+        if walk.said < 0 or walk.said * 4 > walk.end - walk.at:
+            fail_count()
+        return walk.said
+    if plan.width:
+        if cell.size % plan.width:
+            fail_within()
+        return cell.size // plan.width
+    walk.at = cell.data
+    walk.end = cell.data + cell.size
+    while walk.at < walk.end:
+        if not next_short(&walk.at, walk.end, &walk.cell):
+            fail_within()
+        count += 1
+    return count
+
+
+cdef int split(const Plan* plan, Cell cell, Cell* keys, Cell* items) except -1 nogil:
+    """Set the items of a collection or vector that has bytes, and the keys of a map."""
+    cdef Walk walk
+    cdef int64_t i = 0
+    cdef int parts = 1 if plan.form == LIST else 2
+    if plan.form != VECTOR:
+        start(&walk, cell.data, cell.size)
+        for i in range(walk.said):
+            take(&walk)
+            if keys != NULL:
+                keys[i] = walk.cell
+            if parts == 2:
+                take(&walk)
+            items[i] = walk.cell
+        if walk.at != walk.end:
+            fail_count()
+        return 0
+    walk.at = cell.data
+    walk.end = cell.data + cell.size
+    while walk.at < walk.end:
+        if plan.width:
+            items[i].data = walk.at
+            items[i].size = <int32_t> plan.width
+            walk.at += plan.width
+        else:
+            next_short(&walk.at, walk.end, &items[i])
+        i += 1
+    return 0

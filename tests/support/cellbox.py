@@ -89,7 +89,7 @@ def nested(type_: Type) -> st.SearchStrategy[bytes]:
         case "vector":
             elements = st.lists(parts[0], min_size=type_.size, max_size=type_.size)
             return elements.map(lambda es: vector_of(es, width_in_vector(type_.args[0])))
-    return NATIVE[type_.kind]
+    return NATIVE["blob" if type_.kind == ODD else type_.kind]
 
 
 def type_tree(children: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
@@ -112,3 +112,33 @@ KEYS = sorted(NATIVE.keys() - {"counter", "duration"})
 """Native types that can be in a key, so in a set, too."""
 
 types = st.recursive(st.sampled_from(KEYS).map(type_of), type_tree, max_leaves=4)
+
+ODD = "org.example.Odd"
+"""A type that nobody knows."""
+
+_others = st.sampled_from([*NATIVE, ODD]).map(Type)
+
+any_types = (
+    st.recursive(st.sampled_from([*KEYS, ODD]).map(Type), type_tree, max_leaves=4)
+    | _others
+    | _others.map(lambda t: Type("list", (t,)))
+    | _others.map(lambda t: Type("tuple", (t, t)))
+)
+
+
+@st.composite
+def broken(draw: st.DrawFn, type_: Type) -> bytes:
+    """Draw bytes that are almost a value: cut, longer, or with another byte, or another size, somewhere."""
+    raw = bytearray(draw(nested(type_)))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(raw)))
+        match draw(st.sampled_from(["cut", "add", "byte", "size"])):
+            case "cut":
+                del raw[at:]
+            case "add":
+                raw[at:at] = draw(st.binary(min_size=1, max_size=5))
+            case "byte":
+                raw[at : at + 1] = bytes([draw(st.integers(0, 255))])
+            case "size":
+                raw[at : at + 4] = INT.pack(draw(st.sampled_from([-(2**31), -1, 0, 1, 2, 5, 2**31 - 1])))
+    return bytes(raw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -13,17 +14,29 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
 np = pytest.importorskip("numpy", reason="pip install 'rscylla[spark]'")
 
+from arrays import numbers_for_moments
 from cassandra.util import Date, Duration, Time
 from cellbox import INT, NATIVE, cell, nested, types
 from fakelog import log_time, type_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscylla.types import Type, decoder_for, encoder_for, log_list
+from rscylla.types import Type, arrow, decoder_for, encoder_for, log_list
 from rscylla.types.arrow import arrow_type, builder_for, times_of
 
 MARSHAL = "org.apache.cassandra.db.marshal."
 MOST_MS = (2**63 - 1) // 1000
+
+
+@pytest.fixture(scope="module", autouse=True, params=["compiled", "pure"])
+def _twin(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run each test on the compiled builders and on those in Python."""
+    if request.param == "compiled" and arrow._fast is None:
+        pytest.skip("rscylla was built without a C compiler, or RSCYLLA_PURE is set")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "pure":
+            patch.setattr(arrow, "_fast", None)
+        yield
 
 
 def as_arrow(value: Any, type_: Type) -> Any:
@@ -51,27 +64,6 @@ def as_arrow(value: Any, type_: Type) -> Any:
         )
         return ms * 1000 if abs(ms) <= MOST_MS else None
     return str(value) if kind in ("varint", "decimal", "inet", "uuid", "timeuuid") else value
-
-
-def numbers_for_moments(array: Any) -> Any:
-    """Return *array* with dates and timestamps, which Python does not have for all years, as numbers."""
-    kind = array.type
-    if pa.types.is_timestamp(kind):
-        return array.view(pa.int64())
-    if pa.types.is_date32(kind):
-        return array.view(pa.int32())
-    if pa.types.is_list(kind):
-        mask = array.is_null() if array.null_count else None
-        return pa.ListArray.from_arrays(array.offsets, numbers_for_moments(array.values), mask=mask)
-    if pa.types.is_map(kind):
-        mask = array.is_null() if array.null_count else None
-        keys, items = numbers_for_moments(array.keys), numbers_for_moments(array.items)
-        return pa.MapArray.from_arrays(array.offsets, keys, items, mask=mask)
-    if pa.types.is_struct(kind):
-        mask = array.is_null() if array.null_count else None
-        children = [numbers_for_moments(array.field(i)) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, names=[f.name for f in kind], mask=mask)
-    return array
 
 
 def hashable(type_: Type) -> bool:
