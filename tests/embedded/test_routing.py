@@ -86,6 +86,21 @@ def test_what_clients_are_told_follows_the_cluster_and_the_table() -> None:
     assert round((last - first) / (half_last - half_first), 6) == 2
 
 
+@pytest.mark.parametrize("drop", ["DROP TABLE going.t", "DROP KEYSPACE going"])
+def test_where_the_tablets_of_a_dropped_table_were_is_forgotten(box: Box, drop: str) -> None:
+    replication = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1}"
+    box.run(f"CREATE KEYSPACE IF NOT EXISTS going WITH replication = {replication} AND tablets = {{'initial': 4}}")
+    box.run("CREATE TABLE going.t (pk int PRIMARY KEY) WITH cdc = {'enabled': true}")
+    for text, key in (
+        ("INSERT INTO going.t (pk) VALUES (?)", 1),
+        ('SELECT * FROM going.t_scylla_cdc_log WHERE "cdc$stream_id" = ?', bytes(16)),
+    ):
+        assert [box.routing(text, [key], node, 5) for node in range(NODES)]
+    known = set(box.cluster._routes)
+    box.run(drop)
+    assert known - set(box.cluster._routes) == {("going", "t"), ("going", "t_scylla_cdc_log")}
+
+
 @pytest.mark.parametrize(
     ("text", "values", "is_told"),
     [

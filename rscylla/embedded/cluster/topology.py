@@ -224,6 +224,11 @@ class Cluster:
             known = self._routes[place] = (state, routes)
         return known[1].payload(token, node, shard)
 
+    def table_dropped(self, table: TableSchema) -> None:
+        """Forget a table that was dropped: where its tablets are, and its stream sets, as `TabletStreams` says."""
+        self._routes.pop((table.keyspace, table.name), None)
+        self.tablets.table_dropped(table)
+
     def tablets_of(self, keyspace: Keyspace, table: TableSchema) -> list[Tablet]:
         """Return the tablets of a table in a tablets keyspace, in the order of their tokens."""
         ends = last_tokens(self.tablets.count(keyspace, table))

@@ -661,7 +661,7 @@ class Engine:
 
     def table_dropped(self, table: TableSchema) -> None:
         self._stores.pop((table.keyspace, table.name), None)
-        self.cluster.tablets.table_dropped(table)
+        self.cluster.table_dropped(table)
 
 
 def _no_counters() -> InvalidRequest:
