@@ -296,7 +296,9 @@ class Engine:
                     result: Result = plan.execute(request, self._store(plan.table, request))
                 else:
                     result = self._write([(plan, request)], None, is_batch=False)
-                return result if params.shard is None else self._routed(result, plan.table, compiled, request)
+                if params.shard is None:
+                    return result
+                return self._routed(result, plan.table, compiled, request, params.shard)
             plans, using = plan
             shared = using.timestamp(request) if using is not None else None
             return self._write([(inner, request) for inner in plans], shared, is_batch=True)
@@ -308,8 +310,8 @@ class Engine:
             statement = attrs.evolve(statement, drop_timestamp=moment)
         return self._others[type(statement)](statement, keyspace)
 
-    def _routed(self, result: Result, table: TableSchema, compiled: _Compiled, request: Request) -> Result:
-        """Return the result with the place of the tablet, if the client could have known the token and asked elsewhere.
+    def _routed(self, result: Result, table: TableSchema, compiled: _Compiled, request: Request, shard: int) -> Result:
+        """Return the result with the place of the tablet, if a client that asked *shard* could have asked a right one.
 
         Scylla, too, looks only at statements whose partition key consists of bind markers.
         """
@@ -317,11 +319,10 @@ class Engine:
         if keyspace.tablets is None or not compiled.pk_indexes or not isinstance(result, VoidResult | RowsResult):
             return result
         key = tuple(request.values[at] for at in compiled.pk_indexes)
-        params = request.params
-        if params.shard is None or not all(isinstance(part, bytes) for part in key):
+        if not all(isinstance(part, bytes) for part in key):
             return result
         token = self._stores[table.keyspace, table.name].token(cast("Key", key))
-        routing = self.cluster.routing(keyspace, table, token, params.node, params.shard)
+        routing = self.cluster.routing(keyspace, table, token, request.params.node, shard)
         if routing is None:
             return result
         if isinstance(result, VoidResult):
