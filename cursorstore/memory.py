@@ -78,8 +78,8 @@ class MemoryCursorStore:
             with self._lock:
                 entries = self._epochs.get(consumer)
                 last = entries[-1] if entries else None
-                known = None if last is None or self._used.get(consumer) != last.epoch else last.order
-                if last is not None and known is not None and order > known:
+                # An order is of the epoch that the consumer works in: a reset begins another one, with no order.
+                if last is not None and last.order is not None and order > last.order:
                     last.last, last.order, last.updated_us = event, order, self._clock.now_us()
                     return
         self._set(consumer, event.id, order)
