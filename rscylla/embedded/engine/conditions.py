@@ -1,4 +1,4 @@
-"""The conditions of an IF clause: comparisons in which null is a value.
+"""Compiles the conditions of an IF clause. Unlike in WHERE, null is a value there: ``v = null`` holds if v has none.
 
 Source: Scylla ``cql3/expr/expression.cc`` (null_handling_style::lwt_nulls).
 """
@@ -31,7 +31,7 @@ Test = Callable[[Value], bool]
 
 
 def condition(scope: Scope, relation: ast.Relation) -> Predicate:
-    """Return one condition of an IF clause. Raises InvalidRequest for what cannot be compared."""
+    """Compile one condition. Raises InvalidRequest or SyntaxException for a comparison that IF does not allow."""
     if relation.op in ("CONTAINS", "CONTAINS KEY", "IS NOT NULL"):
         found = relation.op.partition(" ")[0]
         raise SyntaxException(f"no viable alternative at input '{found.lower()}': IF clauses have no {relation.op}")
@@ -43,7 +43,7 @@ def condition(scope: Scope, relation: ast.Relation) -> Predicate:
     if relation.op in ("IN", "NOT IN"):
         return Predicate(column, _reading(reader, _membership(scope, relation, cql_type, receiver)))
     if relation.op in ("=", "!=") and _holds_null(relation.right) and isinstance(cql_type, ListType):
-        # In a list alone a null may be written, and as none is stored, no list is equal to it.
+        # Of the collections, only a list literal may contain null. No stored list does, so none equals it.
         differs = relation.op == "!="
         return Predicate(column, lambda request: lambda view: differs)
     wanted = _getter(scope, relation.right, cql_type, receiver)
@@ -64,11 +64,11 @@ def _reading(reader: Reader, test: Callable[[Request], Test]) -> Callable[[Reque
 
 
 def _getter(scope: Scope, term: Any, cql_type: CqlType, receiver: str) -> Callable[[Request], Value]:
-    """Return the function that gives the value compared with; unset is an error."""
-    # Read or bound, a whole collection is one encoded value, as that of a frozen one is.
+    """Return a function that evaluates the right-hand side for a request, and refuses an unset value."""
+    # A whole collection is compared as one encoded value, like a frozen one.
     get = scope.getter(term, cql_type.freeze() if cql_type.is_multicell else cql_type, receiver)
     if isinstance(term, ast.ListTerm | ast.SetTerm | ast.MapTerm) and not term.items and _vanishes(cql_type):
-        # Non-frozen collections are null when they are empty, and so is what is written for them.
+        # An empty non-frozen collection is stored as null, so its literal compares as null.
         return lambda request: None
     return lambda request: not_unset(get(request), f"column {receiver}")
 
@@ -84,7 +84,7 @@ def _vanishes(cql_type: CqlType) -> bool:
 def _comparison(cql_type: CqlType, op: str, right: Value) -> Test:
     if right is None:
         if op not in ("=", "!="):
-            # Only when it comes to it: an earlier condition that does not hold ends the matter.
+            # When evaluated, not when compiled: the answer is no error if an earlier condition does not hold.
             def refuse(_: Value) -> bool:
                 raise InvalidRequest(f'Invalid comparison with null for operator "{op}"')
 

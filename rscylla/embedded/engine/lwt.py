@@ -1,8 +1,9 @@
-"""Conditional writes (IF ...): read, compare, and either apply all of it or nothing.
+"""Conditional writes (IF ...): read the rows, check all conditions, then apply all statements or none.
 
-The answer holds one row for each statement, in order: ``[applied]`` and the row as it was before, all columns for
-IF [NOT] EXISTS and those of the conditions otherwise. A batch shows the key columns, too, and statements without a
-condition. Source: Scylla ``cql3/statements/modification_statement.cc``, ``cas_request.cc``, ``batch_statement.cc``.
+The answer has one row per statement, in order: ``[applied]``, then the columns of the row before the write. These are
+all columns for IF [NOT] EXISTS, otherwise those in the conditions; a batch adds the key columns, and rows for its
+statements without a condition. Source: Scylla ``cql3/statements/modification_statement.cc``, ``cas_request.cc``,
+``batch_statement.cc``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .write import PriorRow, WritePlan
 __all__ = ["OldRows", "cas_specs", "check_consistency", "check_one_table", "columns_of"]
 
 FirstRow = Callable[[TableSchema, Key, int], tuple[Key, RowMutation] | None]
-"""Gives the partition's first row in clustering order that is live at a second of the server's clock."""
+"""Returns a partition's first row, in clustering order, that is live at a time in seconds of the server's clock."""
 
 
 def columns_of(plans: Sequence[WritePlan], *, is_batch: bool) -> tuple[Column, ...]:
@@ -41,7 +42,7 @@ def columns_of(plans: Sequence[WritePlan], *, is_batch: bool) -> tuple[Column, .
 
 
 def cas_specs(table: TableSchema, columns: Sequence[Column]) -> tuple[ColumnSpec, ...]:
-    """Return what describes the answer to drivers."""
+    """Return the columns of the answer as drivers see them, ``[applied]`` first."""
     applied = ColumnSpec(table.keyspace, table.name, "[applied]", BOOLEAN)
     return (applied, *(ColumnSpec(table.keyspace, table.name, c.name, c.type) for c in columns))
 
@@ -56,7 +57,7 @@ def check_one_table(plans: Sequence[WritePlan]) -> None:
 
 
 def check_consistency(params: QueryParams, *, is_conditional: bool) -> None:
-    """Refuse the serial levels as those of a write: they are levels of the read that comes before it."""
+    """Refuse a serial level as the level of a write: it is a level of the read before a conditional write."""
     if params.consistency not in SERIAL_LEVELS:
         return
     if is_conditional:
@@ -68,11 +69,11 @@ def check_consistency(params: QueryParams, *, is_conditional: bool) -> None:
 
 
 class OldRows:
-    """The partition that conditional statements look at, as they read it: once, before any of them writes.
+    """The rows of a partition as they were before a conditional request, read once for all its statements.
 
-    The rows that are read are those that statements name which have a condition or need the old value of a list. Where
-    all of them look at static columns alone, it is the partition's first row. Rows that are not read do not exist for
-    any statement of the request, and one without a row sees the static columns.
+    It holds the rows named by statements that check a regular column, check existence, or edit a list by its old value.
+    If no statement needs such a row, it holds the first row of the partition. Every other row counts as missing; a
+    statement whose row is missing sees the static columns only.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class OldRows:
         self._has_partition = bool(table.clustering_key and table.static_columns) and bool(self._rows or static)
 
     def _find(self, at: int) -> RowView | None:
-        """Return what the statement sees."""
+        """Return the row that statement number *at* checks; None if it is missing."""
         plan, place = self._plans[at][0], self._places[at][0]
         row = self._rows.get(place)
         if row is not None:
@@ -132,7 +133,7 @@ class OldRows:
         return all(condition.check(request)(seen) for condition in plan.conditions)
 
     def answer(self, *, applied: bool) -> RowsResult:
-        """Return the answer of the request: a row a statement, all null but the flag where no row was read."""
+        """Return the answer: one row per statement, with nulls after ``[applied]`` if its row is missing."""
         flag = b"\x01" if applied else b"\x00"
         getters = [column_value(column) for column in self._columns]
         rows = []
@@ -152,7 +153,7 @@ def _one_partition(plans: Sequence[tuple[WritePlan, Request]]) -> Key:
 
 
 def _places(plan: WritePlan, request: Request) -> list[Key]:
-    """Return the clustering keys that a statement names: ``()`` for the static row, its start for a range."""
+    """Return the clustering keys that a statement names: of the static row ``()``, of a range its start."""
     if plan.static_only:
         return [()]
     found = [r.start.prefix for r in plan.ranges(request)]
