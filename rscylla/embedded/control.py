@@ -147,6 +147,8 @@ def _carry_out(scylla: EmbeddedScylla, command: Mapping[str, Any]) -> dict[str, 
     match command["command"]:
         case "status":
             return {"status": scylla.status()}
+        case "nodes":
+            return {"listening": scylla.listening_nodes}
         case "add_node":
             return {"address": scylla.add_node(delay)}
         case "remove_node":

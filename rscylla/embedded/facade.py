@@ -239,7 +239,7 @@ class EmbeddedScylla(ServerOptions):
         ports = Ports(self._wanted_port, self._wanted_shard_aware_port if self.shard_aware else None)
         for node in self._cluster.nodes:
             ports = await self._server.listen(node, ports)
-        self._ports = ports
+        self._ports = attrs.evolve(ports, shard_aware_is_fixed=bool(self._wanted_shard_aware_port))
 
     def _listening(self) -> Ports:
         if self._ports is None:
@@ -254,13 +254,22 @@ class EmbeddedScylla(ServerOptions):
         return [node.address for node in tuple(self._cluster.nodes)]
 
     @property
+    def listening_nodes(self) -> list[str]:
+        """Addresses of the current nodes that listen: those that no fault has stopped."""
+        return self._run(lambda: [n.address for n in self._cluster.nodes if self._server.listens(n.index)])
+
+    @property
     def port(self) -> int:
         """The port that all nodes listen on. EmbeddedScyllaError before the first start."""
         return self._listening().cql
 
     @property
     def shard_aware_port(self) -> int | None:
-        """The port of all nodes that gives a client the shard of its own port; None for none. See `port`."""
+        """The port of all nodes that gives a client the shard of its own port; None for none. See `port`.
+
+        If it was chosen by the system and is taken when a node is added or started again, that node has another one,
+        of which it tells its clients.
+        """
         return self._listening().shard_aware
 
     @property
@@ -284,8 +293,7 @@ class EmbeddedScylla(ServerOptions):
         ``options`` go to ``cassandra.cluster.Cluster`` and win over what is set here. With ``users``, the first of
         them logs in unless an ``auth_provider`` is given. Raises what the driver raises.
         """
-        listening = self._run(lambda: [n.address for n in self._cluster.nodes if self._server.listens(n.index)])
-        return self._sessions.connect(listening or self.contact_points, self.port, keyspace, options)
+        return self._sessions.connect(self.listening_nodes or self.contact_points, self.port, keyspace, options)
 
     @property
     def faults(self) -> Faults:

@@ -137,9 +137,8 @@ class EmbeddedScyllaProcess(ServerOptions, Commands):
 
     @property
     def contact_points(self) -> list[str]:
-        """Addresses of the nodes, without those that were removed."""
-        self._running()
-        return list(self._ready["contact_points"])
+        """Addresses of the current nodes, also after a change that another client made through the control socket."""
+        return list(self._command("nodes")["contact_points"])
 
     @property
     def port(self) -> int:
@@ -160,7 +159,8 @@ class EmbeddedScyllaProcess(ServerOptions, Commands):
 
     def connect(self, keyspace: str | None = None, **options: Any) -> Session:
         """Return a new scylla-driver session; `stop` closes it. ``options`` go to ``cassandra.cluster.Cluster``."""
-        return self._sessions.connect(self.contact_points, self.port, keyspace, options)
+        nodes = self._command("nodes")
+        return self._sessions.connect(nodes["listening"] or nodes["contact_points"], self.port, keyspace, options)
 
     # ------------------------------------------------------------ talking to the child
 
@@ -174,9 +174,7 @@ class EmbeddedScyllaProcess(ServerOptions, Commands):
         with self._talking:
             self._number += 1
             self._send(json.dumps({**command, "number": self._number}))
-            answer = self._next_answer()
-        self._ready["contact_points"] = answer["contact_points"]
-        return answer
+            return self._next_answer()
 
     def _send(self, line: str) -> None:
         stdin = self._running().stdin

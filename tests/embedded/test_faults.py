@@ -369,6 +369,25 @@ def test_stopping_and_starting_a_node_is_announced_to_clients(scylla: EmbeddedSc
     listener.close()
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_node_that_starts_again_takes_another_shard_aware_port_if_its_own_is_taken(fixed: bool) -> None:
+    with socket.create_server((NODES[1], 0)) as free:
+        port = free.getsockname()[1]
+    with EmbeddedScylla(2, shard_aware_port=port if fixed else 0) as scylla:
+        scylla.faults.stop_node(NODES[1])
+        with socket.create_server((NODES[1], scylla.shard_aware_port or 0)):
+            if fixed:
+                with pytest.raises(EmbeddedScyllaError, match=r"cannot listen again: .*; free that port"):
+                    scylla.faults.start_node(NODES[1])
+                return
+            scylla.faults.start_node(NODES[1])
+            session = scylla.connect(contact_points=[NODES[1]])
+            (host,) = [each for each in session.cluster.metadata.all_hosts() if each.address == NODES[1]]
+            told = host.sharding_info.shard_aware_port
+            assert told not in (None, scylla.port, scylla.shard_aware_port)
+            socket.create_connection((NODES[1], told)).close()
+
+
 def test_token_aware_sessions_live_through_the_loss_of_a_node(scylla: EmbeddedScylla, session: Session) -> None:
     insert = session.prepare("INSERT INTO t (pk, ck) VALUES (?, 0)")
     bound = [insert.bind((pk,)) for pk in range(60)]

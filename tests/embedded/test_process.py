@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, Tls
+from rscylla.embedded import ControlClient, EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, Tls
 
 Server = EmbeddedScylla | EmbeddedScyllaProcess
 
@@ -114,3 +114,16 @@ def test_a_process_is_as_its_options_say(tmp_path: Path) -> None:
     with EmbeddedScylla(2, shards=3, seed=7) as other:
         rows = [row for table in ("local", "peers") for row in other.execute(f"SELECT host_id FROM system.{table}")]
     assert {node.host_id for node in nodes} == {row["host_id"] for row in rows}
+
+
+def test_nodes_that_another_client_added_removed_or_stopped_are_noticed(tmp_path: Path) -> None:
+    with EmbeddedScyllaProcess(2, control=tmp_path / "c") as server:
+        other = ControlClient(tmp_path / "c")
+        added = other.add_node()
+        assert server.contact_points == ["127.0.0.1", "127.0.0.2", added]
+        other.remove_node("127.0.0.1")
+        assert server.contact_points == ["127.0.0.2", added]
+        other.faults.stop_node("127.0.0.2")
+        assert server.contact_points == ["127.0.0.2", added]
+        contact_points = server.connect().cluster.contact_points
+        assert contact_points == [added]

@@ -6,6 +6,7 @@ Everything here runs on the loop's thread, and so does the engine.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -94,11 +95,12 @@ class WireOptions:
 class Ports:
     """Where a node listens. On ``shard_aware``, None for no such port, a client's own port chooses its shard.
 
-    The system chooses a port that is 0.
+    The system chooses a port that is 0, and another ``shard_aware`` where that one is taken, unless it is fixed.
     """
 
     cql: int
     shard_aware: int | None = None
+    shard_aware_is_fixed: bool = True
 
 
 @attrs.define(eq=False)
@@ -144,7 +146,7 @@ class Server:
         listener = Listener(node, shard_loads=[0] * node.shards)
         try:
             cql = await self._open(listener, ports.cql)
-            chosen = None if ports.shard_aware is None else await self._open(listener, ports.shard_aware, by_port=True)
+            chosen = None if ports.shard_aware is None else await self._open_by_port(listener, ports)
         except OSError:
             for opened in listener.sockets:
                 opened.close()
@@ -152,6 +154,14 @@ class Server:
         listener.ports = Ports(cql, chosen)
         self._listeners[node.index] = listener
         return listener.ports
+
+    async def _open_by_port(self, listener: Listener, ports: Ports) -> int:
+        try:
+            return await self._open(listener, ports.shard_aware or 0, by_port=True)
+        except OSError as error:
+            if ports.shard_aware_is_fixed or error.errno != errno.EADDRINUSE:
+                raise
+            return await self._open(listener, 0, by_port=True)
 
     async def _open(self, listener: Listener, port: int, *, by_port: bool = False) -> int:
         tls = self.options.tls
