@@ -7,14 +7,15 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import attrs
 
 from .. import _timeuuid as tu
+from .._decoder import compiled
 from ..event import Operation
 from .columns import ColumnChange, column_change, untouched
-from .grouping import IMAGES, PARTITION_DELETES, RANGE_STARTS, RANGES, Parts
+from .grouping import IMAGES, PARTITION_DELETES, POSTIMAGE, PREIMAGE, RANGE_STARTS, RANGES, Parts
 from .rows import Cells, Layout
 
 __all__ = ["Bound", "Change", "ChangeBatch", "KeyRange", "operation_of"]
@@ -135,29 +136,18 @@ class KeyRange(NamedTuple):
     end: Bound | None
 
 
-@attrs.frozen(eq=False, slots=False)
-class Change:
-    """What one write did to one row, or to a range of rows. Values are decoded when they are read.
+@attrs.frozen(eq=False, slots=False, repr=False)
+class PartsInPython:
+    """What a change is made of, and those of its parts that are read most: the twin of ``compiled.ChangeParts``."""
 
-    Immutable: each access returns new dicts, lists, and sets, so modifying them does not affect the change. To read
-    many columns, access the part once: ``after = change.after``.
-
-    The table in ``rscylla.types`` defines the Python types of values, and the table in ``rscylla.cdc.columns`` the
-    parts of columns.
-    """
-
-    _layout: Layout = attrs.field(repr=False)
-    _cells: Cells = attrs.field(repr=False)
-    _preimage: Cells | None = attrs.field(repr=False, default=None)
-    _postimage: Cells | None = attrs.field(repr=False, default=None)
-    _range_end: Cells | None = attrs.field(repr=False, default=None)
-    _batch: ChangeBatch | None = attrs.field(repr=False, default=None)
+    _layout: Layout
+    _cells: Cells
+    _preimage: Cells | None = None
+    _postimage: Cells | None = None
+    _range_end: Cells | None = None
+    _batch: ChangeBatch | None = None
     batch_index: int = 0
     """Position of this change in its record, from 0."""
-
-    @_Lazy
-    def operation(self) -> Operation:
-        return _OPERATIONS[self._cells[self._layout.operation]]
 
     @_Kept
     def key(self) -> Mapping[str, Any]:
@@ -174,7 +164,8 @@ class Change:
         Unless the table logs full preimages, it has only the columns that the write touched. Several changes of one
         row in one record share their images.
         """
-        image = self._cells if self.operation == Operation.PREIMAGE else self._preimage
+        is_preimage = self._cells[self._layout.operation] == PREIMAGE
+        image = self._cells if is_preimage else self._preimage
         return None if image is None else self._image(image, whole=False)
 
     @_Kept
@@ -185,10 +176,11 @@ class Change:
         was only edited is not known, so such a column is absent; see ``columns``. With ``delta = 'keys'``, no column is
         known.
         """
-        image = self._cells if self.operation == Operation.POSTIMAGE else self._postimage
+        operation = self._cells[self._layout.operation]
+        image = self._cells if operation == POSTIMAGE else self._postimage
         if image is not None:
             return self._image(image, whole=True)
-        if self.operation not in _WRITES:
+        if operation_of(operation) not in _WRITES:
             return None
         cells = self._cells
         known: dict[str, Any] = {}
@@ -202,6 +194,47 @@ class Change:
             elif column.marked_in(cells):
                 known[column.name] = None
         return known
+
+    def _image(self, cells: Cells, *, whole: bool) -> Mapping[str, Any]:
+        """Return an image by column. The image of a row says nothing about static columns, and vice versa.
+
+        Args:
+            whole: the image has all columns, so an absent cell is null. Otherwise, it is null only if it is marked as
+                deleted; if not, it is unknown, and the column is left out.
+        """
+        layout = self._layout
+        static = layout.is_static(cells)
+        image = {}
+        for column in layout.values:
+            value = column.value_in(cells)
+            if value is not None:
+                image[column.name] = value
+            elif column.static == static and (whole or column.marked_in(cells)):
+                image[column.name] = None
+        return image
+
+
+_compiled = compiled("cdc")
+
+if TYPE_CHECKING or _compiled is None:
+    _Parts = PartsInPython
+else:
+    _Parts = _compiled.ChangeParts
+
+
+class Change(_Parts):
+    """What one write did to one row, or to a range of rows. Values are decoded when they are read.
+
+    Immutable: each access returns new dicts, lists, and sets, so modifying them does not affect the change. To read
+    many columns, access the part once: ``after = change.after``.
+
+    The table in ``rscylla.types`` defines the Python types of values, and the table in ``rscylla.cdc.columns`` the
+    parts of columns.
+    """
+
+    @_Lazy
+    def operation(self) -> Operation:
+        return _OPERATIONS[self._cells[self._layout.operation]]
 
     @_Kept
     def columns(self) -> Mapping[str, ColumnChange]:
@@ -321,23 +354,8 @@ class Change:
         out |= {"ttl": self.ttl, "timestamp": self.timestamp}
         return out | {"batch": {**self.batch.as_dict(), "index": self.batch_index}}
 
-    def _image(self, cells: Cells, *, whole: bool) -> Mapping[str, Any]:
-        """Return an image by column. The image of a row says nothing about static columns, and vice versa.
-
-        Args:
-            whole: the image has all columns, so an absent cell is null. Otherwise, it is null only if it is marked as
-                deleted; if not, it is unknown, and the column is left out.
-        """
-        layout = self._layout
-        static = layout.is_static(cells)
-        image = {}
-        for column in layout.values:
-            value = column.value_in(cells)
-            if value is not None:
-                image[column.name] = value
-            elif column.static == static and (whole or column.marked_in(cells)):
-                image[column.name] = None
-        return image
+    def __repr__(self) -> str:
+        return f"Change(batch_index={self.batch_index})"
 
     def _bound(self, cells: Cells) -> Bound:
         clustering = {c.name for c in self._layout.table.clustering_key}

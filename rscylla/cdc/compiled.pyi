@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+from .changes import PartsInPython
 from .records import ChangeEvent as InPython
 from .records import EventContext
 from .rows import Cells, Layout
@@ -7,6 +8,8 @@ from .rows import LogRows as RowsInPython
 
 class Plan:
     def __init__(self, layout: Layout) -> None: ...
+
+class ChangeParts(PartsInPython): ...
 
 class LogRows(RowsInPython):
     def events(self, context: EventContext, *, joined: bool, after: bytes = b"") -> Iterator[ChangeEvent]: ...

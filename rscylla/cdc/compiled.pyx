@@ -11,18 +11,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython cimport array
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcmp, memcpy, memset
 
+from rscylla.types.compiled cimport Cell, Cells, Decoder
+
+from array import array as new_array
+
 cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
     void* PyUnicode_DATA(object text)
-
-
-cdef struct Cell:
-    const char* data
-    int32_t size  # below 0: null
+    ctypedef struct PyTypeObject:
+        object tp_new(PyTypeObject*, object, void*)
 
 
 cdef inline uint32_t uint_at(const char* p) noexcept nogil:
@@ -149,6 +151,7 @@ def split_rows(bytes body not None, Py_ssize_t offset, Py_ssize_t columns):
 
 cdef enum:
     PREIMAGE = 0
+    UPDATE = 1
     INSERT = 2
     PARTITION_DELETE = 4
     RANGE_START_INCLUSIVE = 5
@@ -171,16 +174,28 @@ cdef inline bint is_image(int16_t operation) noexcept nogil:
     return operation == PREIMAGE or operation == POSTIMAGE
 
 
+# A column outside the key: where a row has it and its marks (-1: nowhere), and of which kind it is.
+cdef struct Value:
+    Py_ssize_t index, deleted, elements
+    bint is_whole, is_udt, is_static
+
+
+cdef inline bint is_marked(const Value* value, const Cell* cells) noexcept nogil:
+    return value.deleted >= 0 and cells[value.deleted].size == 1 and cells[value.deleted].data[0] == 1
+
+
 @cython.final
 cdef class Plan:
     """What the decoder needs of a layout."""
 
     cdef readonly object layout
-    cdef Py_ssize_t columns, keys, partition_keys
-    cdef Py_ssize_t stream_id, operation
+    cdef Py_ssize_t columns, keys, partition_keys, values
+    cdef Py_ssize_t stream_id, time, operation
     cdef uint8_t* roles
     cdef Py_ssize_t* key_index
+    cdef Value* value
     cdef tuple key_names, key_decoders
+    cdef tuple value_columns, value_names, value_decoders
 
     def __cinit__(self, layout):
         cdef Py_ssize_t i
@@ -190,9 +205,12 @@ cdef class Plan:
         self.partition_keys = len(layout.table.partition_key)
         self.stream_id = layout.stream_id
         self.operation = layout.operation
+        self.time = layout.time
+        self.values = len(layout.values)
         self.roles = <uint8_t*> PyMem_Malloc(self.columns)
         self.key_index = <Py_ssize_t*> PyMem_Malloc(max(1, self.keys) * sizeof(Py_ssize_t))
-        if self.roles == NULL or self.key_index == NULL:
+        self.value = <Value*> PyMem_Malloc(max(1, self.values) * sizeof(Value))
+        if self.roles == NULL or self.key_index == NULL or self.value == NULL:
             raise MemoryError
         memset(self.roles, NONE, self.columns)
         self.roles[<Py_ssize_t> layout.time] = TIME
@@ -204,8 +222,19 @@ cdef class Plan:
         self.key_decoders = tuple(column.decode for column in layout.keys)
         for i in range(self.keys):
             self.key_index[i] = layout.keys[i].index
+        self.value_columns = layout.values
+        self.value_names = tuple(column.name for column in layout.values)
+        self.value_decoders = tuple(column.decode for column in layout.values)
+        for i, column in enumerate(layout.values):
+            self.value[i].index = column.index
+            self.value[i].deleted = column.deleted
+            self.value[i].elements = column.elements
+            self.value[i].is_whole = column.kind == "value"
+            self.value[i].is_udt = column.kind == "udt"
+            self.value[i].is_static = column.static
 
     def __dealloc__(self):
+        PyMem_Free(self.value)
         PyMem_Free(self.roles)
         PyMem_Free(self.key_index)
 
@@ -247,8 +276,94 @@ cdef class Plan:
         return key
 
 
+    cdef dict known_after(self, bytes row):
+        """Return the known part of the base row after an insert or update; see ``Change.after``."""
+        cdef Cell few[FEW]
+        cdef Cell* cells = all_cells(few, row, self.columns)
+        cdef Value* value
+        cdef Py_ssize_t i
+        cdef dict known = {}
+        try:
+            for i in range(self.values):
+                value = &self.value[i]
+                if cells[value.index].size >= 0:
+                    if value.is_whole:
+                        known[self.value_names[i]] = decoded(self.value_decoders[i], cells[value.index])
+                        continue
+                elif is_marked(value, cells):
+                    if value.is_whole:
+                        known[self.value_names[i]] = None
+                        continue
+                elif value.is_whole or value.elements < 0 or cells[value.elements].size < 0:
+                    continue
+                found = column_change(self.value_columns[i], cells_of(PyBytes_AS_STRING(row), self.columns))
+                if found is not None and found.known:
+                    known[self.value_names[i]] = found.value
+        finally:
+            if cells != few:
+                PyMem_Free(cells)
+        return known
+
+    cdef dict image(self, bytes row, bint is_whole):
+        """Return an image by column; see ``Change._image``."""
+        cdef Cell few[FEW]
+        cdef Cell* cells = all_cells(few, row, self.columns)
+        cdef Value* value
+        cdef Py_ssize_t i
+        cdef bint is_static = self.keys > self.partition_keys
+        cdef dict image = {}
+        try:
+            for i in range(self.partition_keys, self.keys):
+                if cells[self.key_index[i]].size >= 0:
+                    is_static = False
+            for i in range(self.values):
+                value = &self.value[i]
+                if cells[value.index].size >= 0:
+                    found = decoded(self.value_decoders[i], cells[value.index])
+                    if found is not None and not (value.is_udt and all_none(found)):
+                        image[self.value_names[i]] = found
+                        continue
+                if value.is_static == is_static and (is_whole or is_marked(value, cells)):
+                    image[self.value_names[i]] = None
+        finally:
+            if cells != few:
+                PyMem_Free(cells)
+        return image
+
+
+cdef enum:
+    FEW = 64
+
+
+cdef Cell* all_cells(Cell* few, bytes row, Py_ssize_t columns) except NULL:
+    """Return the cells of a row that has been checked: in *few* if there are no more, otherwise in memory to free."""
+    cdef const char* at = PyBytes_AS_STRING(row)
+    cdef Cell* cells = few
+    cdef Py_ssize_t i
+    if columns > FEW:
+        cells = <Cell*> PyMem_Malloc(columns * sizeof(Cell))
+        if cells == NULL:
+            raise MemoryError
+    for i in range(columns):
+        cells[i].size = int_at(at)
+        cells[i].data = at + 4
+        at += 4
+        if cells[i].size > 0:
+            at += cells[i].size
+    return cells
+
+
 cdef inline object decoded(object decoder, Cell cell):
+    if isinstance(decoder, Decoder):
+        return (<Decoder> decoder).read(cell.data, cell.size)
     return decoder(PyBytes_FromStringAndSize(cell.data, cell.size))
+
+
+cdef bint all_none(dict fields):
+    for field in fields.values():
+        if field is not None:
+            return False
+    return True
 
 
 # ---------------------------------------------------------------- rows
@@ -347,11 +462,13 @@ cdef class LogRows:
 
     cdef readonly Plan plan
     cdef list pages, bodies
+    cdef const char** starts  # of the bytes of the pages
     cdef Row* rows
     cdef uint32_t* order  # the rows that are kept, as they are sorted
     cdef Py_ssize_t kept, filled, room
 
     def __dealloc__(self):
+        PyMem_Free(self.starts)
         PyMem_Free(self.rows)
         PyMem_Free(self.order)
 
@@ -379,9 +496,8 @@ cdef class LogRows:
     def positions(self):
         return [self.position_at(i) for i in range(self.kept)]
 
-    cdef inline const char* row_at(self, uint32_t row) noexcept:
-        cdef Row* r = &self.rows[row]
-        return PyBytes_AS_STRING(<bytes> self.bodies[r.page]) + r.start
+    cdef inline const char* row_at(self, uint32_t row) noexcept nogil:
+        return self.starts[self.rows[row].page] + self.rows[row].start
 
     cdef tuple cells_at(self, Py_ssize_t index):
         return cells_of(self.row_at(self.order[index]), self.plan.columns)
@@ -437,6 +553,7 @@ cdef class LogRows:
         cdef Plan plan = self.plan
         cdef Py_ssize_t i
         cdef Row* row
+        cdef const char** moved
         cdef bint good = True
         with nogil:
             for i in range(count):
@@ -450,6 +567,11 @@ cdef class LogRows:
                 at += row.size
         if not good:
             raise ValueError("a row of a page of the log ends too early, or lacks its time, stream id or sequence number")
+        moved = <const char**> PyMem_Realloc(self.starts, (page + 1) * sizeof(char*))
+        if moved == NULL:
+            raise MemoryError
+        self.starts = moved
+        self.starts[page] = start
         self.bodies.append(body)
         self.filled += count
         self.kept += count
@@ -470,14 +592,14 @@ cdef class LogRows:
         if self.kept > 1 and not self._is_sorted():
             self._sort()
 
-    cdef bint _is_sorted(self) noexcept:
+    cdef bint _is_sorted(self) noexcept nogil:
         cdef Py_ssize_t i
         for i in range(1, self.kept):
             if self._compare(self.order[i - 1], self.order[i]) > 0:
                 return False
         return True
 
-    cdef int _compare(self, uint32_t one, uint32_t other) noexcept:
+    cdef int _compare(self, uint32_t one, uint32_t other) noexcept nogil:
         cdef Row* a = &self.rows[one]
         cdef Row* b = &self.rows[other]
         cdef int found
@@ -490,7 +612,7 @@ cdef class LogRows:
             return found
         return 0 if a.seq == b.seq else -1 if a.seq < b.seq else 1
 
-    cdef inline const char* _stream_id(self, uint32_t row) noexcept:
+    cdef inline const char* _stream_id(self, uint32_t row) noexcept nogil:
         return cell_at(self.row_at(row), self.plan.stream_id).data
 
     cdef int _sort(self) except -1:
@@ -594,6 +716,57 @@ cdef class LogRows:
 
         return leave_out_lost_keys(self, table, start_us, after)
 
+    def by_layout(self):
+        """Return an iterator of the rows in parts of one layout each: themselves."""
+        return iter((self,))
+
+    def column(self, Py_ssize_t index, rows=None):
+        """Return the cells of a column, undecoded, of all rows or of the given ones, of which -1 has none."""
+        if not 0 <= index < (0 if self.plan is None else self.plan.columns):
+            raise IndexError(index)
+        return Column.of(self, index, rows)
+
+    def changes(self, *, bint joined=True):
+        """Return the changes by the numbers of their rows; see ``rows.LogRows``."""
+        cdef array.array delta = new_array("i"), record = new_array("i")
+        cdef array.array before, after, range_end
+        cdef Py_ssize_t at = 0, end, count = 0
+        cdef int16_t operation
+        cdef list others = [], parts
+        cdef int number
+        array.resize(delta, self.kept)
+        array.resize(record, self.kept)
+        while at < self.kept:
+            end = self._record_end(at)
+            operation = self.rows[self.order[at]].operation
+            parts = None
+            if joined and (end - at > 1 or is_image(operation) or is_range(operation)):
+                parts = self._parts(at, end)
+            if parts is None:
+                for number in range(at, end):
+                    delta.data.as_ints[count] = number
+                    record.data.as_ints[count] = at
+                    count += 1
+            else:
+                for part in parts:
+                    delta.data.as_ints[count] = at + part[0]
+                    record.data.as_ints[count] = at
+                    if part[1] >= 0 or part[2] >= 0 or part[3] >= 0:
+                        others.append((count, [at + n if n >= 0 else -1 for n in part]))
+                    count += 1
+            at = end
+        array.resize(delta, count)
+        array.resize(record, count)
+        before = array.clone(delta, count, False)
+        for at in range(count):
+            before.data.as_ints[at] = -1
+        after, range_end = array.copy(before), array.copy(before)
+        for at, part in others:
+            before.data.as_ints[at], after.data.as_ints[at], range_end.data.as_ints[at] = part[1], part[2], part[3]
+        from .grouping import ChangeRows
+
+        return ChangeRows(delta, before, after, range_end, record)
+
     def events(self, context, *, bint joined, bytes after=b""):
         """Return an iterator of the events of the rows, which are sorted; see ``records.changes_of``.
 
@@ -603,7 +776,7 @@ cdef class LogRows:
         """
         return Events(self, context, joined, after)
 
-    cdef inline bint _same_record(self, uint32_t one, uint32_t other) noexcept:
+    cdef inline bint _same_record(self, uint32_t one, uint32_t other) noexcept nogil:
         cdef Row* a = &self.rows[one]
         cdef Row* b = &self.rows[other]
         return (
@@ -612,7 +785,7 @@ cdef class LogRows:
             and memcmp(self._stream_id(one), self._stream_id(other), 16) == 0
         )
 
-    cdef Py_ssize_t _record_end(self, Py_ssize_t start) noexcept:
+    cdef Py_ssize_t _record_end(self, Py_ssize_t start) noexcept nogil:
         """Return where the record that begins at *start* ends."""
         cdef Py_ssize_t end = start + 1
         while end < self.kept and self._same_record(self.order[start], self.order[end]):
@@ -669,6 +842,58 @@ cdef class LogRows:
         return parts
 
 
+@cython.final
+cdef class Column(Cells):
+    """Cells of a column of a window, where they lie in its pages."""
+
+    cdef LogRows rows  # keeps the pages
+    cdef const char** cells  # NULL: no row
+
+    def __dealloc__(self):
+        PyMem_Free(self.cells)
+
+    @staticmethod
+    cdef Column of(LogRows rows, Py_ssize_t index, numbers):
+        cdef Column column = Column.__new__(Column)
+        cdef const int[::1] chosen
+        cdef Py_ssize_t i, count
+        cdef const char** cells
+        if numbers is None:
+            count = rows.kept
+        else:
+            chosen = numbers if isinstance(numbers, array.array) and numbers.typecode == "i" else new_array("i", numbers)
+            count = len(chosen)
+            for i in range(count):
+                if not -1 <= chosen[i] < rows.kept:
+                    raise IndexError(chosen[i])
+        cells = <const char**> PyMem_Malloc(max(1, count) * sizeof(char*))
+        if cells == NULL:
+            raise MemoryError
+        column.rows = rows
+        column.cells = cells
+        column.count = count
+        with nogil:
+            if numbers is None:
+                for i in range(count):
+                    cells[i] = cell_at(rows.row_at(rows.order[i]), index).data - 4
+            else:
+                for i in range(count):
+                    cells[i] = NULL
+                    if chosen[i] >= 0:
+                        cells[i] = cell_at(rows.row_at(rows.order[chosen[i]]), index).data - 4
+        return column
+
+    cdef Cell at(self, Py_ssize_t i) noexcept nogil:
+        cdef Cell cell
+        if self.cells[i] == NULL:
+            cell.data = NULL
+            cell.size = -1
+        else:
+            cell.data = self.cells[i] + 4
+            cell.size = int_at(self.cells[i])
+        return cell
+
+
 cdef bytes position_of(uint64_t ticks, uint64_t low, const char* stream_id, uint32_t seq):
     cdef bytes position = PyBytes_FromStringAndSize(NULL, 36)
     cdef char* at = PyBytes_AS_STRING(position)
@@ -708,6 +933,9 @@ cdef class Record:
     cdef list rows, parts
     cdef object _batch
 
+    cdef bytes row_or_none(self, Py_ssize_t number):
+        return None if number < 0 else <bytes> self.rows[number]
+
     cdef batch(self):
         if self._batch is None:
             cells = [cells_of(PyBytes_AS_STRING(<bytes> row), self.plan.columns) for row in self.rows]
@@ -716,6 +944,7 @@ cdef class Record:
 
 
 cdef object _changes = None
+cdef object _column_change = None
 cdef object _records = None
 cdef object _timeuuid = None
 
@@ -738,6 +967,15 @@ cdef records():
 
         _records = module
     return _records
+
+
+cdef column_change(column, tuple cells):
+    global _column_change
+    if _column_change is None:
+        from .columns import column_change as function
+
+        _column_change = function
+    return _column_change(column, cells)
 
 
 cdef timeuuid():
@@ -778,6 +1016,104 @@ cdef enum:
     VERSION_SIZE = 7
 
 cdef int64_t EPOCH_TICKS = 0x01B21DD213814000
+
+
+cdef class ChangeParts:
+    """What a change is made of, and those of its parts that are read most; see ``changes.PartsInPython``."""
+
+    cdef Plan plan
+    cdef bytes row, preimage, postimage, range_end
+    cdef object batch_  # a Record or ChangeBatch; None: the row is a record of its own
+    cdef object cells
+    cdef readonly Py_ssize_t batch_index
+    """Position of this change in its record, from 0."""
+
+    def __init__(self, layout, cells, preimage=None, postimage=None, range_end=None, batch=None, batch_index=0):
+        self.plan = layout.plan
+        self.cells = cells
+        self.row = bytes_of_cells(cells)
+        self.preimage = bytes_of_cells(preimage)
+        self.postimage = bytes_of_cells(postimage)
+        self.range_end = bytes_of_cells(range_end)
+        self.batch_ = batch
+        self.batch_index = batch_index
+
+    @property
+    def _layout(self):
+        return self.plan.layout
+
+    @property
+    def _cells(self):
+        if self.cells is None:
+            self.cells = cells_or_none(self.row, self.plan)
+        return self.cells
+
+    @property
+    def _preimage(self):
+        return cells_or_none(self.preimage, self.plan)
+
+    @property
+    def _postimage(self):
+        return cells_or_none(self.postimage, self.plan)
+
+    @property
+    def _range_end(self):
+        return cells_or_none(self.range_end, self.plan)
+
+    @property
+    def _batch(self):
+        return (<Record> self.batch_).batch() if isinstance(self.batch_, Record) else self.batch_
+
+    cdef int16_t operation(self) noexcept:
+        cdef Cell cell = cell_at(PyBytes_AS_STRING(self.row), self.plan.operation)
+        return <uint8_t> cell.data[0] if cell.size == 1 else NO_OPERATION
+
+    @property
+    def key(self):
+        return self.plan.key_of(PyBytes_AS_STRING(self.row), is_range(self.operation()))
+
+    @property
+    def before(self):
+        cdef bytes image = self.row if self.operation() == PREIMAGE else self.preimage
+        return None if image is None else self.plan.image(image, False)
+
+    @property
+    def after(self):
+        cdef int16_t operation = self.operation()
+        cdef bytes image = self.row if operation == POSTIMAGE else self.postimage
+        if image is not None:
+            return self.plan.image(image, True)
+        return self.plan.known_after(self.row) if operation == UPDATE or operation == INSERT else None
+
+
+cdef bytes bytes_of_cells(cells):
+    """Return the row of *cells*; None for None."""
+    if cells is None:
+        return None
+    return b"".join([
+        b"\xff\xff\xff\xff" if cell is None else (<Py_ssize_t> len(cell)).to_bytes(4, "big") + cell for cell in cells
+    ])
+
+
+cdef cells_or_none(bytes row, Plan plan):
+    return None if row is None else cells_of(PyBytes_AS_STRING(row), plan.columns)
+
+
+cdef change_of(Plan plan, bytes row, Record record, Py_ssize_t index):
+    """Return the ``Change`` of an event."""
+    cdef type cls = changes().Change
+    cdef ChangeParts change = <ChangeParts> (<PyTypeObject*> cls).tp_new(<PyTypeObject*> cls, (), NULL)
+    change.plan = plan
+    change.row = row
+    if record is not None:
+        change.batch_ = record
+        change.batch_index = index
+        if record.parts is not None:
+            part = record.parts[index]
+            change.preimage = record.row_or_none(part[1])
+            change.postimage = record.row_or_none(part[2])
+            change.range_end = record.row_or_none(part[3])
+    return change
 
 
 @cython.final
@@ -827,7 +1163,7 @@ cdef class ChangeEvent:
         size = PyBytes_GET_SIZE(prefix) + 32 + STREAM_TIME_SIZE + 36 + STREAM_SEQ_SIZE + count + VERSION_SIZE
         text = PyUnicode_New(size, 127)
         out = <char*> PyUnicode_DATA(text)
-        self._time(time)
+        memcpy(time, self.cell(plan.time).data, 16)
         out = put_text(out, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
         out = put_hex(out, stream_id.data, 16)
         out = put_text(out, STREAM_TIME, STREAM_TIME_SIZE)
@@ -839,12 +1175,6 @@ cdef class ChangeEvent:
             out += 1
         put_text(out, VERSION, VERSION_SIZE)
         return text
-
-    cdef int _time(self, char* out) except -1:
-        """Write the 16 bytes of the row's time."""
-        cdef Cell cell = self.cell(self._frame.plan.layout.time)
-        memcpy(out, cell.data, 16)
-        return 0
 
     @property
     def position(self):
@@ -885,10 +1215,7 @@ cdef class ChangeEvent:
     @property
     def change(self):
         if self._change is None:
-            if self._record is None:
-                self._change = changes().Change(self._frame.plan.layout, self._cells)
-            else:
-                self._change = self._record.batch().change(self._index)
+            self._change = change_of(self._frame.plan, self._row, self._record, self._index)
         return self._change
 
     @property

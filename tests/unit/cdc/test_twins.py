@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from logcells import END, LAYOUT, T, cells, ints, layout_of, person
 
 from rscylla.cdc import compiled, rows
-from rscylla.cdc.changes import Change
+from rscylla.cdc.changes import Change, PartsInPython
 from rscylla.cdc.pages import Page, split_rows
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout
@@ -69,6 +69,9 @@ def shown(event: ChangeEvent) -> list[Any]:
     assert isinstance(event, Event)
     said: list[Any] = [getattr(event, name) for name in NAMES]
     said += [event.raw_key(), event.raw_partition_key(), event.raw_rows(), change.as_dict(), change.batch_index]
+    twin = PartsInPython(change._layout, *event.raw_rows())
+    assert [change.key, change.before, change.after] == [twin.key, twin.before, twin.after]
+    said += [change.key, change.before, change.after, event.key]
     said += [len(change.batch.changes), [c.as_dict() for c in change.batch.changes], type(event.operation), str(event)]
     return said
 
@@ -113,6 +116,14 @@ def test_both_make_the_same_events(
         return
     assert pure.cells == fast.cells
     position = pure.positions[after] if 0 <= after < len(values) else b""
+    for index in range(len(layout.columns)) if values else ():
+        assert pure.column(index) == list(fast.column(index))
+        for chosen in ([-1, 0, -1], [len(values) - 1]):
+            assert pure.column(index, chosen) == list(fast.column(index, chosen))
+    numbers = [found.changes(joined=joined) for found in twins]
+    for name in ("delta", "before", "after", "range_end", "record"):
+        assert list(getattr(numbers[0], name)) == list(getattr(numbers[1], name))
+    assert list(fast.by_layout()) == [fast]
     contexts = [EventContext(1_700_000_000_000) for _ in twins]
     build = changes_of if joined else rows_as_events
     made = [list(build(f, c, after=position)) for f, c in zip(twins, contexts, strict=True)]
@@ -197,6 +208,25 @@ def test_a_change_is_made_once() -> None:
     assert isinstance(event.change, Change)
     assert event.change is event.change
     assert event.foreign_id is event.foreign_id
+
+
+def test_a_column_or_row_that_is_not_there_is_refused() -> None:
+    found: Any = compiled.LogRows()
+    with pytest.raises(IndexError):
+        found.column(0)
+    found.add(pages_of([{"ck": 1, "cdc$batch_seq_no": 0}], [], LAYOUT)[0], LAYOUT)
+    for index, chosen in ((-1, None), (len(LAYOUT.columns), None), (0, [1]), (0, [-2])):
+        with pytest.raises(IndexError):
+            found.column(index, chosen)
+
+
+def test_a_column_outlives_its_rows() -> None:
+    found: Any = compiled.LogRows()
+    found.add(pages_of([{"ck": n, "cdc$batch_seq_no": n} for n in range(9)], [4], LAYOUT)[0], LAYOUT)
+    column = found.column(LAYOUT.seq)
+    found.take([0])
+    del found
+    assert list(column) == [n.to_bytes(4, "big") for n in range(4)]
 
 
 # ---------------------------------------------------------------- pages that are none
