@@ -41,7 +41,7 @@ from ..storage.partitions import Partition, TableStore, unpacked
 from ..storage.reconcile import delete_row
 from ..storage.rowttl import expired_rows
 from ..storage.tokens import table_token
-from ..system.contents import SystemTables
+from ..system.contents import Serving, SystemTables
 from ..system.describe import describe
 from ..system.roles import list_roles, list_users
 from ..types import BIGINT, DURATION
@@ -498,6 +498,10 @@ class Engine:
         for (keyspace, _), store in self._stores.items():
             if keyspace not in self._system.protected:
                 store.forget(now_s)
+
+    def show(self, serving: Serving) -> None:
+        """Let the system tables show the clients and ports of *serving*."""
+        self._system.serving = serving
 
     def begin_trace(self) -> uuid.UUID:
         """Return the id of a new trace."""

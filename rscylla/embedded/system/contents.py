@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..cdclog.log import extension_bytes
 from ..cluster.descriptions import LEGACY_TABLE, V2_TABLES
@@ -21,7 +21,7 @@ from .definitions import KEYSPACES, TABLET_TABLES, system_tables
 from .roles import role_names
 from .traces import Traces
 
-__all__ = ["CDC_PARTITIONER", "MURMUR3_PARTITIONER", "SystemTables"]
+__all__ = ["CDC_PARTITIONER", "MURMUR3_PARTITIONER", "Serving", "SystemTables"]
 
 MURMUR3_PARTITIONER: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
 CDC_PARTITIONER: Final = "com.scylladb.dht.CDCPartitioner"
@@ -30,17 +30,34 @@ _RELEASE: Final = "3.0.8"  # what Scylla says; it makes drivers read system_sche
 _CQL_VERSION: Final = "3.3.1"
 _VERSION: Final = "2026.3.0"
 
+_OF_THE_WIRE: Final = (("system", "clients"), ("system", "protocol_servers"))
+"""What changes without the engine's knowledge."""
+
 WRITTEN: Final = "(write time)"
 """Where a row says when it was written, in microseconds; no column has this name."""
 
 SystemRow = dict[str, Any]
 
 
+class Serving(Protocol):
+    """What the wire tells of a node, by its index."""
+
+    def clients(self, node: int) -> list[SystemRow]:
+        """Return the rows of ``system.clients``, by address and port."""
+        ...
+
+    def listen_addresses(self, node: int) -> list[str]:
+        """Return the node's addresses with their ports."""
+        ...
+
+
 class SystemTables:
     """The system keyspaces. Rows are natural Python values, encoded when a store is made of them.
 
-    A store is kept as long as what it shows has not changed.
+    A store is kept as long as what it shows has not changed. ``serving`` is None for an engine without a wire.
     """
+
+    serving: Serving | None = None
 
     def __init__(self, schema: Schema, cluster: Cluster, users: Mapping[str, str] | None = None) -> None:
         self._schema = schema
@@ -68,6 +85,8 @@ class SystemTables:
             ("system", "cdc_streams_history"): self._stream_changes,
             ("system", "tablets"): self._tablets,
             ("system", "cluster_status"): self._cluster_status,
+            ("system", "clients"): self._clients,
+            ("system", "protocol_servers"): self._protocol_servers,
             ("system", "config"): lambda node: config_rows(cluster, node, has_users=users is not None),
             ("system", "roles"): self._roles,
             ("system", "token_ring"): self._token_ring,
@@ -132,6 +151,8 @@ class SystemTables:
         make = self._rows.get((table.keyspace, table.name))
         if make is None:
             return None
+        if (table.keyspace, table.name) in _OF_THE_WIRE:
+            return _store(table, make(self._cluster.node(node)))
         # For each node: system.local and system.peers say something else on each.
         place = (table.keyspace, table.name, node)
         state = self._state(table.keyspace)
@@ -209,6 +230,15 @@ class SystemTables:
                 "tokens": len(each.tokens),
                 "up": True,
             }
+
+    def _clients(self, node: Node) -> Iterable[SystemRow]:
+        return [] if self.serving is None else self.serving.clients(node.index)
+
+    def _protocol_servers(self, node: Node) -> Iterator[SystemRow]:
+        addresses = [] if self.serving is None else self.serving.listen_addresses(node.index)
+        if addresses:
+            about = {"protocol": "cql", "protocol_version": _CQL_VERSION}
+            yield {"name": "native", "listen_addresses": addresses, **about}
 
     def _roles(self, node: Node) -> Iterator[SystemRow]:
         for name in role_names(self._users):

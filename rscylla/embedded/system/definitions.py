@@ -58,6 +58,10 @@ _DEFINITIONS: Final[dict[str, dict[str, str]]] = {
         "scylla_local": "key text || value text",
         "cluster_status": "peer inet || dc text, draining boolean, excluded boolean, host_id uuid, load text,"
         " owns float, rack text, status text, tokens int, up boolean",
+        "clients": "address inet | port int, client_type text | client_options map<text,text>, connection_stage text,"
+        " driver_name text, driver_version text, hostname text, protocol_version int, scheduling_group text,"
+        " shard_id int, ssl_cipher_suite text, ssl_enabled boolean, ssl_protocol text, username text",
+        "protocol_servers": "name text || listen_addresses frozen<list<text>>, protocol text, protocol_version text",
         "config": "name text || source text, type text, value text",
         "role_attributes": "role text | name text | value text",
         "role_members": "role text | member text |",

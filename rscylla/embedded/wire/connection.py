@@ -58,6 +58,15 @@ _DEFERRED_MOST: Final = 1024  # requests of one client that a slow node has put 
 _COUNTED_FROM: Final = 64 * 1024  # bytes; larger bodies count towards max_waiting until they are here
 
 
+_STAGES: Final = {
+    "new": "ESTABLISHED",
+    "authenticating": "AUTHENTICATING",
+    "ready": "READY",
+    "closing": "READY",
+}
+"""What Scylla calls the states of a connection."""
+
+
 class _Refused(Exception):
     """The frame cannot be skipped, so the connection ends after telling why."""
 
@@ -94,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._waiting = 0
         self._knows_rate_limit = False
         self._user = "anonymous"
+        self._startup_options: dict[str, str] = {}
         self._client = (listener.node.address, 0)
         self._tracing: Tracing | None = None
         self._handlers: dict[int, Callable[[int, BodyReader], None]] = {
@@ -141,6 +151,27 @@ class Connection(asyncio.Protocol):
         for timer, *_ in self._deferred:
             timer.cancel()
         self._deferred.clear()
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the client's row of ``system.clients``. Source: Scylla ``client_data.hh``, ``transport/server.cc``."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        cipher = None if tls is None else tls.cipher()
+        return {
+            "address": self._client[0],
+            "port": self._client[1],
+            "client_type": "cql",
+            "client_options": self._startup_options,
+            "connection_stage": _STAGES[self._state],
+            "driver_name": self._startup_options.get("DRIVER_NAME"),
+            "driver_version": self._startup_options.get("DRIVER_VERSION"),
+            "protocol_version": self.version,
+            "scheduling_group": "sl:default",
+            "shard_id": self._shard,
+            "ssl_cipher_suite": None if cipher is None else cipher[0],
+            "ssl_enabled": tls is not None,
+            "ssl_protocol": None if tls is None else tls.version(),
+            "username": self._user if self._state == "ready" else None,
+        }
 
     def _leave_shard(self) -> None:
         if self._shard is not None:
@@ -406,6 +437,7 @@ class Connection(asyncio.Protocol):
         startup = reader.string_map()
         if "CQL_VERSION" not in startup:
             raise ProtocolError("STARTUP must name the CQL_VERSION")
+        self._startup_options = startup
         compression = startup.get("COMPRESSION", "")
         if compression and not (compression.lower() == "lz4" and self._server.compressor):
             raise ProtocolError(f"Unknown or disabled compression algorithm: {compression}")

@@ -10,7 +10,7 @@ import errno
 import ssl
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -197,6 +197,18 @@ class Server:
     def listener(self, node_index: int) -> Listener | None:
         """Return a node's sockets and clients; None if it does not listen."""
         return self._listeners.get(node_index)
+
+    def clients(self, node_index: int) -> list[dict[str, Any]]:
+        """Return a node's clients as rows of ``system.clients``, by address and port."""
+        listener = self._listeners.get(node_index)
+        rows = [] if listener is None else [connection.as_row() for connection in listener.connections]
+        return sorted(rows, key=lambda row: (row["address"], row["port"]))
+
+    def listen_addresses(self, node_index: int) -> list[str]:
+        """Return where a node listens, as addresses with ports; nothing if it does not."""
+        listener = self._listeners.get(node_index)
+        ports = () if listener is None else (listener.ports.cql, listener.ports.shard_aware)
+        return [f"{listener.node.address}:{port}" for port in ports if listener is not None and port is not None]
 
     def pace(self, node_index: int, *, held: bool, delay_s: float = 0.0) -> None:
         """Let a node answer nothing for now, or late, or as usual. A node that is not listening is left as it is."""
