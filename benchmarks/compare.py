@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peers.measure import PURE, Contestant, Cost, Disagreement, compare, in_python
-from peers.programs import NoProgram, built, go, rust
+from peers.programs import NoProgram, built, class_path, go, java, rust
 from peers.readers import KINDS, READERS
 from peers.report import aims_of, table_of
 from peers.shapes import SHAPES, Log, Shape, fill
@@ -24,7 +24,7 @@ import rscylla
 from rscylla.embedded import EmbeddedScyllaProcess
 
 HERE = Path(__file__).resolve().parent
-RECIPES = {"go": go("reader"), "rust": rust("reader", release=True)}
+RECIPES = {"go": go("reader"), "rust": rust("reader", release=True), "java": java()}
 PURE_READERS = ("events", "run-scylla", "arrow")
 DEFAULT = [*READERS, *(f"{name}{PURE}" for name in PURE_READERS), *RECIPES]
 
@@ -68,7 +68,8 @@ def contestant(name: str) -> Contestant | None:
         except NoProgram as error:
             print(f"{name} is left out: {error}")
             return None
-        return Contestant(name, (str(program),), KINDS, of_changes=False)
+        command = ("java", "-cp", class_path(program, "reader"), "Reader") if name == "java" else (str(program),)
+        return Contestant(name, command, KINDS, of_changes=False)
     reader = READERS.get(name.removesuffix(PURE))
     if reader is None:
         raise SystemExit(f"there is no reader {name!r}; there are {', '.join(DEFAULT)}")

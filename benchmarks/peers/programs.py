@@ -56,6 +56,28 @@ def rust(program: str, *, release: bool = False) -> Recipe:
     )
 
 
+COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+
+def java() -> Recipe:
+    """Return a recipe whose program is the directory of the jars that it needs; see ``class_path``."""
+    return Recipe(
+        "mvn",
+        ("mvn", "-B", "-version"),  # to fetch and to compile is one step
+        lambda cache: (
+            *("mvn", "-B", "-q", f"-Dbuild={cache}", "compile", COPY_DEPENDENCIES),
+            f"-DoutputDirectory={cache / 'jars'}",
+        ),
+        "jars",
+        lambda _: {},
+    )
+
+
+def class_path(jars: Path, module: str) -> str:
+    """Return where Java finds the classes of a *module* of the program, and those that it needs."""
+    return f"{jars}/*{os.pathsep}{jars.parent / module / 'classes'}"
+
+
 def built(recipe: Recipe, directory: Path, cache: Path) -> Path:
     """Return the program of *directory*; what was built before is kept in *cache*.
 

@@ -1,4 +1,4 @@
-"""The readers in Python. Each runs in a process of its own, which takes passes as the programs in go/ and rust/ do.
+"""The readers in Python. Each runs in a process of its own, which takes passes as the programs in other languages do.
 
 ``python -m peers.readers NAME HOST PORT KEYSPACE``: each line on standard input is a pass, "TABLE KIND ROWS SINCE", and
 is answered with a line of JSON. SINCE is ignored: these readers start with the oldest row.
