@@ -73,10 +73,28 @@ class ManualClock:
         self._lock = threading.Lock()
         self.waits: list[float] = []
         self.on_wait: Callable[[float], None] | None = None
+        self._told: dict[object, Callable[[], None]] = {}
 
     def now_us(self) -> int:
         with self._lock:
             return self._now_us
+
+    def on_change(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call *told* after each change of the time, in the thread that changes it; return a function that ends it."""
+        token = object()
+        with self._lock:
+            self._told[token] = told
+        return lambda: self._forget(token)
+
+    def _forget(self, token: object) -> None:
+        with self._lock:
+            self._told.pop(token, None)
+
+    def _tell(self) -> None:
+        with self._lock:
+            told = list(self._told.values())
+        for each in told:
+            each()
 
     def monotonic(self) -> float:
         """Return the seconds that have passed since the clock was made; jumps do not count."""
@@ -91,11 +109,13 @@ class ManualClock:
         with self._lock:
             self._now_us += round(seconds * 1e6)
             self._passed_us += round(seconds * 1e6)
+        self._tell()
 
     def set_us(self, now_us: int) -> None:
         """Jump to *now_us*, also backwards, as a wall clock does that is set anew."""
         with self._lock:
             self._now_us = now_us
+        self._tell()
 
     def wait(self, stop: Signal, seconds: float) -> bool:
         """Move on by *seconds*, unless *stop* is set; return whether it is set."""

@@ -46,6 +46,7 @@ class QueryParams:
     ``default_timestamp`` is the client's timestamp in microseconds or None. ``node`` is the index of the node that
     coordinates the request (its clock stamps writes without a client timestamp, and it answers ``system.local``).
     ``shard`` is the shard of the connection if the client is to be told of tablets that are elsewhere, else None.
+    ``overdue`` says that a fault has held the request back for longer than its USING TIMEOUT.
     """
 
     consistency: int = 1
@@ -56,6 +57,7 @@ class QueryParams:
     keyspace: str | None = None
     node: int = 0
     shard: int | None = None
+    overdue: bool = False
 
 
 @attrs.frozen

@@ -22,9 +22,10 @@ from cassandra.policies import (
 )
 from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage, ServerError
 from cassandra.query import SimpleStatement
+from cassandra.util import Duration
 from waiting import eventually
 
-from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, Statements
+from rscylla.embedded import EmbeddedScylla, EmbeddedScyllaError, EmbeddedScyllaProcess, ManualClock, Statements
 from rscylla.embedded.wire.frame import HEADER, Opcode
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
@@ -267,6 +268,70 @@ def test_a_delayed_statement_lets_others_pass(scylla: EmbeddedScylla, session: S
     session.execute_async(SELECT_T).add_callback(lambda rows: answered.put("other"))
     assert [answered.get(timeout=60), answered.get(timeout=60)] == ["other", "slow"]
     assert list(slow.result()) == [(0,), (0,)]
+
+
+@pytest.mark.parametrize("fault", ["delay", "slow"])
+@pytest.mark.parametrize("clock", [None, ManualClock()], ids=["system", "manual"])
+@pytest.mark.parametrize(
+    ("cql", "values"),
+    [
+        ("SELECT * FROM ks.t USING TIMEOUT 50ms", None),
+        ("SELECT * FROM ks.t WHERE pk = ? USING TIMEOUT ?", (1, Duration(0, 0, 50_000_000))),
+        ("INSERT INTO ks.t (pk) VALUES (1) USING TIMEOUT 50ms", None),
+        ("UPDATE ks.t USING TIMEOUT 50ms SET v = 1 WHERE pk = ?", (1,)),
+        ("BEGIN BATCH USING TIMEOUT 50ms INSERT INTO ks.t (pk) VALUES (1); APPLY BATCH", None),
+    ],
+)
+def test_a_request_that_is_held_back_for_longer_than_its_timeout_times_out(
+    fault: str, clock: ManualClock | None, cql: str, values: tuple[Any, ...] | None
+) -> None:
+    with EmbeddedScylla(clock=clock) as scylla:
+        scylla.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        scylla.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
+        session = session_on(scylla, NODES[0], timestamp_generator=None)
+        statement = SimpleStatement(cql) if values is None else session.prepare(cql)
+        if fault == "delay":
+            scylla.faults.delay(timedelta(seconds=600), Statements(table="t"))
+        else:
+            scylla.faults.slow_node(NODES[0], timedelta(seconds=600))
+        request = session.execute_async(statement, values, timeout=60)
+        ended = SimpleQueue[BaseException | None]()
+        request.add_callbacks(lambda rows: ended.put(None), ended.put)
+        if clock is not None:
+            eventually(lambda: clock._told)
+            clock.advance(0.049)
+            scylla.status()
+            assert ended.empty()
+            clock.advance(0.001)
+        is_read = cql.startswith("SELECT")
+        assert isinstance(ended.get(timeout=60), cassandra.ReadTimeout if is_read else cassandra.WriteTimeout)
+        assert clock is None or not clock._told
+        scylla.faults.clear()
+        assert scylla.execute("SELECT * FROM ks.t") == scylla.execute("SELECT * FROM ks.t_scylla_cdc_log") == []
+        session.cluster.shutdown()
+
+
+@pytest.mark.parametrize("fault", ["delay", "slow"])
+@pytest.mark.parametrize("clock", [None, ManualClock()], ids=["system", "manual"])
+def test_a_request_that_is_held_back_for_less_than_its_timeout_is_answered(
+    fault: str, clock: ManualClock | None
+) -> None:
+    with EmbeddedScylla(clock=clock) as scylla:
+        scylla.execute(f"CREATE KEYSPACE ks WITH replication = {REPLICATION}")
+        scylla.execute("CREATE TABLE ks.t (pk int PRIMARY KEY)")
+        session = session_on(scylla, NODES[0], timestamp_generator=None)
+        if fault == "delay":
+            scylla.faults.delay(timedelta(milliseconds=10), Statements(table="t"))
+        else:
+            scylla.faults.slow_node(NODES[0], timedelta(milliseconds=10))
+        session.execute("INSERT INTO ks.t (pk) VALUES (1) USING TIMEOUT 1h")
+        if clock is not None:
+            assert not clock._told
+            clock.advance(7200)
+        with pytest.raises(cassandra.InvalidRequest, match="cannot be expressed in days"):
+            session.execute("INSERT INTO ks.t (pk) VALUES (2) USING TIMEOUT 1d")
+        assert scylla.execute("SELECT * FROM ks.t") == [{"pk": 1}]
+        session.cluster.shutdown()
 
 
 @pytest.mark.parametrize("partway", [False, True])

@@ -21,7 +21,16 @@ from ..cluster.descriptions import Rewriting
 from ..cluster.topology import Cluster
 from ..cql import ast
 from ..cql.parser import parse
-from ..errors import InvalidRequest, ReadTimeout, ServerError, TruncateError, Unauthorized, Unprepared, WriteTimeout
+from ..errors import (
+    CqlError,
+    InvalidRequest,
+    ReadTimeout,
+    ServerError,
+    TruncateError,
+    Unauthorized,
+    Unprepared,
+    WriteTimeout,
+)
 from ..result import (
     BindValue,
     ColumnSpec,
@@ -205,6 +214,18 @@ class Engine:
     def query(self, text: str, values: Values, params: QueryParams) -> Result:
         return self._run(text, parse(text), params.keyspace, values, params)
 
+    def time_limit_us(self, item: Prepared | str, values: Values, params: QueryParams) -> int | None:
+        """Return the USING TIMEOUT of a request in microseconds; None if it has none, or will be refused."""
+        text, keyspace = (item, params.keyspace) if isinstance(item, str) else (item.text, item.keyspace)
+        try:
+            compiled = self._compiled(text, parse(item) if isinstance(item, str) else item.statement, keyspace)
+            if compiled.timeout is None:
+                return None
+            request = self._request(_positional(compiled.variables, values), params, is_write=False)
+            return timeout_us(compiled.timeout, request)
+        except CqlError:
+            return None
+
     def _compiled(self, text: str, statement: Any, keyspace: str | None) -> _Compiled:
         place = (keyspace, text)
         known = self._plans.get(place)
@@ -286,8 +307,8 @@ class Engine:
             plan = compiled.plan
             is_write = not isinstance(plan, SelectPlan)
             request = self._request(_positional(compiled.variables, values), params, is_write=is_write)
-            if compiled.timeout is not None and not timeout_us(compiled.timeout, request):
-                # All else that the server does takes no time of its own clock.
+            if compiled.timeout is not None and (not timeout_us(compiled.timeout, request) or params.overdue):
+                # But for faults, nothing that the server does takes time of its own clock.
                 write_type = "BATCH" if isinstance(plan, tuple) else "SIMPLE"
                 level = params.consistency
                 raise WriteTimeout(level, write_type) if is_write else ReadTimeout(level)

@@ -135,11 +135,17 @@ class Faults:
         self._send("start_node", {"address": address})
 
     def stall_node(self, address: str) -> None:
-        """Let a node take connections and requests, but answer none before `resume_node`: like one that hangs."""
+        """Let a node take connections and requests, but answer none before `resume_node`: like one that hangs.
+
+        It does not tell that a USING TIMEOUT is over, either.
+        """
         self._send("stall_node", {"address": address})
 
     def slow_node(self, address: str, by: timedelta) -> None:
-        """Let a node take this much longer for each request, until `resume_node`."""
+        """Let a node take this much longer for each request, until `resume_node`.
+
+        A statement whose USING TIMEOUT is shorter gets the time-out error then, by the server's clock, as with `delay`.
+        """
         self._send("slow_node", {"address": address, "delay_s": by.total_seconds()})
 
     def resume_node(self, address: str) -> None:
@@ -186,7 +192,11 @@ class Faults:
         probability: float = 1.0,
         seed: int | None = None,
     ) -> Rule:
-        """Carry requests out this much later."""
+        """Carry requests out this much later.
+
+        A statement whose USING TIMEOUT is over before, by the server's clock, gets the time-out error then, and is not
+        carried out.
+        """
         return self._rule("delay", on, times, probability, seed, delay_s=by.total_seconds())
 
     def drop_connection(

@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from ..errors import BadCredentials, CqlError, Overloaded, ProtocolError, RateLimit, ServerError
 from ..faults.board import Asked, Fault, perform
 from ..result import BindValue, Prepared, QueryParams, Result, SetKeyspaceResult
@@ -76,6 +78,18 @@ class _Refused(Exception):
         self.error = error
 
 
+@attrs.define(eq=False)
+class _Deferred:
+    """A request that a slow node puts off: its frame, and what ends the timers."""
+
+    frame: tuple[int, int, int, bytes]
+    timers: list[Callable[[], None]] = attrs.field(factory=list)
+
+    def call_off(self) -> None:
+        for cancel in self.timers:
+            cancel()
+
+
 class Connection(asyncio.Protocol):
     """One client. States: new (OPTIONS and STARTUP only), authenticating, ready, closing (input is thrown away)."""
 
@@ -99,7 +113,8 @@ class Connection(asyncio.Protocol):
         self._pending = bytearray()
         self._out: list[bytes] = []
         self._paused = False
-        self._deferred: deque[tuple[asyncio.TimerHandle, int, int, int, bytes]] = deque()
+        self._deferred: deque[_Deferred] = deque()
+        self._overdue = False
         self._waiting = 0
         self._knows_rate_limit = False
         self._user = "anonymous"
@@ -148,9 +163,8 @@ class Connection(asyncio.Protocol):
         self._leave_shard()
         self._pending.clear()
         self._wait_for(0)
-        for timer, *_ in self._deferred:
-            timer.cancel()
-        self._deferred.clear()
+        while self._deferred:
+            self._deferred.popleft().call_off()
 
     def as_row(self) -> dict[str, Any]:
         """Return the client's row of ``system.clients``. Source: Scylla ``client_data.hh``, ``transport/server.cc``."""
@@ -280,8 +294,7 @@ class Connection(asyncio.Protocol):
         # Through a view, so that the body is copied once: a slice of a bytearray is a copy by itself.
         body = bytes(memoryview(data)[start : start + size])
         if self._listener.delay_s:
-            timer = asyncio.get_running_loop().call_later(self._listener.delay_s, self._handle_late)
-            self._deferred.append((timer, flags, stream, opcode, body))
+            self._defer(flags, stream, opcode, body)
         else:
             self._handle(flags, stream, opcode, body)
         return HEADER_SIZE + size
@@ -297,16 +310,53 @@ class Connection(asyncio.Protocol):
         self._server.waiting += size - self._waiting
         self._waiting = size
 
+    def _defer(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
+        """Put a request off by the node's delay, or until its USING TIMEOUT is over."""
+        deferred = _Deferred((flags, stream, opcode, body))
+        self._deferred.append(deferred)
+        timer = asyncio.get_running_loop().call_later(self._listener.delay_s, self._handle_late)
+        deferred.timers.append(timer.cancel)
+        limit_us = self._time_limit_us(flags, opcode, body)
+        if limit_us is not None:
+            deferred.timers.append(self._server.alarms.after(limit_us, lambda: self._handle_overdue(deferred)))
+
+    def _time_limit_us(self, flags: int, opcode: int, body: bytes) -> int | None:
+        if self._state != "ready":
+            return None
+        try:
+            reader = self._reader(flags, body)
+            if opcode == Opcode.QUERY:
+                query = read_query(reader, self._keyspace, self._node)
+                return self._engine.time_limit_us(query.text, query.values, query.params)
+            if opcode == Opcode.EXECUTE:
+                execute = read_execute(reader, self._keyspace, self._node, with_metadata_id=self._with_metadata_id)
+                prepared = self._engine.get(execute.statement_id)
+                return self._engine.time_limit_us(prepared, execute.values, execute.params)
+        except CqlError:
+            pass  # it is told when the request is handled
+        return None
+
     def _handle_late(self) -> None:
         self._handle_oldest()
         self.go_on()
 
+    def _handle_overdue(self, deferred: _Deferred) -> None:
+        self._deferred.remove(deferred)
+        self._overdue = True
+        try:
+            self._handle_deferred(deferred)
+        finally:
+            self._overdue = False
+        self.go_on()
+
     def _handle_oldest(self) -> None:
         """Answer the oldest request that a slow node has put off."""
-        timer, flags, stream, opcode, body = self._deferred.popleft()
-        timer.cancel()
+        self._handle_deferred(self._deferred.popleft())
+
+    def _handle_deferred(self, deferred: _Deferred) -> None:
+        deferred.call_off()
         if self._state != "closing":
-            self._handle(flags, stream, opcode, body)
+            self._handle(*deferred.frame)
             self._flush()
 
     def _handle(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
@@ -346,12 +396,15 @@ class Connection(asyncio.Protocol):
         if handler is None:
             raise ProtocolError(f"Unknown opcode {opcode}")
         self._check_state(opcode)
+        handler(stream, self._reader(flags, body))
+
+    def _reader(self, flags: int, body: bytes) -> BodyReader:
         if flags & Flag.COMPRESSED:
             body = self._decompress(body)
         reader = BodyReader(body, self.version)
         if flags & Flag.CUSTOM_PAYLOAD:
             reader.skip_bytes_map()
-        handler(stream, reader)
+        return reader
 
     def _check_state(self, opcode: int) -> None:
         if self._state == "ready" or opcode == Opcode.OPTIONS:
@@ -483,9 +536,15 @@ class Connection(asyncio.Protocol):
         def run(params: QueryParams) -> Result:
             return self._engine.query(request.text, request.values, params)
 
-        if self._server.faults.concerns(request.params):
+        if self._overdue:
+            self._answer(stream, run(attrs.evolve(request.params, overdue=True)), skip_metadata=request.skip_metadata)
+        elif self._server.faults.concerns(request.params):
             asked = self._asked([request.text], request.params)
-            self._suffer(stream, asked, run, skip_metadata=request.skip_metadata)
+
+            def limit_us() -> int | None:
+                return self._engine.time_limit_us(request.text, request.values, request.params)
+
+            self._suffer(stream, asked, run, limit_us, skip_metadata=request.skip_metadata)
         else:
             self._answer(stream, run(request.params), skip_metadata=request.skip_metadata)
 
@@ -515,13 +574,20 @@ class Connection(asyncio.Protocol):
         prepared = self._engine.get(request.statement_id)
         self._note([prepared], request.params)
         skip, known_id = request.skip_metadata, request.metadata_id
+        if self._overdue:
+            result = self._engine.execute(prepared, request.values, attrs.evolve(request.params, overdue=True))
+            self._answer(stream, result, skip_metadata=skip, metadata_id=known_id)
+            return
         if self._server.faults.concerns(request.params):
             asked = self._asked([prepared], request.params, statement_id=request.statement_id)
 
             def run(params: QueryParams) -> Result:
                 return self._engine.execute(prepared, request.values, params)
 
-            self._suffer(stream, asked, run, skip_metadata=skip, metadata_id=known_id)
+            def limit_us() -> int | None:
+                return self._engine.time_limit_us(prepared, request.values, request.params)
+
+            self._suffer(stream, asked, run, limit_us, skip_metadata=skip, metadata_id=known_id)
             return
         result = self._engine.execute(prepared, request.values, request.params)
         self._answer(stream, result, skip_metadata=skip, metadata_id=known_id)
@@ -548,24 +614,37 @@ class Connection(asyncio.Protocol):
         address = self._listener.node.address
         return Asked.about(address, items, params, knows_rate_limit=self._knows_rate_limit, **more)
 
-    def _suffer(self, stream: int, asked: Asked, run: Callable[[QueryParams], Result], **metadata: Any) -> None:
-        """Answer a request in the way that the rules for faults say."""
+    def _suffer(
+        self,
+        stream: int,
+        asked: Asked,
+        run: Callable[[QueryParams], Result],
+        limit_us: Callable[[], int | None] = lambda: None,
+        **metadata: Any,
+    ) -> None:
+        """Answer a request in the way that the rules for faults say. *limit_us* is its USING TIMEOUT, or None."""
         fault = self._server.faults.meet(asked)
 
-        def work() -> None:
+        def work(params: QueryParams) -> None:
             if self._state != "closing":
-                self._fail_or_answer(stream, fault, asked.params, run, **metadata)
+                self._fail_or_answer(stream, fault, params, run, **metadata)
 
         if not fault.delay_s:
-            work()
+            work(asked.params)
             return
 
-        def late() -> None:
+        def late(params: QueryParams) -> None:
+            for cancel in timers:
+                cancel()
             # The loop calls this, not _handle: an error raised here would reach nobody. The opcode is for the log only.
-            self._guarded(stream, Opcode.QUERY, work)
+            self._guarded(stream, Opcode.QUERY, lambda: work(params))
             self._flush()
 
-        asyncio.get_running_loop().call_later(fault.delay_s, late)
+        timers = [asyncio.get_running_loop().call_later(fault.delay_s, late, asked.params).cancel]
+        limit = limit_us()
+        if limit is not None:
+            overdue = attrs.evolve(asked.params, overdue=True)
+            timers.append(self._server.alarms.after(limit, lambda: late(overdue)))
 
     def _fail_or_answer(
         self, stream: int, fault: Fault, params: QueryParams, run: Callable[[QueryParams], Result], **metadata: Any

@@ -14,10 +14,12 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from ..clock import Clock, SystemClock
 from ..faults.board import FaultBoard
 from ..result import BindValue, Prepared, QueryParams, Result, SchemaChange, Trace
 from . import answer
 from .accepting import let_loop_run, stop_accepting
+from .alarms import Alarms
 from .answer import MetadataCache
 from .compression import Compressor
 from .connection import Connection
@@ -41,6 +43,8 @@ class EngineLike(Protocol):
     def execute(self, prepared: Prepared, values: Values, params: QueryParams) -> Result: ...
 
     def query(self, text: str, values: Values, params: QueryParams) -> Result: ...
+
+    def time_limit_us(self, item: Prepared | str, values: Values, params: QueryParams) -> int | None: ...
 
     def batch(
         self, kind: str, items: list[tuple[Prepared | str, Sequence[BindValue]]], params: QueryParams
@@ -124,9 +128,12 @@ class Listener:
 class Server:
     """All nodes of one cluster on one event loop. Every method must be called on that loop's thread."""
 
-    def __init__(self, engine: EngineLike, options: WireOptions, faults: FaultBoard | None = None) -> None:
+    def __init__(
+        self, engine: EngineLike, options: WireOptions, faults: FaultBoard | None = None, clock: Clock | None = None
+    ) -> None:
         self.engine = engine
         self.options = options
+        self.alarms = Alarms(clock or SystemClock())
         self.faults = faults or FaultBoard(lambda _table: True)
         self.waiting = 0
         """Bytes that large requests, of which a part has come, will need."""
