@@ -12,9 +12,9 @@ from datetime import timedelta
 
 import attrs
 
-from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
+from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, LastEvent
 from rscylla.clock import Clock, Stop, SystemClock
-from rscylla.errors import ConfigError, CursorError, is_resumable
+from rscylla.errors import ConfigError, CursorError, RscyllaError, is_resumable
 from rscylla.event import Event
 
 from ._checks import admin_of, check_consumer, conflict, find, moves
@@ -38,9 +38,18 @@ class _Slot:
     pending: str | Event | None = None  # cursor to write, or its event
     error: Exception | None = None  # of the last write, until it is raised
     blocked: CursorError | None = None  # why set_cursor fails until the cursor is read again
+    last: LastEvent | None = None  # where the run leaves its events while ``order`` is known
+    taken: Event | None = None  # the event that was taken from there last
 
     def know(self, known: str | None, order: tuple[int, bytes] | None = None) -> None:
-        self.known, self.order = known, order
+        self.known = known
+        self.compare_with(order)
+
+    def compare_with(self, order: tuple[int, bytes] | None) -> None:
+        """Let later events be compared with *order*; None: the next one must go through ``set_cursor``."""
+        self.order = order
+        if self.last is not None:
+            self.last.is_open = order is not None
 
     def position(self, codec: CursorCodec) -> str | None:
         """Return ``known`` as a position. Called with the lock of the store held."""
@@ -113,13 +122,51 @@ class BufferedCursorStore:
         if order is not None:
             with self._lock:
                 slot = self._slots.get(consumer)
-                if slot is not None and slot.order is not None and order > slot.order:
-                    slot.known, slot.order, slot.pending = event, order, event
-                    moved = True
+                if slot is not None:
+                    self._take_last(consumer, slot)
+                    moved = self._is_next(slot, event, order)
         if not moved:
             self._set(consumer, event.id, order)
         elif not self._background:
             self._flush_if_due()
+
+    def last_event_of(self, consumer: str) -> LastEvent:
+        slot = self._slot(consumer)
+        if not self._background:  # each call may have to write
+            return LastEvent()
+        with self._lock:
+            self._take_last(consumer, slot)
+            if slot.last is not None:
+                slot.last.is_open = False
+            slot.last, slot.taken = LastEvent(), None
+            slot.compare_with(slot.order)
+            return slot.last
+
+    @staticmethod
+    def _is_next(slot: _Slot, event: Event, order: tuple[int, bytes] | None) -> bool:
+        """Buffer *event* and return True if its *order* shows that it is later. Called with the lock held."""
+        if order is None or slot.order is None or order <= slot.order:
+            return False
+        slot.known, slot.order, slot.pending = event, order, event
+        return True
+
+    def _take_last(self, consumer: str, slot: _Slot) -> None:
+        """Buffer the event that the run left last, as if it were set now. Called with the lock held."""
+        event = None if slot.last is None else slot.last.event
+        if event is None or event is slot.taken:
+            return
+        slot.taken = event
+        order = self._order_of(event)
+        if slot.blocked or self._is_next(slot, event, order):
+            return
+        try:
+            given = self._codec.encode(event.id)
+            if moves(consumer, self._codec, slot.position(self._codec) or "", given):
+                slot.know(given, order)
+                slot.pending = event
+        except RscyllaError as e:
+            slot.error = e
+            slot.compare_with(None)  # raised by the next set_cursor_after
 
     def _set(self, consumer: str, cursor: str, order: tuple[int, bytes] | None) -> None:
         given = self._codec.encode(cursor)
@@ -130,6 +177,7 @@ class BufferedCursorStore:
                 if slot.known is None:
                     self._load(consumer, slot)
         with self._lock:
+            self._take_last(consumer, slot)
             self._require_usable(slot)
             if moves(consumer, self._codec, slot.position(self._codec) or "", given):
                 slot.know(given, order)
@@ -167,7 +215,7 @@ class BufferedCursorStore:
             closed = self._stop.is_set()
             self._stop.set()
             for slot in self._slots.values():
-                slot.order = None
+                slot.compare_with(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join(_JOIN_S)
         if closed:
@@ -205,6 +253,7 @@ class BufferedCursorStore:
                 if slot.known is not None:
                     slot.blocked = conflict(consumer)
                 slot.pending = slot.error = None
+                slot.taken = None if slot.last is None else slot.last.event
                 slot.know(None)
 
     def _slot(self, consumer: str) -> _Slot:
@@ -247,6 +296,7 @@ class BufferedCursorStore:
         An error is kept for the consumer. It is also returned if the cursor is still pending.
         """
         with self._lock:
+            self._take_last(consumer, slot)
             cursor = slot.pending
         if cursor is None:
             return None
@@ -261,11 +311,13 @@ class BufferedCursorStore:
         except Exception as e:  # noqa: BLE001  kept for the consumer, whose next call raises it
             _log.warning("the cursor of consumer %r was not saved and stays buffered: %s", consumer, type(e).__name__)
             with self._lock:
-                slot.error, slot.order = e, None
+                slot.error = e
+                slot.compare_with(None)
             return e
         else:
             with self._lock:
-                slot.error = None
+                if not isinstance(slot.error, CursorError):  # of a lower cursor that was taken just before
+                    slot.error = None
                 if slot.pending is cursor:  # otherwise, a later one was buffered during the write
                     slot.pending = None
         return None
@@ -274,6 +326,7 @@ class BufferedCursorStore:
         if slot is None:
             return record
         with self._lock:
+            self._take_last(consumer, slot)
             known = None if slot.pending is None else slot.position(self._codec)
         if known is None:
             return record

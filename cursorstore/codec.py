@@ -96,15 +96,16 @@ class EventOrder:
 
     def __init__(self, codec: CursorCodec) -> None:
         self._applies = type(codec) is EventCursorCodec
-        self._known: type[Event] | None = None  # the last class of events that has a key
+        self.known: type[Event] | None = None
+        """The last class of events whose ``order_key`` is the order."""
 
     def of(self, event: Event) -> tuple[int, bytes] | None:
         kind = type(event)
-        if kind is not self._known:
+        if kind is not self.known:
             # The key of ``Event`` itself is parsed from the text of the id.
             if not self._applies or kind.order_key is Event.order_key:
                 return None
-            self._known = kind
+            self.known = kind
         return event.order_key
 
 

@@ -53,7 +53,7 @@ class MemoryCursorStore:
         clock: Clock | None = None,
     ) -> None:
         self._codec = codec or EventCursorCodec()
-        self._order_of = EventOrder(self._codec).of
+        self._order = EventOrder(self._codec)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._epochs: dict[str, list[_Entry]] = {}
@@ -73,7 +73,7 @@ class MemoryCursorStore:
         self._set(consumer, cursor, None)
 
     def set_cursor_after(self, consumer: str, event: Event) -> None:
-        order = self._order_of(event)
+        order = event.order_key if type(event) is self._order.known else self._order.of(event)
         if order is not None:
             with self._lock:
                 entries = self._epochs.get(consumer)

@@ -19,6 +19,7 @@ from .options import StreamOption
 
 __all__ = [
     "ChangeLike",
+    "CoalescingCursorStore",
     "Committing",
     "Consumer",
     "CursorAdmin",
@@ -28,6 +29,7 @@ __all__ = [
     "DeadLetters",
     "Fate",
     "IterableStreamClient",
+    "LastEvent",
     "LazyCursorStore",
     "Lease",
     "Partitioned",
@@ -37,6 +39,7 @@ __all__ = [
     "StreamClient",
     "StreamFunc",
     "StreamStatus",
+    "last_event_of",
     "receiver_of",
     "saver_of",
 ]
@@ -183,6 +186,30 @@ class LazyCursorStore(CursorStore, Protocol):
         """
 
 
+@attrs.define(eq=False)
+class LastEvent:
+    """Where a run leaves the last event that its consumer is done with, for the store to find.
+
+    ``event`` is set by the run, and ``is_open`` by the store. Each is one assignment, which needs no lock.
+    """
+
+    event: Event | None = None
+    is_open: bool = False
+
+
+@runtime_checkable
+class CoalescingCursorStore(LazyCursorStore, Protocol):
+    """A ``LazyCursorStore`` that writes few of the cursors that it gets, and so need not be called for each event."""
+
+    def last_event_of(self, consumer: str) -> LastEvent:
+        """Return where to leave the last event of *consumer*. Called by a run after it saved its first cursor.
+
+        While it is open, the run leaves each consumed event there, in the order of their cursors, instead of calling
+        ``set_cursor_after``. The store takes the event whenever it writes, or is asked for the cursor. It closes the
+        place when the run must know of an error, which the next ``set_cursor_after`` then raises.
+        """
+
+
 def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
     """Return the function that saves the cursor after an event in *store*: its own, or ``set_cursor`` with the id.
 
@@ -191,6 +218,16 @@ def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
     if _overriding(store, "set_cursor_after", "set_cursor"):
         return cast("LazyCursorStore", store).set_cursor_after
     return lambda consumer, event: store.set_cursor(consumer, event.id)
+
+
+def last_event_of(store: CursorStore, consumer: str) -> LastEvent:
+    """Return where a run leaves the last event of *consumer* for *store*; closed for ever if the store has no place.
+
+    A ``set_cursor`` or ``set_cursor_after`` that a subclass or an object overrides is not bypassed.
+    """
+    if all(_overriding(store, "last_event_of", method) for method in ("set_cursor", "set_cursor_after")):
+        return cast("CoalescingCursorStore", store).last_event_of(consumer)
+    return LastEvent()
 
 
 def _overriding(owner: object, optional: str, method: str) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from threading import get_ident
 from typing import NoReturn
 
-from ..abc import Committing, Consumer, Resetter, receiver_of
+from ..abc import Committing, Consumer, LastEvent, Resetter, last_event_of, receiver_of
 from ..clock import Stop, monotonic_of
 from ..errors import HeadReached, RscyllaError, Stopped
 from ..event import Event, Progress
@@ -111,13 +111,17 @@ class _AtOnce:
 
     def _handler(self, run: Run) -> Callable[[Event, Run], None]:
         """Return the function that handles one event: a closure, because it runs for each."""
-        clock, series, name, save, tempt = run.clock, run.series, run.consumer, run.save_after, run.tempt
+        clock, series, tempt = run.clock, run.series, run.tempt
+        store, save, name = run.store, run.save_after, run.consumer
         tempted = run.fate is not NO_FATE
         now, threads, thread = monotonic_of(clock), series.activity.threads, get_ident()
         timed = timing_of(self._consumer, clock)
         consume = self._consumer.consume
 
+        last, asked = LastEvent(), False
+
         def handle(event: Event, run: Run) -> None:
+            nonlocal last, asked
             began = now()
             threads[thread] = clock, event, began, ""
             try:
@@ -132,7 +136,12 @@ class _AtOnce:
             run.stage = "set_cursor"
             if tempted:
                 tempt("before_set_cursor")
-            save(name, event)
+            if last.is_open:
+                last.event = event
+            else:
+                save(name, event)
+                if not asked and store is not None:
+                    last, asked = last_event_of(store, name), True
             if series.is_failing:
                 series.moved()
 

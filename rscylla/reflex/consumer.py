@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
@@ -116,14 +117,14 @@ class Consumer:
             FilterError: a filter failed; ``recover`` was not called.
             Exception: the error of the function, or the one that ``recover`` returned instead.
         """
-        self.consume_since(event, run, self.series.monotonic())
+        self._consume(event, run, self.series.monotonic())
 
-    def consume_since(self, event: Event, run: Run, began: float) -> None:
-        """The same as ``consume``, for a caller that has just read the clock."""
+    def timed(self) -> Callable[[Event, Run, float], None]:
+        """Return ``consume`` for a caller that has just read the clock of ``series``, and passes the time."""
+        return partial(self.series.measure, self._fn) if self._is_plain else self._consume
+
+    def _consume(self, event: Event, run: Run, began: float) -> None:
         series = self.series
-        if self._is_plain:
-            series.measure(self._fn, event, run, began)
-            return
         arrival = series.arrived(event, began)
         try:
             if not self._takes_all and not self._wants(event):
@@ -182,12 +183,12 @@ class Consumer:
 
 
 def timing_of(consumer: ConsumerLike, clock: Clock) -> Callable[[Event, Run, float], None] | None:
-    """Return the ``consume_since`` of *consumer* for a caller with *clock*; None if its ``consume`` must be called."""
+    """Return what ``timed`` of *consumer* returns, for a caller with *clock*; None if ``consume`` must be called."""
     if not isinstance(consumer, Consumer) or "consume" in vars(consumer):
         return None
     if type(consumer).consume is not Consumer.consume or not consumer.series.reads(clock):
         return None
-    return consumer.consume_since
+    return consumer.timed()
 
 
 def check_threads_can_drive(consumer: ConsumerLike) -> None:

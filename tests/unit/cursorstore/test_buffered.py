@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryCursorStore, ReadThroughCursorStore
-from rscylla.abc import saver_of
+from rscylla.abc import LastEvent, last_event_of, saver_of
 from rscylla.clock import Stop
 from rscylla.errors import (
     ConfigError,
@@ -681,6 +681,65 @@ def test_only_the_ids_that_are_written_are_rendered(inner: str) -> None:
     store.close()
 
 
+def test_an_event_that_a_run_left_is_written_at_the_next_interval(clock: TickClock) -> None:
+    inner = Faulty()
+    store = BufferedCursorStore(inner, clock=clock)
+    events = [Counted(seq) for seq in range(5)]
+    saver_of(store)("a", events[0])
+    clock.await_waiter()
+    last = last_event_of(store, "a")
+    assert last.is_open
+    for event in events[1:4]:
+        last.event = event
+    assert shown(store, "a") == events[3].id
+    clock.tick()
+    assert inner.get_cursor("a") == events[3].id
+    inner.fails = True
+    last.event = events[4]
+    clock.tick()
+    assert not last.is_open, "the run must come and hear of the error"
+    with pytest.raises(QueryTimeout):
+        saver_of(store)("a", events[4])
+    inner.fails = False
+    store.close()
+    assert inner.get_cursor("a") == events[4].id
+    with pytest.raises(ConfigError):
+        saver_of(store)("a", Counted(9))
+
+
+def test_an_event_that_a_run_left_behind_the_cursor_is_refused() -> None:
+    store = BufferedCursorStore(MemoryCursorStore(), interval=timedelta(hours=1))
+    saver_of(store)("a", Counted(5))
+    last = last_event_of(store, "a")
+    last.event = Counted(4)
+    with pytest.raises(CursorRegression):
+        store.flush()
+    assert not last.is_open
+    assert store.get_cursor("a") == Counted(5).id
+    store.close()
+
+
+def test_only_the_last_run_of_a_consumer_leaves_events() -> None:
+    store = BufferedCursorStore(MemoryCursorStore(), interval=timedelta(hours=1))
+    saver_of(store)("a", Counted(1))
+    former = last_event_of(store, "a")
+    former.event = Counted(2)
+    last = last_event_of(store, "a")
+    assert (former.is_open, last.is_open) == (False, True)
+    assert shown(store, "a") == Counted(2).id
+    last.event = Counted(3)
+    assert store.get_cursor("a") == Counted(3).id
+    store.close()
+
+
+@pytest.mark.parametrize("method", ["set_cursor", "set_cursor_after"])
+def test_nothing_is_left_for_a_store_that_does_more_with_each_cursor(method: str) -> None:
+    kind = type("Mine", (BufferedCursorStore,), {method: lambda *_: None})
+    store = kind(MemoryCursorStore())
+    assert not last_event_of(store, "a").is_open
+    store.close()
+
+
 class Noting(MemoryCursorStore):
     """A user's store that does more with each cursor."""
 
@@ -727,17 +786,29 @@ def test_a_store_around_another_gets_each_cursor_as_text() -> None:
 
 
 class World:
-    """A store that gets events, as such or as text, with its operator, its faults, and another process."""
+    """A store that gets events as such, left for it, or as text, with its operator, its faults, and another process."""
 
-    def __init__(self, kind: str, *, lazy: bool) -> None:
+    def __init__(self, kind: str, way: str) -> None:
         self.inner = Faulty()
-        self.buffered = BufferedCursorStore(self.inner, background=False, interval=timedelta(days=1))
+        self.buffered = BufferedCursorStore(self.inner, background=way == "left", interval=timedelta(days=1))
         self.store = {
             "memory": MemoryCursorStore(),
             "buffered": self.buffered,
             "read through": ReadThroughCursorStore(self.buffered, MemoryCursorStore(cursors={"a": Counted(3).id})),
         }[kind]
-        self.save = saver_of(self.store) if lazy else lambda who, event: self.store.set_cursor(who, event.id)
+        self.last, self.asked, self.highest = LastEvent(), False, (0, b"")
+        as_text = lambda who, event: self.store.set_cursor(who, event.id)  # noqa: E731
+        self.save = {"texts": as_text, "events": saver_of(self.store), "left": self.leave}[way]
+
+    def leave(self, who: str, event: Event) -> None:
+        """Save *event* as a run does, whose events come in order: others are saved one by one."""
+        if self.last.is_open and event.order_key > self.highest:
+            self.last.event = event
+        else:
+            saver_of(self.store)(who, event)
+            if not self.asked:
+                self.last, self.asked = last_event_of(self.store, who), True
+        self.highest = event.order_key
 
     def do(self, what: str, number: int) -> object:
         """Return what somebody sees of it: the result, or the error."""
@@ -779,6 +850,7 @@ class Faulty(MemoryCursorStore):
         super().set_cursor(consumer, cursor)
 
 
+@pytest.mark.parametrize("way", ["events", "left"])
 @pytest.mark.parametrize("kind", ["memory", "buffered", "read through"])
 @given(
     steps=st.lists(
@@ -792,8 +864,8 @@ class Faulty(MemoryCursorStore):
     )
 )
 @settings(max_examples=100, deadline=None)
-def test_nobody_can_tell_whether_a_store_got_events_or_texts(kind: str, steps: list[tuple[str, int]]) -> None:
-    events, texts = World(kind, lazy=True), World(kind, lazy=False)
+def test_nobody_can_tell_whether_a_store_got_events_or_texts(kind: str, way: str, steps: list[tuple[str, int]]) -> None:
+    events, texts = World(kind, way), World(kind, "texts")
     number = 5
     for what, further in steps:
         number += further
