@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -25,6 +26,7 @@ __all__ = [
     "VoidResult",
 ]
 
+_INT: Final = struct.Struct(">i")
 
 BindValue = bytes | Unset | None
 
@@ -112,15 +114,34 @@ class SchemaChange:
 
 @attrs.frozen
 class RowsResult:
-    """One page. ``rows`` holds one bytes object a row: each cell as int32 length (-1 for null) and content, joined.
+    """One page. ``pieces`` hold one or more rows each: every cell as int32 length (-1 for null) and content, joined.
 
-    ``routing`` as in `VoidResult`.
+    ``count`` is the number of rows; without it, each piece is one. ``routing`` as in `VoidResult`.
     """
 
     columns: tuple[ColumnSpec, ...]
-    rows: Sequence[bytes]
+    pieces: Sequence[bytes]
     paging_state: bytes | None = None
     routing: bytes | None = None
+    count: int = attrs.field(default=attrs.Factory(lambda self: len(self.pieces), takes_self=True))
+
+    @property
+    def rows(self) -> Sequence[bytes]:
+        """The rows, each by itself."""
+        if len(self.pieces) == self.count:
+            return self.pieces
+        return [row for piece in self.pieces for row in _cut(piece, len(self.columns))]
+
+
+def _cut(piece: bytes, width: int) -> Iterator[bytes]:
+    """Yield the rows of a piece, which have *width* cells each."""
+    start = 0
+    while start < len(piece):
+        end = start
+        for _ in range(width):
+            end += 4 + max(_INT.unpack_from(piece, end)[0], 0)
+        yield piece[start:end]
+        start = end
 
 
 Result = VoidResult | SetKeyspaceResult | SchemaChange | RowsResult

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 import uuid
 from typing import Any
 
@@ -283,6 +284,11 @@ def packed(store: TableStore) -> PackedPartition:
     return partition
 
 
+def wires(store: TableStore) -> list[bytes]:
+    partition = packed(store)
+    return partition.wires(0, len(partition))
+
+
 def test_rows_cut_and_join_back() -> None:
     cells = [b"", None, b"abc", None, b"\x00" * 300]
     assert cells == cut_row(join_row(cells))
@@ -292,16 +298,16 @@ def test_log_rows_are_kept_in_time_order_as_finished_bytes() -> None:
     store = make_store(log_table("v"))
     for ticks in (3, 1, 2):
         append(store, (STREAM,), log_key(ticks), {"v": b"%d" % ticks}, (ticks, 0, None))
-    assert [cut_row(wire)[3] for wire in packed(store).wires] == [b"1", b"2", b"3"]
+    assert [cut_row(wire)[3] for wire in wires(store)] == [b"1", b"2", b"3"]
 
 
 def test_log_rows_follow_a_change_of_columns() -> None:
     store = make_store(log_table("a", "b"))
     append(store, (STREAM,), log_key(1), {"a": b"1", "b": b"2"}, (10, 0, None))
     store.set_table(log_table("b", "c"))
-    assert [cut_row(wire)[3:] for wire in packed(store).wires] == [[b"2", None]]
+    assert [cut_row(wire)[3:] for wire in wires(store)] == [[b"2", None]]
     store.set_table(log_table("a", "b", dropped={"a": (TEXT, 20)}))
-    assert [cut_row(wire)[3:] for wire in packed(store).wires] == [[None, b"2"]]
+    assert [cut_row(wire)[3:] for wire in wires(store)] == [[None, b"2"]]
 
 
 def test_a_log_column_that_is_added_again_at_once_does_not_show_dropped_values() -> None:
@@ -310,7 +316,7 @@ def test_a_log_column_that_is_added_again_at_once_does_not_show_dropped_values()
     append(store, (STREAM,), log_key(1), {"a": b"1"}, (10, 0, None))
     store.set_table(log_table())
     store.set_table(log_table("a", dropped={"a": (TEXT, 20)}))
-    assert [cut_row(wire)[3:] for wire in packed(store).wires] == [[None]]
+    assert [cut_row(wire)[3:] for wire in wires(store)] == [[None]]
 
 
 def test_expired_log_rows_are_let_go() -> None:
@@ -318,7 +324,7 @@ def test_expired_log_rows_are_let_go() -> None:
     append(store, (STREAM,), log_key(1), {"v": b"a"}, (1, 5, 100))
     append(store, (STREAM,), log_key(2), {"v": b"b"}, (2, 9, 200))
     store.forget(100)
-    assert [cut_row(wire)[3] for wire in packed(store).wires] == [b"b"]
+    assert [cut_row(wire)[3] for wire in wires(store)] == [b"b"]
     store.forget(200)
     assert store.get((STREAM,)) is None
 
@@ -327,7 +333,7 @@ def test_the_same_log_row_again_changes_nothing() -> None:
     store = make_store(log_table("v"))
     for _ in range(2):
         append(store, (STREAM,), log_key(1), {"v": b"a"}, (1, 0, None))
-    assert [cut_row(wire)[3] for wire in packed(store).wires] == [b"a"]
+    assert [cut_row(wire)[3] for wire in wires(store)] == [b"a"]
 
 
 def test_editing_the_log_by_hand_keeps_its_rows() -> None:
@@ -339,6 +345,81 @@ def test_editing_the_log_by_hand_keeps_its_rows() -> None:
     partition = store.get((STREAM,))
     assert isinstance(partition, Partition)
     assert [{"v": Cell(b"edited", 2)}, {"v": Cell(b"b", 3)}] == [row.cells for row in partition.rows]
+
+
+LOG_ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 40),  # ticks
+        st.integers(0, 2),  # seq
+        st.binary(max_size=12),
+        st.sampled_from([(0, None), (5, 100), (9, 200)]),
+    ),
+    max_size=60,
+    unique_by=lambda row: row[:2],
+)
+PLACES = st.tuples(st.integers(0, 41), st.integers(0, 2), st.booleans())
+
+
+@given(LOG_ROWS, st.lists(PLACES, min_size=2, max_size=2), st.integers(1, 400), st.sampled_from([50, 100, 200]))
+def test_blocks_of_log_rows_are_like_one_list_of_them(
+    rows: list[Any], places: list[Any], room: int, now_s: int
+) -> None:
+    """In whatever order rows come, and however small the blocks are."""
+    position = position_maker(log_table("v"))
+    expected = sorted(
+        (
+            (position(log_key(ticks, seq)), join_row([STREAM, *log_key(ticks, seq), value]), (ticks * 3, *life))
+            for ticks, seq, value, life in rows
+        ),
+        key=lambda row: row[0],
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rscylla.embedded.storage.packed._BLOCK_ROWS", 3)
+        store = make_store(log_table("v"))
+        for ticks, seq, value, life in rows:
+            append(store, (STREAM,), log_key(ticks, seq), {"v": value}, (ticks * 3, *life))
+        store.forget(now_s)
+        expected = [row for row in expected if row[2][2] is None or row[2][2] > now_s]
+        partition = store.get((STREAM,))
+        if not expected:
+            assert partition is None
+            return
+        assert isinstance(partition, PackedPartition)
+        # After a change of the columns, and one back, they are the same bytes.
+        store.set_table(log_table("u", "v"))
+        store.get((STREAM,))
+        store.set_table(log_table("v"))
+        store.get((STREAM,))
+    bounds = sorted((*position(log_key(ticks, seq)), *[HIGH] * above) for ticks, seq, above in places)
+    low, high = (sum(row[0] < bound for row in expected) for bound in bounds)
+    wires = [row[1] for row in expected]
+    assert [(row[1], row[2]) for row in expected] == list(partition.entries(0, len(partition)))
+    assert [low, high] == [partition.find(bound) for bound in bounds]
+    assert [at + 1 for at in range(len(expected))] == [partition.find_after(row[0]) for row in expected]
+    assert [row[0] for row in expected] == [partition.position(at) for at in range(len(partition))]
+    assert wires[low:high] == partition.wires(low, high)
+    assert b"".join(wires[low:high]) == b"".join(partition.joined(low, high))
+    fitting = partition.fitting(low, high, room)
+    assert sum(map(len, wires[low : max(low, fitting - 1)])) < room
+    assert fitting == high or sum(map(len, wires[low:fitting])) >= room
+    assert not partition.append(*expected[0])
+
+
+def test_a_log_row_takes_little_more_memory_than_its_bytes() -> None:
+    """A hundred rows a second, each written at a time of its own, for ten hours of TTL."""
+    store = make_store(log_table("v"))
+    tracemalloc.start()
+    try:
+        size = 0
+        for i in range(20_000):
+            key, values = log_key(10 * i), {"v": b"%016d" % i}
+            size += len(store.log_wire((STREAM,), key, values))
+            append(store, (STREAM,), key, values, (i, 36_000, 36_000 + i // 100))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(packed(store)) == 20_000
+    assert taken < size + 20_000 * 40
 
 
 def test_partitions_come_in_token_order_and_a_log_by_its_first_bytes_signed() -> None:

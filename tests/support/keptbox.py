@@ -57,7 +57,7 @@ def _store_state(store: Any) -> Any:
     out = []
     for partition in store.scan():
         if isinstance(partition, PackedPartition):
-            out.append((partition.key, list(partition.wires), list(partition.stamps)))
+            out.append((partition.key, list(partition.entries(0, len(partition)))))
         elif partition.rows or partition.static or partition.ranges:
             rows = dict(zip(partition.keys, partition.rows, strict=True))
             # A column whose edits have all been undone leaves no trace that a read could see.

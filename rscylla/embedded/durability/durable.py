@@ -22,7 +22,6 @@ from __future__ import annotations
 import logging
 import pickle
 import uuid
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -359,13 +358,13 @@ class Durable:
             if partition is None:
                 return
             # By position, not by index: rows may have come or gone since the last piece.
-            at = 0 if last is None else bisect_right(partition.positions, last)
+            at = 0 if last is None else partition.find_after(last)
             end = at + _ROWS_A_PIECE
             if isinstance(partition, PackedPartition):
                 now_s = self._engine.clock.now_us() // 1_000_000
                 rows = [
                     (store.table.keyspace, store.table.name, wire, stamp)
-                    for wire, stamp in zip(partition.wires[at:end], partition.stamps[at:end], strict=True)
+                    for wire, stamp in partition.entries(at, end)
                     if stamp[2] is None or stamp[2] > now_s
                 ]
                 if rows:
@@ -380,9 +379,9 @@ class Durable:
                     mutation.range_tombstones = partition.ranges.as_list()
                     mutation.partition_tombstone = None if partition.tombstone == NEVER else partition.tombstone
                 yield (_WRITE, [mutation_state(mutation)], [])
-            if end >= len(partition.positions):
+            if end >= len(partition):
                 return
-            last = partition.positions[end - 1]
+            last = partition.position(end - 1)
 
 
 def _append_row(store: TableStore, wire: bytes, stamp: Any) -> None:

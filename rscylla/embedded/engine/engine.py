@@ -348,7 +348,7 @@ class Engine:
             return result
         if isinstance(result, VoidResult):
             return VoidResult(routing)
-        return RowsResult(result.columns, result.rows, result.paging_state, routing)
+        return RowsResult(result.columns, result.pieces, result.paging_state, routing, result.count)
 
     def batch(self, kind: str, items: Sequence[tuple[Prepared | str, Values]], params: QueryParams) -> Result:
         """Execute a protocol BATCH: all statements of a partition make one mutation."""

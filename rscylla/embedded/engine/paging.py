@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 import uuid
 import zlib
-from bisect import bisect_left
 from collections.abc import Callable
 
 import attrs
@@ -74,37 +72,34 @@ def _unpack_key(data: bytes, at: int) -> tuple[Key, int]:
 
 
 class PlainPage:
-    """A page in the making. ``stop`` is the last row, by key; its clustering key is None when its partition is done."""
+    """A page in the making. ``stop`` is the last row, by key; its clustering key is None when its partition is done.
+
+    ``pieces`` are the rows, ``count`` of them, one or more in each.
+    """
 
     def __init__(self, most: int, byte_room: int) -> None:
-        self.rows: list[bytes] = []
+        self.pieces: list[bytes] = []
+        self.count = 0
         self.stop: tuple[Key, Key | None] | None = None
         self._most = most
         self._byte_room = byte_room
 
     @property
     def is_full(self) -> bool:
-        return len(self.rows) >= self._most or self._byte_room <= 0
+        return self.count >= self._most or self._byte_room <= 0
 
     def take_packed(
         self, reader: StoreReader, partition: PackedPartition, narrow: Callable[[list[bytes]], list[bytes]] | None
     ) -> bool:
         """Add finished rows of a log partition; return whether it has more than the page takes."""
-        found, last = reader.wires(partition, self._most - len(self.rows))
-        if not found:
+        found = reader.wires(partition, self._most - self.count, self._byte_room, single=narrow is not None)
+        if not found.count:
             return False
-        size = len(found) * partition.longest
-        if size > self._byte_room:
-            # The page may overflow. Only now is each row measured, instead of taken for as long as the longest.
-            sizes = list(itertools.accumulate(map(len, found)))
-            fit = bisect_left(sizes, self._byte_room) + 1
-            if fit < len(found):
-                found, last = reader.wires(partition, fit)
-            size = sizes[len(found) - 1]
-        self.rows.extend(found if narrow is None else narrow(found))
-        self._byte_room -= size
-        self.stop = (partition.key, None if last is None else partition.clustering_key(last))
-        return last is not None
+        self.pieces += found.pieces if narrow is None else narrow(found.pieces)
+        self.count += found.count
+        self._byte_room -= found.size
+        self.stop = (partition.key, partition.clustering_key(found.last) if found.has_more else None)
+        return found.has_more
 
     def take(self, reader: StoreReader, partition: Partition, readers: list[Evaluate]) -> bool:
         """Add rows of a general partition; return whether it has more than the page takes."""
@@ -112,7 +107,8 @@ class PlainPage:
             if self.is_full:
                 return True
             row = join_row([read(view) for read in readers])
-            self.rows.append(row)
+            self.pieces.append(row)
+            self.count += 1
             self._byte_room -= len(row)
             self.stop = (partition.key, view.ck)
         if self.stop is not None and self.stop[0] is partition.key:

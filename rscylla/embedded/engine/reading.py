@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
@@ -15,7 +14,27 @@ from ..storage.tokens import key_bytes
 from .ranges import Range
 from .rows import RowView
 
-__all__ = ["StoreReader"]
+__all__ = ["StoreReader", "Wires"]
+
+
+@attrs.define
+class Wires:
+    """Finished rows in strings of one or more, with their number and size, and the index of the last one.
+
+    ``has_more``: there are further rows in the partition.
+    """
+
+    pieces: list[bytes] = attrs.field(factory=list)
+    count: int = 0
+    size: int = 0
+    last: int = -1
+    has_more: bool = False
+
+    def add(self, pieces: list[bytes], count: int, last: int) -> None:
+        self.pieces += pieces
+        self.count += count
+        self.size += sum(map(len, pieces))
+        self.last = last
 
 
 @attrs.define
@@ -63,16 +82,15 @@ class StoreReader:
 
     def slices(self, partition: AnyPartition) -> list[tuple[int, int]]:
         """Return the index ranges of the rows to read, in reading order."""
-        positions = partition.positions
-        out = [(bisect_left(positions, r.low), bisect_left(positions, r.high)) for r in self.ranges]
+        out = [(partition.find(r.low), partition.find(r.high)) for r in self.ranges]
         resume = self.resume
         if resume is not None and resume[1] is not None and resume[0] == partition.key:
             place = self.store.position(resume[1])
             if self.reverse:
-                stop = bisect_left(positions, place)
+                stop = partition.find(place)
                 out = [(low, min(high, stop)) for low, high in out]
             else:
-                start = bisect_right(positions, place)
+                start = partition.find_after(place)
                 out = [(max(low, start), high) for low, high in out]
         out = [(low, high) for low, high in out if low < high]
         return out[::-1] if self.reverse else out
@@ -106,38 +124,32 @@ class StoreReader:
 
     def _packed(self, partition: PackedPartition) -> Iterator[RowView]:
         now_s = self.now_s
-        stamps = partition.stamps
         for low, high in self.slices(partition):
             indexes = range(high - 1, low - 1, -1) if self.reverse else range(low, high)
             for at in indexes:
-                expiry = stamps[at][2]
-                if expiry is None or expiry > now_s:
+                if partition.is_live(at, now_s):
                     yield RowView(partition.key, partition.clustering_key(at), partition.row(at), None, now_s)
 
-    def wires(self, partition: PackedPartition, most: int) -> tuple[list[bytes], int | None]:
-        """Return up to ``most`` finished rows, and the index of the last one if more follow (else None)."""
-        out: list[bytes] = []
+    def wires(self, partition: PackedPartition, most: int, room: int, *, single: bool) -> Wires:
+        """Return up to ``most`` finished rows, or up to the one that fills ``room`` bytes. ``single``: one a piece."""
+        out = Wires()
         # One look for the whole partition decides which of the two ways is taken.
-        expired = partition.has_expired(self.now_s)
-        last = -1
+        if self.reverse or partition.has_expired(self.now_s):
+            for low, high in self.slices(partition):
+                for at in range(high - 1, low - 1, -1) if self.reverse else range(low, high):
+                    if partition.is_live(at, self.now_s):
+                        if out.count >= most or out.size >= room:
+                            out.has_more = True
+                            return out
+                        out.add(partition.wires(at, at + 1), 1, at)
+            return out
+        cut = partition.wires if single else partition.joined
         for low, high in self.slices(partition):
             # Whole slices, without a look at any row: this is what reading a log costs.
-            if not expired:
-                room = most - len(out)
-                if room <= 0:
-                    return out, last
-                if high - low > room:
-                    low, high = (high - room, high) if self.reverse else (low, low + room)
-                    out.extend(partition.wires[low:high][:: -1 if self.reverse else 1])
-                    return out, low if self.reverse else high - 1
-                out.extend(partition.wires[low:high][:: -1 if self.reverse else 1])
-                last = low if self.reverse else high - 1
-                continue
-            for at in range(high - 1, low - 1, -1) if self.reverse else range(low, high):
-                expiry = partition.stamps[at][2]
-                if expiry is None or expiry > self.now_s:
-                    if len(out) >= most:
-                        return out, last
-                    out.append(partition.wires[at])
-                    last = at
-        return out, None
+            end = partition.fitting(low, min(high, low + most - out.count), room - out.size)
+            if low < end:
+                out.add(cut(low, end), end - low, end - 1)
+            if end < high:
+                out.has_more = True
+                break
+        return out

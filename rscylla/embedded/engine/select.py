@@ -68,7 +68,7 @@ class SelectPlan:
             return result
         names = [spec.name for spec in self.projection.specs]
         types = [spec.type for spec in self.projection.specs]
-        return attrs.evolve(result, rows=[join_row([json_row(names, types, cut_row(row))]) for row in result.rows])
+        return attrs.evolve(result, pieces=[join_row([json_row(names, types, cut_row(row))]) for row in result.rows])
 
     def _read(self, request: Request, store: TableStore) -> RowsResult:
         params = request.params
@@ -207,11 +207,12 @@ class SelectPlan:
                 more = page.take(reader, partition, self._readers)
             if more:
                 break
-        if not more or page_size is None or page.stop is None or len(page.rows) >= limit:
-            return RowsResult(self.columns, page.rows)
+        if not more or page_size is None or page.stop is None or page.count >= limit:
+            return RowsResult(self.columns, page.pieces, count=page.count)
         key, ck = page.stop
-        left = None if limit >= _NO_LIMIT else limit - len(page.rows)
-        return RowsResult(self.columns, page.rows, PageMark(self.table.id, key, ck, left, 0).pack())
+        left = None if limit >= _NO_LIMIT else limit - page.count
+        state = PageMark(self.table.id, key, ck, left, 0).pack()
+        return RowsResult(self.columns, page.pieces, state, count=page.count)
 
     def _narrowed(self, wires: list[bytes]) -> list[bytes]:
         """Return log rows with only the selected columns."""

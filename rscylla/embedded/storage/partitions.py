@@ -6,7 +6,7 @@ CDC log uses. A write to a log that is not an append turns the partition into th
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import compress
 from typing import Any
@@ -98,6 +98,21 @@ class Partition:
             self.keys[low:high] = compress(self.keys[low:high], keep)
             self.rows[low:high] = compress(self.rows[low:high], keep)
 
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def find(self, place: Position) -> int:
+        """Return how many rows lie before *place*."""
+        return bisect_left(self.positions, place)
+
+    def find_after(self, place: Position) -> int:
+        """Return how many rows lie before *place* or at it."""
+        return bisect_right(self.positions, place)
+
+    def position(self, at: int) -> Position:
+        """Return the place of row ``at``."""
+        return self.positions[at]
+
     def row_at(self, place: Position) -> RowMutation | None:
         at = bisect_left(self.positions, place)
         return self.rows[at] if at < len(self.positions) and self.positions[at] == place else None
@@ -188,9 +203,9 @@ AnyPartition = Partition | PackedPartition
 def unpacked(packed: PackedPartition, position: Callable[[Key], Position]) -> Partition:
     """Return the same rows as a general partition."""
     out = Partition(packed.key, packed.place, position)
-    out.positions = list(packed.positions)
-    out.keys = [packed.clustering_key(at) for at in range(len(packed.wires))]
-    out.rows = [packed.row(at) for at in range(len(packed.wires))]
+    out.keys = [packed.clustering_key(at) for at in range(len(packed))]
+    out.positions = list(map(position, out.keys))
+    out.rows = [packed.row(at) for at in range(len(packed))]
     out.expect_garbage()
     return out
 
@@ -251,12 +266,12 @@ class TableStore:
         table = self.table
         partition = self.partitions.get(key)
         if partition is None:
-            partition = PackedPartition(key, (self.token(key), key_bytes(key)), table)
+            partition = PackedPartition(key, (self.token(key), key_bytes(key)), table, self.position)
             self.add(partition)
         if isinstance(partition, PackedPartition):
             # Log partitions follow a schema change when they are next used, not all at once.
             if partition.layout is not table:
-                partition.adopt(table)
+                partition.adopt(table, self.position)
             position = self.position(clustering)
             if partition.append(position, wire, stamp) or partition.holds(position, wire, stamp):
                 return
@@ -292,7 +307,7 @@ class TableStore:
         for partition in self.partitions.values():
             if isinstance(partition, PackedPartition):
                 partition.forget(now_s)
-                if not partition.wires:
+                if not len(partition):
                     empty.append(partition)
             else:
                 # It is kept when empty: its tombstones of ranges and of the whole partition cover older writes.
@@ -308,7 +323,7 @@ class TableStore:
 
     def _current(self, partition: PackedPartition) -> PackedPartition:
         if partition.layout is not self.table:
-            partition.adopt(self.table)
+            partition.adopt(self.table, self.position)
         return partition
 
     def _leave_out_dropped(self, mutation: PartitionMutation) -> None:

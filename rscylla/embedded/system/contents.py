@@ -452,7 +452,7 @@ def _store(table: TableSchema, rows: Iterable[SystemRow]) -> TableStore:
     for row, (key, clustering, cells) in zip(rows, _encoded(table, rows), strict=True):
         partition = store.partitions.get(key)
         if partition is None:
-            partition = PackedPartition(key, (store.token(key), key_bytes(key)), table)
+            partition = PackedPartition(key, (store.token(key), key_bytes(key)), table, position)
             store.add(partition)
         assert isinstance(partition, PackedPartition)
         # Packed, like rows of a log: nothing is ever written to this store, and a page of it is a slice.

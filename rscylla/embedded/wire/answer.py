@@ -165,8 +165,8 @@ def result_pieces(
 def _rows_pieces(
     result: RowsResult, version: int, stream: int, cache: MetadataCache, skip: bool, known_id: bytes | None
 ) -> tuple[bytes, bytes]:
-    rows = b"".join(result.rows)
-    head = _metadata(cache.get(result.columns), result.paging_state, skip, known_id) + _INT.pack(len(result.rows))
+    rows = b"".join(result.pieces)
+    head = _metadata(cache.get(result.columns), result.paging_state, skip, known_id) + _INT.pack(result.count)
     flags, before = (0, b"") if result.routing is None else (Flag.CUSTOM_PAYLOAD, _routing(result.routing))
     size = len(before) + 4 + len(head) + len(rows)
     return HEADER.pack(0x80 | version, flags, stream, Opcode.RESULT, size) + before + _INT.pack(_ROWS) + head, rows
