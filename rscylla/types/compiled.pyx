@@ -5,12 +5,15 @@ A cell is never read beyond its size: each size within a cell is held against wh
 state that changes, so all of it may be used from several threads.
 """
 
+from cython cimport cdivision
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.datetime cimport datetime_new, import_datetime
 from cpython.float cimport PyFloat_FromDouble
-from cpython.long cimport PyLong_FromLong, PyLong_FromLongLong, PyLong_FromUnsignedLongLong
+from cpython.long cimport PyLong_FromLong, PyLong_FromLongLong
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -26,10 +29,18 @@ from .containers import _frozen
 
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object, object, object) except -1
+    object PyType_GenericAlloc(type, Py_ssize_t)
+
+cdef extern from *:
+    """
+    typedef unsigned __int128 rscylla_uint128;
+    """
+    ctypedef unsigned long long uint128_t "rscylla_uint128"  # Cython knows its size from the compiler
 
 import_datetime()
 
 cdef object _UTC = timezone.utc
+cdef type _UUID = UUID
 cdef object _UNKNOWN = SafeUUID.unknown
 
 
@@ -212,7 +223,7 @@ cdef struct Walk:  # over the cells of a collection
     Cell cell  # the last that was taken
 
 
-cdef int start(Walk* walk, const char* data, Py_ssize_t size) except -1 nogil:
+cdef inline int start(Walk* walk, const char* data, Py_ssize_t size) except -1 nogil:
     """Begin a walk. Empty bytes are an empty collection."""
     if 0 < size < 4:
         fail_within()
@@ -225,7 +236,7 @@ cdef int start(Walk* walk, const char* data, Py_ssize_t size) except -1 nogil:
     return 0
 
 
-cdef int take(Walk* walk) except -1 nogil:
+cdef inline int take(Walk* walk) except -1 nogil:
     if walk.at == walk.end:
         fail_count()
     if not next_sized(&walk.at, walk.end, &walk.cell):
@@ -234,7 +245,7 @@ cdef int take(Walk* walk) except -1 nogil:
     return 0
 
 
-cdef int finish(Walk* walk, int parts) except -1 nogil:
+cdef inline int finish(Walk* walk, int parts) except -1 nogil:
     """End a walk over all elements, each of which has *parts* cells."""
     if walk.taken != walk.said * parts:
         fail_count()
@@ -325,6 +336,7 @@ cdef class Number(Decoder):
 cdef class Timestamp(Decoder):
     """Reads milliseconds: a datetime in the years 1 to 9999, and otherwise the number."""
 
+    @cdivision(True)
     cdef object read(self, const char* data, Py_ssize_t size):
         cdef int64_t ms, day, rest, era, of_era, year_of_era, of_year, part
         if size == 0:
@@ -359,13 +371,16 @@ cdef class Timestamp(Decoder):
 
 cdef class Uuid(Decoder):
     cdef object read(self, const char* data, Py_ssize_t size):
+        cdef uint128_t number
         if size == 0:
             return None
         if size != 16:
             fail_width(16)
         # As UUID.__init__ sets its slots, but without its checks of seven possible arguments.
-        made = UUID.__new__(UUID)
-        number = (PyLong_FromUnsignedLongLong(long_at(data)) << 64) | PyLong_FromUnsignedLongLong(long_at(data + 8))
+        made = PyType_GenericAlloc(_UUID, 0)
+        number = long_at(data)
+        number = number << 64
+        number = number | long_at(data + 8)
         PyObject_GenericSetAttr(made, "int", number)
         PyObject_GenericSetAttr(made, "is_safe", _UNKNOWN)
         return made
@@ -452,17 +467,20 @@ cdef class Fields(Decoder):
         cdef Py_ssize_t i = 0
         cdef Py_ssize_t count = len(self.parts)
         cdef Cell cell
-        cdef list found = [None] * count
+        cdef object value
+        cdef tuple found = PyTuple_New(count)
         while at < end:
             if not next_sized(&at, end, &cell):
                 fail_within()
             if i < count:
-                found[i] = value_of(<Decoder> self.parts[i], cell)
-            i += 1
-        return self.made(found)
-
-    cdef object made(self, list found):
-        return tuple(found)
+                value = value_of(<Decoder> self.parts[i], cell)
+                Py_INCREF(value)
+                PyTuple_SET_ITEM(found, i, value)
+                i += 1
+        for i in range(i, count):
+            Py_INCREF(None)
+            PyTuple_SET_ITEM(found, i, None)
+        return found
 
 
 cdef class Udt(Fields):
@@ -472,8 +490,8 @@ cdef class Udt(Fields):
         super().__init__(parts)
         self.names = tuple(names)
 
-    cdef object made(self, list found):
-        return dict(zip(self.names, found))
+    cdef object read(self, const char* data, Py_ssize_t size):
+        return dict(zip(self.names, <tuple> Fields.read(self, data, size)))
 
 
 cdef class Vector(Decoder):
@@ -608,9 +626,17 @@ cdef extern from *:
     """
     #define MOST_MS INT64_C(9223372036854775)
     #define EPOCH_TICKS INT64_C(0x01B21DD213814000)
+    static const char HEX[] =
+        "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"
+        "303132333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"
+        "606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f808182838485868788898a8b8c8d8e8f"
+        "909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf"
+        "c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedfe0e1e2e3e4e5e6e7e8e9eaebecedeeef"
+        "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff";
     """
     const int64_t MOST_MS  # of a timestamp of Arrow, either way from 1970
     const int64_t EPOCH_TICKS  # of a timeuuid, from 1582-10-15 to 1970-01-01
+    const char* HEX  # two digits of each byte
 
 
 cdef class Columns:
@@ -1018,11 +1044,10 @@ cdef bint is_utf8(const char* data, const char* end) noexcept nogil:
 
 cdef int fill_uuids(const Cell* cells, int64_t n, ArrowArray* array) except -1 nogil:
     """Their text: 8, 4, 4, 4, and 12 digits."""
-    cdef const char* digits = b"0123456789abcdef"
     cdef int32_t* offsets
     cdef char* at
     cdef char* data
-    cdef uint8_t byte
+    cdef char text[32]
     cdef int64_t i
     cdef int j
     prepare(array, n, 3, 0)
@@ -1039,13 +1064,17 @@ cdef int fill_uuids(const Cell* cells, int64_t n, ArrowArray* array) except -1 n
         if cells[i].size != 16:
             fail_width(16)
         for j in range(16):
-            if j == 4 or j == 6 or j == 8 or j == 10:
-                at[0] = c"-"
-                at += 1
-            byte = <uint8_t> cells[i].data[j]
-            at[0] = digits[byte >> 4]
-            at[1] = digits[byte & 15]
-            at += 2
+            memcpy(text + 2 * j, HEX + 2 * <uint8_t> cells[i].data[j], 2)
+        memcpy(at, text, 8)
+        at[8] = c"-"
+        memcpy(at + 9, text + 8, 4)
+        at[13] = c"-"
+        memcpy(at + 14, text + 12, 4)
+        at[18] = c"-"
+        memcpy(at + 19, text + 16, 4)
+        at[23] = c"-"
+        memcpy(at + 24, text + 20, 12)
+        at += 36
     offsets[n] = <int32_t> (at - data)
     return 0
 
