@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
+import os
 import pstats
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,9 +87,17 @@ def filled(server: EmbeddedScyllaProcess, shape: Shape, rows: int) -> Log:
 
 def tell(shape: str, log: Log, costs: list[Cost], rounds: int) -> None:
     decoder = "" if rscylla.__decoder__ == "compiled" else f"; {rscylla.__decoder__} decoder"
-    title = f"\n{shape}: {log.rows:,} rows of the log, {log.changes:,} changes, {rounds} rounds{decoder}"
+    title = (
+        f"\n{shape}: {log.rows:,} rows of the log, {log.changes:,} changes, {rounds} rounds{decoder}; load {load()} on "
+        f"{os.cpu_count()} cores"
+    )
     print(table_of(title, costs))
     print(f"\n{aims_of(costs)}", flush=True)
+
+
+def load() -> str:
+    """Return how many processes wanted a core in the last minutes: how much the figures are worth."""
+    return f"{os.getloadavg()[1]:.1f}"
 
 
 def profile(server: EmbeddedScyllaProcess, name: str, log: Log, kind: str) -> None:

@@ -144,19 +144,23 @@ class Counter:
 
 
 def events(session: rscylla.Session, table: str, kind: str) -> Tally:
-    """The stream without a loop: ``recv`` until the head."""
+    """The stream without a loop, iterated over to the head."""
     counter = Counter(kind)
     client = rscylla.NewStream(session, KEYSPACE, table)("", LAG, rscylla.StreamToHead())
-    recv, consume = client.recv, counter.consume
+    progress, consume = rscylla.Progress, counter.consume
     try:
-        while True:
-            got = recv()
-            if not isinstance(got, rscylla.Progress):
-                consume(got)
+        if kind == "count":
+            for got in client:
+                counter.rows += not isinstance(got, progress)
+        else:
+            for got in client:
+                if not isinstance(got, progress):
+                    consume(got)
     except rscylla.HeadReached:
-        return counter.tally
+        pass
     finally:
         client.close()
+    return counter.tally
 
 
 def in_loop(store: Callable[[rscylla.Session], rscylla.CursorStore]) -> Callable[[rscylla.Session, str, str], Tally]:
