@@ -10,7 +10,6 @@ Open a stream over a table's CDC log, give it to a consumer, and keep its cursor
 import logging as _logging
 import typing as _typing
 
-from ._decoder import decoder as _decoder
 from ._letters import DeadLetter, KeptChange, KeptEvent
 from .cdc.changes import Bound, Change, ChangeBatch, KeyRange
 from .cdc.checkup import diagnose
@@ -198,9 +197,11 @@ __decoder__: str
 if not _typing.TYPE_CHECKING:  # with a module __getattr__, a type checker accepts any name
 
     def __getattr__(name: str) -> str:
-        """Return the version from the installed metadata, on first use: to read it earlier would slow the import."""
+        """Return what is looked up on first use: reading the version from the metadata would slow the import."""
         if name == "__decoder__":
-            return _decoder()
+            from ._decoder import decoder
+
+            return decoder()
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib.metadata

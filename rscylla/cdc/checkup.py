@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from .._decoder import decoder, why_pure
 from ..clock import Clock, Stop, SystemClock
 from ..errors import (
     CDCDisabled,
@@ -110,6 +111,8 @@ class _Examination:
             replication=self._try("consistency", self._replication) or {},
             nodes=self._nodes(),
             driver=driver_version(),
+            decoder=decoder(),
+            why_pure=why_pure(),
             failed=self._failed,
             **self._generations(),
             **given,

@@ -66,7 +66,8 @@ class Facts:
     ``log_columns``: types by name. ``generations``: times in ms, ascending. ``streams``: how many streams the current
     generation has, None if not read; ``queries``: how many one poll needs. ``cursors``: by consumer; None for a
     consumer without a cursor. ``judged``: what the reader says about each cursor: the lifetimes of the rows after it,
-    or the error that refuses it. ``can_save``: whether the caller has checked that cursors can be read and saved.
+    or the error that refuses it. ``why_pure``: why the decoder is not the compiled one. ``can_save``: whether the
+    caller has checked that cursors can be read and saved.
     """
 
     table: LoggedTable
@@ -84,6 +85,8 @@ class Facts:
     reads: str = "QUORUM"
     writes: str = "QUORUM"
     driver: str = ".".join(map(str, DRIVER_FROM))
+    decoder: str = "compiled"
+    why_pure: str = ""
     cursors: Mapping[str, str | None] = attrs.field(factory=dict)
     judged: Mapping[str, Lifetimes | RscyllaError] = attrs.field(factory=dict)
     can_save: bool = False
@@ -326,6 +329,18 @@ def _driver(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _decoder(facts: Facts) -> Iterator[Finding]:
+    if facts.decoder == "compiled":
+        yield Finding("decoder", "ok", "log pages are decoded by compiled code")
+    else:
+        yield Finding(
+            "decoder",
+            "warn",
+            f"log pages are decoded in Python, which takes several times as long: {facts.why_pure}",
+            "unset RSCYLLA_PURE, or install a C compiler and then rscylla again",
+        )
+
+
 # ---------------------------------------------------------------- replicas
 
 
@@ -534,4 +549,5 @@ _CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _cursor_table,
     _cursors,
     _driver,
+    _decoder,
 )

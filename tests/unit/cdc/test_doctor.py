@@ -89,7 +89,7 @@ def test_a_healthy_table_has_only_ok_findings() -> None:
     assert [f for f in found if f.severity != "ok"] == []
     assert all(f.what and not f.do and "\n" not in f.what for f in found)
     checks = ["cdc", "options", "log table", "permissions", "generations", "streams", "ttl", "lag", "consistency"]
-    assert [f.check for f in found] == [*checks, "nodes", "clock", "cursor table", "cursor", "driver"]
+    assert [f.check for f in found] == [*checks, "nodes", "clock", "cursor table", "cursor", "driver", "decoder"]
 
 
 def cursor(us: int, generation: int = GENERATION) -> dict[str, str | None]:
@@ -267,6 +267,8 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"driver": "3.28.0"}, "driver", "warn", "3.28.0 is outside"),
     ({"driver": "3.30"}, "driver", "warn", "3.30 is outside"),
     ({"driver": "3.29.12"}, "driver", "ok", "3.29.12"),
+    ({}, "decoder", "ok", "by compiled code"),
+    ({"decoder": "pure", "why_pure": "RSCYLLA_PURE is set"}, "decoder", "warn", "in Python.*RSCYLLA_PURE is set"),
     ({"failed": {"something": "else"}}, "something", "error", "else"),
 ]
 

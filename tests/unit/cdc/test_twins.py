@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logcells import END, LAYOUT, T, cells, ints, layout_of, person
 
-from rscylla.cdc import compiled, rows
+from rscylla.cdc import rows
 from rscylla.cdc.changes import Change, PartsInPython
 from rscylla.cdc.pages import Page, split_rows
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
@@ -20,6 +20,8 @@ from rscylla.cdc.rows import Layout
 from rscylla.event import Event
 
 LOW = (0, 7, 2**64 - 1)
+compiled: Any = pytest.importorskip("rscylla.cdc.compiled")
+
 OPERATIONS = [*range(10), -3, -4, 17, -100]
 NO_CLUSTERING = layout_of((("pk", "partition_key", "int"), ("v", "regular", "int")))
 
