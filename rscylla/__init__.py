@@ -87,6 +87,7 @@ from .reflex import (
     slice_of,
     slice_specs,
     traced,
+    windows,
 )
 from .types.json import dumps as to_json
 
@@ -186,6 +187,7 @@ __all__ = [
     "slice_specs",
     "to_json",
     "traced",
+    "windows",
 ]
 
 __version__: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import attrs
 
@@ -39,6 +39,9 @@ __all__ = [
     "StreamClient",
     "StreamFunc",
     "StreamStatus",
+    "Window",
+    "WindowConsumer",
+    "WindowedStreamClient",
     "last_event_of",
     "receiver_of",
     "saver_of",
@@ -73,6 +76,51 @@ class IterableStreamClient(StreamClient, Protocol):
 
         Called at most once at the start of each run, which then does not call ``recv``. Used by the thread that would
         call it.
+        """
+
+
+class Window(Protocol):
+    """The events of one window of a stream, in order: at least one. Used by one thread at a time.
+
+    Their number is limited by the ``Limits`` of the stream. Parts of an event are decoded when they are read.
+    """
+
+    @property
+    def cursor(self) -> str:
+        """The cursor that continues right after the window."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Event]: ...
+    def __getitem__(self, index: int, /) -> Event: ...
+
+    def to_arrow(self, mode: Literal["changes", "log", "events"] = "changes") -> Any:
+        """Return the window as a ``pyarrow.Table``; docs/spark.md has the columns of each mode.
+
+        Raises:
+            ConfigError: pyarrow or numpy is not installed, or two columns would have the same name.
+        """
+
+
+@runtime_checkable
+class WindowedStreamClient(StreamClient, Protocol):
+    """A ``StreamClient`` that also returns whole windows."""
+
+    def recv_window(self) -> Window | Progress:
+        """Return the events up to the end of the next window that has any, or a ``Progress``.
+
+        Called instead of ``recv`` for consumers of windows, and raises the same. The next call means that the consumer
+        is done with the window, and that its cursor was saved.
+        """
+
+
+@runtime_checkable
+class WindowConsumer(Protocol):
+    """A ``Consumer`` that handles whole windows. Must be idempotent."""
+
+    def consume_window(self, window: Window, run: Run, /) -> None:
+        """Handle the events of one window; called instead of ``consume``, by one thread, in order.
+
+        The cursor after the window is saved when this returns. An error ends *run*, and the window is delivered again.
         """
 
 

@@ -21,7 +21,7 @@ from .changes import operation_of
 from .records import ChangeEvent
 from .rows import Cells, Layout, ValueColumn
 
-__all__ = ["ROWS_A_BATCH", "BatchView", "ChangeView", "EventView", "LogView", "Mode", "view_for"]
+__all__ = ["ROWS_A_BATCH", "BatchView", "ChangeView", "EventView", "LogView", "Mode", "table_of", "view_for"]
 
 Mode = Literal["log", "changes", "events"]
 
@@ -388,3 +388,15 @@ def in_batches(view: BatchView, rows: Iterable[Any], names: Sequence[str]) -> It
     taken = iter(rows)
     while part := list(islice(taken, ROWS_A_BATCH)):
         yield pa.RecordBatch.from_arrays(view.columns(part, names), schema=schema)
+
+
+def table_of(mode: Mode, parts: Iterable[tuple[Layout, Iterable[Any]]]) -> Any:
+    """Return the rows of a window as a ``pyarrow.Table``: parts of one layout each, of what the view of *mode* takes.
+
+    If the layouts differ, because the table was altered, a column that a part lacks is null in its rows.
+    """
+    tables = []
+    for layout, rows in parts:
+        view = view_for(mode, layout)
+        tables.append(pa.Table.from_batches(in_batches(view, rows, view.schema.names), view.schema))
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")

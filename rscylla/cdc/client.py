@@ -17,6 +17,7 @@ from .reader import Batch, Reader
 from .records import ChangeEvent
 from .settings import StreamSettings
 from .source import Source
+from .window import EventWindow
 
 __all__ = ["Client"]
 
@@ -43,6 +44,7 @@ class Client:
         self._batch = first
         self._finished = first.done
         self._last_event: ChangeEvent | None = None  # the last event of this batch, until its end is returned
+        self._windowed = False  # whether the events of this batch were returned as a window
         self._reported = None if first.must_save else first.done
         self._reported_at = clock.monotonic()
         self._error: BaseException | None = None
@@ -111,6 +113,30 @@ class Client:
                 self._batch = attrs.evolve(self._batch, events=_Broken(e))
                 raise
 
+    def recv_window(self) -> EventWindow | Progress:
+        """Return the events of the next window, or of the rest of this one; see ``WindowedStreamClient``."""
+        while True:
+            batch, last = self._batch, self._last_event
+            try:
+                events = list(batch.events)
+            except BaseException as e:
+                self._batch = attrs.evolve(batch, events=_Broken(e))
+                raise
+            if events:
+                assert batch.rows is not None
+                after = batch.after if last is None else last.position
+                self._batch = attrs.evolve(batch, events=iter(()), rows=None)
+                self._windowed = True
+                return EventWindow(events, batch.rows, after, batch.done.__str__)
+            self._finished = batch.done
+            if self._windowed:  # the consumer saved the end of the window
+                self._windowed, self._last_event = False, None
+                self._reported, self._reported_at = batch.done, self._clock.monotonic()
+            progress = self._progress()
+            if progress is not None:
+                return progress
+            self._advance()
+
     def _progress(self) -> Progress | None:
         """Return the end of the finished batch as a cursor, if it is time to save one."""
         done, now = self._batch.done, self._clock.monotonic()
@@ -130,6 +156,7 @@ class Client:
         if self._error is not None:
             raise self._error
         self._stop.check()
+        self._batch = attrs.evolve(self._batch, rows=None)  # freed while the next one is awaited
         try:
             # One assignment for the events and the end of the batch: an interrupt between two would mix two batches.
             self._batch = self._take()

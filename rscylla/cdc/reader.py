@@ -41,12 +41,15 @@ CLOCK_BACK_US = 1_000_000
 class Batch:
     """The events of one window, in order and created on demand; ``done`` is the cursor after the last of them.
 
-    ``must_save``: save ``done`` even if the last cursor was saved just now.
+    ``must_save``: save ``done`` even if the last cursor was saved just now. ``rows``: the rows of the events, if there
+    are any, of which those up to the position ``after`` are left out.
     """
 
     events: Iterator[ChangeEvent]
     done: EventID
     must_save: bool = False
+    rows: LogRows | None = None
+    after: bytes = b""
 
 
 class Reader:
@@ -209,7 +212,11 @@ class Reader:
     def _advance(self, walk: Walk, rows: LogRows | None = None) -> Batch:
         """Go to *walk* and return the events of *rows*, which lie before it."""
         self._follower.walk = walk
-        return Batch(self._events(rows) if rows else iter(()), self.done)
+        if not rows:
+            return Batch(iter(()), self.done)
+        after, self._skip = self._skip, b""
+        build = rows_as_events if self._settings.granularity == "row" else changes_of
+        return Batch(build(rows, self._context, after=after), self.done, rows=rows, after=after)
 
     def _move(self, walk: Walk, rows: LogRows) -> Batch:
         """Go to *walk*, unless promised rows have expired by now: retries may take long. The next step reports them."""
@@ -242,8 +249,3 @@ class Reader:
         assert table.renamed_us is not None
         reported_us = table.renamed_us + LOG_DROP_AHEAD_US  # reported once until this time is reached
         self._follower.promised_us = max(self._follower.promised_us, reported_us)
-
-    def _events(self, rows: LogRows) -> Iterator[ChangeEvent]:
-        build = rows_as_events if self._settings.granularity == "row" else changes_of
-        after, self._skip = self._skip, b""
-        return build(rows, self._context, after=after)

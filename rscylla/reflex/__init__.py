@@ -25,6 +25,7 @@ from .patterns import (
     parallel,
     partition_of,
     run_forever,
+    windows,
 )
 from .service import Restarts, Service
 from .slices import Sliceable, slice_name, slice_of, slice_specs
@@ -69,4 +70,5 @@ __all__ = [
     "slice_of",
     "slice_specs",
     "traced",
+    "windows",
 ]

@@ -11,11 +11,22 @@ from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from threading import get_ident
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from ..abc import Committing, Consumer, LastEvent, Resetter, last_event_of, receiver_of
+from ..abc import (
+    Committing,
+    Consumer,
+    LastEvent,
+    Resetter,
+    StreamClient,
+    Window,
+    WindowConsumer,
+    WindowedStreamClient,
+    last_event_of,
+    receiver_of,
+)
 from ..clock import Stop, monotonic_of
-from ..errors import HeadReached, RscyllaError, Stopped
+from ..errors import ConfigError, HeadReached, RscyllaError, Stopped
 from ..event import Event, Progress
 from ._context import Failure, Run
 from ._failures import ending
@@ -53,7 +64,11 @@ def run(spec: Spec, *, stop: Stop | None = None) -> NoReturn:
 
 def _drive(spec: Spec, this: Run) -> NoReturn:
     """Take the steps of a run until one of them raises; ``this.stage`` names the current one."""
-    consumer = spec.consumer if isinstance(spec.consumer, Committing) else _AtOnce(spec.consumer)
+    windowed = isinstance(spec.consumer, WindowConsumer)
+    if isinstance(spec.consumer, WindowConsumer):
+        consumer: Any = _Windows(spec.consumer)
+    else:
+        consumer = spec.consumer if isinstance(spec.consumer, Committing) else _AtOnce(spec.consumer)
     check_threads_can_drive(spec.consumer)
     consumer.begin(this)
     this.begun = True
@@ -67,9 +82,10 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     spec.series.opened(client, lag)
     # A stream that supports the lag waits before it reads. For any other stream, events wait here after they are read.
     hold = None if getattr(spec.stream, "supports_lag", False) else lag
-    check, recv, consume = this.stop.check, receiver_of(client), consumer.consume
+    check, consume = this.stop.check, consumer.consume
+    recv: Callable[[], Any] = _window_receiver_of(client) if windowed else receiver_of(client)
     tempt = None if this.fate is NO_FATE else this.tempt
-    known: type[Event] | None = None  # the class of the last event: an ``isinstance`` with an ABC for each costs more
+    known: type[Any] | None = None  # the class of the last event: an ``isinstance`` with an ABC for each costs more
     while True:
         this.stage, this.event = "recv", None
         check()
@@ -89,14 +105,23 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
                 consumer.progress(item.cursor)
                 this.count("progress")
                 continue
-            known = type(_checked(item))
-        event = this.event = item
+            known = type(item if windowed else _checked(item))
+        event = this.event = item[0] if windowed else item
         if hold:
             this.stage = "delay"
-            _hold_back(event, hold, this)
+            _hold_back(item[-1] if windowed else event, hold, this)
         this.stage = "consume"
         check()  # again: a stop may have come while the stream waited, and no event starts after it
-        consume(event, this)
+        consume(item, this)
+
+
+def _window_receiver_of(client: StreamClient) -> Callable[[], Window | Progress]:
+    if not isinstance(client, WindowedStreamClient):
+        raise ConfigError(
+            f"a {type(client).__name__} returns no windows, which the consumer needs; give it a stream of a CDC log, "
+            "or use rscylla.batch"
+        )
+    return client.recv_window
 
 
 class _AtOnce:
@@ -146,6 +171,33 @@ class _AtOnce:
                 series.moved()
 
         return handle
+
+    def progress(self, cursor: str) -> None:
+        self._run.commit(cursor)
+
+    def drain(self) -> None:
+        """Do nothing: no event is in progress."""
+
+
+class _Windows:
+    """Adapts a consumer of windows to ``Committing``. Its event is the first one of the window."""
+
+    def __init__(self, consumer: WindowConsumer) -> None:
+        self._consumer = consumer
+
+    def begin(self, run: Run) -> None:
+        self._run = run
+
+    def consume(self, window: Window, run: Run) -> None:
+        activity = run.series.activity
+        activity.begin(run.clock, window[0])
+        try:
+            self._consumer.consume_window(window, run)
+        finally:
+            activity.end()
+        run.tempt("after_consume")
+        run.stage = "set_cursor"
+        run.commit(window.cursor)
 
     def progress(self, cursor: str) -> None:
         self._run.commit(cursor)

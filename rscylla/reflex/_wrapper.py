@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..abc import Committing, Consumer, Resetter, Run, Stopper
+from ..abc import Committing, Consumer, Resetter, Run, Stopper, WindowConsumer
 from ..errors import ConfigError
 from ..event import Event
 from .consumer import check_threads_can_drive
@@ -28,6 +28,11 @@ class Wrapper:
             raise ConfigError(
                 f'consumer "{inner.name}": a {type(inner).__name__} finishes events later, so it must be '
                 "outermost; wrap the consumer inside it instead"
+            )
+        if isinstance(inner, WindowConsumer):
+            raise ConfigError(
+                f'consumer "{inner.name}" handles whole windows, so nothing can be wrapped around it; handle errors in '
+                "its function, or use rscylla.batch with fallback="
             )
         self._inner = inner
 

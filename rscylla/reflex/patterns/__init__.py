@@ -10,6 +10,7 @@ from .dead_letter import dead_letter
 from .fast_and_sweep import Lanes, fast_and_sweep, fast_lane_name
 from .parallel import parallel
 from .run_forever import Backoff, run_forever
+from .windows import windows
 
 __all__ = [
     "Ack",
@@ -27,4 +28,5 @@ __all__ = [
     "parallel",
     "partition_of",
     "run_forever",
+    "windows",
 ]

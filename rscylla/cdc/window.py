@@ -1,0 +1,69 @@
+"""A whole window for a consumer: its events, and the same rows as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Literal, overload
+
+from ..errors import ConfigError
+from .records import ChangeEvent
+from .rows import LogRows
+
+__all__ = ["EventWindow"]
+
+
+class EventWindow(Sequence[ChangeEvent]):
+    """The events of a window; see ``rscylla.abc.Window``.
+
+    Args:
+        rows: sorted, with whole records: those of *events*, and possibly some before them.
+        after: the position after which the window begins.
+        cursor: returns the cursor after the window.
+    """
+
+    def __init__(self, events: list[ChangeEvent], rows: LogRows, after: bytes, cursor: Callable[[], str]) -> None:
+        self._events = events
+        self._rows = rows
+        self._after = after
+        self._cursor = cursor
+
+    @property
+    def cursor(self) -> str:
+        return self._cursor()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[ChangeEvent]:
+        return iter(self._events)
+
+    @overload
+    def __getitem__(self, index: int) -> ChangeEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ChangeEvent]: ...
+    def __getitem__(self, index: int | slice) -> ChangeEvent | Sequence[ChangeEvent]:
+        return self._events[index]
+
+    def to_arrow(self, mode: Literal["changes", "log", "events"] = "changes") -> Any:
+        """Return the window as a ``pyarrow.Table``. Columns that only some of its rows can have are null in the others.
+
+        A table that was altered within the window is such a case.
+        """
+        if mode not in ("changes", "log", "events"):
+            raise ConfigError(f"mode must be 'changes', 'log' or 'events', not {mode!r}")
+        try:
+            from .batches import table_of
+        except ImportError as e:
+            raise ConfigError("to_arrow requires pyarrow and numpy; pip install pyarrow numpy") from e
+        return table_of(mode, self._log_rows() if mode == "log" else groupby(self._events, lambda e: e.layout))
+
+    def _log_rows(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the undecoded rows of the window by their layouts."""
+        after = self._after
+        for part in self._rows.by_layout():
+            cells = part.cells
+            if after:
+                cells = [row for row, position in zip(cells, part.positions, strict=True) if position > after]
+            if cells:
+                yield part.layout_at(0), cells
