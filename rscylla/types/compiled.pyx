@@ -989,7 +989,7 @@ cdef int fill_texts(const Cell* cells, int64_t n, ArrowArray* array, bint is_tex
 
 
 cdef bint is_ascii(const char* data, int64_t size) noexcept nogil:
-    """Whether no byte has its high bit set. The bytes after *size*, to the end of the word, are zero or such, too."""
+    """Whether no byte has its high bit set."""
     cdef int64_t i
     cdef uint64_t high = 0
     cdef uint64_t word
