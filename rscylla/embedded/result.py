@@ -41,9 +41,9 @@ class ColumnSpec:
     type: CqlType
 
 
-@attrs.frozen
+@attrs.define
 class QueryParams:
-    """Per-request settings of QUERY, EXECUTE and BATCH.
+    """Per-request settings of QUERY, EXECUTE and BATCH. Not changed once it is made.
 
     ``default_timestamp`` is the client's timestamp in microseconds or None. ``node`` is the index of the node that
     coordinates the request (its clock stamps writes without a client timestamp, and it answers ``system.local``).

@@ -133,6 +133,12 @@ class _Integer(NativeType):
     def sort_key(self, data: bytes) -> Any:
         return int.from_bytes(data, "big", signed=True) if data else _EMPTY_FIRST
 
+    # One call instead of three: this runs for each number that is bound.
+    def normalize(self, data: bytes) -> bytes:
+        if len(data) != self._width:
+            self.validate(data)
+        return data
+
     def validate(self, data: bytes) -> None:
         if data and len(data) != self._width and self._width < 4:
             what = "1 byte for a tinyint" if self._width == 1 else "2 bytes for a smallint"
@@ -283,6 +289,12 @@ class _Text(NativeType):
     def sort_key(self, data: bytes) -> Any:
         return data
 
+    def normalize(self, data: bytes) -> bytes:
+        # What is ASCII is UTF-8, too.
+        if not data.isascii():
+            self.validate(data)
+        return data
+
     def validate(self, data: bytes) -> None:
         try:
             data.decode(self._codec)
@@ -306,6 +318,9 @@ class _Blob(NativeType):
         return data
 
     def sort_key(self, data: bytes) -> Any:
+        return data
+
+    def normalize(self, data: bytes) -> bytes:
         return data
 
     def validate(self, data: bytes) -> None:
@@ -407,6 +422,10 @@ class _Time(_Integer):
             seconds = (value.hour * 60 + value.minute) * 60 + value.second
             value = (seconds * 1_000_000 + value.microsecond) * 1_000
         data = super().encode(value)
+        self.validate(data)
+        return data
+
+    def normalize(self, data: bytes) -> bytes:
         self.validate(data)
         return data
 

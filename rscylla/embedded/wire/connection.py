@@ -288,7 +288,8 @@ class Connection(asyncio.Protocol):
         if available < HEADER_SIZE + size:
             self._wait_for(size, stream)
             return 0
-        self._wait_for(0)
+        if self._waiting:
+            self._wait_for(0)
         start = position + HEADER_SIZE
         self.version = version
         # Through a view, so that the body is copied once: a slice of a bytearray is a copy by itself.
@@ -364,13 +365,13 @@ class Connection(asyncio.Protocol):
         if flags & Flag.TRACING and opcode in TRACED and self._state == "ready":
             self._answer_traced(flags, stream, opcode, body)
         else:
-            self._guarded(stream, opcode, lambda: self._dispatch(flags, stream, opcode, body))
+            self._guarded(stream, opcode, self._dispatch, flags, stream, opcode, body)
 
     def _answer_traced(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
         place = (self._listener.node.address, self._shard or 0)
         self._tracing = Tracing(self._engine.begin_trace(), TRACED[opcode], self._client[0], self._user, *place)
         try:
-            self._guarded(stream, opcode, lambda: self._dispatch(flags, stream, opcode, body))
+            self._guarded(stream, opcode, self._dispatch, flags, stream, opcode, body)
             self._engine.end_trace(self._tracing.finished())
         finally:
             # An answer that a fault puts off comes without the id.
@@ -380,10 +381,10 @@ class Connection(asyncio.Protocol):
         if self._tracing is not None:
             self._tracing.describe(items, params)
 
-    def _guarded(self, stream: int, opcode: int, work: Callable[[], None]) -> None:
-        """Do *work*. Whatever goes wrong inside becomes an ERROR frame: a bad request kills nothing."""
+    def _guarded(self, stream: int, opcode: int, work: Callable[..., None], *arguments: Any) -> None:
+        """Call *work*. Whatever goes wrong inside becomes an ERROR frame: a bad request kills nothing."""
         try:
-            work()
+            work(*arguments)
         except CqlError as error:
             self._send(answer.error_frame(self.version, stream, error))
         except Exception as error:
@@ -395,7 +396,8 @@ class Connection(asyncio.Protocol):
         handler = self._handlers.get(opcode)
         if handler is None:
             raise ProtocolError(f"Unknown opcode {opcode}")
-        self._check_state(opcode)
+        if self._state != "ready":
+            self._check_state(opcode)
         handler(stream, self._reader(flags, body))
 
     def _reader(self, flags: int, body: bytes) -> BodyReader:
@@ -407,7 +409,7 @@ class Connection(asyncio.Protocol):
         return reader
 
     def _check_state(self, opcode: int) -> None:
-        if self._state == "ready" or opcode == Opcode.OPTIONS:
+        if opcode == Opcode.OPTIONS:
             return
         if self._state == "new" and opcode != Opcode.STARTUP:
             raise ProtocolError(f"Unexpected message {opcode:#04x}, expected STARTUP or OPTIONS")

@@ -41,6 +41,7 @@ Values = list[BindValue] | dict[str, BindValue]
 _SHORT: Final = struct.Struct(">H")
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
+_read_int = _INT.unpack_from
 
 
 class Opcode:
@@ -83,7 +84,10 @@ _NAMES: Final = 0x40
 _LAST_CONSISTENCY: Final = 10  # LOCAL_ONE
 
 
-@attrs.frozen
+# Requests are not frozen, nor is QueryParams: one of them is made for each, and to freeze it takes most of that time.
+
+
+@attrs.define
 class QueryRequest:
     """QUERY: text with its bind values."""
 
@@ -93,7 +97,7 @@ class QueryRequest:
     skip_metadata: bool
 
 
-@attrs.frozen
+@attrs.define
 class ExecuteRequest:
     """EXECUTE. ``metadata_id`` is what the client thinks the result columns are, None if that was not negotiated."""
 
@@ -104,7 +108,7 @@ class ExecuteRequest:
     skip_metadata: bool
 
 
-@attrs.frozen
+@attrs.define
 class BatchRequest:
     """BATCH. An item is (text, values) for a query string and (statement id, values) for a prepared statement."""
 
@@ -185,7 +189,25 @@ class BodyReader:
 
     def values(self) -> list[BindValue]:
         """Return a counted list of bind values."""
-        return [self.value() for _ in range(self.short())]
+        out: list[BindValue] = []
+        data, end = self._data, self._end
+        count = self.short()
+        at = self._pos
+        # In place, for this is most of what a write's request holds; what is no plain value takes the long way.
+        for _ in range(count):
+            start = at + 4
+            if start <= end:
+                size = _read_int(data, at)[0]
+                stop = start + size
+                if size >= 0 and stop <= end:
+                    out.append(data[start:stop])
+                    at = stop
+                    continue
+            self._pos = at
+            out.append(self.value())
+            at = self._pos
+        self._pos = at
+        return out
 
     def string_list(self) -> list[str]:
         return [self.string() for _ in range(self.short())]
