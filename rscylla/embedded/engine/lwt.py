@@ -19,8 +19,9 @@ from ..storage.partitions import Partition
 from ..storage.reconcile import is_live_cell
 from ..types import BOOLEAN
 from .binding import Request
+from .operations import PriorRow
 from .rows import RowView, column_value
-from .write import PriorRow, WritePlan
+from .write import WritePlan
 
 __all__ = ["OldRows", "cas_specs", "check_consistency", "check_one_table", "columns_of"]
 

@@ -11,14 +11,17 @@ import attrs
 from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, BindValue
-from ..schema.tables import Column
-from ..storage.mutation import Cell, CollectionCells, RowMutation
+from ..schema.tables import Column, TableSchema
+from ..storage.mutation import Cell, CollectionCells, Key, RowMutation
 from ..storage.reconcile import live_value, put_cell, put_collection
 from ..types import INT, TIMEUUID, UUID, CqlType, ListType, MapType, SetType, UdtType
 from ..types.timeuuid import EPOCH_TICKS
 from .binding import Getter, Request, Scope
 
-__all__ = ["ColumnEdit", "ListKeys", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
+__all__ = ["ColumnEdit", "ListKeys", "PriorRow", "WriteContext", "assignment", "deletion", "setter", "setter_of"]
+
+PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
+"""Gives a stored row, or the static row for None; dead and expired cells included."""
 
 _MIRROR_US = 1262304000000000  # 2010-01-01; prepended list keys run backwards from here
 _PREPEND_START = 1 << 17  # 14 bits fit the clock sequence; the other 3 are ticks, of which a microsecond has ten
@@ -63,7 +66,8 @@ class ListKeys:
 class WriteContext:
     """What a statement writes with. ``timestamp`` us, ``ttl`` s (0 none), ``expiry`` s of the server's clock or None.
 
-    ``prior`` gives the row before the request, for list operations by index or value.
+    ``place`` is the table and the partition, ``ck`` the row that is edited, None for the static row. ``prior`` gives a
+    row before the request, for list operations by index or value.
     """
 
     request: Request
@@ -71,7 +75,9 @@ class WriteContext:
     ttl: int
     expiry: int | None
     list_keys: ListKeys
-    prior: Callable[[], RowMutation | None]
+    prior: PriorRow
+    place: tuple[TableSchema, Key]
+    ck: Key | None = None
 
     def cell(self, value: bytes | None) -> Cell:
         if value is None:
@@ -81,7 +87,7 @@ class WriteContext:
 
     def list_cells(self, name: str) -> list[tuple[bytes, bytes]]:
         """Return the live (key, value) pairs of a list before the request, in list order."""
-        row = self.prior()
+        row = self.prior(*self.place, self.ck)
         stored = None if row is None else row.cells.get(name)
         if not isinstance(stored, CollectionCells):
             return []
@@ -114,8 +120,13 @@ def setter_of(column: Column, get: Getter) -> ColumnEdit:
 
         def set_cell(ctx: WriteContext, row: RowMutation) -> None:
             value = get(ctx.request)
-            if value is not UNSET:
-                put_cell(row, name, ctx.cell(value))  # type: ignore[arg-type]  # UNSET is excluded above
+            if value is UNSET:
+                return
+            cell = ctx.cell(value)  # type: ignore[arg-type]  # UNSET is excluded above
+            if name in row.cells:
+                put_cell(row, name, cell)
+            else:
+                row.cells[name] = cell
 
         return ColumnEdit(column, set_cell)
 

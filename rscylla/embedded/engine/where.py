@@ -40,6 +40,8 @@ class _Single:
 
     column: Column
     equals: list[Values] = attrs.field(factory=list)
+    equal: Getter | None = None
+    """What gives the value of an =, as one of ``equals`` does."""
     is_in: bool = False
     slices: list[tuple[str, Getter]] = attrs.field(factory=list)
 
@@ -129,9 +131,12 @@ class Restrictions:
         single = self._single.setdefault(column.name, _Single(column))
         if op in SLICES:
             single.slices.append((op, self._scope.getter(relation.right, column.type, column.name)))
-        else:
-            single.is_in = single.is_in or op == "IN"
+        elif op == "IN":
+            single.is_in = True
             single.equals.append(self._values(relation, column.type, column.name))
+        else:
+            single.equal = self._scope.getter(relation.right, column.type, column.name)
+            single.equals.append(_one(single.equal, column.name))
         if op == "=":
             self._equal.add(column.name)
             # Drivers compute a token from these; of IN and slices there is none.
@@ -166,8 +171,7 @@ class Restrictions:
     def _values(self, relation: ast.Relation, cql_type: CqlType, name: str) -> Values:
         """Return the function that gives the values of ``= term``, ``IN (...)`` or ``IN ?``."""
         if relation.op != "IN":
-            get = self._scope.getter(relation.right, cql_type, name)
-            return lambda request: [_set(get(request), name)]
+            return _one(self._scope.getter(relation.right, cql_type, name), name)
         if isinstance(relation.right, tuple):
             getters = [self._scope.getter(term, cql_type, f"value(IN({name}))") for term in relation.right]
             return lambda request: [_set(get(request), name) for get in getters]
@@ -337,6 +341,33 @@ class Restrictions:
 
     # ------------------------------------------------------------ values for a request
 
+    def point(self, columns: Sequence[Column]) -> Callable[[Request], Key] | None:
+        """Return the function that gives the one key that = names for *columns*, None if they say anything else.
+
+        The function raises InvalidRequest as ``keys`` and ``ranges`` do for a write.
+        """
+        parts: list[tuple[str, Getter]] = []
+        for column in columns:
+            single = self._single.get(column.name)
+            if single is None or single.equal is None or len(single.equals) > 1 or single.slices:
+                return None
+            parts.append((column.name, single.equal))
+
+        def key(request: Request) -> Key:
+            values: list[bytes] = []
+            for name, get in parts:
+                value = get(request)
+                if not isinstance(value, bytes):
+                    # What is not null is unset.
+                    _set(value, name)
+                    raise InvalidRequest(f"Invalid null value in condition for column {name}")
+                values.append(value)
+            found = tuple(values)
+            check_length(found)
+            return found
+
+        return key
+
     def keys(self, request: Request, *, null_error: bool) -> list[Key]:
         """Return the partition keys, each once, ordered by their values. A null selects nothing, or is an error."""
         lists: list[list[bytes]] = []
@@ -463,7 +494,7 @@ def _with_token(names: str) -> InvalidRequest:
 
 def check_length(key: Key) -> None:
     """Refuse a partition or clustering key that is too long to be stored."""
-    size = sum(map(len, key))
+    size = len(key[0]) if len(key) == 1 else sum(map(len, key))
     if len(key) > 1:
         # Each part of a composite key has its length before it.
         size += 2 * len(key)
@@ -480,6 +511,11 @@ def _check_product(kind: str, lists: Sequence[Sequence[Any]]) -> None:
             f" {_MOST_KEYS}. Use --max-{kind}-key-restrictions-per-query configuration option to change default"
             " setting."
         )
+
+
+def _one(get: Getter, name: str) -> Values:
+    """Return the function that gives the value of = as the only one of a list."""
+    return lambda request: [_set(get(request), name)]
 
 
 def _set(value: Any, name: str) -> bytes | None:

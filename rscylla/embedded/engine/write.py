@@ -17,18 +17,15 @@ from ..types.jsontext import decode_document, from_json
 from .binding import Getter, Request, Scope
 from .conditions import condition
 from .filtering import Predicate
-from .operations import ColumnEdit, ListKeys, WriteContext, assignment, deletion, setter, setter_of
+from .operations import ColumnEdit, ListKeys, PriorRow, WriteContext, assignment, deletion, setter, setter_of
 from .ranges import Range
 from .where import Restrictions, check_length
 
-__all__ = ["Mutations", "PriorRow", "WritePlan", "compile_write"]
+__all__ = ["Mutations", "WritePlan", "compile_write"]
 
 _MAX_TTL = 20 * 365 * 24 * 60 * 60  # seconds; Scylla refuses more
 _MOST_AHEAD = 3 * 24 * 60 * 60 * 1_000_000  # microseconds that USING TIMESTAMP may be ahead of the server's clock
 _MOST_BATCH = 1024 * 1024  # bytes, Scylla's default of batch_size_fail_threshold_in_kb
-
-PriorRow = Callable[[TableSchema, Key, Key | None], RowMutation | None]
-"""Gives a stored row, or the static row for None; dead and expired cells included."""
 
 
 class Mutations:
@@ -50,7 +47,7 @@ class Mutations:
         return builder
 
     def __iter__(self) -> Iterator[PartitionMutation]:
-        return iter([builder.mutation for builder in self._builders.values()])
+        return (builder.mutation for builder in self._builders.values())
 
     def __len__(self) -> int:
         return len(self._builders)
@@ -93,10 +90,11 @@ class WritePlan:
         self.needs_read = False
         """Whether an operation looks at the row before the write."""
         self._default_ttl = int(scope.table.options.get("default_time_to_live", 0))
-
-    @property
-    def is_conditional(self) -> bool:
-        return self.existence is not None or bool(self.conditions)
+        # The one partition and the one row that most statements name.
+        self._point: Callable[[Request], Key] | None = None
+        self._row_point: Callable[[Request], Key] | None = None
+        self.is_conditional = False
+        """Whether there is an IF clause."""
 
     @property
     def looks_at_static_only(self) -> bool:
@@ -105,8 +103,11 @@ class WritePlan:
             return bool(self.table.static_columns) and not self.restrictions.restricts_clustering
         return bool(self.conditions) and all(c.column.kind == "static" for c in self.conditions)
 
-    def sort_operations(self) -> None:
-        """Tell static from regular operations, once all are known."""
+    def settle(self) -> None:
+        """Work out what is the same for all requests, once the statement has been read."""
+        self.is_conditional = self.existence is not None or bool(self.conditions)
+        self._point = self.restrictions.point(self.table.partition_key)
+        self._row_point = self.restrictions.point(self.table.clustering_key)
         self.needs_read = any(operation.needs_read for operation in self.operations)
         self._static = [op for op in self.operations if op.column.kind == "static"]
         self._regular = [op for op in self.operations if op.column.kind != "static"]
@@ -114,13 +115,15 @@ class WritePlan:
     # ------------------------------------------------------------ for a request
 
     def keys(self, request: Request) -> list[Key]:
-        keys = self.restrictions.keys(request, null_error=True)
+        keys = [self._point(request)] if self._point else self.restrictions.keys(request, null_error=True)
         for key in keys:
             _check_key(key)
         return keys
 
     def clustering_keys(self, request: Request) -> list[Key]:
         """Return the full clustering keys named; ``[()]`` in a table without clustering columns."""
+        if self._row_point is not None:
+            return [self._row_point(request)]
         return [r.start.prefix for r in self.ranges(request)]
 
     def ranges(self, request: Request) -> list[Range]:
@@ -174,18 +177,15 @@ class WritePlan:
             builder = mutations.of(self.table, key)
             if self.kind == "DELETE" and not self.operations:
                 self._delete(builder, request, timestamp)
-                continue
+            else:
+                place = (self.table, key)
+                context = WriteContext(request, timestamp, ttl, expiry, mutations.list_keys, mutations.prior, place)
+                self._edit(builder, context)
 
-            def context(ck: Key | None, key: Key = key) -> WriteContext:
-                prior = functools.partial(mutations.prior, self.table, key, ck)
-                return WriteContext(request, timestamp, ttl, expiry, mutations.list_keys, prior)
-
-            self._edit(builder, request, context)
-
-    def _edit(self, builder: MutationBuilder, request: Request, context: Callable[[Key | None], WriteContext]) -> None:
+    def _edit(self, builder: MutationBuilder, ctx: WriteContext) -> None:
         if self._static:
             # Aside at first: with all values unset, the mutation must not get a static row.
-            ctx, edits = context(None), RowMutation()
+            edits = RowMutation()
             for operation in self._static:
                 operation.apply(ctx, edits if builder.mutation.static_row is None else builder.static_row())
             if edits.cells:
@@ -194,9 +194,10 @@ class WritePlan:
             return
         if not self._regular and self.kind != "INSERT":
             return
-        for ck in self.clustering_keys(request):
-            ctx = context(ck)
-            known = builder.mutation.rows.get(ck)
+        rows = builder.mutation.rows
+        for ck in self.clustering_keys(ctx.request):
+            ctx.ck = ck
+            known = rows.get(ck)
             row = RowMutation() if known is None else known
             if self.kind == "INSERT":
                 # Only INSERT writes a marker. A row made by UPDATE is there as long as one of its cells is.
@@ -205,11 +206,14 @@ class WritePlan:
                 operation.apply(ctx, row)
             # Likewise, an UPDATE that sets nothing leaves no row.
             if known is None and (row.marker is not None or row.cells):
-                builder.mutation.rows[ck] = row
+                rows[ck] = row
 
     def _delete(self, builder: MutationBuilder, request: Request, timestamp: int) -> None:
         if not self.table.clustering_key or not self.restrictions.restricts_clustering:
             builder.delete_partition(timestamp)
+            return
+        if self._row_point is not None:
+            delete_row(builder.row(self._row_point(request)), timestamp)
             return
         full = len(self.table.clustering_key)
         for r in self.ranges(request):
@@ -290,7 +294,7 @@ def compile_write(scope: Scope, statement: ast.Insert | ast.Update | ast.Delete)
         plan = _update(scope, statement)
     else:
         plan = _delete(scope, statement)
-    plan.sort_operations()
+    plan.settle()
     if plan.is_conditional:
         _check_conditional(plan)
     if plan.operations and plan.restrictions.has_slice:
