@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from cdc_mutations import UDT, T, Write, cks, compound, log_of, logged, single, table, wide
+from cdc_mutations import UDT, LogRow, T, Write, cks, compound, log_of, log_rows, logged, single, table, wide
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -327,7 +327,7 @@ def test_each_record_asks_for_its_own_stream() -> None:
         asked.append(timestamp)
         return bytes([timestamp - T] * 16)
 
-    rows = cdclog.log_rows(write.mutation, log_of(WIDE), stream_for, lambda: 1, None)
+    rows = log_rows(write.mutation, log_of(WIDE), stream_for, lambda: 1, None)
     assert asked == [T, T + 10]
     assert [row.stream_id[0] for row in rows] == [0, 10]
 
@@ -337,7 +337,7 @@ def test_a_refused_timestamp_refuses_the_write() -> None:
         raise InvalidRequest("from the past")
 
     with pytest.raises(InvalidRequest):
-        cdclog.log_rows(Write(WIDE).update(1, a=1).mutation, log_of(WIDE), refuse, lambda: 1, None)
+        log_rows(Write(WIDE).update(1, a=1).mutation, log_of(WIDE), refuse, lambda: 1, None)
 
 
 # ---------------------------------------------------------------- what logs nothing
@@ -475,7 +475,7 @@ def atoms_of_mutation(write: Write) -> set[tuple[Any, ...]]:
     return out
 
 
-def atoms_of_log(rows: list[cdclog.LogRow]) -> list[tuple[Any, ...]]:
+def atoms_of_log(rows: list[LogRow]) -> list[tuple[Any, ...]]:
     """The same facts, read back from log rows."""
     log = log_of(WIDE)
     out: list[tuple[Any, ...]] = []
@@ -568,7 +568,7 @@ def test_every_fact_of_a_mutation_is_logged_once_and_nothing_else(batch: list[An
     for (offset, ttl), statement in batch:
         apply(write.using(T + offset, ttl), statement)
     seeds = iter(range(1000))
-    rows = cdclog.log_rows(write.mutation, log_of(WIDE), lambda _: bytes(16), lambda: next(seeds), None)
+    rows = log_rows(write.mutation, log_of(WIDE), lambda _: bytes(16), lambda: next(seeds), None)
     found = atoms_of_log(rows)
     assert len(found) == len(set(found))
     assert set(found) == atoms_of_mutation(write)
@@ -740,4 +740,4 @@ def test_a_table_without_cdc_has_no_log_rows() -> None:
     base = table(*WIDE.columns)
     off = type(base)(base.keyspace, base.name, base.id, base.version, base.columns)
     with pytest.raises(ValueError, match="no CDC"):
-        cdclog.log_rows(PartitionMutation(off, cks(1)), log_of(WIDE), lambda _: b"", lambda: 0, None)
+        log_rows(PartitionMutation(off, cks(1)), log_of(WIDE), lambda _: b"", lambda: 0, None)

@@ -275,7 +275,8 @@ def log_key(ticks: int, seq: int = 0) -> tuple[bytes, bytes]:
 def append(
     store: TableStore, key: tuple[bytes, ...], clustering: tuple[bytes, ...], values: dict[str, bytes], stamp: Stamp
 ) -> None:
-    store.append_log(key, clustering, store.log_wire(key, clustering, values), stamp)
+    cells = [values.get(column.name) for column in store.table.regular_columns]
+    store.append_log(key, clustering, join_row([*key, *clustering, *cells]), stamp)
 
 
 def packed(store: TableStore) -> PackedPartition:

@@ -24,6 +24,7 @@ from rscylla.embedded.storage.mutation import (
     RangeTombstone,
     RowMutation,
 )
+from rscylla.embedded.storage.packed import cut_row
 from rscylla.embedded.types import INT, SMALLINT, TEXT, TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 
 T = 1_800_000_000_000_000
@@ -204,7 +205,41 @@ def elements(cql_type: CqlType, value: Any) -> list[tuple[bytes, bytes | None]]:
 _OPERATIONS = {"cdc$operation": "op", "cdc$ttl": "ttl"}
 
 
-def shown(row: cdclog.LogRow, log: TableSchema) -> dict[str, Any]:
+@attrs.frozen
+class LogRow:
+    """A log row with its non-null cells by name, but for the log's keys."""
+
+    stream_id: bytes
+    time: bytes
+    seq: int
+    timestamp: int
+    values: dict[str, bytes]
+
+
+def log_rows(
+    mutation: PartitionMutation,
+    log: TableSchema,
+    stream_for: Callable[[int], bytes],
+    random_bits: Callable[[], int],
+    images: cdclog.ImageReader | None,
+) -> list[LogRow]:
+    """The rows that a write puts into the log, cut out of what the writer makes of them."""
+
+    def random(bits: int) -> int:
+        assert bits == 64
+        return random_bits()
+
+    rows: list[LogRow] = []
+    for record in cdclog.LogWriter(mutation.table, log).records(mutation, stream_for, random, images):
+        for seq, wire in enumerate(record.wires):
+            stream, time, number, *cells = cut_row(wire)
+            assert (stream, time, number) == (record.stream_id, record.time, seq.to_bytes(4, "big"))
+            values = {c.name: v for c, v in zip(log.regular_columns, cells, strict=True) if v is not None}
+            rows.append(LogRow(record.stream_id, record.time, seq, record.timestamp, values))
+    return rows
+
+
+def shown(row: LogRow, log: TableSchema) -> dict[str, Any]:
     """The row's non-null cells by short name, without the partition key and the end-of-batch mark."""
     out: dict[str, Any] = {}
     for name, value in row.values.items():
@@ -235,8 +270,8 @@ def logged(
     """The records of a write as (timestamp - T, rows); checks what holds for every record on the way."""
     log = log_of(write.base)
     seeds = iter(range(1, 1000))
-    rows = cdclog.log_rows(write.mutation, log, stream_for, lambda: next(seeds), images)
-    records: dict[bytes, list[cdclog.LogRow]] = {}
+    rows = log_rows(write.mutation, log, stream_for, lambda: next(seeds), images)
+    records: dict[bytes, list[LogRow]] = {}
     for row in rows:
         records.setdefault(row.time, []).append(row)
     assert [row for record in records.values() for row in record] == rows, "rows of a record stand together"
@@ -248,7 +283,6 @@ def logged(
         assert {row.stream_id for row in record} == {stream_for(timestamp)}
         assert [row.seq for row in record] == list(range(len(record)))
         assert ["cdc$end_of_batch" in row.values for row in record] == [False] * (len(record) - 1) + [True]
-        assert {row.ttl for row in record} == {write.base.cdc.ttl if write.base.cdc else None}
         out.append((timestamp - T, [shown(row, log) for row in record]))
     assert out == sorted(out, key=lambda item: item[0])
     return out

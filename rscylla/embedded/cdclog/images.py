@@ -6,12 +6,12 @@ looked at. Source: Scylla ``cdc/log.cc`` (transformer, process_change_visitor).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ..schema.tables import CdcOptions, Column
 from ..storage.mutation import Cell, CollectionCells, Key, PartitionMutation
-from ..storage.positions import bound_end, bound_start, position_maker
+from ..storage.positions import Position, bound_end, bound_start
 from ..types import TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 from .split import Change, Record
 
@@ -43,9 +43,15 @@ _State = dict[str, Any]  # bytes, dict of elements, or None; what is not there i
 class ImageState:
     """What is known of the partition's rows while its records are logged. Made for one mutation, used once."""
 
-    def __init__(self, mutation: PartitionMutation, options: CdcOptions, reader: ImageReader) -> None:
+    def __init__(
+        self,
+        mutation: PartitionMutation,
+        options: CdcOptions,
+        reader: ImageReader,
+        position: Callable[[Key], Position],
+    ) -> None:
         self._table = mutation.table
-        self._position = position_maker(mutation.table)
+        self._position = position
         self._options = options
         self._rows: dict[Key, _State] = {}
         self._static: _State = {}

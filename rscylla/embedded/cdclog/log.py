@@ -11,6 +11,7 @@ import attrs
 from ..errors import InvalidRequest
 from ..schema.tables import CdcOptions, Column, TableSchema
 from ..storage.mutation import CollectionCells, Key, PartitionMutation, RowMutation
+from ..storage.positions import position_maker
 from ..types import (
     BIGINT,
     BLOB,
@@ -28,17 +29,17 @@ from ..types import (
 from ..types.timeuuid import EPOCH_TICKS
 from .images import ImageReader, ImageState, encode_elements
 from .options import altered_cdc_options, cdc_options, extension_bytes, option_map
-from .split import Change, records_of
+from .split import Change, Record, records_of
 
 __all__ = [
     "ImageReader",
-    "LogRow",
+    "LogRecord",
+    "LogWriter",
     "altered_cdc_options",
     "cdc_options",
     "extension_bytes",
     "log_columns",
     "log_options",
-    "log_rows",
     "option_map",
     "record_time",
 ]
@@ -62,10 +63,17 @@ _END_OF_BATCH: Final = "cdc$end_of_batch"
 _DELETED: Final = "cdc$deleted_"
 _DELETED_ELEMENTS: Final = "cdc$deleted_elements_"
 
-_TRUE: Final = b"\x01"
 _LONG: Final = struct.Struct(">q")
 _TIME: Final = struct.Struct(">IHHQ")
-_OPERATION_BYTES: Final = {operation: bytes([operation & 0xFF]) for operation in (*range(POSTIMAGE + 1), -3, -4)}
+_pack_int: Final = struct.Struct(">i").pack
+_pack_seq: Final = struct.Struct(">ii").pack
+
+# Cells as they are sent, each behind its length.
+_NULL: Final = _pack_int(-1)
+_TRUE: Final = b"\0\0\0\1\x01"
+_OPERATION_CELLS: Final = {
+    operation: b"\0\0\0\1" + bytes([operation & 0xFF]) for operation in (*range(POSTIMAGE + 1), -3, -4)
+}
 
 
 # ---------------------------------------------------------------- the log table
@@ -150,18 +158,16 @@ def log_options(base: TableSchema) -> dict[str, Any]:
 
 
 @attrs.define
-class LogRow:
-    """A row of the log: key columns, the non-null other cells by name, and how they are written.
+class LogRecord:
+    """The log rows that share one ``cdc$time``, as they are kept and sent; ``cdc$batch_seq_no`` counts from 0.
 
-    ``timestamp`` is the write timestamp of every cell (us) and ``ttl`` its life (s, 0 for ever).
+    ``timestamp`` is the write timestamp of every cell (us).
     """
 
     stream_id: bytes
     time: bytes
-    seq: int
-    values: dict[str, bytes]
-    ttl: int
     timestamp: int
+    wires: list[bytes]
 
 
 def record_time(timestamp_us: int, random_bits: int) -> bytes:
@@ -175,135 +181,190 @@ def record_time(timestamp_us: int, random_bits: int) -> bytes:
     return _TIME.pack(ticks & 0xFFFF_FFFF, (ticks >> 32) & 0xFFFF, ((ticks >> 48) & 0x0FFF) | 0x1000, low)
 
 
-def log_rows(
-    mutation: PartitionMutation,
-    log: TableSchema,
-    stream_for: Callable[[int], bytes],
-    random_bits: Callable[[], int],
-    images: ImageReader | None,
-) -> list[LogRow]:
-    """Return what a write to one partition puts into its table's log, in the order of the log.
+class LogWriter:
+    """Makes the log rows of writes to one table, as long as neither the table nor its log changes.
 
-    Args:
-        mutation: All that the request does to the partition; its table has CDC enabled.
-        log: The log table.
-        stream_for: The stream id for a record with this timestamp (us); called once for each record. What it raises
-            refuses the write.
-        random_bits: 64 random bits; called once for each record.
-        images: The partition before the write; needed only when preimages or postimages are on.
+    A row in the making is a list of its cells as they are sent, each behind its length, by place in the log. ``ttl`` is
+    the life of the rows (s, 0 for ever). Raises ValueError for a table without CDC.
     """
-    options = mutation.table.cdc
-    if options is None or not options.enabled:
-        raise ValueError(f"table {mutation.table.keyspace}.{mutation.table.name} has no CDC enabled")
-    records = records_of(mutation)
-    state: ImageState | None = None
-    preimage = options.preimage != "false"
-    if records and (preimage or options.postimage):
-        if images is None:
-            raise ValueError("preimages and postimages need a reader of the partition before the write")
-        state = ImageState(mutation, options, images)
-    out: list[LogRow] = []
-    writer = _RecordWriter(mutation, log, options)
-    for record in records:
-        rows: list[dict[str, bytes]] = []
-        stream = stream_for(record.timestamp)
-        time = record_time(record.timestamp, random_bits())
-        if state is not None and preimage:
-            rows += [writer.image(PREIMAGE, key, cells) for key, cells in state.preimages(record)]
+
+    def __init__(self, table: TableSchema, log: TableSchema) -> None:
+        options = table.cdc
+        if options is None or not options.enabled:
+            raise ValueError(f"table {table.keyspace}.{table.name} has no CDC enabled")
+        self.table = table
+        self.log = log
+        self.ttl = options.ttl
+        self.has_images = options.preimage != "false" or options.postimage
+        """Whether a reader of the partition before the write is needed."""
+        self._options = options
+        self._position = position_maker(table)
+        # What has no place is left out: a compact table's unnamed value column has none in the log.
+        self._places = {column.name: at for at, column in enumerate(log.columns)}
+        self._written = self._places if options.delta == "full" else {}
+        names = table.by_name
+        self._deleted = {name: at for name in names if (at := self._places.get(_DELETED + name)) is not None}
+        self._partition = [self._places[column.name] for column in table.partition_key]
+        self._clustering = [self._places[column.name] for column in table.clustering_key]
+        self._keys = [self._places[name] for name in ("cdc$stream_id", "cdc$time", "cdc$batch_seq_no")]
+        self._operation, self._ttl, self._end = (self._places[name] for name in (_OPERATION, _TTL, _END_OF_BATCH))
+        self._nothing = [_NULL] * len(log.columns)
+
+    def records(
+        self,
+        mutation: PartitionMutation,
+        stream_for: Callable[[int], bytes],
+        random_bits: Callable[[int], int],
+        images: ImageReader | None,
+    ) -> list[LogRecord]:
+        """Return what a write to one partition puts into the log, by ascending timestamp.
+
+        Args:
+            mutation: All that the request does to the partition.
+            stream_for: The stream id for a record with this timestamp (us); called once for each record. What it raises
+                refuses the write.
+            random_bits: Gives this many random bits; called once for each record.
+            images: The partition before the write; needed only if ``has_images``.
+        """
+        records = records_of(mutation, self._position)
+        if not records:
+            return []
+        state: ImageState | None = None
+        if self.has_images:
+            if images is None:
+                raise ValueError("preimages and postimages need a reader of the partition before the write")
+            state = ImageState(mutation, self._options, images, self._position)
+        blank = self._nothing.copy()
+        for place, part in zip(self._partition, mutation.key, strict=True):
+            blank[place] = _cell(part)
+        return [
+            self._finished(
+                record,
+                stream_for(record.timestamp),
+                record_time(record.timestamp, random_bits(64)),
+                self._rows(mutation, record, blank, state, is_last=record is records[-1]),
+            )
+            for record in records
+        ]
+
+    def _finished(self, record: Record, stream: bytes, time: bytes, rows: list[list[bytes]]) -> LogRecord:
+        # The others stay null: Scylla never writes false.
+        rows[-1][self._end] = _TRUE
+        at_stream, at_time, at_seq = self._keys
+        stream_cell, time_cell = _cell(stream), _cell(time)
+        wires: list[bytes] = []
+        for seq, cells in enumerate(rows):
+            cells[at_stream] = stream_cell
+            cells[at_time] = time_cell
+            cells[at_seq] = _pack_seq(4, seq)
+            wires.append(b"".join(cells))
+        return LogRecord(stream, time, record.timestamp, wires)
+
+    def _rows(
+        self,
+        mutation: PartitionMutation,
+        record: Record,
+        blank: list[bytes],
+        state: ImageState | None,
+        *,
+        is_last: bool,
+    ) -> list[list[bytes]]:
+        rows: list[list[bytes]] = []
+        options = self._options
+        if state is not None and options.preimage != "false":
+            rows += [self._image(blank, PREIMAGE, key, cells) for key, cells in state.preimages(record)]
         # After the last record only postimages look at the state.
-        follows = state is not None and (options.postimage or record is not records[-1])
+        follows = state is not None and (options.postimage or not is_last)
         for change in record.changes:
-            rows += writer.delta(change)
+            if change.row is not None:
+                rows.append(self._upsert(blank, change, change.row))
+            else:
+                rows += self._deletes(blank, change, is_service=mutation.is_service)
             if state is not None and follows:
                 state.follow(change)
         if state is not None and options.postimage:
-            rows += [writer.image(POSTIMAGE, key, cells) for key, cells in state.postimages(record)]
-        # The others stay null: Scylla never writes false.
-        rows[-1][_END_OF_BATCH] = _TRUE
-        for seq, values in enumerate(rows):
-            out.append(LogRow(stream, time, seq, values, options.ttl, record.timestamp))
-    return out
+            rows += [self._image(blank, POSTIMAGE, key, cells) for key, cells in state.postimages(record)]
+        return rows
 
-
-class _RecordWriter:
-    """Turns changes and images of one partition into the cells of log rows."""
-
-    def __init__(self, mutation: PartitionMutation, log: TableSchema, options: CdcOptions) -> None:
-        table = mutation.table
-        self._columns = table.by_name
-        self._clustering = [column.name for column in table.clustering_key]
-        self._partition = {c.name: part for c, part in zip(table.partition_key, mutation.key, strict=True)}
-        self._logged = log.by_name
-        self._full = options.delta == "full"
-        self._is_service = mutation.is_service
-
-    def _row(self, operation: int, prefix: Key = ()) -> dict[str, bytes]:
+    def _row(self, blank: list[bytes], operation: int, prefix: Key = ()) -> list[bytes]:
         """Return a row with operation and keys; clustering columns beyond ``prefix`` stay null."""
-        values = self._partition.copy()
-        values[_OPERATION] = _OPERATION_BYTES[operation]
-        values.update(zip(self._clustering, prefix, strict=False))
-        return values
+        cells = blank.copy()
+        cells[self._operation] = _OPERATION_CELLS[operation]
+        for place, part in zip(self._clustering, prefix, strict=False):
+            cells[place] = _cell(part)
+        return cells
 
-    def delta(self, change: Change) -> list[dict[str, bytes]]:
-        """Return the row of a change, two for a range delete."""
-        if change.row is not None:
-            return [self._upsert(change, change.row)]
+    def _deletes(self, blank: list[bytes], change: Change, *, is_service: bool) -> list[list[bytes]]:
+        """Return the row of a delete, two for one of a range."""
         if change.range is not None:
             start, end = change.range.start, change.range.end
             return [
-                self._row(RANGE_START_INCLUSIVE if start.inclusive else RANGE_START_EXCLUSIVE, start.prefix),
-                self._row(RANGE_END_INCLUSIVE if end.inclusive else RANGE_END_EXCLUSIVE, end.prefix),
+                self._row(blank, RANGE_START_INCLUSIVE if start.inclusive else RANGE_START_EXCLUSIVE, start.prefix),
+                self._row(blank, RANGE_END_INCLUSIVE if end.inclusive else RANGE_END_EXCLUSIVE, end.prefix),
             ]
         if change.kind == "row_delete":
-            return [self._row(SERVICE_ROW_DELETE if self._is_service else ROW_DELETE, change.key)]
-        return [self._row(SERVICE_PARTITION_DELETE if self._is_service else PARTITION_DELETE)]
+            return [self._row(blank, SERVICE_ROW_DELETE if is_service else ROW_DELETE, change.key)]
+        return [self._row(blank, SERVICE_PARTITION_DELETE if is_service else PARTITION_DELETE)]
 
-    def _upsert(self, change: Change, row: RowMutation) -> dict[str, bytes]:
-        values = self._row(UPDATE if row.marker is None else INSERT, change.key)
+    def _upsert(self, blank: list[bytes], change: Change, row: RowMutation) -> list[bytes]:
+        cells = self._row(blank, UPDATE if row.marker is None else INSERT, change.key)
         ttl = 0 if row.marker is None else row.marker.ttl
         for name, cell in row.cells.items():
             if isinstance(cell, CollectionCells):
                 # split.py has seen to it that all live cells of a change have one TTL.
-                ttl = self._collection(values, name, cell) or ttl
-            elif cell.value is not None:
-                ttl = cell.ttl
-                self._put(values, name, cell.value)
+                ttl = self._collection(cells, name, cell) or ttl
+            elif cell.value is None:
+                self._mark_deleted(cells, name)
             else:
-                self._put(values, _DELETED + name, _TRUE)
+                ttl = cell.ttl
+                place = self._written.get(name)
+                if place is not None:
+                    cells[place] = _cell(cell.value)
         if ttl:
-            values[_TTL] = _LONG.pack(ttl)
-        return values
+            cells[self._ttl] = _cell(_LONG.pack(ttl))
+        return cells
 
-    def _collection(self, values: dict[str, bytes], name: str, edit: CollectionCells) -> int:
+    def _collection(self, cells: list[bytes], name: str, edit: CollectionCells) -> int:
         """Put the columns of a non-frozen collection or UDT; return the TTL of its new elements, 0 for none."""
         if edit.tombstone is None and not edit.cells:
             return 0
-        cql_type = self._columns[name].type
+        cql_type = self.table.by_name[name].type
         live = {key: cell for key, cell in edit.cells.items() if cell.value is not None}
         if edit.tombstone is not None:
-            self._put(values, _DELETED + name, _TRUE)
+            self._mark_deleted(cells, name)
         if len(live) < len(edit.cells):
             gone = [key for key in edit.cells if key not in live]
-            self._put(values, _DELETED_ELEMENTS + name, SetType(_element_key_type(cql_type), frozen=True).join(gone))
+            self._put(cells, _DELETED_ELEMENTS + name, SetType(_element_key_type(cql_type), frozen=True).join(gone))
         # A UDT that is touched has a value even when nothing of it is set: all fields null.
         if live or isinstance(cql_type, UdtType):
             elements = {key: cell.value for key, cell in live.items() if cell.value is not None}
-            self._put(values, name, encode_elements(cql_type, elements))
+            self._put(cells, name, encode_elements(cql_type, elements))
         return max((cell.ttl for cell in live.values()), default=0)
 
-    def _put(self, values: dict[str, bytes], name: str, value: bytes) -> None:
-        # A compact table's unnamed value column has no column in the log.
-        if self._full and name in self._logged:
-            values[name] = value
+    def _mark_deleted(self, cells: list[bytes], name: str) -> None:
+        if self._written and name in self._deleted:
+            cells[self._deleted[name]] = _TRUE
 
-    def image(self, operation: int, key: Key | None, cells: dict[str, bytes | None]) -> dict[str, bytes]:
+    def _put(self, cells: list[bytes], name: str, value: bytes) -> None:
+        place = self._written.get(name)
+        if place is not None:
+            cells[place] = _cell(value)
+
+    def _image(
+        self, blank: list[bytes], operation: int, key: Key | None, values: dict[str, bytes | None]
+    ) -> list[bytes]:
         """Return an image row; a null column is marked as deleted in a preimage only."""
-        values = self._row(operation, key or ())
-        for name, value in cells.items():
+        cells = self._row(blank, operation, key or ())
+        for name, value in values.items():
             if value is not None:
-                # As in _put: a column may have no place in the log.
-                if name in self._logged:
-                    values[name] = value
-            elif operation == PREIMAGE:
-                values[_DELETED + name] = _TRUE
-        return values
+                place = self._places.get(name)
+                if place is not None:
+                    cells[place] = _cell(value)
+            elif operation == PREIMAGE and name in self._deleted:
+                cells[self._deleted[name]] = _TRUE
+        return cells
+
+
+def _cell(value: bytes) -> bytes:
+    """Return a cell as it is sent."""
+    return _pack_int(len(value)) + value

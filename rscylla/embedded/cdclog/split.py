@@ -7,12 +7,13 @@ walked. Any other is taken apart by timestamp, then kind, then TTL. Source: Scyl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import attrs
 
 from ..storage.mutation import Cell, CollectionCells, Key, Marker, PartitionMutation, RangeTombstone, RowMutation
-from ..storage.positions import RangeTombstones, position_maker
+from ..storage.positions import Position, RangeTombstones
 
 __all__ = ["Change", "Record", "records_of"]
 
@@ -48,9 +49,12 @@ class Record:
     changes: list[Change]
 
 
-def records_of(mutation: PartitionMutation) -> list[Record]:
-    """Return the records of a mutation by ascending timestamp; none if it changes nothing."""
-    changes = _walk(mutation)
+def records_of(mutation: PartitionMutation, position: Callable[[Key], Position]) -> list[Record]:
+    """Return the records of a mutation by ascending timestamp; none if it changes nothing.
+
+    ``position`` gives the place of a clustering key in the table.
+    """
+    changes = _walk(mutation, position)
     timestamp = _only_timestamp(changes)
     if timestamp is not None:
         return [Record(timestamp, changes)]
@@ -61,12 +65,10 @@ def has_content(row: RowMutation) -> bool:
     """Tell whether a row is written at all: ``SET m = m + {}`` leaves one that is not."""
     if row.marker is not None:
         return True
-    return any(
-        isinstance(cell, Cell) or cell.tombstone is not None or len(cell.cells) > 0 for cell in row.cells.values()
-    )
+    return any(isinstance(cell, Cell) or cell.tombstone is not None or cell.cells for cell in row.cells.values())
 
 
-def _walk(mutation: PartitionMutation) -> list[Change]:
+def _walk(mutation: PartitionMutation, position: Callable[[Key], Position]) -> list[Change]:
     """Return everything the mutation does, in Scylla's order: static row, rows, ranges, partition.
 
     Timestamps of upserts are filled in later; those here are of deletes.
@@ -75,7 +77,6 @@ def _walk(mutation: PartitionMutation) -> list[Change]:
     if mutation.static_row is not None and has_content(mutation.static_row):
         out.append(Change("static", 0, row=mutation.static_row))
     rows = mutation.rows
-    position = position_maker(mutation.table)
     # A request may name rows in any order; the log has them in that of the table.
     for key in sorted(rows, key=position) if len(rows) > 1 else rows:
         row = rows[key]
@@ -98,7 +99,7 @@ def _only_timestamp(changes: list[Change]) -> int | None:
 
     A partition delete always splits: alone it is a record of its own, and it may follow nothing.
     """
-    stamps: set[_Stamp] = set()
+    only: _Stamp | None = None
     seen: set[ChangeKind] = set()
     had_marker = False
     for change in changes:
@@ -111,37 +112,43 @@ def _only_timestamp(changes: list[Change]) -> int | None:
             return None
         if change.row is None:
             # A tombstone has no TTL, which counts as 0.
-            stamps.add((change.timestamp, 0))
+            stamp: _Stamp | None = (change.timestamp, 0)
         else:
             had_marker = had_marker or change.row.marker is not None
-            # No insert can add elements. The marker of an earlier row counts, too.
-            if had_marker and _adds_elements(change.row):
-                return None
-            _collect_stamps(change.row, stamps)
-        if len(stamps) > 1:
+            stamp = _only_stamp(change.row, had_marker=had_marker)
+        if stamp is None or (only is not None and stamp != only):
             return None
+        only = stamp
         seen.add(kind)
-    return next(iter(stamps))[0] if stamps else None
+    return None if only is None else only[0]
 
 
-def _adds_elements(row: RowMutation) -> bool:
-    """Tell whether live elements of a non-frozen collection are written; an insert alone cannot express that."""
-    return any(
-        isinstance(cell, CollectionCells) and any(c.value is not None for c in cell.cells.values())
-        for cell in row.cells.values()
-    )
+def _only_stamp(row: RowMutation, *, had_marker: bool) -> _Stamp | None:
+    """Return the one stamp of all that a row holds; None if there are several, or it must be split anyway.
 
-
-def _collect_stamps(row: RowMutation, stamps: set[_Stamp]) -> None:
-    if row.marker is not None:
-        stamps.add((row.marker.timestamp, row.marker.ttl))
+    ``had_marker``: this row or an earlier one is inserted.
+    """
+    only = None if row.marker is None else (row.marker.timestamp, row.marker.ttl)
     for cell in row.cells.values():
         if isinstance(cell, Cell):
-            stamps.add(_stamp(cell))
-        else:
-            if cell.tombstone is not None:
-                stamps.add((cell.tombstone + 1, 0))
-            stamps.update(_stamp(element) for element in cell.cells.values())
+            stamp = _stamp(cell)
+            if only is None:
+                only = stamp
+            elif stamp != only:
+                return None
+            continue
+        # No insert can add elements. The marker of an earlier row counts, too.
+        if had_marker and any(element.value is not None for element in cell.cells.values()):
+            return None
+        stamps = {_stamp(element) for element in cell.cells.values()}
+        if cell.tombstone is not None:
+            stamps.add((cell.tombstone + 1, 0))
+        if only is not None:
+            stamps.add(only)
+        if len(stamps) > 1:
+            return None
+        only = next(iter(stamps), None)
+    return only
 
 
 def _stamp(cell: Cell) -> _Stamp:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast, get_args
 
 import attrs
 
-from ..cdclog.log import log_rows
+from ..cdclog.log import LogWriter
 from ..cdclog.reads import PartitionImages
 from ..clock import Clock
 from ..cluster.descriptions import Rewriting
@@ -71,6 +71,10 @@ _LONG_TEXT: Final = 8_192  # characters; plans of longer statements, which hardl
 _PREPARED_CHARACTERS: Final = 32_000_000  # of all prepared texts together; beyond that the oldest statements go
 _BALLOTS_MOST: Final = 10_000  # partitions; a forgotten one starts from the clock again
 _WRITES_BETWEEN_SWEEPS: Final = 50_000  # partitions; expired log rows would otherwise stay in memory for ever
+
+# As tuples: these are asked for with each request, and a union would be made anew each time.
+_MODIFYING: Final = (ast.Insert, ast.Update, ast.Delete)
+_PLANNED: Final = (*_MODIFYING, ast.Select, ast.Batch)
 
 StatementPlan = SelectPlan | WritePlan
 
@@ -154,6 +158,7 @@ class Engine:
         self._list_node = self._random.randbytes(6)  # of list keys; random, as each shard of Scylla has one
         self._calls = Calls()
         self._writes = 0
+        self._log_writers: dict[tuple[str, str], LogWriter] = {}
         self._others: dict[type, Callable[[Any, str | None], Result]] = {
             ast.Use: self._use,
             ast.Truncate: self._truncate,
@@ -230,7 +235,7 @@ class Engine:
         place = (keyspace, text)
         known = self._plans.get(place)
         # A plan holds columns and types, so any change of the schema makes it stale.
-        if known is not None and known.version == self.schema.version:
+        if known is not None and known.version is self.schema.version:
             return known
         compiled = self._compile(statement, keyspace)
         if len(text) <= _LONG_TEXT:
@@ -302,7 +307,7 @@ class Engine:
     # ------------------------------------------------------------ execution
 
     def _run(self, text: str, statement: Any, keyspace: str | None, values: Values, params: QueryParams) -> Result:
-        if isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete | ast.Batch):
+        if isinstance(statement, _PLANNED):
             compiled = self._compiled(text, statement, keyspace)
             plan = compiled.plan
             is_write = not isinstance(plan, SelectPlan)
@@ -312,7 +317,7 @@ class Engine:
                 write_type = "BATCH" if isinstance(plan, tuple) else "SIMPLE"
                 level = params.consistency
                 raise WriteTimeout(level, write_type) if is_write else ReadTimeout(level)
-            if isinstance(plan, SelectPlan | WritePlan):
+            if not isinstance(plan, tuple):
                 if isinstance(plan, SelectPlan):
                     result: Result = plan.execute(request, self._store(plan.table, request))
                 else:
@@ -359,12 +364,13 @@ class Engine:
         for item, values in items:
             text, keyspace = (item, params.keyspace) if isinstance(item, str) else (item.text, item.keyspace)
             statement = parse(item) if isinstance(item, str) else item.statement
-            if not isinstance(statement, ast.Insert | ast.Update | ast.Delete):
+            if not isinstance(statement, _MODIFYING):
                 raise InvalidRequest(
                     "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed."
                 )
             compiled = self._compiled(text, statement, keyspace)
-            plans.append((compiled.plan, attrs.evolve(base, values=_positional(compiled.variables, values))))
+            bound = _positional(compiled.variables, values)
+            plans.append((compiled.plan, Request(bound, params, base.now_us, base.timestamp)))
         lwt.check_one_table([plan for plan, _ in plans])
         return self._write(plans, None, is_batch=True)
 
@@ -427,19 +433,13 @@ class Engine:
         """Make the log rows of all partitions, then apply: an error leaves nothing half done."""
         now_s = request.now_s
         logged: list[LoggedRow] = []
-        key: Key
-        clustering: Key
         for mutation in mutations:
-            table = mutation.table
-            if table.cdc is not None and table.cdc.enabled:
-                # It is there: ``ddl`` makes it with the option, and refuses to drop it before.
-                store = self._stores[table.keyspace, table.name + LOG_SUFFIX]
-                for _ in range(1 if self.write_faults is None else self.write_faults.copies(table)):
-                    for row in self._log_rows(mutation, store, request):
-                        key, clustering = (row.stream_id,), (row.time, row.seq.to_bytes(4, "big"))
-                        # As in Scylla, log rows live from the server's present on, whatever timestamp they carry.
-                        stamp = (row.timestamp, row.ttl, now_s + row.ttl if row.ttl else None)
-                        logged.append((store, key, clustering, store.log_wire(key, clustering, row.values), stamp))
+            cdc = mutation.table.cdc
+            if cdc is not None and cdc.enabled:
+                # As in Scylla, log rows live from the server's present on, whatever timestamp they carry.
+                expiry = now_s + cdc.ttl if cdc.ttl else None
+                for _ in range(1 if self.write_faults is None else self.write_faults.copies(mutation.table)):
+                    self._log(mutation, request, expiry, logged)
         if self.write_faults is not None and self.write_faults.hold(mutations, lambda: self._apply(mutations, logged)):
             return
         self._apply(mutations, logged)
@@ -457,16 +457,28 @@ class Engine:
             self._writes = 0
             self.sweep()
 
-    def _log_rows(self, mutation: PartitionMutation, log: TableStore, request: Request) -> Any:
+    def _log(self, mutation: PartitionMutation, request: Request, expiry: int | None, logged: list[LoggedRow]) -> None:
+        """Add to *logged* what a mutation puts into its table's log."""
         table = mutation.table
+        # It is there: ``ddl`` makes it with the option, and refuses to drop it before.
+        log = self._stores[table.keyspace, table.name + LOG_SUFFIX]
+        place = (table.keyspace, table.name)
+        writer = self._log_writers.get(place)
+        if writer is None or writer.table is not table or writer.log is not log.table:
+            writer = self._log_writers[place] = LogWriter(table, log.table)
         # The base's token: it chooses the stream.
-        token = self._stores[table.keyspace, table.name].token(mutation.key)
+        token = self._stores[place].token(mutation.key)
 
         def stream_for(timestamp: int) -> bytes:
             return self.cluster.stream_for(table, token, timestamp, request.now_us)
 
-        images = PartitionImages(self._prior, table, mutation.key, request.now_s)
-        return log_rows(mutation, log.table, stream_for, lambda: self._random.getrandbits(64), images)
+        images = PartitionImages(self._prior, table, mutation.key, request.now_s) if writer.has_images else None
+        for record in writer.records(mutation, stream_for, self._random.getrandbits, images):
+            # Rows of a record share all but their wires, and so the objects.
+            stamp = (record.timestamp, writer.ttl, expiry)
+            key = (record.stream_id,)
+            for seq, wire in enumerate(record.wires):
+                logged.append((log, key, (record.time, seq.to_bytes(4, "big")), wire, stamp))
 
     def _prior(self, table: TableSchema, key: Key, ck: Key | None) -> RowMutation | None:
         """Return a stored row, or the static row for ``ck`` None; dead and expired cells included."""
@@ -624,6 +636,7 @@ class Engine:
         self._prepared.clear()
         self._plans.clear()
         self._stores.clear()
+        self._log_writers.clear()
         self._last_timestamp.clear()
         self._ballots.clear()
         self.schema.keyspaces.clear()
@@ -687,6 +700,7 @@ class Engine:
 
     def table_dropped(self, table: TableSchema) -> None:
         self._stores.pop((table.keyspace, table.name), None)
+        self._log_writers.pop((table.keyspace, table.name), None)
         self.cluster.table_dropped(table)
 
 

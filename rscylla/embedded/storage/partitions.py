@@ -16,7 +16,7 @@ from sortedcontainers import SortedDict  # type: ignore[import-untyped]
 from ..schema.tables import TableSchema
 from ..types import has_grown_from
 from .mutation import Cell, CollectionCells, Key, PartitionMutation, RowMutation
-from .packed import PackedPartition, Stamp, cut_row, join_row
+from .packed import PackedPartition, Stamp, cut_row
 from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
 from .reconcile import NEVER, drop_covered, is_live_cell, merge_row
 from .tokens import key_bytes
@@ -257,12 +257,8 @@ class TableStore:
             self.add(partition)
         partition.apply(mutation)
 
-    def log_wire(self, key: Key, clustering: Key, values: dict[str, bytes]) -> bytes:
-        """Return a CDC log row as it is kept and sent; ``values`` are its non-null regular cells by column name."""
-        return join_row([*key, *clustering, *[values.get(c.name) for c in self.table.regular_columns]])
-
     def append_log(self, key: Key, clustering: Key, wire: bytes, stamp: Stamp) -> None:
-        """Add one CDC log row, as ``log_wire`` made it for the present columns; the same row again changes nothing."""
+        """Add one CDC log row, its cells as they are sent, in the present columns; the same again changes nothing."""
         table = self.table
         partition = self.partitions.get(key)
         if partition is None:
