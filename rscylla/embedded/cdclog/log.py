@@ -237,28 +237,21 @@ class LogWriter:
         blank = self._nothing.copy()
         for place, part in zip(self._partition, mutation.key, strict=True):
             blank[place] = _cell(part)
-        return [
-            self._finished(
-                record,
-                stream_for(record.timestamp),
-                record_time(record.timestamp, random_bits(64)),
-                self._rows(mutation, record, blank, state, is_last=record is records[-1]),
-            )
-            for record in records
-        ]
-
-    def _finished(self, record: Record, stream: bytes, time: bytes, rows: list[list[bytes]]) -> LogRecord:
-        # The others stay null: Scylla never writes false.
-        rows[-1][self._end] = _TRUE
         at_stream, at_time, at_seq = self._keys
-        stream_cell, time_cell = _cell(stream), _cell(time)
-        wires: list[bytes] = []
-        for seq, cells in enumerate(rows):
-            cells[at_stream] = stream_cell
-            cells[at_time] = time_cell
-            cells[at_seq] = _pack_seq(4, seq)
-            wires.append(b"".join(cells))
-        return LogRecord(stream, time, record.timestamp, wires)
+        out: list[LogRecord] = []
+        for record in records:
+            stream = stream_for(record.timestamp)
+            time = record_time(record.timestamp, random_bits(64))
+            blank[at_stream], blank[at_time] = _cell(stream), _cell(time)
+            rows = self._rows(mutation, record, blank, state, is_last=record is records[-1])
+            # The others stay null: Scylla never writes false.
+            rows[-1][self._end] = _TRUE
+            wires: list[bytes] = []
+            for seq, cells in enumerate(rows):
+                cells[at_seq] = _pack_seq(4, seq)
+                wires.append(b"".join(cells))
+            out.append(LogRecord(stream, time, record.timestamp, wires))
+        return out
 
     def _rows(
         self,
@@ -277,7 +270,7 @@ class LogWriter:
         follows = state is not None and (options.postimage or not is_last)
         for change in record.changes:
             if change.row is not None:
-                rows.append(self._upsert(blank, change, change.row))
+                rows.append(self._upsert(blank, change.key, change.row))
             else:
                 rows += self._deletes(blank, change, is_service=mutation.is_service)
             if state is not None and follows:
@@ -306,8 +299,8 @@ class LogWriter:
             return [self._row(blank, SERVICE_ROW_DELETE if is_service else ROW_DELETE, change.key)]
         return [self._row(blank, SERVICE_PARTITION_DELETE if is_service else PARTITION_DELETE)]
 
-    def _upsert(self, blank: list[bytes], change: Change, row: RowMutation) -> list[bytes]:
-        cells = self._row(blank, UPDATE if row.marker is None else INSERT, change.key)
+    def _upsert(self, blank: list[bytes], key: Key, row: RowMutation) -> list[bytes]:
+        cells = self._row(blank, UPDATE if row.marker is None else INSERT, key)
         ttl = 0 if row.marker is None else row.marker.ttl
         for name, cell in row.cells.items():
             if isinstance(cell, CollectionCells):

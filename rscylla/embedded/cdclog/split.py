@@ -54,11 +54,34 @@ def records_of(mutation: PartitionMutation, position: Callable[[Key], Position])
 
     ``position`` gives the place of a clustering key in the table.
     """
+    plain = _plain_record(mutation)
+    if plain is not None:
+        return [plain]
     changes = _walk(mutation, position)
     timestamp = _only_timestamp(changes)
     if timestamp is not None:
         return [Record(timestamp, changes)]
     return _split(changes)
+
+
+def _plain_record(mutation: PartitionMutation) -> Record | None:
+    """Return the record of a mutation that upserts one row, all with one stamp; None for any other.
+
+    It is what the general way makes of it. Nearly every write is one, and the general way takes three times as long.
+    """
+    rows = mutation.rows
+    if (
+        len(rows) != 1
+        or mutation.static_row is not None
+        or mutation.range_tombstones
+        or mutation.partition_tombstone is not None
+    ):
+        return None
+    [(key, row)] = rows.items()
+    if row.tombstone is not None:
+        return None
+    stamp = _only_stamp(row, had_marker=row.marker is not None)
+    return None if stamp is None else Record(stamp[0], [Change("upsert", 0, key, row)])
 
 
 def has_content(row: RowMutation) -> bool:

@@ -76,6 +76,8 @@ _WRITES_BETWEEN_SWEEPS: Final = 50_000  # partitions; expired log rows would oth
 _MODIFYING: Final = (ast.Insert, ast.Update, ast.Delete)
 _PLANNED: Final = (*_MODIFYING, ast.Select, ast.Batch)
 
+_VOID: Final = VoidResult()
+
 StatementPlan = SelectPlan | WritePlan
 
 # A CDC log row on its way: where it goes, its partition and clustering key, its wire bytes, and how it is written.
@@ -140,6 +142,7 @@ class Engine:
         self.journal: Journal | None = None
         self.write_faults: WriteFaults | None = None
         self._stores: dict[tuple[str, str], TableStore] = {}
+        self._log_writers: dict[tuple[str, str], tuple[LogWriter, TableStore]] = {}  # by base table
         self._system = SystemTables(self.schema, cluster, users)
         self._system.install(self.table_changed)
         self._editor = SchemaEditor(
@@ -158,7 +161,6 @@ class Engine:
         self._list_node = self._random.randbytes(6)  # of list keys; random, as each shard of Scylla has one
         self._calls = Calls()
         self._writes = 0
-        self._log_writers: dict[tuple[str, str], LogWriter] = {}
         self._others: dict[type, Callable[[Any, str | None], Result]] = {
             ast.Use: self._use,
             ast.Truncate: self._truncate,
@@ -404,7 +406,7 @@ class Engine:
             if is_batch:
                 mutations.check_size()
             self._commit(mutations, request)
-            return VoidResult()
+            return _VOID
         old = lwt.OldRows(plans, self._prior, self._first_row, is_batch=is_batch)
         applied = old.hold()
         # Before the write: the answer shows the row as it was.
@@ -460,17 +462,18 @@ class Engine:
     def _log(self, mutation: PartitionMutation, request: Request, expiry: int | None, logged: list[LoggedRow]) -> None:
         """Add to *logged* what a mutation puts into its table's log."""
         table = mutation.table
-        # It is there: ``ddl`` makes it with the option, and refuses to drop it before.
-        log = self._stores[table.keyspace, table.name + LOG_SUFFIX]
         place = (table.keyspace, table.name)
-        writer = self._log_writers.get(place)
-        if writer is None or writer.table is not table or writer.log is not log.table:
-            writer = self._log_writers[place] = LogWriter(table, log.table)
+        known = self._log_writers.get(place)
+        if known is None or known[0].table is not table or known[0].log is not known[1].table:
+            # It is there: ``ddl`` makes it with the option, and refuses to drop it before.
+            log = self._stores[table.keyspace, table.name + LOG_SUFFIX]
+            known = self._log_writers[place] = (LogWriter(table, log.table), log)
+        writer, log = known
         # The base's token: it chooses the stream.
-        token = self._stores[place].token(mutation.key)
+        token, now_us = self._stores[place].token(mutation.key), request.now_us
 
         def stream_for(timestamp: int) -> bytes:
-            return self.cluster.stream_for(table, token, timestamp, request.now_us)
+            return self.cluster.stream_for(table, token, timestamp, now_us)
 
         images = PartitionImages(self._prior, table, mutation.key, request.now_s) if writer.has_images else None
         for record in writer.records(mutation, stream_for, self._random.getrandbits, images):
@@ -694,13 +697,14 @@ class Engine:
         # A new id under an old name is another table, which starts empty.
         if store is None or store.table.id != table.id:
             self._stores[place] = TableStore(table, table_token(table))
+            self._log_writers.clear()
         else:
             store.set_table(table)
         self.cluster.tablets.table_changed(self.schema.keyspaces[table.keyspace], table, self.clock.now_us())
 
     def table_dropped(self, table: TableSchema) -> None:
         self._stores.pop((table.keyspace, table.name), None)
-        self._log_writers.pop((table.keyspace, table.name), None)
+        self._log_writers.clear()
         self.cluster.table_dropped(table)
 
 

@@ -294,6 +294,8 @@ class FaultBoard:
 
     def copies(self, table: TableSchema) -> int:
         """See `engine.WriteFaults`."""
+        if not self._writes:
+            return 1
         return 1 + any(
             rule.action == "replay" and rule.fits_table(table.keyspace, table.name) and rule.strikes()
             for rule in self._writes

@@ -254,8 +254,9 @@ class Connection(asyncio.Protocol):
     def _serve(self, data: bytes | bytearray) -> int:
         """Serve all whole frames in ``data`` while the client keeps reading; return how many bytes are done with."""
         position = 0
+        end = len(data)
         try:
-            while not self._blocked and self._state != "closing":
+            while position < end and not self._blocked and self._state != "closing":
                 taken = self._next_frame(data, position)
                 if not taken:
                     break
@@ -267,10 +268,8 @@ class Connection(asyncio.Protocol):
         return position
 
     def _next_frame(self, data: bytes | bytearray, position: int) -> int:
-        """Serve the frame that starts at ``position``; return its size, 0 if it is not all there yet."""
+        """Serve the frame whose first byte is at ``position``; return its size, 0 if it is not all there yet."""
         available = len(data) - position
-        if available < 1:
-            return 0
         # The version decides how the rest of the header reads, so it is looked at alone, as soon as its byte is there.
         if data[position] not in SUPPORTED_VERSIONS:
             version = data[position] & 0x7F

@@ -41,7 +41,8 @@ Values = list[BindValue] | dict[str, BindValue]
 _SHORT: Final = struct.Struct(">H")
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
-_read_int = _INT.unpack_from
+_read_int: Final = _INT.unpack_from
+_read_short: Final = _SHORT.unpack_from
 
 
 class Opcode:
@@ -139,9 +140,14 @@ class BodyReader:
     def byte(self) -> int:
         return self._data[self._take(1)]
 
+    # The next two do not go through _take: a request of a write is read mostly by them.
     def short(self) -> int:
         """Return an unsigned 16-bit integer."""
-        value: int = _SHORT.unpack_from(self._data, self._take(2))[0]
+        start = self._pos
+        if start + 2 > self._end:
+            self._take(2)
+        self._pos = start + 2
+        value: int = _read_short(self._data, start)[0]
         return value
 
     def int32(self) -> int:
@@ -153,8 +159,12 @@ class BodyReader:
         return value
 
     def raw(self, size: int) -> bytes:
-        start = self._take(size)
-        return self._data[start : start + size]
+        start = self._pos
+        stop = start + size
+        if size < 0 or stop > self._end:
+            self._take(size)
+        self._pos = stop
+        return self._data[start:stop]
 
     def string(self) -> str:
         return self._text(self.short())
@@ -271,17 +281,10 @@ def _read_parameters(
     page_size = reader.int32() if flags & _PAGE_SIZE else 0
     paging_state = reader.bytes_() if flags & _PAGING_STATE else None
     serial, timestamp = _read_tail(reader, flags)
-    params = QueryParams(
-        consistency=consistency,
-        serial_consistency=serial,
-        # Scylla, too, takes 0 and negative sizes for no paging.
-        page_size=page_size if page_size > 0 else None,
-        paging_state=paging_state,
-        default_timestamp=timestamp,
-        keyspace=keyspace,
-        node=node,
-        shard=shard,
-    )
+    # Scylla, too, takes 0 and negative sizes for no paging.
+    most = page_size if page_size > 0 else None
+    # By place: keywords take as long again.
+    params = QueryParams(consistency, serial, most, paging_state, timestamp, keyspace, node, shard)
     return values, params, bool(flags & _SKIP_METADATA)
 
 
