@@ -722,7 +722,7 @@ cdef class LogRows:
 
     def column(self, Py_ssize_t index, rows=None):
         """Return the cells of a column, undecoded, of all rows or of the given ones, of which -1 has none."""
-        if not 0 <= index < (0 if self.plan is None else self.plan.columns):
+        if self.plan is not None and not 0 <= index < self.plan.columns:
             raise IndexError(index)
         return Column.of(self, index, rows)
 

@@ -214,8 +214,7 @@ def test_a_change_is_made_once() -> None:
 
 def test_a_column_or_row_that_is_not_there_is_refused() -> None:
     found: Any = compiled.LogRows()
-    with pytest.raises(IndexError):
-        found.column(0)
+    assert list(found.column(0)) == []
     found.add(pages_of([{"ck": 1, "cdc$batch_seq_no": 0}], [], LAYOUT)[0], LAYOUT)
     for index, chosen in ((-1, None), (len(LAYOUT.columns), None), (0, [1]), (0, [-2])):
         with pytest.raises(IndexError):
