@@ -272,11 +272,17 @@ def log_key(ticks: int, seq: int = 0) -> tuple[bytes, bytes]:
     return uuid.UUID(fields=(ticks, 0, 0x1000, 0x80, 0, 0)).bytes, int_bytes(seq)
 
 
+def log_wire(
+    store: TableStore, key: tuple[bytes, ...], clustering: tuple[bytes, ...], values: dict[str, bytes]
+) -> bytes:
+    cells = [values.get(column.name) for column in store.table.regular_columns]
+    return join_row([*key, *clustering, *cells])
+
+
 def append(
     store: TableStore, key: tuple[bytes, ...], clustering: tuple[bytes, ...], values: dict[str, bytes], stamp: Stamp
 ) -> None:
-    cells = [values.get(column.name) for column in store.table.regular_columns]
-    store.append_log(key, clustering, join_row([*key, *clustering, *cells]), stamp)
+    store.append_log(key, clustering, log_wire(store, key, clustering, values), stamp)
 
 
 def packed(store: TableStore) -> PackedPartition:
@@ -414,7 +420,7 @@ def test_a_log_row_takes_little_more_memory_than_its_bytes() -> None:
         size = 0
         for i in range(20_000):
             key, values = log_key(10 * i), {"v": b"%016d" % i}
-            size += len(store.log_wire((STREAM,), key, values))
+            size += len(log_wire(store, (STREAM,), key, values))
             append(store, (STREAM,), key, values, (i, 36_000, 36_000 + i // 100))
         taken = tracemalloc.get_traced_memory()[0]
     finally:
