@@ -244,9 +244,8 @@ def _sum(column: Any) -> int:
 
 def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) -> Iterator[Any]:
     """Yield record batches of these columns, None for all."""
-    from itertools import chain
-
     from rscylla.cdc.batches import in_batches, view_for
+    from rscylla.cdc.rows import new_rows
     from rscylla.cdc.span import Span, SpanReader
     from rscylla.cdc.walk import Generation, windows_between
     from rscylla.clock import Stop, SystemClock
@@ -260,8 +259,10 @@ def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) ->
         reader = SpanReader(log, span, clock=SystemClock(), limits=rscylla.Limits(), stop=Stop())
         for pages in reader.windows():
             view = view_for("log", reader.layout_of(pages[0]))
-            cells = chain.from_iterable(page.cells() for page in pages)
-            yield from in_batches(view, cells, names or view.schema.names)
+            rows = new_rows()
+            for page in pages:
+                rows = rows.add(page, reader.layout_of(page))
+            yield from in_batches(view, [rows], names or view.schema.names)
 
 
 READERS: dict[str, Reader] = {

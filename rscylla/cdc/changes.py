@@ -339,6 +339,11 @@ class Change(_Parts):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the change as a dict of typed values: the content of ``Event.metadata``; see docs/events.md."""
+        batch = {**self.batch.as_dict(), "index": self.batch_index}
+        return {**self.contents(), "ttl": self.ttl, "timestamp": self.timestamp, "batch": batch}
+
+    def contents(self) -> dict[str, Any]:
+        """Return the first part of ``as_dict``: what was done to which row."""
         out: dict[str, Any] = {"operation": self.operation.name, "key": dict(self.key)}
         if self.range is not None:
             out["range"] = [None if b is None else {"key": dict(b.key), "inclusive": b.inclusive} for b in self.range]
@@ -351,8 +356,7 @@ class Change(_Parts):
         loose = [found for c in touched if c.kind != "value" and (found := column_change(c, cells)) is not None]
         if edits := {c.name: c.as_dict() for c in loose if c.added or c.removed}:
             out["collections"] = edits
-        out |= {"ttl": self.ttl, "timestamp": self.timestamp}
-        return out | {"batch": {**self.batch.as_dict(), "index": self.batch_index}}
+        return out
 
     def __repr__(self) -> str:
         return f"Change(batch_index={self.batch_index})"

@@ -127,7 +127,7 @@ class Client:
                 after = batch.after if last is None else last.position
                 self._batch = attrs.evolve(batch, events=iter(()), rows=None)
                 self._windowed = True
-                return EventWindow(events, batch.rows, after, batch.done.__str__)
+                return EventWindow(events, batch.rows, after, batch.done.__str__, joined=batch.joined)
             self._finished = batch.done
             if self._windowed:  # the consumer saved the end of the window
                 self._windowed, self._last_event = False, None

@@ -42,7 +42,7 @@ class Batch:
     """The events of one window, in order and created on demand; ``done`` is the cursor after the last of them.
 
     ``must_save``: save ``done`` even if the last cursor was saved just now. ``rows``: the rows of the events, if there
-    are any, of which those up to the position ``after`` are left out.
+    are any, of which those up to the position ``after`` are left out. ``joined``: an event is a change, not a row.
     """
 
     events: Iterator[ChangeEvent]
@@ -50,6 +50,7 @@ class Batch:
     must_save: bool = False
     rows: LogRows | None = None
     after: bytes = b""
+    joined: bool = True
 
 
 class Reader:
@@ -215,8 +216,9 @@ class Reader:
         if not rows:
             return Batch(iter(()), self.done)
         after, self._skip = self._skip, b""
-        build = rows_as_events if self._settings.granularity == "row" else changes_of
-        return Batch(build(rows, self._context, after=after), self.done, rows=rows, after=after)
+        joined = self._settings.granularity != "row"
+        build = changes_of if joined else rows_as_events
+        return Batch(build(rows, self._context, after=after), self.done, rows=rows, after=after, joined=joined)
 
     def _move(self, walk: Walk, rows: LogRows) -> Batch:
         """Go to *walk*, unless promised rows have expired by now: retries may take long. The next step reports them."""

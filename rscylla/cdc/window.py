@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, Literal, overload
 
 from ..errors import ConfigError
@@ -19,13 +18,17 @@ class EventWindow(Sequence[ChangeEvent]):
     Args:
         rows: sorted, with whole records: those of *events*, and possibly some before them.
         after: the position after which the window begins.
+        joined: an event is a change; otherwise, a row.
         cursor: returns the cursor after the window.
     """
 
-    def __init__(self, events: list[ChangeEvent], rows: LogRows, after: bytes, cursor: Callable[[], str]) -> None:
+    def __init__(
+        self, events: list[ChangeEvent], rows: LogRows, after: bytes, cursor: Callable[[], str], *, joined: bool
+    ) -> None:
         self._events = events
         self._rows = rows
         self._after = after
+        self._joined = joined
         self._cursor = cursor
 
     @property
@@ -56,14 +59,4 @@ class EventWindow(Sequence[ChangeEvent]):
             from .batches import table_of
         except ImportError as e:
             raise ConfigError("to_arrow requires pyarrow and numpy; pip install pyarrow numpy") from e
-        return table_of(mode, self._log_rows() if mode == "log" else groupby(self._events, lambda e: e.layout))
-
-    def _log_rows(self) -> Iterator[tuple[Any, Any]]:
-        """Yield the undecoded rows of the window by their layouts."""
-        after = self._after
-        for part in self._rows.by_layout():
-            cells = part.cells
-            if after:
-                cells = [row for row, position in zip(cells, part.positions, strict=True) if position > after]
-            if cells:
-                yield part.layout_at(0), cells
+        return table_of(mode, self._rows, self._events[0].order_key[0], self._after, joined=self._joined)

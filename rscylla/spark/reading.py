@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 import attrs
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from .._timeuuid import order_key
-from ..cdc.batches import ChangeView, EventView, LogView, Mode, in_batches, view_for
+from ..cdc.batches import ROWS_A_BATCH, Changes, ChangeView, EventView, LogView, Mode, in_batches, view_for
 from ..cdc.pages import Page
-from ..cdc.records import EventContext, changes_of
-from ..cdc.rows import Cells, Layout, LogRows
+from ..cdc.rows import Layout, LogRows, new_rows
 from ..cdc.scan import Limits
 from ..cdc.span import Span, SpanReader
 from ..clock import Stop, SystemClock
@@ -48,43 +46,53 @@ class SpanRead:
         views: dict[int, tuple[Layout, _Fitted]] = {}
         try:
             for pages in reader.windows():
-                for layout, rows in self._rows(pages, span, reader):
+                for layout, parts in self._parts(pages, span, reader):
                     # The layout is kept with its entry: an id is only unique as long as its object lives.
                     known = views.get(id(layout))
                     if known is None:
                         view = view_for(self.mode, layout, keep_dollar=self.keep_dollar)
                         known = views[id(layout)] = (layout, _Fitted(view, target))
-                    yield from in_batches(known[1], rows, target.names)
+                    yield from in_batches(known[1], parts, target.names)
         finally:
             stop.set()  # Spark may stop reading early
 
-    def _rows(self, pages: list[Page], span: Span, reader: SpanReader) -> Iterator[tuple[Layout, Iterable[Any]]]:
+    def _parts(self, pages: list[Page], span: Span, reader: SpanReader) -> Iterator[tuple[Layout, Iterable[Any]]]:
         """Yield the rows of a window in terms of the mode's view, with the layout that they have."""
         if self.mode == "log":
             for layout, group in groupby(pages, key=reader.layout_of):
-                cells = chain.from_iterable(page.cells() for page in group)
-                yield layout, _after(cells, layout, span.after) if span.after else cells
+                yield layout, _unsorted(group, layout, span.after)
             return
-        rows = LogRows()
+        rows = new_rows()
         for page in pages:
-            rows.add(page, reader.layout_of(page))
+            rows = rows.add(page, reader.layout_of(page))
         table = reader.table
         if rows.leave_out_lost_keys(table, span.window.start_us, span.after):
             raise TableChanged(
                 f"{table.lost_keys}; repair the data that the query wrote, then start it again at that time or later"
             )
         rows.sort()
-        events = iter(changes_of(rows, EventContext(span.window.generation)))
-        if span.after:
-            events = (e for e in events if e.position > span.after)
-        yield from groupby(events, key=lambda e: e.layout)
+        for part in rows.by_layout():
+            if part:
+                changes = Changes.of(part, span.window.generation)
+                yield part.layouts[0], (changes.behind(span.after) if span.after else changes).batches()
 
 
-def _after(rows: Iterable[Cells], layout: Layout, position: bytes) -> Iterator[Cells]:
-    time, stream_id, seq = layout.time, layout.stream_id, layout.seq
-    for row in rows:
-        if order_key(row[time]) + row[stream_id] + row[seq] > position:  # type: ignore[arg-type, operator]
-            yield row
+def _unsorted(pages: Iterable[Page], layout: Layout, after: bytes) -> Iterator[LogRows]:
+    """Yield the rows of *pages* behind the position *after*, if it is not empty, in parts of the size of a batch."""
+    rows = new_rows()
+    for page in pages:
+        rows.add(page, layout)
+        if len(rows) >= ROWS_A_BATCH:
+            yield _behind(rows, after)
+            rows = new_rows()
+    if rows:
+        yield _behind(rows, after)
+
+
+def _behind(rows: LogRows, after: bytes) -> LogRows:
+    if after:
+        rows.take([i for i, position in enumerate(rows.positions) if position > after])
+    return rows
 
 
 # ---------------------------------------------------------------- schemas that change

@@ -12,12 +12,13 @@ import pytest
 import spark_history as h
 import spark_types
 from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
 from spark_oracle import events_of
 
 import rscylla
 from rscylla.base.statements import ChangeWriter
-from rscylla.cdc.batches import ChangeView, in_batches
+from rscylla.cdc.batches import ChangeView
 from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.table import Table, read_base_table
 from rscylla.embedded import EmbeddedScylla
@@ -25,6 +26,7 @@ from rscylla.spark.pipeline.replay import ArrowChangeWriter, in_numbers
 from rscylla.spark.session import close_sessions
 from rscylla.spark.shape import Shape
 from rscylla.spark.sinks.scylla import ScyllaTable, _Writer
+from rscylla.spark.source import ScyllaCdcDataSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:the lag of 0 s is unsafe:UserWarning")
 
@@ -62,8 +64,19 @@ def changes_of(session: Any, table: str) -> tuple[list[rscylla.ChangeEvent], Sha
     for column in layout.table.columns:
         place = fields if column.kind in ("partition_key", "clustering") else fields["cdc_values"].dataType
         columns.append((column, place[column.name].dataType))
-    [batch] = in_batches(view, events, view.schema.names)
-    return events, Shape.from_columns(columns), batch
+    return events, Shape.from_columns(columns), read(session, table)
+
+
+def read(session: Any, table: str) -> Any:
+    """Return the changes of a table as the data source reads them, in the order of events, as one batch."""
+    cluster = session.cluster
+    options = {"keyspace": "source", "table": table, "mode": "changes", "lag": "0s", "consistency": "ONE"}
+    point = f"{cluster.contact_points[0]}:{cluster.port}"
+    source = ScyllaCdcDataSource(CaseInsensitiveDict({**options, "contactPoints": point}))
+    reader = source.reader(schema=source.schema())
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    [batch] = pa.Table.from_batches(batches).sort_by("cdc_sequence").combine_chunks().to_batches()
+    return batch
 
 
 def both_ways(session: Any, table: str, *, now_us: int | None = None) -> Iterator[tuple[list[Any], list[Any]]]:
