@@ -361,6 +361,7 @@ class ReadSession:
     def __init__(self, session: Session, *, consistency: int) -> None:
         self.session = session
         self.consistency = consistency
+        self._prepared: dict[tuple[str, int], ReadStatement] = {}
         self._stop = Stop()
         with _hooked_lock:
             if session not in _hooked:
@@ -442,6 +443,16 @@ class ReadSession:
         """Prepare a log read. Blocks. Tries several nodes, as ``rows`` does."""
         prepared = _on_some_node(lambda: self.session.prepare(cql), doing, attempts=METADATA_ATTEMPTS, stop=self._stop)
         return ReadStatement(prepared, raw_handler(), self.consistency, page_size)
+
+    def prepare_once(self, cql: str, *, page_size: int, doing: str) -> ReadStatement:
+        """Do as ``prepare`` at the first call for *cql* and *page_size*, and return the same statement at later ones.
+
+        Its pages describe their own columns; its ``columns`` are those that the table had at the first call.
+        """
+        known = self._prepared.get((cql, page_size))
+        if known is None:
+            known = self._prepared[cql, page_size] = self.prepare(cql, page_size=page_size, doing=doing)
+        return known
 
     def fetch(
         self,

@@ -218,7 +218,7 @@ class LogScan:
         self._scanner = Scanner(session, clock=clock, limits=limits)
         doing = f"preparing to read the log of {keyspace}.{table}"
         self._scan, self._first_row = (
-            session.prepare(cql(keyspace, table), page_size=limits.page_size, doing=doing)
+            session.prepare_once(cql(keyspace, table), page_size=limits.page_size, doing=doing)
             for cql in (scan_cql, first_row_cql)
         )
 

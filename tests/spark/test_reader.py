@@ -868,6 +868,18 @@ def test_a_table_of_the_catalog_is_read_with_the_options_that_its_columns_carry(
     assert "scylla-cdc" not in world.source().schema().json()
 
 
+def test_later_tasks_of_a_process_prepare_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A micro-batch has many small tasks, and a prepared statement belongs to the session, which they share."""
+    world.write(5)
+    world.clock.advance(31)
+    source = world.source()
+    reader = source.reader(schema=source.schema())
+    partitions = reader.partitions()
+    rows_of(reader, partitions[:1])
+    monkeypatch.setattr(ReadSession, "prepare", lambda *_, **__: pytest.fail("prepared again"))
+    assert len(rows_of(reader, partitions)) == 5
+
+
 def test_an_unsafe_lag_warns(world: World) -> None:
     with pytest.warns(UserWarning, match="the lag of 1 s is unsafe: below 30 s rows may arrive behind"):
         world.source(lag="1s").schema()
