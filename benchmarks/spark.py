@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -46,10 +47,17 @@ def main() -> None:
                 "parallelism": str(args.slots),
             }
             spark.dataSource.register(plain_source())
-            print(f"{'how':<46}{'rows/s':>12}{'seconds':>10}{'server us/row':>15}")
+            spark.dataSource.register(ready_source())
+            print(f"{'how':<34}{'rows/s':>10}{'seconds':>9}{'client us/row':>15}{'of ready':>10}{'server us/row':>15}")
             for name, how, more in READS:
                 df = spark.read.format(how).options(**{**options, **more}).load()
-                report(name, df, args.rows, args.repeat, server.pid)
+                ready = 0.0
+                if how != "plain-loop":
+                    stored = store(df, Path(directory) / f"{len(name)}.arrow")
+                    given = {"path": stored, "rows": str(args.rows), "slots": more.get("parallelism", str(args.slots))}
+                    yardstick = spark.read.format("ready-batches").schema(df.schema).options(**given).load()
+                    ready = report("  ready batches of its columns", yardstick, args.rows, args.repeat, server.pid)
+                report(name, df, args.rows, args.repeat, server.pid, ready)
             micro_batches(spark, session, options, Path(directory))
         finally:
             session.cluster.shutdown()
@@ -66,17 +74,90 @@ READS: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 
 
-def report(name: str, df: Any, rows: int, repeat: int, pid: int) -> None:
+def report(name: str, df: Any, rows: int, repeat: int, pid: int, ready: float = 0.0) -> float:
+    """Print what reading *df* costs; *ready*: the client's CPU of the yardstick. Return the client's CPU seconds."""
     best: list[float] = []
     for _ in range(repeat):
+        before = client_cpu(pid)
         with timed(pid) as spent:
             df.write.format("noop").mode("overwrite").save()
+        spent = [client_cpu(pid) - before, *spent]
         best = min(best, spent) if best else spent
-    wall, _, child = best
+    client, wall, _, child = best
     found = df.count()
     if found != rows:
         raise SystemExit(f"{name}: {found} rows read, {rows} written")
-    print(f"{name:<46}{rows / wall:>12,.0f}{wall:>10.1f}{1e6 * child / rows:>15.2f}", flush=True)
+    share = f"{ready / client:.2f}" if ready else ""
+    each = f"{1e6 * client / rows:>15.2f}{share:>10}{1e6 * child / rows:>15.2f}"
+    print(f"{name:<34}{rows / wall:>10,.0f}{wall:>9.1f}{each}", flush=True)
+    return client
+
+
+def client_cpu(server: int) -> float:
+    """Return the CPU seconds of this process and of all below it, the JVM and Spark's workers, but *server* (Linux)."""
+    children: dict[int, list[int]] = {}
+    spent: dict[int, float] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # the process has ended
+            continue
+        pid = int(stat.parent.name)
+        children.setdefault(int(fields[1]), []).append(pid)
+        spent[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # with children that have ended
+    total, left = 0.0, [os.getpid()]
+    while left:
+        pid = left.pop()
+        total += spent.get(pid, 0.0)
+        left += [child for child in children.get(pid, ()) if child != server]
+    return total
+
+
+def store(df: Any, path: Path) -> str:
+    """Write the first rows of *df* as Arrow batches of the schema that Spark expects, and return where."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from rscylla.cdc.batches import ROWS_A_BATCH
+
+    schema = to_arrow_schema(df.schema, timezone="UTC")
+    table = df.limit(ROWS_A_BATCH).toArrow().cast(schema).combine_chunks()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_table(table)
+    return str(path)
+
+
+def ready_source() -> type:
+    """Return a data source whose Arrow batches are ready, so that what it costs is Spark's own."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class ReadyReader(DataSourceReader):
+        def __init__(self, options: dict[str, str]) -> None:
+            self.options = options
+
+        def partitions(self) -> list[InputPartition]:
+            rows, slots = int(self.options["rows"]), int(self.options["slots"])
+            return [InputPartition(rows * (n + 1) // slots - rows * n // slots) for n in range(slots)]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            import pyarrow as pa
+
+            with pa.memory_map(self.options["path"]) as file:
+                batch = pa.ipc.open_file(file).get_batch(0)
+                left = partition.value
+                while left:
+                    yield batch.slice(0, left)
+                    left -= min(left, batch.num_rows)
+
+    class ReadySource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "ready-batches"
+
+        def reader(self, schema: Any) -> ReadyReader:
+            return ReadyReader(dict(self.options))
+
+    return ReadySource
 
 
 def plain_source() -> type:
