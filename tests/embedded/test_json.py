@@ -304,3 +304,11 @@ def test_a_document_that_was_read_can_be_written(box: EngineBox) -> None:
         box.run("INSERT INTO b JSON ?", [document])
     assert box.rows("SELECT * FROM b") == box.rows("SELECT * FROM a")
     assert len(box.rows("SELECT * FROM b")) == len(VALUES) + 1
+
+
+def test_rows_of_a_log_that_lie_together_are_json_one_by_one(box: EngineBox) -> None:
+    box.run("CREATE TABLE logged (pk int, ck int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}")
+    for ck in range(3):
+        box.run("INSERT INTO logged (pk, ck) VALUES (1, ?)", [ck])
+    rows = box.rows("SELECT JSON * FROM logged_scylla_cdc_log")
+    assert [json.loads(row["[json]"])["ck"] for row in rows] == [0, 1, 2]

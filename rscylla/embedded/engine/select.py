@@ -68,7 +68,9 @@ class SelectPlan:
             return result
         names = [spec.name for spec in self.projection.specs]
         types = [spec.type for spec in self.projection.specs]
-        return attrs.evolve(result, pieces=[join_row([json_row(names, types, cut_row(row))]) for row in result.rows])
+        # The pieces that were read hold the columns; the answer has one, the JSON.
+        rows = attrs.evolve(result, columns=tuple(self.projection.specs)).rows
+        return attrs.evolve(result, pieces=[join_row([json_row(names, types, cut_row(row))]) for row in rows])
 
     def _read(self, request: Request, store: TableStore) -> RowsResult:
         params = request.params
