@@ -58,17 +58,17 @@ def main() -> None:
 def counted() -> Iterator[list[None]]:
     """Yield a list that has an element for each request of a page, until the end of the block."""
     sent: list[None] = []
-    send = ReadSession._send
+    send = ReadSession.send
 
     def counting(*args: Any, **kwargs: Any) -> None:
         sent.append(None)
         send(*args, **kwargs)
 
-    ReadSession._send = counting
+    ReadSession.send = counting
     try:
         yield sent
     finally:
-        ReadSession._send = send
+        ReadSession.send = send
 
 
 def poll(session: rscylla.Session, pid: int, streams: int, sent: list[None], polls: int, repeat: int) -> None:

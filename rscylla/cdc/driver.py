@@ -49,6 +49,7 @@ from ..errors import (
 from .pages import Column, Page, raw_handler, type_of
 
 __all__ = [
+    "BoundRead",
     "ReadSession",
     "ReadStatement",
     "Session",
@@ -268,10 +269,21 @@ def _ended(connected: socket.socket) -> bool:
 # ---------------------------------------------------------------- sessions
 
 
-class _BoundRead(BoundStatement):  # type: ignore[misc]
-    """A bound read of raw pages, which the request-init hook recognizes by its class."""
+class BoundRead(BoundStatement):  # type: ignore[misc]
+    """A bound read of raw pages, which the request-init hook recognizes by its class. It can be sent for each page."""
 
-    handler: type
+    is_idempotent = True
+    raw_values: Sequence[Any] = ()  # the driver prints them
+
+    def __init__(self, statement: ReadStatement) -> None:
+        super().__init__(
+            statement.prepared,
+            retry_policy=_NO_RETRY,
+            consistency_level=statement.consistency,
+            fetch_size=statement.page_size,
+        )
+        self.is_idempotent = True
+        self.handler = statement.handler
 
 
 class _MetadataRead(SimpleStatement):  # type: ignore[misc]
@@ -281,7 +293,7 @@ class _MetadataRead(SimpleStatement):  # type: ignore[misc]
 def _on_request(future: Any) -> None:
     """Set how the answer to one of our own requests is decoded. Other requests are not changed."""
     query = future.query
-    if isinstance(query, _BoundRead):
+    if isinstance(query, BoundRead):
         future._protocol_handler = query.handler  # noqa: SLF001 - the purpose of the hook
         future.row_factory = _boxed
         future.message.skip_meta = False  # each page must describe its own columns, because the table may change
@@ -309,7 +321,7 @@ _OF_FEW = frozenset(
 )
 """Levels at which a read may miss a row that an earlier read at the same level found."""
 
-_NO_RETRY: dict[str, Any] = {"retry_policy": FallthroughRetryPolicy()}
+_NO_RETRY = FallthroughRetryPolicy()
 
 _hooked: weakref.WeakSet[Session] = weakref.WeakSet()
 _hooked_lock = threading.Lock()
@@ -348,6 +360,16 @@ class ReadStatement:
     def columns(self) -> tuple[Column, ...]:
         """The columns of the result, as they were when the statement was prepared."""
         return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.result_metadata)
+
+    def bind(self, values: Sequence[Any]) -> BoundRead:
+        """Return a read of the given values, which the driver serializes."""
+        return cast("BoundRead", BoundRead(self).bind(values))
+
+    def bind_raw(self, values: Sequence[bytes]) -> BoundRead:
+        """Return a read of serialized values."""
+        bound = BoundRead(self)
+        bound.values = list(values)
+        return bound
 
 
 class ReadSession:
@@ -470,31 +492,26 @@ class ReadSession:
             on_page: must not block.
             on_error: gets the untranslated error of the driver; see ``translate``.
         """
-        self._send(statement, _BoundRead(statement.prepared, **_NO_RETRY).bind(values), state, on_page, on_error)
+        self.send(statement.bind(values), state, on_page=on_page, on_error=on_error)
 
     def read(self, statement: ReadStatement, raw: Sequence[bytes], *, doing: str, state: bytes | None = None) -> Page:
         """Return a page for serialized values, the first or that of *state*. Blocks; errors are translated."""
-        bound = _BoundRead(statement.prepared, **_NO_RETRY)
-        bound.values = list(raw)
         answers: SimpleQueue[Page | BaseException] = SimpleQueue()
-        self._send(statement, bound, state, answers.put, answers.put)
+        self.send(statement.bind_raw(raw), state, on_page=answers.put, on_error=answers.put)
         got = answers.get()
         if isinstance(got, BaseException):
             raise translate(got, doing) from got
         return got
 
-    def _send(
+    def send(
         self,
-        statement: ReadStatement,
-        bound: _BoundRead,
+        bound: BoundRead,
         state: bytes | None,
+        *,
         on_page: Callable[[Page], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        bound.handler = statement.handler
-        bound.consistency_level = statement.consistency
-        bound.fetch_size = statement.page_size
-        bound.is_idempotent = True
+        """Request one page of a bound read; as ``fetch``. May be called on the driver's event loop thread."""
         try:
             future = self.session.execute_async(bound, timeout=REQUEST_TIMEOUT_S, paging_state=state)
         except Exception as e:  # noqa: BLE001 - callers handle a failure to send like an error that a node returns

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from itertools import groupby
 
 import attrs
@@ -17,6 +19,7 @@ __all__ = [
     "LOG_SUFFIX",
     "MAX_STREAMS_PER_QUERY",
     "ScanTask",
+    "StreamGroup",
     "first_row_cql",
     "group_streams",
     "row_ttl_cql",
@@ -32,6 +35,19 @@ MAX_STREAMS_PER_QUERY = 100
 """Scylla refuses more partition keys in one query by default (``max_partition_key_restrictions_per_query``)."""
 
 
+_INT = struct.Struct(">i")
+
+
+class StreamGroup(tuple[bytes, ...]):
+    """The streams that one query reads. What all queries for them have in common is computed once."""
+
+    @cached_property
+    def serialized(self) -> bytes:
+        """The streams as a ``list<blob>``."""
+        ids = b"".join(_INT.pack(len(stream)) + stream for stream in self)
+        return _INT.pack(len(self)) + ids
+
+
 @attrs.frozen
 class ScanTask:
     """One query: some streams of a generation in a span of time. Can be pickled and run anywhere."""
@@ -39,12 +55,12 @@ class ScanTask:
     keyspace: str
     table: str
     generation: int
-    streams: tuple[bytes, ...] = attrs.field(repr=lambda streams: f"<{len(streams)}>")
+    streams: StreamGroup = attrs.field(repr=lambda streams: f"<{len(streams)}>")
     start_us: int
     end_us: int
 
 
-def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUERY) -> tuple[tuple[bytes, ...], ...]:
+def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUERY) -> tuple[StreamGroup, ...]:
     """Return the streams in groups of at most *limit*, with the streams of a vnode in one group if they fit.
 
     The streams of a vnode share their replicas, and those of neighboring vnodes usually do. Streams of tablets belong
@@ -55,25 +71,23 @@ def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUER
     """
     if not 0 < limit <= MAX_STREAMS_PER_QUERY:
         raise ConfigError(f"streams per query must be from 1 to {MAX_STREAMS_PER_QUERY}, not {limit}")
-    groups: list[tuple[bytes, ...]] = []
+    groups: list[StreamGroup] = []
     filling: list[bytes] = []
     for _, members in groupby(streams, key=vnode_of):
         vnode = list(members)
         if filling and len(filling) + len(vnode) > limit:
-            groups.append(tuple(filling))
+            groups.append(StreamGroup(filling))
             filling = []
         while len(vnode) > limit:
-            groups.append(tuple(vnode[:limit]))
+            groups.append(StreamGroup(vnode[:limit]))
             vnode = vnode[limit:]
         filling += vnode
     if filling:
-        groups.append(tuple(filling))
+        groups.append(StreamGroup(filling))
     return tuple(groups)
 
 
-def tasks_for(
-    window: LogWindow, groups: Sequence[tuple[bytes, ...]], *, keyspace: str, table: str
-) -> tuple[ScanTask, ...]:
+def tasks_for(window: LogWindow, groups: Sequence[StreamGroup], *, keyspace: str, table: str) -> tuple[ScanTask, ...]:
     """Return one task per group of streams."""
     return tuple(ScanTask(keyspace, table, window.generation, g, window.start_us, window.end_us) for g in groups)
 
@@ -111,9 +125,14 @@ def row_ttl_cql(keyspace: str, table: str) -> str:
     )
 
 
-def scan_values(task: ScanTask) -> tuple[object, ...]:
-    """Return the values for ``scan_cql``. Bounds are the smallest timeuuids of their microseconds."""
-    return list(task.streams), min_timeuuid(task.start_us), min_timeuuid(task.end_us)
+def scan_values(task: ScanTask) -> tuple[bytes, bytes, bytes]:
+    """Return the serialized values for ``scan_cql``. Bounds are the smallest timeuuids of their microseconds."""
+    return task.streams.serialized, _bound(task.start_us), _bound(task.end_us)
+
+
+@lru_cache(maxsize=64)  # all queries of a window have the same bounds
+def _bound(us: int) -> bytes:
+    return min_timeuuid(us).bytes
 
 
 def _log(keyspace: str, table: str) -> str:

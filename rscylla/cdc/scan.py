@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 
 import attrs
@@ -15,9 +17,9 @@ from .._retry import Backoff
 from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock, Stop
 from ..errors import ConfigError, QueryTimeout
-from .driver import ReadSession, ReadStatement
-from .pages import Page
-from .query import ScanTask, first_row_cql, scan_cql, scan_values, tasks_for
+from .driver import BoundRead, ReadSession, ReadStatement
+from .pages import Column, Page
+from .query import ScanTask, StreamGroup, first_row_cql, scan_cql, scan_values, tasks_for
 from .walk import LogWindow
 
 __all__ = ["Limits", "LogScan", "Scanner", "TooMuch", "TooSlow"]
@@ -63,20 +65,38 @@ class TooSlow(TooMuch):
     """Queries of a window timed out."""
 
 
-@attrs.define
+@attrs.define(eq=False)
+class _Reading:
+    """One call of ``Scanner.read``. The driver's thread changes it too, under the lock of the scanner.
+
+    ``waiting``: pages to request as soon as the limit allows. ``missing``: tasks whose last page has not come.
+    ``columns``: those of the last page that the reading thread got.
+    """
+
+    statement: ReadStatement
+    waiting: deque[_Fetch]
+    missing: int
+    columns: tuple[Column, ...] | None = None
+
+
+@attrs.define(eq=False)
 class _Fetch:
-    """The next page of one task. ``read`` is the number of the call that requests it. It is not sent before ``due``, in
-    seconds of the monotonic clock."""
+    """The next page of one task, for ``reading``. It is not sent before ``due``, in seconds of the monotonic clock."""
 
     task: ScanTask
-    read: int
+    reading: _Reading
+    bound: BoundRead | None = None
     state: bytes | None = None
     failures: int = 0
     due: float = 0.0
 
 
 class Scanner:
-    """Reads all pages of some tasks. Used by one thread at a time; answers arrive on the driver's thread."""
+    """Reads all pages of some tasks. Used by one thread at a time; answers arrive on the driver's thread.
+
+    Most queries of an idle log find nothing. The driver's thread counts such answers and sends the next query, without
+    waking the reading thread, because a switch between threads costs more than the query.
+    """
 
     def __init__(self, session: ReadSession, *, clock: Clock, limits: Limits) -> None:
         self._session = session
@@ -85,8 +105,10 @@ class Scanner:
         # Kept across reads: queries of a read that was given up count as in flight until they are answered.
         self._answers: SimpleQueue[tuple[_Fetch, Page | BaseException] | None] = SimpleQueue()
         self._arrived = Stop()  # set by the next answer, to end a wait for delayed pages
+        self._lock = threading.Lock()
         self._in_flight = 0
-        self._reads = 0
+        self._reading: _Reading | None = None
+        self._thread = threading.local()
 
     def read(
         self,
@@ -97,9 +119,10 @@ class Scanner:
         *,
         may_give_up: bool = True,
     ) -> None:
-        """Call *on_page* with each page of *tasks*, from this thread; tasks are in no order. Blocks.
+        """Call *on_page* with each page of *tasks* that has rows, from this thread; tasks are in no order. Blocks.
 
-        The next page of a task is requested before *on_page* gets the current one.
+        The next page of a task is requested before *on_page* gets the current one. Of pages without rows, *on_page*
+        gets some: at least one of each set of columns.
 
         Args:
             may_give_up: raise ``TooMuch`` when the limits of a window are exceeded or a page times out repeatedly;
@@ -111,46 +134,80 @@ class Scanner:
             TooMuch: see *may_give_up*.
         """
         forget = stop.on_set(lambda: self._answer(None))
-        self._reads += 1
-        waiting = deque(_Fetch(t, self._reads) for t in tasks)
+        self._reading = reading = _Reading(statement, deque(), len(tasks))
+        reading.waiting.extend(_Fetch(t, reading) for t in tasks)
         delayed: list[_Fetch] = []
-        missing = len(waiting)  # tasks whose last page has not come
         rows = size = 0
         try:
-            while missing:
+            while True:
                 stop.check()
-                self._wake(delayed, waiting)
-                while waiting and self._in_flight < self._limits.in_flight:
-                    self._send(statement, waiting.popleft())
-                if not self._in_flight:
+                self._wake(delayed, reading)
+                self._send_waiting(reading)
+                with self._lock:
+                    is_done, is_idle = not reading.missing, not self._in_flight and not reading.waiting
+                if is_done:
+                    return
+                if is_idle:
                     self._pause(stop, delayed)
                     continue
                 answer = self._next_answer(delayed)
                 if answer is None:
                     continue
-                self._in_flight -= 1
                 fetch, got = answer
-                if fetch.read != self._reads:
+                if fetch.reading is not reading:
+                    self._free_slot()
                     continue
                 if isinstance(got, BaseException):
+                    self._free_slot()
                     delayed.append(self._after_failure(fetch, got, may_give_up=may_give_up))
                     continue
                 rows += got.row_count
                 size += got.size
                 if may_give_up and (rows > self._limits.window_rows or size > self._limits.window_bytes):
+                    self._free_slot()
                     raise TooMuch
-                if got.state is not None:
-                    self._send(statement, _Fetch(fetch.task, self._reads, got.state))
+                if got.state is not None:  # in the same slot
+                    self._send(_Fetch(fetch.task, reading, fetch.bound, got.state))
                 else:
-                    missing -= 1
+                    self._free_slot(reading)
+                    self._send_waiting(reading)
                 on_page(got)
         finally:
+            with self._lock:
+                self._reading = None
             forget()
 
     def _answer(self, answer: tuple[_Fetch, Page | BaseException] | None) -> None:
         """Pass an answer to the thread that reads. Thread-safe."""
         self._answers.put(answer)
         self._arrived.set()
+
+    def _free_slot(self, reading: _Reading | None = None) -> None:
+        """Count a query as answered; with *reading*, it was the last of its task."""
+        with self._lock:
+            self._in_flight -= 1
+            if reading is not None:
+                reading.missing -= 1
+
+    def _on_page(self, fetch: _Fetch, page: Page) -> None:
+        """Take an answer on the driver's thread. It must not raise, or the answer would be lost."""
+        reading = fetch.reading
+        if page.row_count or page.state is not None or page.columns is not reading.columns:
+            reading.columns = page.columns
+            self._answer((fetch, page))
+            return
+        with self._lock:
+            is_read = self._reading is reading
+            if is_read:
+                self._in_flight -= 1
+                reading.missing -= 1
+            is_last = not reading.missing
+        if not is_read:
+            self._answer((fetch, page))
+        elif is_last:
+            self._answer(None)
+        else:
+            self._send_waiting(reading)
 
     def _next_answer(self, delayed: list[_Fetch]) -> tuple[_Fetch, Page | BaseException] | None:
         """Wait for an answer; return None when the stop signal is set or the first delayed page is due."""
@@ -164,15 +221,37 @@ class Scanner:
         except Empty:
             return None
 
-    def _send(self, statement: ReadStatement, fetch: _Fetch) -> None:
-        self._in_flight += 1
-        self._session.fetch(
-            statement,
-            scan_values(fetch.task),
-            fetch.state,
-            on_page=lambda page: self._answer((fetch, page)),
-            on_error=lambda error: self._answer((fetch, error)),
-        )
+    def _send_waiting(self, reading: _Reading) -> None:
+        """Send the waiting queries that the limit allows. Thread-safe."""
+        # An answer may come while its query is being sent, in the same thread. The loop that sends then goes on: a
+        # call for each such answer within the last would nest without limit.
+        if getattr(self._thread, "sends", False):
+            return
+        self._thread.sends = True
+        try:
+            while (fetch := self._next_to_send(reading)) is not None:
+                self._send(fetch)
+        finally:
+            self._thread.sends = False
+
+    def _next_to_send(self, reading: _Reading) -> _Fetch | None:
+        with self._lock:
+            if self._reading is not reading or not reading.waiting or self._in_flight >= self._limits.in_flight:
+                return None
+            self._in_flight += 1
+            return reading.waiting.popleft()
+
+    def _send(self, fetch: _Fetch) -> None:
+        on_error = partial(self._on_error, fetch)
+        try:
+            if fetch.bound is None:
+                fetch.bound = fetch.reading.statement.bind_raw(scan_values(fetch.task))
+            self._session.send(fetch.bound, fetch.state, on_page=partial(self._on_page, fetch), on_error=on_error)
+        except Exception as e:  # noqa: BLE001 - raised by ``read``; on the driver's thread it would be lost
+            on_error(e)
+
+    def _on_error(self, fetch: _Fetch, error: BaseException) -> None:
+        self._answer((fetch, error))
 
     def _pause(self, signal: Stop, delayed: list[_Fetch]) -> None:
         """Wait until the first delayed page is due, or *signal* is set."""
@@ -180,11 +259,12 @@ class Scanner:
         # At least 1 ms, because a wait may end slightly early by the clock's resolution.
         self._clock.wait(signal, max(0.001, due - self._clock.monotonic()))
 
-    def _wake(self, delayed: list[_Fetch], waiting: deque[_Fetch]) -> None:
-        """Move the delayed pages that are due to *waiting*."""
+    def _wake(self, delayed: list[_Fetch], reading: _Reading) -> None:
+        """Move the delayed pages that are due to those that wait to be sent."""
         if delayed:
             now = self._clock.monotonic()
-            waiting.extend(f for f in delayed if f.due <= now)
+            with self._lock:
+                reading.waiting.extend(f for f in delayed if f.due <= now)
             delayed[:] = [f for f in delayed if f.due > now]
 
     def _after_failure(self, fetch: _Fetch, error: BaseException, *, may_give_up: bool) -> _Fetch:
@@ -200,7 +280,7 @@ class Scanner:
             raise TooSlow from error
         delay = self._limits.backoff.seconds(failures)
         log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)
-        return _Fetch(task, fetch.read, fetch.state, failures, self._clock.monotonic() + delay)
+        return _Fetch(task, fetch.reading, fetch.bound, fetch.state, failures, self._clock.monotonic() + delay)
 
 
 class LogScan:
@@ -222,7 +302,7 @@ class LogScan:
             for cql in (scan_cql, first_row_cql)
         )
 
-    def read(self, window: LogWindow, groups: Sequence[tuple[bytes, ...]], on_page: Callable[[Page], None]) -> None:
+    def read(self, window: LogWindow, groups: Sequence[StreamGroup], on_page: Callable[[Page], None]) -> None:
         """Call *on_page* with each page of *window*, in no order.
 
         Raises:
@@ -230,7 +310,7 @@ class LogScan:
         """
         self._ask(self._scan, window, groups, on_page, may_give_up=window.can_narrow)
 
-    def first_us(self, window: LogWindow, groups: Sequence[tuple[bytes, ...]]) -> int | None:
+    def first_us(self, window: LogWindow, groups: Sequence[StreamGroup]) -> int | None:
         """Return the time of the first row in *window*; None if there is none.
 
         If the search takes too long, return the start of the window: reading from there finds the row, too.
@@ -251,7 +331,7 @@ class LogScan:
         self,
         statement: ReadStatement,
         window: LogWindow,
-        groups: Sequence[tuple[bytes, ...]],
+        groups: Sequence[StreamGroup],
         on_page: Callable[[Page], None],
         *,
         may_give_up: bool,

@@ -16,7 +16,7 @@ import pytest
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import ColumnState
-from rscylla.cdc.driver import ReadSession
+from rscylla.cdc.driver import BoundRead, ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 
@@ -48,9 +48,11 @@ class Shop:
         """Execute *statements* before the second page of a log is read; those of the next call before the third."""
         self.between.append(statements)
 
-    def fetch(self, ask: Callable[..., None], statement: Any, state: bytes | None, on_page: Any, on_error: Any) -> None:
+    def send(
+        self, ask: Callable[..., None], bound: BoundRead, state: bytes | None, on_page: Any, on_error: Any
+    ) -> None:
         """Ask for a page, after the statements that are due before it."""
-        if "*" not in statement.prepared.query_string or not self.between:
+        if "*" not in bound.prepared_statement.query_string or not self.between:
             ask(on_page=on_page, on_error=on_error)
         elif self.old_page_last and self.held.empty():
             ask(on_page=lambda page: self.held.put(lambda: on_page(page)), on_error=on_error)
@@ -101,7 +103,7 @@ class Shop:
 def shop(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Shop]:
     """A keyspace of one stream, or as many as the parameter says."""
     clock = ManualClock()
-    fetch = ReadSession.fetch
+    send = ReadSession.send
     with EmbeddedScylla(clock=clock, seed=7, tablets=True) as scylla:
         session = scylla.connect()
         session.execute(
@@ -110,10 +112,10 @@ def shop(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
         )
         shop = Shop(scylla, session, clock)
 
-        def fetch_between(self: ReadSession, statement: Any, values: Any, state: bytes | None, **answers: Any) -> None:
-            shop.fetch(partial(fetch, self, statement, values, state), statement, state, **answers)
+        def send_between(self: ReadSession, bound: BoundRead, state: bytes | None, **answers: Any) -> None:
+            shop.send(partial(send, self, bound, state), bound, state, **answers)
 
-        monkeypatch.setattr(ReadSession, "fetch", fetch_between)
+        monkeypatch.setattr(ReadSession, "send", send_between)
         yield shop
 
 

@@ -96,13 +96,13 @@ def test_a_year_of_emptiness_is_jumped_over(box: Box, monkeypatch: pytest.Monkey
     box.write(1, 2)
     box.clock.advance(timedelta(days=365))
     asked: list[object] = []
-    fetch = ReadSession.fetch
+    send = ReadSession.send
 
     def counted(self: ReadSession, *args: object, **kwargs: object) -> None:
         asked.append(args)
-        fetch(self, *args, **kwargs)  # type: ignore[arg-type]
+        send(self, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ReadSession, "fetch", counted)
+    monkeypatch.setattr(ReadSession, "send", counted)
     reader = box.reader(box.span())
     assert [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)] == [1, 2]
     assert len(asked) < 40

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, us_of
-from rscylla.cdc.driver import ReadSession
+from rscylla.cdc.driver import BoundRead, ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorExpired, TableChanged
 from rscylla.event import EventID
@@ -766,15 +766,15 @@ def test_what_is_altered_while_it_is_read_keeps_the_schema_of_the_query(
     world.clock.advance(60)
     source = world.source(pageSize=2)
     reader = source.reader(schema=source.schema())
-    fetch = ReadSession.fetch
+    send = ReadSession.send
     due = [change]
 
-    def fetch_after(self: ReadSession, statement: Any, values: Any, state: bytes | None, **answers: Any) -> None:
+    def send_after(self: ReadSession, bound: BoundRead, state: bytes | None, **answers: Any) -> None:
         if state is not None and due:
             world.scylla.execute(due.pop())
-        fetch(self, statement, values, state, **answers)
+        send(self, bound, state, **answers)
 
-    monkeypatch.setattr(ReadSession, "fetch", fetch_after)
+    monkeypatch.setattr(ReadSession, "send", send_after)
     rows = rows_of(reader, reader.partitions())
     assert not due
     assert [row["ck"] for row in rows] == [0, 1, 2, 3, 4]

@@ -117,6 +117,32 @@ class Written:
 
 
 @attrs.frozen
+class FakeBound:
+    """Stands where ``BoundRead`` stands."""
+
+    statement: ReadStatement
+    values: Sequence[bytes]
+
+
+class FakeStatement(ReadStatement):
+    """A statement of no driver."""
+
+    def bind_raw(self, values: Sequence[bytes]) -> Any:
+        return FakeBound(self, values)
+
+
+def blobs_of(raw: bytes) -> tuple[bytes, ...]:
+    """Return the values of a serialized ``list<blob>``."""
+    count, rest, blobs = int.from_bytes(raw[:4], "big"), raw[4:], []
+    for _ in range(count):
+        size = int.from_bytes(rest[:4], "big")
+        blobs.append(rest[4 : 4 + size])
+        rest = rest[4 + size :]
+    assert not rest
+    return tuple(blobs)
+
+
+@attrs.frozen
 class Asked:
     """A page that was asked for."""
 
@@ -209,7 +235,7 @@ class FakeLog:
         return self
 
     def prepare(self, cql: str, *, page_size: int, doing: str) -> ReadStatement:
-        return ReadStatement(cql, type, 1, self.page_size or page_size)
+        return FakeStatement(cql, type, 1, self.page_size or page_size)
 
     def rows(
         self,
@@ -269,23 +295,18 @@ class FakeLog:
         ]
         return [t for t in tables if keyspace == self.keyspace and (not names or t[0] in names)]
 
-    def fetch(
+    def send(
         self,
-        statement: ReadStatement,
-        values: Sequence[Any],
+        bound: FakeBound,
         state: bytes | None,
         *,
         on_page: Callable[[Page], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        streams, start, end = values
-        asked = Asked(
-            statement.prepared,
-            tuple(streams),
-            (start.time - EPOCH_TICKS) // 10,
-            (end.time - EPOCH_TICKS) // 10,
-            state,
-        )
+        statement, (raw, start, end) = bound.statement, bound.values
+        streams = blobs_of(raw)
+        start_us, end_us = ((uuid.UUID(bytes=time).time - EPOCH_TICKS) // 10 for time in (start, end))
+        asked = Asked(statement.prepared, streams, start_us, end_us, state)
         with self.lock:
             self.asked.append(asked)
         if len(streams) > 100:
@@ -295,7 +316,7 @@ class FakeLog:
         if error is not None:
             on_error(error)
             return
-        on_page(self._page(statement, asked, order_of(start.bytes), order_of(end.bytes)))
+        on_page(self._page(statement, asked, order_of(start), order_of(end)))
 
     def _page(self, statement: ReadStatement, asked: Asked, start: Any, end: Any) -> Page:
         now = self.clock.now_us()

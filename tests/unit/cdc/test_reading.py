@@ -694,14 +694,14 @@ def test_only_rows_that_have_expired_on_all_nodes_are_skipped(log: FakeLog, ahea
     rows = [log.write(NOW_US - DAY + seconds * SECOND) for seconds in (310, 50_000)]
     nodes = [Host("a", 0), Host("b", ahead_s * SECOND)]
     log.nodes = nodes
-    fetch = log.fetch
+    send = log.send
 
     def by_the_first(*given: Any, **callbacks: Any) -> None:
         log.nodes = nodes[:1]
-        fetch(*given, **callbacks)
+        send(*given, **callbacks)
         log.nodes = nodes
 
-    monkeypatch.setattr(log, "fetch", by_the_first)
+    monkeypatch.setattr(log, "send", by_the_first)
     cursor = str(EventID((NOW_US - 30 * DAY) // 1000, NOW_US - DAY + 300 * SECOND))
     assert names(to_head(log, cursor, on_expired="oldest")) == [row.name for row in rows]
     assert names(to_head(log, "")) == [row.name for row in rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 from queue import SimpleQueue
@@ -13,21 +13,20 @@ from typing import Any
 import pytest
 from cassandra import InvalidRequest, OperationTimedOut, ReadFailure, Unavailable
 from cassandra.connection import ConnectionShutdown
-from fakelog import body_of, type_of
+from fakelog import FakeBound, FakeStatement, blobs_of, body_of, type_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rscylla._retry import Backoff
-from rscylla.cdc.driver import ReadStatement
 from rscylla.cdc.pages import Column, Page
-from rscylla.cdc.query import ScanTask
+from rscylla.cdc.query import ScanTask, StreamGroup
 from rscylla.cdc.scan import Limits, Scanner, TooMuch
 from rscylla.clock import Stop
-from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, Stopped
+from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, SourceError, Stopped
 from rscylla.testing import ManualClock
 
 COLUMNS = (Column("v", type_of("blob")),)
-STATEMENT = ReadStatement("cql", type, 1, 10)
+STATEMENT = FakeStatement("cql", type, 1, 10)
 
 
 class Cluster:
@@ -36,6 +35,8 @@ class Cluster:
     def __init__(self, pages: int, seed: int = 0) -> None:
         self.pages = pages
         self.fault: Callable[[bytes, int], BaseException | None] = lambda stream, page: None
+        self.is_empty: Callable[[bytes, int], bool] = lambda stream, page: False
+        self.senders: list[int] = []
         self.in_flight = self.most = self.asked = 0
         self.hold = False
         self._lock = threading.Lock()
@@ -45,24 +46,25 @@ class Cluster:
         self._thread = threading.Thread(target=self._answer, daemon=True)
         self._thread.start()
 
-    def fetch(
+    def send(
         self,
-        statement: ReadStatement,
-        values: Sequence[Any],
+        bound: FakeBound,
         state: bytes | None,
         *,
         on_page: Callable[[Page], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
         number = int(state or b"0")
-        stream: bytes = values[0][0]
+        (stream,) = blobs_of(bound.values[0])
         with self._lock:
             self.asked += 1
             self.in_flight += 1
             self.most = max(self.most, self.in_flight)
             error = self.fault(stream, number)
             following = str(number + 1).encode() if number + 1 < self.pages else None
-            page = Page(COLUMNS, body_of([(stream + b"/" + str(number).encode(),)]), 0, following)
+            rows = [] if self.is_empty(stream, number) else [(stream + b"/" + str(number).encode(),)]
+            page = Page(COLUMNS, body_of(rows), 0, following)
+            self.senders.append(threading.get_ident())
             self._waiting.append(lambda: on_error(error) if error is not None else on_page(page))
         if not self.hold:
             self._wake.put(True)
@@ -90,17 +92,17 @@ class Scripted:
 
     def __init__(self, answer: Callable[[bytes, Callable[[], None], Callable[[BaseException], None]], None]) -> None:
         self.asked: list[bytes] = []
+        self.page = lambda stream: Page(COLUMNS, body_of([(stream,)]), 0, None)
         self._answer = answer
 
-    def fetch(self, statement: ReadStatement, values: Any, state: bytes | None, *, on_page: Any, on_error: Any) -> None:
-        stream = values[0][0]
+    def send(self, bound: FakeBound, state: bytes | None, *, on_page: Any, on_error: Any) -> None:
+        (stream,) = blobs_of(bound.values[0])
         self.asked.append(stream)
-        page = Page(COLUMNS, body_of([(stream,)]), 0, None)
-        self._answer(stream, lambda: on_page(page), on_error)
+        self._answer(stream, lambda: on_page(self.page(stream)), on_error)
 
 
 def tasks(count: int) -> list[ScanTask]:
-    return [ScanTask("ks", "t", 0, (b"%d" % n,), 0, 10) for n in range(count)]
+    return [ScanTask("ks", "t", 0, StreamGroup([b"%d" % n]), 0, 10) for n in range(count)]
 
 
 def scan(cluster: Cluster, count: int, limits: Limits, **how: Any) -> list[bytes]:
@@ -111,12 +113,17 @@ def scan(cluster: Cluster, count: int, limits: Limits, **how: Any) -> list[bytes
     return got
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 12), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3), st.integers(0, 999))
-def test_every_page_comes_once_and_never_more_queries_than_the_limit(
-    count: int, pages: int, in_flight: int, failures: int, seed: int
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 12), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3), st.integers(0, 999), st.floats(0, 1)
+)
+def test_every_page_with_rows_comes_once_and_never_more_queries_than_the_limit(
+    count: int, pages: int, in_flight: int, failures: int, seed: int, share_empty: float
 ) -> None:
     cluster = Cluster(pages, seed)
+    dice = random.Random(seed)
+    empty = {(b"%d" % n, p) for n in range(count) for p in range(pages) if dice.random() < share_empty}
+    cluster.is_empty = lambda stream, page: (stream, page) in empty
     left = {(b"%d" % n, p): failures for n in range(count) for p in range(pages)}
 
     def fault(stream: bytes, page: int) -> BaseException | None:
@@ -128,12 +135,73 @@ def test_every_page_comes_once_and_never_more_queries_than_the_limit(
         got = scan(cluster, count, Limits(in_flight=in_flight), may_give_up=False)
     finally:
         cluster.close()
-    assert sorted(got) == sorted(b"%d/%d" % (n, p) for n in range(count) for p in range(pages))
-    for n in range(count):
-        mine = [g for g in got if g.startswith(b"%d/" % n)]
-        assert mine == [b"%d/%d" % (n, p) for p in range(pages)]
+    full = [[b"%d/%d" % (n, p) for p in range(pages) if (b"%d" % n, p) not in empty] for n in range(count)]
+    assert sorted(got) == sorted(g for each in full for g in each)
+    for n, each in enumerate(full):
+        assert [g for g in got if g.startswith(b"%d/" % n)] == each
     assert cluster.most <= in_flight
     assert cluster.asked == count * pages * (failures + 1)
+
+
+def test_queries_that_find_nothing_go_on_without_the_reading_thread() -> None:
+    cluster = Cluster(1)
+    cluster.is_empty = lambda stream, page: True
+    scanner = Scanner(cluster, clock=ManualClock(), limits=Limits(in_flight=4))  # type: ignore[arg-type]
+    try:
+        for _ in range(3):
+            got: list[Page] = []
+            cluster.senders.clear()
+            scanner.read(STATEMENT, tasks(200), Stop(), got.append)
+            assert len(got) == 1, "one page for its columns"
+            assert len(cluster.senders) == 200
+            assert cluster.senders.count(threading.get_ident()) < 50
+        other = (Column("v", type_of("text")),)
+        answers = iter([COLUMNS, COLUMNS, other, other])
+        session = Scripted(lambda stream, give, fail: give())
+        session.page = lambda stream: Page(next(answers), body_of([]), 0, None)
+        got = []
+        Scanner(session, clock=ManualClock(), limits=Limits()).read(STATEMENT, tasks(4), Stop(), got.append)  # type: ignore[arg-type]
+        assert [page.columns for page in got] == [COLUMNS, other]
+    finally:
+        cluster.close()
+
+
+def test_answers_that_come_while_their_queries_are_sent_do_not_nest() -> None:
+    session = Scripted(lambda stream, give, fail: give())
+    session.page = lambda stream: Page(COLUMNS, body_of([]), 0, None)
+    scanner = Scanner(session, clock=ManualClock(), limits=Limits(in_flight=1))  # type: ignore[arg-type]
+    scanner.read(STATEMENT, tasks(3000), Stop(), lambda page: None)
+    assert len(session.asked) == 3000
+
+
+def test_a_read_that_has_ended_sends_nothing_more() -> None:
+    held: list[Callable[[], None]] = []
+    session = Scripted(lambda stream, give, fail: held.append(give))
+    session.page = lambda stream: Page(COLUMNS, body_of([]), 0, None)
+    scanner = Scanner(session, clock=ManualClock(), limits=Limits(in_flight=2))  # type: ignore[arg-type]
+    stop = Stop()
+    stop.set()
+    with pytest.raises(Stopped):
+        scanner.read(STATEMENT, tasks(5), stop, lambda page: None)
+    assert not session.asked
+    stop = Stop()
+    session._answer = lambda stream, give, fail: (held.append(give), stop.set() if len(held) == 2 else None)  # type: ignore[assignment]
+    with pytest.raises(Stopped):
+        scanner.read(STATEMENT, tasks(5), stop, lambda page: None)
+    for give in held:
+        give()
+    assert session.asked == [b"0", b"1"]
+
+
+@pytest.mark.timeout(30)
+def test_a_query_that_cannot_be_made_fails_as_one_that_a_node_refuses() -> None:
+    """Also on the driver's thread, where an exception would be lost and the read would wait for ever."""
+    session = Scripted(lambda stream, give, fail: give())
+    session.page = lambda stream: Page(COLUMNS, body_of([]), 0, None)
+    broken = [*tasks(2), ScanTask("ks", "t", 0, StreamGroup([None]), 0, 10)]  # type: ignore[list-item]
+    scanner = Scanner(session, clock=ManualClock(), limits=Limits(in_flight=1))  # type: ignore[arg-type]
+    with pytest.raises(SourceError, match=r"ks\.t"):
+        scanner.read(STATEMENT, broken, Stop(), lambda page: None)
 
 
 def test_queries_of_a_read_that_was_given_up_still_count() -> None:
