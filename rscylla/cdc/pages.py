@@ -184,11 +184,18 @@ class _RawResult(ResultMessage):  # type: ignore[misc]
         self.parsed_rows = Page(columns, body, at, state)
 
 
+class _RawProtocolHandler(ProtocolHandler):  # type: ignore[misc]
+    @classmethod
+    def encode_message(cls, msg: Any, stream_id: Any, protocol_version: Any, compressor: Any, **other: Any) -> bytes:
+        """Return the frame of a request, never compressed: most of it are stream ids, which are random."""
+        return cast("bytes", super().encode_message(msg, stream_id, protocol_version, None, **other))
+
+
 def raw_handler() -> type:
     """Return a new protocol handler class whose results are ``Page``s."""
     result = type("RawResult", (_RawResult,), {"cache": None})
     return type(
         "RawProtocolHandler",
-        (ProtocolHandler,),
+        (_RawProtocolHandler,),
         {"message_types_by_opcode": {**ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: result}},
     )
