@@ -310,6 +310,16 @@ def _boxed(_names: Any, page: Any) -> list[Any]:
     return [page]
 
 
+def _cut(timer: Any) -> None:
+    """Cut what the cancelled timer of an answered request refers to, which is its future.
+
+    The two refer to each other until the garbage collector runs. The driver also keeps a cancelled timer as long as an
+    older request may still time out, which is up to 30 s if a node hangs.
+    """
+    if getattr(timer, "canceled", False):
+        timer.callback = None
+
+
 _OF_FEW = frozenset(
     (
         ConsistencyLevel.ANY,
@@ -517,4 +527,14 @@ class ReadSession:
         except Exception as e:  # noqa: BLE001 - callers handle a failure to send like an error that a node returns
             on_error(e)
             return
-        future.add_callbacks(lambda box: on_page(box.pop()), on_error)
+        timer = getattr(future, "_timer", None)
+
+        def answered(box: list[Page]) -> None:
+            _cut(timer)
+            on_page(box.pop())
+
+        def failed(error: BaseException) -> None:
+            _cut(timer)
+            on_error(error)
+
+        future.add_callbacks(answered, failed)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
+from queue import SimpleQueue
 
 import pytest
 
@@ -42,6 +45,27 @@ class Place:
 def place() -> Iterator[Place]:
     with EmbeddedScylla(nodes=3, vnodes=16, seed=5) as scylla:
         yield Place(scylla)
+
+
+def test_an_answered_request_keeps_nothing(place: Place) -> None:
+    """Not until the garbage collector runs, nor until an older request is answered."""
+    statement, answers = place.statement(), SimpleQueue[weakref.ref[Page]]()
+    (task,) = tasks_for(LogWindow(place.generation.time, 0, 1), place.groups[:1], keyspace="ks", table="t")
+    hangs = place.driver.cluster.connection_class.create_timer(60, lambda: None)
+    gc.disable()
+    try:
+        for _ in range(3):
+            bound = statement.bind_raw(scan_values(task))
+            kept = weakref.ref(bound)
+            place.session.send(bound, None, on_page=lambda page: answers.put(weakref.ref(page)), on_error=print)
+            page = answers.get(timeout=10)
+            del bound
+            place.driver.execute("SELECT key FROM system.local")  # the driver's thread has left the callback
+            assert page() is None
+            assert kept() is None
+    finally:
+        gc.enable()
+        hangs.cancel()
 
 
 def test_requests_are_not_compressed_though_answers_may_be(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
