@@ -272,18 +272,24 @@ def _ended(connected: socket.socket) -> bool:
 class BoundRead(BoundStatement):  # type: ignore[misc]
     """A bound read of raw pages, which the request-init hook recognizes by its class. It can be sent for each page."""
 
-    is_idempotent = True
+    is_routed = True
     raw_values: Sequence[Any] = ()  # the driver prints them
 
-    def __init__(self, statement: ReadStatement) -> None:
+    def __init__(self, statement: ReadStatement, routing_key: bytes | None = None) -> None:
         super().__init__(
             statement.prepared,
             retry_policy=_NO_RETRY,
             consistency_level=statement.consistency,
+            routing_key=routing_key,
             fetch_size=statement.page_size,
         )
         self.is_idempotent = True
         self.handler = statement.handler
+
+    @property
+    def routing_key(self) -> bytes | None:
+        """The given one; otherwise the bound partition key, if the query has just one. None if it leads nowhere."""
+        return (self._routing_key or cast("bytes | None", super().routing_key)) if self.is_routed else None
 
 
 class _MetadataRead(SimpleStatement):  # type: ignore[misc]
@@ -375,9 +381,9 @@ class ReadStatement:
         """Return a read of the given values, which the driver serializes."""
         return cast("BoundRead", BoundRead(self).bind(values))
 
-    def bind_raw(self, values: Sequence[bytes]) -> BoundRead:
-        """Return a read of serialized values."""
-        bound = BoundRead(self)
+    def bind_raw(self, values: Sequence[bytes], routing_key: bytes | None = None) -> BoundRead:
+        """Return a read of serialized values. The driver prefers the owners of *routing_key*, if its policy says so."""
+        bound = BoundRead(self, routing_key)
         bound.values = list(values)
         return bound
 
@@ -522,6 +528,8 @@ class ReadSession:
         on_error: Callable[[BaseException], None],
     ) -> None:
         """Request one page of a bound read; as ``fetch``. May be called on the driver's event loop thread."""
+        # Without a ring, which a cluster may be told not to read, the driver's token-aware policy raises for any key.
+        bound.is_routed = self.session.cluster.metadata.token_map is not None
         try:
             future = self.session.execute_async(bound, timeout=REQUEST_TIMEOUT_S, paging_state=state)
         except Exception as e:  # noqa: BLE001 - callers handle a failure to send like an error that a node returns

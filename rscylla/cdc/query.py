@@ -13,6 +13,7 @@ from .._streamid import vnode_of
 from .._timeuuid import min_timeuuid
 from ..errors import ConfigError
 from ..types import quote_name
+from .routing import routing_key_of
 from .walk import LogWindow
 
 __all__ = [
@@ -46,6 +47,11 @@ class StreamGroup(tuple[bytes, ...]):
         """The streams as a ``list<blob>``."""
         ids = b"".join(_INT.pack(len(stream)) + stream for stream in self)
         return _INT.pack(len(self)) + ids
+
+    @cached_property
+    def routing_key(self) -> bytes:
+        """A routing key that leads to the replicas of the group's middle stream, and to its shard there."""
+        return routing_key_of(self[len(self) // 2])
 
 
 @attrs.frozen

@@ -245,7 +245,9 @@ class Scanner:
         on_error = partial(self._on_error, fetch)
         try:
             if fetch.bound is None:
-                fetch.bound = fetch.reading.statement.bind_raw(scan_values(fetch.task))
+                # After a failure, the driver chooses among all nodes: the owner may hang and look as if it were up.
+                routing_key = None if fetch.failures else fetch.task.streams.routing_key
+                fetch.bound = fetch.reading.statement.bind_raw(scan_values(fetch.task), routing_key)
             self._session.send(fetch.bound, fetch.state, on_page=partial(self._on_page, fetch), on_error=on_error)
         except Exception as e:  # noqa: BLE001 - raised by ``read``; on the driver's thread it would be lost
             on_error(e)
@@ -280,7 +282,7 @@ class Scanner:
             raise TooSlow from error
         delay = self._limits.backoff.seconds(failures)
         log.info("%s; trying again in %.1f s (attempt %d of %d)", ours, delay, failures + 1, self._limits.attempts)
-        return _Fetch(task, fetch.reading, fetch.bound, fetch.state, failures, self._clock.monotonic() + delay)
+        return _Fetch(task, fetch.reading, None, fetch.state, failures, self._clock.monotonic() + delay)
 
 
 class LogScan:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
+from cassandra.metadata import Murmur3Token
 
 import rscylla
-from rscylla.cdc.driver import ReadSession, ReadStatement, consistency_named
+from rscylla._drivererrors import DRIVER_ERRORS
+from rscylla.cdc.driver import BoundRead, ReadSession, ReadStatement, consistency_named
 from rscylla.cdc.pages import Page
 from rscylla.cdc.query import StreamGroup, group_streams, scan_cql, scan_values, tasks_for
 from rscylla.cdc.walk import LogWindow
 from rscylla.embedded import EmbeddedScylla
 
-CREATE = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1} "
-
 
 class Place:
-    def __init__(self, scylla: EmbeddedScylla) -> None:
+    def __init__(self, scylla: EmbeddedScylla, replicas: int) -> None:
         self.scylla = scylla
-        self.driver = scylla.connect()
-        self.driver.execute(CREATE + "AND tablets = {'enabled': false}")
+        self.driver = rscylla.connect([f"{host}:{scylla.port}" for host in scylla.contact_points])
+        self.driver.execute(
+            "CREATE KEYSPACE ks WITH tablets = {'enabled': false} AND "
+            f"replication = {{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
+        )
         self.driver.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true}")
         self.session = ReadSession(self.driver, consistency=consistency_named("ONE"))
         self.source = rscylla.NewStream(self.driver, "ks", "t").describe()
@@ -38,13 +43,22 @@ class Place:
 
     def read(self, statement: ReadStatement, group: StreamGroup) -> Page:
         (task,) = tasks_for(LogWindow(self.generation.time, 0, 2**52), [group], keyspace="ks", table="t")
-        return self.session.read(statement, scan_values(task), doing="a test")
+        answers = SimpleQueue[Page | BaseException]()
+        bound = statement.bind_raw(scan_values(task), group.routing_key)
+        self.session.send(bound, None, on_page=answers.put, on_error=answers.put)
+        got = answers.get(timeout=30)
+        if isinstance(got, BaseException):
+            raise got
+        return got
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
-    with EmbeddedScylla(nodes=3, vnodes=16, seed=5) as scylla:
-        yield Place(scylla)
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Three nodes; the parameter is the number of replicas."""
+    with EmbeddedScylla(nodes=3, shards=2, vnodes=16, seed=5) as scylla:
+        place = Place(scylla, getattr(request, "param", 1))
+        yield place
+        place.driver.cluster.shutdown()
 
 
 def test_an_answered_request_keeps_nothing(place: Place) -> None:
@@ -79,3 +93,64 @@ def test_requests_are_not_compressed_though_answers_may_be(place: Place, monkeyp
     (execute,) = [frame for frame in frames if frame[4] == 0x0A]
     assert not execute[1] & 0x01
     assert all(stream in execute for stream in group)
+
+
+class Sent:
+    """The reads of a log that a session sends."""
+
+    def __init__(self, driver: rscylla.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.futures: list[Any] = []
+        execute_async = driver.execute_async
+
+        def sending(*args: Any, **kwargs: Any) -> Any:
+            future = execute_async(*args, **kwargs)
+            if isinstance(future.query, BoundRead):
+                self.futures.append(future)
+            return future
+
+        monkeypatch.setattr(driver, "execute_async", sending)
+
+    def taken(self) -> tuple[Any, int]:
+        """Return the node and the shard that the last request went to."""
+        (future,) = self.futures
+        self.futures.clear()
+        return future.coordinator_host, future._connection.features.shard_id
+
+
+def test_a_request_goes_to_the_node_and_the_shard_that_own_the_stream(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement, sent = place.statement(), Sent(place.driver, monkeypatch)
+    token_map = place.driver.cluster.metadata.token_map
+    nodes = set()
+    for stream in place.source.streams(place.generation):
+        place.read(statement, StreamGroup([stream]))
+        token = int.from_bytes(stream[:8], "big", signed=True)
+        (owner,) = token_map.get_replicas("ks", Murmur3Token(token))
+        assert sent.taken() == (owner, owner.sharding_info.shard_id_from_token(token))
+        nodes.add(owner)
+    assert len(nodes) == 3
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("place", [2], indirect=True)
+def test_a_node_that_is_down_is_passed_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    statement, groups = place.statement(), [StreamGroup([s]) for s in place.source.streams(place.generation)]
+    down = place.driver.cluster.metadata.get_host(place.scylla.contact_points[1])
+    place.scylla.faults.stop_node(place.scylla.contact_points[1])
+    while down.is_up is not False:
+        with suppress(*DRIVER_ERRORS):  # which tells the driver
+            place.driver.execute("SELECT key FROM system.local", timeout=1, host=down)
+    sent = Sent(place.driver, monkeypatch)
+    token_map = place.driver.cluster.metadata.token_map
+    for group in groups:
+        place.read(statement, group)
+        node, _ = sent.taken()
+        owners = token_map.get_replicas("ks", Murmur3Token(int.from_bytes(group[0][:8], "big", signed=True)))
+        assert node in owners
+        assert node is not down
+
+
+def test_a_driver_that_reads_no_ring_sends_to_any_node(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place.driver.cluster.metadata, "token_map", None)
+    place.read(place.statement(), place.groups[0])

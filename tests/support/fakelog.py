@@ -122,13 +122,14 @@ class FakeBound:
 
     statement: ReadStatement
     values: Sequence[bytes]
+    routing_key: bytes | None
 
 
 class FakeStatement(ReadStatement):
     """A statement of no driver."""
 
-    def bind_raw(self, values: Sequence[bytes]) -> Any:
-        return FakeBound(self, values)
+    def bind_raw(self, values: Sequence[bytes], routing_key: bytes | None = None) -> Any:
+        return FakeBound(self, values, routing_key)
 
 
 def blobs_of(raw: bytes) -> tuple[bytes, ...]:

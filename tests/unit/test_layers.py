@@ -39,7 +39,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._letters"),
     "rscylla.cdc.pages": ("rscylla._decoder", "rscylla.types"),
     "rscylla.cdc.driver": (*GROUND, "rscylla.cdc.pages"),
-    "rscylla.cdc.query": (*GROUND, "rscylla.cdc.walk"),
+    "rscylla.cdc.routing": GROUND,
+    "rscylla.cdc.query": (*GROUND, "rscylla.cdc.routing", "rscylla.cdc.walk"),
     "rscylla.cdc.topology": (*GROUND, "rscylla.cdc.driver"),
     "rscylla.cdc.walk": (*GROUND, "rscylla.cdc.topology"),
     "rscylla.cdc.clocks": (*GROUND, "rscylla.cdc.driver"),
@@ -132,7 +133,14 @@ DOORS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("rscylla.kafka",),
 }
 
-PURE = ("rscylla.cdc.walk", "rscylla.cdc.query", "rscylla.cdc.grouping", "rscylla.cdc.rows", "rscylla.cdc.lifetimes")
+PURE = (
+    "rscylla.cdc.walk",
+    "rscylla.cdc.query",
+    "rscylla.cdc.routing",
+    "rscylla.cdc.grouping",
+    "rscylla.cdc.rows",
+    "rscylla.cdc.lifetimes",
+)
 PURE += (
     "rscylla.cdc.columns",
     "rscylla.cdc.changes",

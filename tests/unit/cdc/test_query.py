@@ -7,12 +7,15 @@ import re
 from itertools import pairwise
 
 import pytest
+from cassandra.murmur3 import murmur3
 from fakelog import order_of, stream_id
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rscylla._streamid import vnode_of
+from rscylla.cdc.driver import token_of_key
 from rscylla.cdc.query import ScanTask, StreamGroup, first_row_cql, group_streams, scan_cql, scan_values, tasks_for
+from rscylla.cdc.routing import routing_key_of
 from rscylla.cdc.settings import StreamSettings
 from rscylla.cdc.walk import LogWindow
 from rscylla.errors import ConfigError
@@ -103,3 +106,18 @@ def test_tasks_can_be_sent_to_other_processes_and_show_no_ids() -> None:
     (task,) = tasks_for(LogWindow(1, 2, 3), [StreamGroup([stream_id(1), stream_id(2)])], keyspace="k", table="t")
     assert pickle.loads(pickle.dumps(task)) == task
     assert "streams=<2>" in repr(task)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+@example(-(2**63))
+@example(-1)
+def test_the_routing_key_of_a_stream_hashes_to_its_token(token: int) -> None:
+    key = routing_key_of(stream_id(token))
+    assert len(key) == 16
+    assert token_of_key(key) == (token if token > -(2**63) else 2**63 - 1), "no ring has the least token"
+    assert murmur3(key) == token, "the hash of the driver's pure module"
+
+
+def test_a_group_goes_where_its_middle_stream_is() -> None:
+    group = StreamGroup([stream_id(n) for n in range(5)])
+    assert group.routing_key == routing_key_of(stream_id(2))

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rscylla._retry import Backoff
 from rscylla.cdc.pages import Column, Page
 from rscylla.cdc.query import ScanTask, StreamGroup
+from rscylla.cdc.routing import routing_key_of
 from rscylla.cdc.scan import Limits, Scanner, TooMuch
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, QueryFailed, QueryTimeout, SourceError, Stopped
@@ -92,12 +93,14 @@ class Scripted:
 
     def __init__(self, answer: Callable[[bytes, Callable[[], None], Callable[[BaseException], None]], None]) -> None:
         self.asked: list[bytes] = []
+        self.routing_keys: list[bytes | None] = []
         self.page = lambda stream: Page(COLUMNS, body_of([(stream,)]), 0, None)
         self._answer = answer
 
     def send(self, bound: FakeBound, state: bytes | None, *, on_page: Any, on_error: Any) -> None:
         (stream,) = blobs_of(bound.values[0])
         self.asked.append(stream)
+        self.routing_keys.append(bound.routing_key)
         self._answer(stream, lambda: on_page(self.page(stream)), on_error)
 
 
@@ -297,6 +300,23 @@ def test_slots_of_an_abandoned_read_come_back_with_its_answers() -> None:
     got: list[Page] = []
     scanner.read(STATEMENT, tasks(3), Stop(), got.append, may_give_up=False)
     assert sorted(page.cells()[0][0] or b"" for page in got) == [b"0", b"1", b"2"]
+
+
+def test_a_failed_page_is_asked_of_any_node() -> None:
+    """The owner may hang, and the driver would choose it again and again."""
+    failures = iter([True, True])
+
+    def answer(stream: bytes, give: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        fail(OperationTimedOut("late")) if next(failures, False) else give()
+
+    session = Scripted(answer)
+    pages = iter([b"more", None])
+    session.page = lambda stream: Page(COLUMNS, body_of([(stream,)]), 0, next(pages))
+    scanner = Scanner(session, clock=ManualClock(), limits=Limits())  # type: ignore[arg-type]
+    stream = bytes(range(16))
+    scanner.read(STATEMENT, [ScanTask("ks", "t", 0, StreamGroup([stream]), 0, 10)], Stop(), lambda page: None)
+    owners = routing_key_of(stream)
+    assert session.routing_keys == [owners, None, None, None]
 
 
 @pytest.mark.parametrize("limits", [Limits(window_rows=5), Limits(window_bytes=40)])
