@@ -203,4 +203,5 @@ class _Examination:
             self._failed.setdefault("consistency", str(e))
         except SourceError as e:
             self._failed.setdefault("permissions", str(e))
-        return {"streams": len(streams), "queries": len(group_streams(streams))}
+        groups = group_streams(streams, replicas_of=self._session.replicas_of(self._keyspace))
+        return {"streams": len(streams), "queries": len(groups)}

@@ -41,6 +41,7 @@ from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
 
 from .._drivererrors import one_line, translate
 from .._retry import retry
+from .._streamid import token_of
 from ..clock import Stop
 from ..errors import (
     ConfigError,
@@ -476,6 +477,21 @@ class ReadSession:
         """Return address, data center, and whether the driver believes that it is up, of each node, by address."""
         hosts = self.session.cluster.metadata.all_hosts()
         return sorted((str(h.endpoint), h.datacenter or "", h.is_up is not False) for h in hosts)
+
+    def replicas_of(self, keyspace: str) -> Callable[[bytes], tuple[str, ...]] | None:
+        """Return a function that returns the ids of the nodes with a stream of a log; None if the driver knows no ring.
+
+        Of tablets, the driver learns where they are from answers only. Until then, it takes them for vnodes.
+        """
+        token_map = self.session.cluster.metadata.token_map
+        if token_map is None:
+            return None
+
+        def of(stream_id: bytes) -> tuple[str, ...]:
+            nodes = token_map.get_replicas(keyspace, token_map.token_class(token_of(stream_id)))
+            return tuple(sorted(str(node.host_id) for node in nodes))
+
+        return of
 
     def prepare(self, cql: str, *, page_size: int, doing: str) -> ReadStatement:
         """Prepare a log read. Blocks. Tries several nodes, as ``rows`` does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import groupby
 
@@ -66,28 +66,38 @@ class ScanTask:
     end_us: int
 
 
-def group_streams(streams: Sequence[bytes], *, limit: int = MAX_STREAMS_PER_QUERY) -> tuple[StreamGroup, ...]:
-    """Return the streams in groups of at most *limit*, with the streams of a vnode in one group if they fit.
+def group_streams(
+    streams: Sequence[bytes],
+    *,
+    limit: int = MAX_STREAMS_PER_QUERY,
+    replicas_of: Callable[[bytes], tuple[str, ...]] | None = None,
+) -> tuple[StreamGroup, ...]:
+    """Return the streams in groups of at most *limit*, with streams of the same replicas together as far as they fit.
 
-    The streams of a vnode share their replicas, and those of neighboring vnodes usually do. Streams of tablets belong
-    to no vnode; a group has up to *limit* neighbors.
+    The streams of a vnode share their replicas, but those of its neighbors usually have others.
 
     Args:
         streams: in ascending order of token, as ``Topology.streams`` returns them.
+        replicas_of: returns the replicas of a stream; without it, only the streams of a vnode are kept together. It is
+            asked once a vnode. Streams of tablets belong to no vnode; a group has up to *limit* neighbors.
     """
     if not 0 < limit <= MAX_STREAMS_PER_QUERY:
         raise ConfigError(f"streams per query must be from 1 to {MAX_STREAMS_PER_QUERY}, not {limit}")
+    blocks = [list(members) for _, members in groupby(streams, key=vnode_of)]
+    if replicas_of is not None:
+        shared: dict[tuple[str, ...], list[bytes]] = {}
+        for block in blocks:
+            shared.setdefault(replicas_of(block[0]), []).extend(block)
+        blocks = [shared[replicas] for replicas in sorted(shared)]  # neighbors have at least their first in common
     groups: list[StreamGroup] = []
     filling: list[bytes] = []
-    for _, members in groupby(streams, key=vnode_of):
-        vnode = list(members)
-        if filling and len(filling) + len(vnode) > limit:
+    for block in blocks:
+        if filling and len(filling) + len(block) > limit:
             groups.append(StreamGroup(filling))
             filling = []
-        while len(vnode) > limit:
-            groups.append(StreamGroup(vnode[:limit]))
-            vnode = vnode[limit:]
-        filling += vnode
+        whole = len(block) - len(block) % limit if len(block) > limit else 0
+        groups += (StreamGroup(block[at : at + limit]) for at in range(0, whole, limit))
+        filling += block[whole:]
     if filling:
         groups.append(StreamGroup(filling))
     return tuple(groups)

@@ -98,7 +98,11 @@ class Reader:
         self._context = EventContext(generation, self._settings.event_type, self.counters)
         streams = self._source.streams(Generation(generation))
         self._part = part_of(streams, Slice.of(self._settings.key_slice), self._source.topology.ranges)
-        self._groups = group_streams(self._part.streams, limit=self._settings.streams_per_query)
+        self._groups = group_streams(
+            self._part.streams,
+            limit=self._settings.streams_per_query,
+            replicas_of=self._source.session.replicas_of(self._source.table.keyspace),
+        )
 
     @property
     def _walk(self) -> Walk:

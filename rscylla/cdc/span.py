@@ -51,8 +51,8 @@ class SpanReader:
         self._span = span
         self._stop = stop
         self._limits = limits
-        self._groups = group_streams(span.streams)
         table = span.table
+        self._groups = group_streams(span.streams, replicas_of=session.replicas_of(table.keyspace))
         self._scan = LogScan(session, table.keyspace, table.name, clock=clock, limits=limits, stop=stop)
         self._layouts = Layouts(self._reread)
         self.table = table

@@ -151,6 +151,24 @@ def test_a_node_that_is_down_is_passed_over(place: Place, monkeypatch: pytest.Mo
         assert node is not down
 
 
+def test_the_streams_of_a_group_share_an_owner(place: Place) -> None:
+    streams = place.source.streams(place.generation)
+    replicas_of = place.session.replicas_of("ks")
+    assert replicas_of is not None
+    groups = group_streams(streams, limit=10, replicas_of=replicas_of)
+    token_map = place.driver.cluster.metadata.token_map
+    owners = [
+        {token_map.get_replicas("ks", Murmur3Token(int.from_bytes(s[:8], "big", signed=True)))[0] for s in group}
+        for group in groups
+    ]
+    assert len(streams) == 3 * 16 * 2
+    assert sum(len(each) > 1 for each in owners) <= 2, "where one node's streams end and another's begin"
+    assert len({owner for each in owners for owner in each}) == 3
+    mixed = sum(len({replicas_of(s) for s in group}) > 1 for group in group_streams(streams, limit=10))
+    assert mixed > 3, "in the order of the ring"
+
+
 def test_a_driver_that_reads_no_ring_sends_to_any_node(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place.driver.cluster.metadata, "token_map", None)
+    assert place.session.replicas_of("ks") is None
     place.read(place.statement(), place.groups[0])

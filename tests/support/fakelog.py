@@ -235,6 +235,9 @@ class FakeLog:
     def until(self, stop: Stop) -> FakeLog:
         return self
 
+    def replicas_of(self, keyspace: str) -> None:
+        return None
+
     def prepare(self, cql: str, *, page_size: int, doing: str) -> ReadStatement:
         return FakeStatement(cql, type, 1, self.page_size or page_size)
 

@@ -84,6 +84,26 @@ def size_of_first(group: tuple[bytes, ...]) -> int:
     return sum(vnode_of(s) == vnode_of(group[0]) for s in group)
 
 
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), max_size=40), st.integers(1, 100))
+def test_streams_of_the_same_replicas_are_in_the_same_groups(vnodes: list[tuple[int, int]], limit: int) -> None:
+    """At most one group more for each set of replicas than if they did not matter."""
+    streams = [stream_id(vnode * 1000 + n, vnode) for vnode, (size, _) in enumerate(vnodes) for n in range(size)]
+    asked: list[bytes] = []
+
+    def replicas_of(stream: bytes) -> tuple[str, ...]:
+        asked.append(stream)
+        return ("abcd"[vnodes[vnode_of(stream) or 0][1]],)
+
+    groups = group_streams(streams, limit=limit, replicas_of=replicas_of)
+    assert len(asked) == len(vnodes), "a vnode is asked for once"
+    assert sorted(s for g in groups for s in g) == sorted(streams)
+    assert all(0 < len(g) <= limit for g in groups)
+    sets = {where for _, where in vnodes}
+    assert len(groups) <= -(-len(streams) // limit) + len(sets)
+    mixed = [g for g in groups if len({replicas_of(s) for s in g}) > 1]
+    assert len(mixed) < max(1, len(sets))
+
+
 def test_streams_of_before_versions_are_grouped_too() -> None:
     old = [n.to_bytes(8, "big") + b"\x00" * 8 for n in range(250)]
     assert [len(g) for g in group_streams(old)] == [100, 100, 50]
