@@ -41,11 +41,10 @@ def draw(title: str, costs: list[Cost], path: Path) -> None:
         spread = [[m - least for m, least, _ in bars.values()], [most - m for m, _, most in bars.values()]]
         axes.barh(places, middles, height, xerr=spread, color=COLOURS[kind], label=LABELS[kind])
     axes.set_yticks(range(len(readers)), readers)
-    axes.set_xscale("log")
-    axes.grid(axis="x", which="both", alpha=0.3)
+    axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     axes.set_title(title, loc="left")
-    axes.legend(frameon=False, loc="lower left" if len(kinds) > 1 else "best")
+    axes.legend(frameon=False, loc="upper right")  # the cheapest are on top
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
