@@ -25,6 +25,7 @@ from rscylla.embedded.storage.packed import PackedPartition, Stamp, cut_row, joi
 from rscylla.embedded.storage.partitions import Partition, TableStore
 from rscylla.embedded.storage.positions import HIGH, Descending, RangeTombstones, position_maker
 from rscylla.embedded.storage.reconcile import merge_cell, merge_marker
+from rscylla.embedded.storage.rowpacking import pack_row, unpack_row
 from rscylla.embedded.storage.tokens import key_bytes, table_token
 from rscylla.embedded.types import BLOB, INT, TEXT, TIMEUUID
 
@@ -115,7 +116,7 @@ def live_state(mutations: Any) -> dict[Any, Any]:
             if isinstance(cell, Cell) and cell.value is not None and (cell.expiry is None or cell.expiry > NOW_S)
         }
         | ({"marker": row.marker} if row.marker else {})
-        for key, row in zip(partition.keys, partition.rows, strict=True)
+        for key, row in partition.entries()
         if Partition.is_live(row, NOW_S)
     }
 
@@ -204,9 +205,7 @@ def test_an_older_write_does_not_bring_deleted_rows_back() -> None:
     store.apply(insert(3, 11, v=b"new"))
     partition = store.get((int_bytes(1),))
     assert isinstance(partition, Partition)
-    assert [(int_bytes(3),)] == [
-        key for key, row in zip(partition.keys, partition.rows, strict=True) if Partition.is_live(row, NOW_S)
-    ]
+    assert [(int_bytes(3),)] == [key for key, row in partition.entries() if Partition.is_live(row, NOW_S)]
 
 
 def test_a_column_dropped_and_added_again_is_empty() -> None:
@@ -218,7 +217,7 @@ def test_a_column_dropped_and_added_again_is_empty() -> None:
     store.apply(insert(2, 30, v=b"new"))
     partition = store.get((int_bytes(1),))
     assert isinstance(partition, Partition)
-    assert [{}, {"v": Cell(b"new", 30)}] == [row.cells for row in partition.rows]
+    assert [{}, {"v": Cell(b"new", 30)}] == [row.cells for _, row in partition.entries()]
 
 
 def test_garbage_is_let_go_after_gc_grace() -> None:
@@ -240,7 +239,7 @@ def test_expired_rows_are_let_go_after_gc_grace() -> None:
     store.forget(864_100)
     partition = store.get((int_bytes(1),))
     assert isinstance(partition, Partition)
-    assert partition.keys == [(int_bytes(2),)]
+    assert [key for key, _ in partition.entries()] == [(int_bytes(2),)]
 
 
 def test_dead_elements_do_not_make_a_row_live() -> None:
@@ -351,7 +350,7 @@ def test_editing_the_log_by_hand_keeps_its_rows() -> None:
     append(store, (STREAM,), log_key(2), {"v": b"b"}, (3, 0, None))
     partition = store.get((STREAM,))
     assert isinstance(partition, Partition)
-    assert [{"v": Cell(b"edited", 2)}, {"v": Cell(b"b", 3)}] == [row.cells for row in partition.rows]
+    assert [{"v": Cell(b"edited", 2)}, {"v": Cell(b"b", 3)}] == [row.cells for _, row in partition.entries()]
 
 
 LOG_ROWS = st.lists(
@@ -412,6 +411,17 @@ def test_blocks_of_log_rows_are_like_one_list_of_them(
     assert not partition.append(*expected[0])
 
 
+@given(st.lists(MUTATIONS, min_size=1, max_size=4))
+def test_rows_come_out_of_a_partition_as_they_went_in(mutations: list[PartitionMutation]) -> None:
+    store = make_store(make_table())
+    for mutation in mutations:
+        store.apply(mutation)
+    partition = store.get((int_bytes(1),))
+    rows = dict(partition.entries()) if isinstance(partition, Partition) else {}
+    for key, row in rows.items():
+        assert (key, row) == unpack_row(*pack_row(key, row))
+
+
 def test_a_log_row_takes_little_more_memory_than_its_bytes() -> None:
     """A hundred rows a second, each written at a time of its own, for ten hours of TTL."""
     store = make_store(log_table("v"))
@@ -427,6 +437,18 @@ def test_a_log_row_takes_little_more_memory_than_its_bytes() -> None:
         tracemalloc.stop()
     assert len(packed(store)) == 20_000
     assert taken < size + 20_000 * 40
+
+
+def test_a_row_takes_little_more_memory_than_its_bytes() -> None:
+    store = make_store(make_table())
+    tracemalloc.start()
+    try:
+        for i in range(10_000):
+            store.apply(insert(i, 1_000_000 + i, v=b"%032d" % i))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < 10_000 * 300
 
 
 def test_partitions_come_in_token_order_and_a_log_by_its_first_bytes_signed() -> None:

@@ -58,8 +58,8 @@ def _store_state(store: Any) -> Any:
     for partition in store.scan():
         if isinstance(partition, PackedPartition):
             out.append((partition.key, list(partition.entries(0, len(partition)))))
-        elif partition.rows or partition.static or partition.ranges:
-            rows = dict(zip(partition.keys, partition.rows, strict=True))
+        elif len(partition) or partition.static or partition.ranges:
+            rows = dict(partition.entries())
             # A column whose edits have all been undone leaves no trace that a read could see.
             out.append((partition.key, partition.tombstone, rows, partition.static, partition.ranges.as_list()))
     return copy.deepcopy(out)

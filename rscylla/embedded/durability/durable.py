@@ -370,9 +370,7 @@ class Durable:
                 if rows:
                     yield (_WRITE, [], rows)
             else:
-                mutation = PartitionMutation(
-                    store.table, key, rows=dict(zip(partition.keys[at:end], partition.rows[at:end], strict=True))
-                )
+                mutation = PartitionMutation(store.table, key, rows=dict(partition.entries(at, end)))
                 # What is not a row goes with the first piece.
                 if last is None:
                     mutation.static_row = partition.static

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 import attrs
 
 from ..schema.tables import CdcOptions, Column, Keyspace, TableSchema
-from ..storage.mutation import Bound, Cell, CollectionCells, Marker, PartitionMutation, RangeTombstone, RowMutation
+from ..storage.mutation import Bound, PartitionMutation, RangeTombstone
+from ..storage.rowpacking import row_of, row_state
 from ..types import NATIVE_TYPES, CqlType, ListType, MapType, NativeType, SetType, TupleType, UdtType, VectorType
 
 __all__ = [
@@ -141,37 +142,6 @@ def table_of(state: State) -> TableSchema:
 # ---------------------------------------------------------------- mutations
 
 
-def _cell_state(cell: Cell | CollectionCells) -> State:
-    if isinstance(cell, Cell):
-        return (cell.value, cell.timestamp, cell.ttl, cell.expiry)
-    cells = {key: (c.value, c.timestamp, c.ttl, c.expiry) for key, c in cell.cells.items()}
-    return [cell.tombstone, cells]
-
-
-def _cell_of(state: State) -> Cell | CollectionCells:
-    # A cell is a tuple, a collection a list: the codec's own distinction, which pickle keeps.
-    if type(state) is tuple:
-        return Cell(*state)
-    tombstone, cells = state
-    return CollectionCells(tombstone, {key: Cell(*cell) for key, cell in cells.items()})
-
-
-def _row_state(row: RowMutation) -> State:
-    marker = row.marker
-    return (
-        None if marker is None else (marker.timestamp, marker.ttl, marker.expiry),
-        {name: _cell_state(cell) for name, cell in row.cells.items()},
-        row.tombstone,
-    )
-
-
-def _row_of(state: State) -> RowMutation:
-    marker, cells, tombstone = state
-    return RowMutation(
-        None if marker is None else Marker(*marker), {name: _cell_of(cell) for name, cell in cells.items()}, tombstone
-    )
-
-
 def _range_state(deleted: RangeTombstone) -> State:
     start, end = deleted.start, deleted.end
     return (start.prefix, start.inclusive, end.prefix, end.inclusive, deleted.timestamp)
@@ -184,8 +154,8 @@ def mutation_state(mutation: PartitionMutation) -> State:
         mutation.table.name,
         mutation.key,
         mutation.partition_tombstone,
-        None if mutation.static_row is None else _row_state(mutation.static_row),
-        {key: _row_state(row) for key, row in mutation.rows.items()},
+        None if mutation.static_row is None else row_state(mutation.static_row),
+        {key: row_state(row) for key, row in mutation.rows.items()},
         [_range_state(deleted) for deleted in mutation.range_tombstones],
     )
 
@@ -197,8 +167,8 @@ def mutation_of(state: State, table: TableSchema) -> PartitionMutation:
         table,
         key,
         tombstone,
-        None if static is None else _row_of(static),
-        {clustering: _row_of(row) for clustering, row in rows.items()},
+        None if static is None else row_of(static),
+        {clustering: row_of(row) for clustering, row in rows.items()},
         [
             RangeTombstone(Bound(start, starts_in), Bound(end, ends_in), when)
             for start, starts_in, end, ends_in, when in ranges

@@ -495,7 +495,7 @@ class Engine:
     def _first_row(self, table: TableSchema, key: Key, now_s: int) -> tuple[Key, RowMutation] | None:
         """Return the partition's first live row in clustering order."""
         partition = self._partition(table, key)
-        rows = () if partition is None else zip(partition.keys, partition.rows, strict=True)
+        rows = () if partition is None else partition.entries()
         return next((found for found in rows if Partition.is_live(found[1], now_s)), None)
 
     def _partition(self, table: TableSchema, key: Key) -> Partition | None:

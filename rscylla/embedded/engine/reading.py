@@ -106,10 +106,10 @@ class StoreReader:
         for low, high in self.slices(partition):
             indexes = range(high - 1, low - 1, -1) if self.reverse else range(low, high)
             for at in indexes:
-                row = partition.rows[at]
+                ck, row = partition.entry(at)
                 if Partition.is_live(row, now_s):
                     found = True
-                    yield RowView(partition.key, partition.keys[at], row, static, now_s)
+                    yield RowView(partition.key, ck, row, static, now_s)
         # A partition that is resumed has given a row on an earlier page.
         resumed = self.resume is not None and self.resume[0] == partition.key
         if static is not None and not found and self.statics and not resumed:

@@ -19,6 +19,7 @@ from .mutation import Cell, CollectionCells, Key, PartitionMutation, RowMutation
 from .packed import PackedPartition, Stamp, cut_row
 from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
 from .reconcile import NEVER, drop_covered, is_live_cell, merge_row
+from .rowpacking import Shape, pack_row, packed_time, unpack_row
 from .tokens import key_bytes
 
 __all__ = ["AnyPartition", "Partition", "TableStore", "unpacked"]
@@ -27,13 +28,23 @@ _ALL_TIMES = (1 << 63) - 1
 
 
 class Partition:
-    """Rows with cells, in clustering order. ``positions`` and ``rows`` run in step, ``keys`` holds the encoded keys.
+    """Rows with cells, in clustering order. ``positions``, ``_shapes`` and ``_rows`` run in step; see ``rowpacking``.
 
     Deletions are applied to what is there when they arrive, and remembered for older writes that arrive later; so a
     stored cell is either current, dead or expired, and reading never looks at tombstones.
     """
 
-    __slots__ = ("_may_have_garbage", "key", "keys", "place", "positions", "ranges", "rows", "static", "tombstone")
+    __slots__ = (
+        "_may_have_garbage",
+        "_rows",
+        "_shapes",
+        "key",
+        "place",
+        "positions",
+        "ranges",
+        "static",
+        "tombstone",
+    )
 
     def __init__(self, key: Key, place: tuple[int, bytes], position: Callable[[Key], Position]) -> None:
         self.key = key
@@ -44,14 +55,14 @@ class Partition:
         self.static: RowMutation | None = None
         self.ranges = RangeTombstones(position)
         self.positions: list[Position] = []
-        self.keys: list[Key] = []
-        self.rows: list[RowMutation] = []
+        self._shapes: list[Shape | None] = []
+        self._rows: list[bytes] = []
 
     def apply(self, mutation: PartitionMutation) -> None:
         position = self.ranges.position
         if mutation.partition_tombstone is not None and mutation.partition_tombstone > self.tombstone:
             self.tombstone = mutation.partition_tombstone
-            self._cover(0, len(self.rows), self.tombstone)
+            self._cover(0, len(self), self.tombstone)
             if self.static is not None:
                 drop_covered(self.static, self.tombstone)
         for tombstone in mutation.range_tombstones:
@@ -79,24 +90,62 @@ class Partition:
         if self.ranges.spans:
             floor = max(floor, self.ranges.covering(place) or NEVER)
         if at < len(positions) and positions[at] == place:
-            merge_row(self.rows[at], edit, floor)
+            self._replace(at, key, edit, floor)
             return
-        row = RowMutation()
-        merge_row(row, edit, floor)
+        row = edit
+        shape, packed = pack_row(key, edit)
+        # A row that has a shape was written at one time, so all of it stays or nothing.
+        if shape is None or (floor > NEVER and packed_time(packed) <= floor):
+            row = RowMutation()
+            merge_row(row, edit, floor)
+            shape, packed = pack_row(key, row)
         # What a deletion covers wholly leaves no row behind.
-        if row.marker is not None or row.cells or row.tombstone is not None:
+        if _is_something(row):
             positions.insert(at, place)
-            self.keys.insert(at, key)
-            self.rows.insert(at, row)
+            self._shapes.insert(at, shape)
+            self._rows.insert(at, packed)
+
+    def _replace(self, at: int, key: Key, edit: RowMutation, floor: int) -> None:
+        """Merge an edit into row ``at``."""
+        shape, packed = pack_row(key, edit)
+        # Most updates write the same columns at a later time: nothing is left of the row as it was.
+        is_all = shape is not None and shape == self._shapes[at]
+        if not is_all or packed_time(packed) <= max(packed_time(self._rows[at]), floor):
+            row = self.row(at)
+            merge_row(row, edit, floor)
+            shape, packed = pack_row(key, row)
+        self._shapes[at] = shape
+        self._rows[at] = packed
 
     def _cover(self, low: int, high: int, timestamp: int) -> None:
-        for row in self.rows[low:high]:
-            drop_covered(row, timestamp)
-        keep = [row.marker is not None or bool(row.cells) or row.tombstone is not None for row in self.rows[low:high]]
+        keep: list[bool] = []
+        for at in range(low, high):
+            if self._shapes[at] is not None:
+                keep.append(packed_time(self._rows[at]) > timestamp)
+                continue
+            row = self._edit(at, lambda row: drop_covered(row, timestamp))
+            keep.append(_is_something(row))
         if not all(keep):
             self.positions[low:high] = compress(self.positions[low:high], keep)
-            self.keys[low:high] = compress(self.keys[low:high], keep)
-            self.rows[low:high] = compress(self.rows[low:high], keep)
+            self._shapes[low:high] = compress(self._shapes[low:high], keep)
+            self._rows[low:high] = compress(self._rows[low:high], keep)
+
+    def _edit(self, at: int, change: Callable[[RowMutation], None]) -> RowMutation:
+        """Let *change* change row ``at``; return the row."""
+        key, row = self.entry(at)
+        change(row)
+        self._shapes[at], self._rows[at] = pack_row(key, row)
+        return row
+
+    def append(self, key: Key, row: RowMutation) -> None:
+        """Put in a row as it is, behind all others."""
+        shape, packed = pack_row(key, row)
+        self.positions.append(self.ranges.position(key))
+        self._shapes.append(shape)
+        self._rows.append(packed)
+        self._may_have_garbage = self._may_have_garbage or _is_mortal(row)
+
+    # ------------------------------------------------------------ reading
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -113,36 +162,46 @@ class Partition:
         """Return the place of row ``at``."""
         return self.positions[at]
 
+    def entry(self, at: int) -> tuple[Key, RowMutation]:
+        """Return the clustering key and the cells of row ``at``. What is done to them does not change the partition."""
+        return unpack_row(self._shapes[at], self._rows[at])
+
+    def row(self, at: int) -> RowMutation:
+        return self.entry(at)[1]
+
     def row_at(self, place: Position) -> RowMutation | None:
         at = bisect_left(self.positions, place)
-        return self.rows[at] if at < len(self.positions) and self.positions[at] == place else None
+        return self.row(at) if at < len(self.positions) and self.positions[at] == place else None
+
+    def entries(self, low: int = 0, high: int | None = None) -> Iterator[tuple[Key, RowMutation]]:
+        """Yield the clustering keys and the cells of the rows from ``low`` to before ``high``."""
+        return map(unpack_row, self._shapes[low:high], self._rows[low:high])
 
     def as_mutation(self, table: TableSchema) -> PartitionMutation:
-        """Return the write that makes this partition out of nothing. It shares rows with it: do not change them."""
+        """Return the write that makes this partition out of nothing."""
         tombstone = None if self.tombstone == NEVER else self.tombstone
-        rows = dict(zip(self.keys, self.rows, strict=True))
-        return PartitionMutation(table, self.key, tombstone, self.static, rows, self.ranges.as_list())
+        return PartitionMutation(table, self.key, tombstone, self.static, dict(self.entries()), self.ranges.as_list())
 
-    def expect_garbage(self) -> None:
-        """Let ``forget`` look at the rows, which were put in as they are."""
-        self._may_have_garbage = True
+    # ------------------------------------------------------------ forgetting
 
     def drop_column(self, name: str, timestamp: int) -> None:
         """Forget what was written to a column up to ``timestamp``, as ALTER TABLE DROP does."""
-        rows = self.rows if self.static is None else [*self.rows, self.static]
-        for row in rows:
-            _leave_out(row, name, timestamp)
+        for at, shape in enumerate(self._shapes):
+            if shape is None or name in shape[1]:
+                self._edit(at, lambda row: _leave_out(row, name, timestamp))
+        if self.static is not None:
+            _leave_out(self.static, name, timestamp)
 
     def forget(self, now_s: int, gc_grace_s: int) -> None:
         """Drop rows of which nothing is left but deletions and expired cells older than ``gc_grace_s``."""
         if not self._may_have_garbage:
             return
         oldest = (now_s - gc_grace_s) * 1_000_000
-        keep = [not _is_garbage(row, now_s - gc_grace_s, oldest) for row in self.rows]
+        keep = [not _is_garbage(row, now_s - gc_grace_s, oldest) for _, row in self.entries()]
         if not all(keep):
             self.positions = list(compress(self.positions, keep))
-            self.keys = list(compress(self.keys, keep))
-            self.rows = list(compress(self.rows, keep))
+            self._shapes = list(compress(self._shapes, keep))
+            self._rows = list(compress(self._rows, keep))
 
     @staticmethod
     def is_live(row: RowMutation, now_s: int) -> bool:
@@ -150,6 +209,10 @@ class Partition:
         if row.marker is not None and (row.marker.expiry is None or row.marker.expiry > now_s):
             return True
         return any(is_live_cell(cell, now_s) for cell in row.cells.values())
+
+
+def _is_something(row: RowMutation) -> bool:
+    return row.marker is not None or bool(row.cells) or row.tombstone is not None
 
 
 def _leave_out(row: RowMutation, name: str, timestamp: int) -> None:
@@ -203,10 +266,8 @@ AnyPartition = Partition | PackedPartition
 def unpacked(packed: PackedPartition, position: Callable[[Key], Position]) -> Partition:
     """Return the same rows as a general partition."""
     out = Partition(packed.key, packed.place, position)
-    out.keys = [packed.clustering_key(at) for at in range(len(packed))]
-    out.positions = list(map(position, out.keys))
-    out.rows = [packed.row(at) for at in range(len(packed))]
-    out.expect_garbage()
+    for at in range(len(packed)):
+        out.append(packed.clustering_key(at), packed.row(at))
     return out
 
 

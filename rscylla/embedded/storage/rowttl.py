@@ -67,7 +67,7 @@ def expired_rows(store: TableStore, now_s: int) -> Iterator[tuple[Key, Key]]:
     for partition in store.scan():
         if not isinstance(partition, Partition):
             continue
-        for key, row in zip(partition.keys, partition.rows, strict=True):
+        for key, row in partition.entries():
             cell = row.cells.get(column.name)
             value = live_value(cell, now_s) if isinstance(cell, Cell) else None
             if value and oldest < int.from_bytes(value, "big", signed=True) <= newest:
