@@ -171,6 +171,11 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def resident(pid: int) -> int:
+    """Return the bytes that a process has resident (Linux)."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def peak_mb_of(pid: int) -> float:
     """Return the most memory that a process has had resident, in megabytes (Linux)."""
     status = Path(f"/proc/{pid}/status").read_text()
