@@ -162,7 +162,7 @@ class BufferedCursorStore:
         try:
             given = self._codec.encode(event.id)
             if moves(consumer, self._codec, slot.position(self._codec) or "", given):
-                slot.know(given, order)
+                slot.know(given)  # the place stays closed until set_cursor_after has raised what there is to raise
                 slot.pending = event
         except RscyllaError as e:
             slot.error = e

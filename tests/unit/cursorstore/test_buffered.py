@@ -707,6 +707,37 @@ def test_an_event_that_a_run_left_is_written_at_the_next_interval(clock: TickClo
         saver_of(store)("a", Counted(9))
 
 
+def test_a_run_hears_of_an_error_although_it_left_an_event_during_the_write() -> None:
+    inner = Faulty()
+    store = BufferedCursorStore(inner, interval=timedelta(hours=1))
+    saver_of(store)("a", Counted(1))
+    last = last_event_of(store, "a")
+    last.event = Counted(2)
+    inner.meanwhile = lambda: setattr(last, "event", Counted(3))
+    inner.fails = True
+    store.write_quietly()
+    assert not last.is_open
+    with pytest.raises(QueryTimeout):
+        saver_of(store)("a", Counted(4))
+    assert last.is_open
+    inner.fails = False
+    store.close()
+    assert inner.get_cursor("a") == Counted(4).id
+
+
+def test_a_run_hears_that_the_store_was_closed_although_it_left_an_event() -> None:
+    inner = MemoryCursorStore()
+    store = BufferedCursorStore(inner, interval=timedelta(hours=1))
+    saver_of(store)("a", Counted(1))
+    last = last_event_of(store, "a")
+    last.event = Counted(2)
+    store.close()
+    assert inner.get_cursor("a") == Counted(2).id
+    assert not last.is_open
+    with pytest.raises(ConfigError, match="closed"):
+        saver_of(store)("a", Counted(3))
+
+
 def test_an_event_that_a_run_left_behind_the_cursor_is_refused() -> None:
     store = BufferedCursorStore(MemoryCursorStore(), interval=timedelta(hours=1))
     saver_of(store)("a", Counted(5))
@@ -843,8 +874,11 @@ class World:
 
 class Faulty(MemoryCursorStore):
     fails = False
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+    """Called during each write."""
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
+        self.meanwhile()
         if self.fails:
             raise QueryTimeout("slow")
         super().set_cursor(consumer, cursor)
