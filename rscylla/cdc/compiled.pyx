@@ -238,6 +238,11 @@ cdef class Plan:
         PyMem_Free(self.roles)
         PyMem_Free(self.key_index)
 
+    # Immutable, and shared by the copies of a change.
+
+    def __deepcopy__(self, memo):
+        return self
+
     cdef bint may_have_images(self, int16_t operation) noexcept nogil:
         """Whether a delta row can have images; see ``changes.parts_of``."""
         if operation == PARTITION_DELETE or operation == SERVICE_PARTITION_DELETE:

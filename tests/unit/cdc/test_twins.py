@@ -212,6 +212,14 @@ def test_a_change_is_made_once() -> None:
     assert event.foreign_id is event.foreign_id
 
 
+def test_changes_can_be_copied_with_either_decoder() -> None:
+    values = [{"op": 0, "ck": 1, "cdc$batch_seq_no": 0, "v": 4}, {"ck": 1, "cdc$batch_seq_no": 1, "v": 5, **END}]
+    for found in both(pages_of(values, [], LAYOUT), LAYOUT):
+        (event,) = changes_of(found, EventContext(0))
+        for copied in (copy.copy(event.change), copy.deepcopy(event.change), copy.deepcopy(event).change):
+            assert copied.as_dict() == event.change.as_dict()
+
+
 def test_a_column_or_row_that_is_not_there_is_refused() -> None:
     found: Any = compiled.LogRows()
     assert list(found.column(0)) == []
