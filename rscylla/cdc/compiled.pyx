@@ -1036,10 +1036,12 @@ cdef class ChangeParts:
     def __init__(self, layout, cells, preimage=None, postimage=None, range_end=None, batch=None, batch_index=0):
         self.plan = layout.plan
         self.cells = cells
-        self.row = bytes_of_cells(cells)
-        self.preimage = bytes_of_cells(preimage)
-        self.postimage = bytes_of_cells(postimage)
-        self.range_end = bytes_of_cells(range_end)
+        if cells is None:
+            raise TypeError("a change has a row")
+        self.row = bytes_of_cells(cells, self.plan)
+        self.preimage = bytes_of_cells(preimage, self.plan)
+        self.postimage = bytes_of_cells(postimage, self.plan)
+        self.range_end = bytes_of_cells(range_end, self.plan)
         self.batch_ = batch
         self.batch_index = batch_index
 
@@ -1091,13 +1093,17 @@ cdef class ChangeParts:
         return self.plan.known_after(self.row) if operation == UPDATE or operation == INSERT else None
 
 
-cdef bytes bytes_of_cells(cells):
-    """Return the row of *cells*; None for None."""
+cdef bytes bytes_of_cells(cells, Plan plan):
+    """Return the row of *cells*, which all later reads trust to have the columns of *plan*; None for None."""
+    cdef bytes cell
+    cdef list parts = []
     if cells is None:
         return None
-    return b"".join([
-        b"\xff\xff\xff\xff" if cell is None else (<Py_ssize_t> len(cell)).to_bytes(4, "big") + cell for cell in cells
-    ])
+    if len(cells) != plan.columns:
+        raise ValueError(f"a row has {len(cells)} cells, and its layout {plan.columns} columns")
+    for cell in cells:
+        parts.append(b"\xff\xff\xff\xff" if cell is None else len(cell).to_bytes(4, "big") + cell)
+    return b"".join(parts)
 
 
 cdef cells_or_none(bytes row, Plan plan):

@@ -220,6 +220,19 @@ def test_changes_can_be_copied_with_either_decoder() -> None:
             assert copied.as_dict() == event.change.as_dict()
 
 
+@pytest.mark.parametrize("count", [0, len(LAYOUT.columns) - 1, len(LAYOUT.columns) + 1])
+def test_a_change_of_other_cells_than_its_layout_has_is_refused(count: int) -> None:
+    right = cells({"ck": 1, "cdc$batch_seq_no": 0}, LAYOUT.columns)
+    with pytest.raises(ValueError, match=f"a row has {count} cells"):
+        Change(LAYOUT, (None,) * count)
+    with pytest.raises(ValueError, match=f"a row has {count} cells"):
+        Change(LAYOUT, right, (None,) * count)
+    with pytest.raises(TypeError):
+        Change(LAYOUT, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Change(LAYOUT, (*right[:-1], memoryview(b"12345678").cast("i")))  # type: ignore[arg-type]
+
+
 def test_a_column_or_row_that_is_not_there_is_refused() -> None:
     found: Any = compiled.LogRows()
     assert list(found.column(0)) == []
