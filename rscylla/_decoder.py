@@ -34,4 +34,11 @@ def why_pure() -> str:
     """Return why the compiled decoder does not run; empty if it does."""
     if _IS_PURE:
         return "RSCYLLA_PURE is set"
-    return "" if compiled("cdc") is not None else "rscylla was installed without a C compiler"
+    name = "rscylla.cdc.compiled"
+    try:
+        importlib.import_module(name)
+    except ImportError as e:
+        if isinstance(e, ModuleNotFoundError) and e.name == name:
+            return "rscylla was installed without a C compiler"
+        return f"the compiled decoder cannot be imported: {e}"
+    return ""
