@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla.abc import Window
-from rscylla.errors import ConfigError, HeadReached, RunError
+from rscylla.errors import ConfigError, FateError, HeadReached, RunError
 from rscylla.testing import FakeStream
 
 LAG = rscylla.StreamLag(seconds=30)
@@ -87,8 +87,10 @@ class Saved:
     def close(self) -> None: ...
 
 
-def driven(items: list[Any], fn: Any, fate: Any = None) -> tuple[Saved, Any, BaseException]:
-    store, consumer = Saved(), rscylla.windows("columns", fn, registry=CollectorRegistry())
+def driven(
+    items: list[Any], fn: Any, *, store: Saved | None = None, fate: Any = None
+) -> tuple[Saved, Any, BaseException]:
+    store, consumer = store or Saved(), rscylla.windows("columns", fn, registry=CollectorRegistry())
     with pytest.raises((RunError, HeadReached)) as caught:
         rscylla.run(
             rscylla.Spec(
@@ -106,12 +108,12 @@ def test_each_window_is_saved_once_after_the_function_returned() -> None:
 
     def handle(given: Window, run: rscylla.Run) -> None:
         assert run.event is given[0]
-        seen.append((len(given), list(store_of[0].cursors) if store_of else None))
+        seen.append((len(given), list(store.cursors)))
 
-    store_of: list[Saved] = []
-    store, consumer, _ = driven([window(0, 3), rscylla.Progress("idle", 5), window(3, 2)], handle)
+    store = Saved()
+    _, consumer, _ = driven([window(0, 3), rscylla.Progress("idle", 5), window(3, 2)], handle, store=store)
     assert store.cursors == ["after 2", "idle", "after 4"]
-    assert [count for count, _ in seen] == [3, 2]
+    assert seen == [(3, []), (2, ["after 2", "idle"])]
     assert consumer.series.counts["consumed"] == 5
     assert consumer.series.samples("latency")[0][-1] == ("+Inf", 2.0)
 
@@ -127,3 +129,28 @@ def test_an_error_saves_nothing_of_the_window_and_names_its_first_event() -> Non
     assert (error.stage, error.event_id) == ("consume", "3")
     assert (consumer.series.counts["consumed"], consumer.series.counts["errors"]) == (3, 1)
     assert consumer.series.activity.longest() == (0.0, None)
+
+
+class NotedFate:
+    """Notes where it is tempted, and strikes at one point."""
+
+    def __init__(self, strikes_at: str) -> None:
+        self.strikes_at = strikes_at
+        self.points: list[str] = []
+
+    def tempt(self, point: str = "") -> None:
+        self.points.append(point)
+        if point == self.strikes_at:
+            raise FateError
+
+
+@pytest.mark.parametrize(
+    ("point", "saved"),
+    [("after_recv", []), ("after_consume", []), ("before_set_cursor", []), ("before_flush", ["after 2"])],
+)
+def test_fate_strikes_a_window_where_it_strikes_an_event(point: str, saved: list[str]) -> None:
+    fate = NotedFate(point)
+    store, _, _ = driven([window(0, 3)], lambda given, run: None, fate=fate)
+    assert store.cursors == saved
+    way = ["after_recv", "after_consume", "before_set_cursor", "before_flush"]
+    assert fate.points == [*way[: way.index(point)], point, *way[way.index(point) + 1 :][-1:]]
