@@ -65,9 +65,10 @@ class BufferedCursorStore:
     and raised once, by the consumer's next ``set_cursor`` (after it has buffered) or by ``flush``; the cursors of other
     consumers are written regardless. After ``CursorConflict`` and ``CursorRegression``, which a retry cannot fix, the
     buffered cursor is dropped, and the consumer must read its cursor again. ``set_cursor`` does not wait for a write
-    (only its first call reads), and rejects a cursor that is too low at once. ``get_cursor`` writes the buffered cursor
-    of its consumer before it reads, and raises the error if that fails: a cursor that was buffered before a reset, or
-    before the lease was lost and acquired again, is no longer valid.
+    (only its first call reads), and rejects a cursor that is too low at once. A run leaves its events where
+    ``last_event_of`` says, so of them only those that are taken for a write are compared. ``get_cursor`` writes the
+    buffered cursor of its consumer before it reads, and raises the error if that fails: a cursor that was buffered
+    before a reset, or before the lease was lost and acquired again, is no longer valid.
 
     Args:
         inner: Where cursors go. It is closed together with this store.
