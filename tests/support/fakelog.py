@@ -241,6 +241,8 @@ class FakeLog:
     def prepare(self, cql: str, *, page_size: int, doing: str) -> ReadStatement:
         return FakeStatement(cql, type, 1, self.page_size or page_size)
 
+    prepare_once = prepare
+
     def rows(
         self,
         cql: str,
