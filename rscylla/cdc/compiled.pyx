@@ -470,12 +470,14 @@ cdef class LogRows:
     cdef const char** starts  # of the bytes of the pages
     cdef Row* rows
     cdef uint32_t* order  # the rows that are kept, as they are sorted
+    cdef uint32_t* places  # of each cell of each row in the bytes of its page, once a column was asked for
     cdef Py_ssize_t kept, filled, room
 
     def __dealloc__(self):
         PyMem_Free(self.starts)
         PyMem_Free(self.rows)
         PyMem_Free(self.order)
+        PyMem_Free(self.places)
 
     def __cinit__(self):
         self.pages = []
@@ -534,6 +536,8 @@ cdef class LogRows:
     cdef int _reserve(self, Py_ssize_t more) except -1:
         cdef Py_ssize_t room = self.filled + more
         cdef void* moved
+        PyMem_Free(self.places)
+        self.places = NULL
         if room <= self.room:
             return 0
         if room > INT32_MAX:
@@ -591,6 +595,34 @@ cdef class LogRows:
         if self.kept < self.filled:
             raise ValueError("rows were taken out before the last page was added")
         return rows.add(page, layout)
+
+    cdef int _find_places(self) except -1:
+        """Note where each cell is: to walk the cells of a row again for each column would take longer."""
+        cdef Py_ssize_t row, column, columns
+        cdef uint32_t* at
+        cdef uint32_t place
+        cdef const char* start
+        cdef int32_t size
+        if self.places != NULL or not self.filled:
+            return 0
+        columns = self.plan.columns
+        self.places = <uint32_t*> PyMem_Malloc(self.filled * columns * sizeof(uint32_t))
+        if self.places == NULL:
+            raise MemoryError
+        with nogil:
+            at = self.places
+            for row in range(self.filled):
+                start = self.starts[self.rows[row].page]
+                place = self.rows[row].start
+                for column in range(columns):
+                    at[column] = place
+                    size = int_at(start + place)
+                    place += 4 if size < 0 else 4 + <uint32_t> size
+                at += columns
+        return 0
+
+    cdef inline const char* _place(self, uint32_t row, Py_ssize_t column) noexcept nogil:
+        return self.starts[self.rows[row].page] + self.places[row * self.plan.columns + column]
 
     def sort(self):
         """Sort the rows by their positions."""
@@ -729,6 +761,7 @@ cdef class LogRows:
         """Return the cells of a column, undecoded, of all rows or of the given ones, of which -1 has none."""
         if self.plan is not None and not 0 <= index < self.plan.columns:
             raise IndexError(index)
+        self._find_places()
         return Column.of(self, index, rows)
 
     def changes(self, *, bint joined=True):
@@ -880,12 +913,12 @@ cdef class Column(Cells):
         with nogil:
             if numbers is None:
                 for i in range(count):
-                    cells[i] = cell_at(rows.row_at(rows.order[i]), index).data - 4
+                    cells[i] = rows._place(rows.order[i], index)
             else:
                 for i in range(count):
                     cells[i] = NULL
                     if chosen[i] >= 0:
-                        cells[i] = cell_at(rows.row_at(rows.order[chosen[i]]), index).data - 4
+                        cells[i] = rows._place(rows.order[chosen[i]], index)
         return column
 
     cdef Cell at(self, Py_ssize_t i) noexcept nogil:
