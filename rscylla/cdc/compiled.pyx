@@ -534,7 +534,7 @@ cdef class LogRows:
         return self
 
     cdef int _reserve(self, Py_ssize_t more) except -1:
-        cdef Py_ssize_t room = self.filled + more
+        cdef Py_ssize_t room = max(self.filled, self.kept) + more  # a row may have been taken twice
         cdef void* moved
         PyMem_Free(self.places)
         self.places = NULL

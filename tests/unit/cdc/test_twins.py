@@ -139,8 +139,9 @@ def test_both_make_the_same_events(
 
 @given(st.lists(log_rows, max_size=12), st.data())
 def test_both_keep_the_same_rows(values: list[dict[str, Any]], data: st.DataObject) -> None:
+    """Also rows that are taken twice."""
     twins = both(pages_of(values, [3], LAYOUT), LAYOUT)
-    kept = data.draw(st.lists(st.sampled_from(range(len(values))), unique=True)) if values else []
+    kept = data.draw(st.lists(st.sampled_from(range(len(values))), max_size=40)) if values else []
     for found in twins:
         found.take(kept)
     assert twins[0].cells == twins[1].cells
