@@ -80,10 +80,11 @@ class _Refused(Exception):
 
 @attrs.define(eq=False)
 class _Deferred:
-    """A request that a slow node puts off: its frame, and what ends the timers."""
+    """A request that a slow node puts off: its frame, what ends the timers, and whether it has waited long enough."""
 
     frame: tuple[int, int, int, bytes]
     timers: list[Callable[[], None]] = attrs.field(factory=list)
+    is_due: bool = False
 
     def call_off(self) -> None:
         for cancel in self.timers:
@@ -225,10 +226,10 @@ class Connection(asyncio.Protocol):
         """Serve what waits, and read again, unless something else still is in the way."""
         if self._state == "closing":
             return
-        # The node is as fast as ever again: what it put off came before the frames that wait, and goes first.
-        if not self._listener.delay_s and not self._listener.held:
-            while self._deferred:
-                self._handle_oldest()
+        # What was put off came before the frames that wait, and goes first: all of it if the node is fast again.
+        if not self._listener.held:
+            while self._deferred and (self._deferred[0].is_due or not self._listener.delay_s):
+                self._handle_deferred(self._deferred.popleft())
         self._serve_pending()
         if not self._blocked and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -314,7 +315,7 @@ class Connection(asyncio.Protocol):
         """Put a request off by the node's delay, or until its USING TIMEOUT is over."""
         deferred = _Deferred((flags, stream, opcode, body))
         self._deferred.append(deferred)
-        timer = asyncio.get_running_loop().call_later(self._listener.delay_s, self._handle_late)
+        timer = asyncio.get_running_loop().call_later(self._listener.delay_s, self._handle_late, deferred)
         deferred.timers.append(timer.cancel)
         limit_us = self._time_limit_us(flags, opcode, body)
         if limit_us is not None:
@@ -336,11 +337,17 @@ class Connection(asyncio.Protocol):
             pass  # it is told when the request is handled
         return None
 
-    def _handle_late(self) -> None:
-        self._handle_oldest()
+    def _handle_late(self, deferred: _Deferred) -> None:
+        # With those before it: they may be due only later, if the node was slower then.
+        for each in self._deferred:
+            each.is_due = True
+            if each is deferred:
+                break
         self.go_on()
 
     def _handle_overdue(self, deferred: _Deferred) -> None:
+        if self._listener.held:
+            return
         self._deferred.remove(deferred)
         self._overdue = True
         try:
@@ -348,10 +355,6 @@ class Connection(asyncio.Protocol):
         finally:
             self._overdue = False
         self.go_on()
-
-    def _handle_oldest(self) -> None:
-        """Answer the oldest request that a slow node has put off."""
-        self._handle_deferred(self._deferred.popleft())
 
     def _handle_deferred(self, deferred: _Deferred) -> None:
         deferred.call_off()
