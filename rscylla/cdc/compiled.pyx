@@ -1078,6 +1078,9 @@ cdef class ChangeParts:
         self.batch_ = batch
         self.batch_index = batch_index
 
+    def __setattr__(self, name, value):
+        raise AttributeError(f"cannot set {name!r}: a change is immutable")
+
     @property
     def _layout(self):
         return self.plan.layout

@@ -213,6 +213,15 @@ def test_a_change_is_made_once() -> None:
     assert event.foreign_id is event.foreign_id
 
 
+@pytest.mark.parametrize("name", ["after", "values", "note"])
+def test_a_change_is_immutable_with_either_decoder(name: str) -> None:
+    row = tuple(cells({"ck": 1, "cdc$batch_seq_no": 0, "v": 4}, LAYOUT.columns))
+    for change in (Change(LAYOUT, row), PartsInPython(LAYOUT, row)):
+        with pytest.raises(AttributeError):
+            setattr(change, name, {})
+        assert change.after == {"v": 4}
+
+
 def test_changes_can_be_copied_with_either_decoder() -> None:
     values = [{"op": 0, "ck": 1, "cdc$batch_seq_no": 0, "v": 4}, {"ck": 1, "cdc$batch_seq_no": 1, "v": 5, **END}]
     for found in both(pages_of(values, [], LAYOUT), LAYOUT):
