@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logcells import END, LAYOUT, T, cells, ints, layout_of, person
 
+from rscylla import _decoder
 from rscylla.cdc import rows
 from rscylla.cdc.changes import Change, PartsInPython
 from rscylla.cdc.pages import Page, split_rows
@@ -20,7 +21,9 @@ from rscylla.cdc.rows import Layout
 from rscylla.event import Event
 
 LOW = (0, 7, 2**64 - 1)
-compiled: Any = pytest.importorskip("rscylla.cdc.compiled")
+compiled: Any = _decoder.compiled("cdc")
+if compiled is None:
+    pytest.skip("the compiled decoder does not run", allow_module_level=True)
 
 OPERATIONS = [*range(10), -3, -4, 17, -100]
 NO_CLUSTERING = layout_of((("pk", "partition_key", "int"), ("v", "regular", "int")))
