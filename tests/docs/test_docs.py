@@ -55,6 +55,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 HEAVY = {
     "rscylla.types.arrow": ("numpy", "pyarrow"),
+    "rscylla.types.json_arrow": ("numpy", "pyarrow"),
     "rscylla.cdc.batches": ("numpy", "pyarrow"),
     "rscylla.spark": ("numpy", "pyarrow", "pyspark"),
 }
