@@ -25,6 +25,7 @@ from ...abc import (
     StreamClient,
     StreamFunc,
     StreamStatus,
+    WindowConsumer,
 )
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
@@ -165,6 +166,11 @@ def _check(
         raise ConfigError(
             f'fast_and_sweep: consumer "{consumer.name}" moves the cursor of its run and cannot serve two lanes; '
             "use a consumer that is done with an event when it returns"
+        )
+    if isinstance(consumer, WindowConsumer):
+        raise ConfigError(
+            f'fast_and_sweep: consumer "{consumer.name}" handles whole windows, and the lanes deliver single events; '
+            "use a consumer of events"
         )
     if options.lag is not None or options.from_head:
         raise ConfigError(

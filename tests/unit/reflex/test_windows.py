@@ -44,6 +44,12 @@ def test_nothing_can_be_wrapped_around_it() -> None:
         consumer.consume(rscylla.SimpleEvent("e1"), rscylla.Run("columns"))
 
 
+def test_it_serves_no_two_lanes() -> None:
+    consumer = rscylla.windows("columns", lambda window, run: None, registry=CollectorRegistry())
+    with pytest.raises(ConfigError, match="deliver single events"):
+        rscylla.fast_and_sweep(FakeStream([], supports_lag=True), MemoryCursorStore(), consumer)
+
+
 class WindowClient:
     """Returns the given items, then ends at the head."""
 
