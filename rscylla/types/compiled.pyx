@@ -456,10 +456,10 @@ cdef class Fields(Decoder):
     cdef tuple parts
 
     def __init__(self, parts):
-        cdef Decoder part
         self.parts = tuple(parts)
         for part in self.parts:
-            pass  # each is a Decoder
+            if not isinstance(part, Decoder):
+                raise TypeError(f"a field is read by a Decoder, and not by {type(part).__name__}")
 
     cdef object read(self, const char* data, Py_ssize_t size):
         cdef const char* at = data

@@ -140,6 +140,14 @@ def test_only_bytes_are_decoded(raw: Any) -> None:
         twins(Type("int"))[0](raw)
 
 
+@pytest.mark.parametrize("part", [None, bytes.decode])
+def test_a_part_that_is_no_compiled_decoder_is_refused(part: Any) -> None:
+    kinds: list[Any] = [fast.List, fast.Set, lambda p: fast.Fields([p]), lambda p: fast.Udt([p], ["a"])]
+    for make in kinds:
+        with pytest.raises(TypeError):
+            make(part)
+
+
 def test_cells_are_a_sequence_of_bytes_and_nulls() -> None:
     kept = [b"a", None, b"", b"\0" * 300]
     cells = fast.CellList(kept)
