@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import compare
 import pytest
@@ -29,8 +30,8 @@ def test_all_readers_find_the_same_in_a_log(session: rscylla.Session, shape: str
     assert log.rows == ROWS
     found: dict[tuple[str, bool], dict[str, int]] = {}
     for name, reader in READERS.items():
-        if name == "arrow":
-            pytest.importorskip("pyarrow", reason="pip install 'rscylla[spark]'")
+        if name == "arrow" and find_spec("pyarrow") is None:
+            continue  # the environment "spark" has it
         for kind in reader.kinds:
             tally = reader.read(session, log.table, kind)
             assert tally.rows == (log.changes if reader.of_changes else log.rows), name
