@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import marshal
 import tracemalloc
 import uuid
 from typing import Any
@@ -427,6 +428,28 @@ PACKED_ROWS = st.builds(
 @given(st.lists(st.binary(max_size=4), max_size=3).map(tuple), PACKED_ROWS)
 def test_a_row_is_unpacked_as_it_was_packed(key: tuple[bytes, ...], row: RowMutation) -> None:
     assert unpack_row(*pack_row(key, row)) == (key, row)
+
+
+def test_a_large_collection_is_not_packed_anew_with_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[int] = []
+
+    def counting(value: Any, version: int) -> bytes:
+        data = marshal.dumps(value, version)
+        packed.append(len(data))
+        return data
+
+    monkeypatch.setattr("rscylla.embedded.storage.rowpacking.dumps", counting)
+    store = make_store(make_table())
+    for i in range(500):
+        element = CollectionCells(None, {int_bytes(i): Cell(b"a", i)})
+        row = RowMutation(cells={"w": element} if i % 2 else {"w": element, "v": Cell(int_bytes(i), i)})
+        store.apply(PartitionMutation(make_table(), (int_bytes(1),), rows={(int_bytes(1),): row}))
+    partition = store.get((int_bytes(1),))
+    assert isinstance(partition, Partition)
+    [(_, stored)] = partition.entries()
+    assert stored.cells["w"] == CollectionCells(None, {int_bytes(i): Cell(b"a", i) for i in range(500)})
+    assert stored.cells["v"] == Cell(int_bytes(498), 498)
+    assert sum(packed) < 500 * 1_000, "bytes"
 
 
 def test_a_log_row_takes_little_more_memory_than_its_bytes() -> None:

@@ -19,7 +19,7 @@ from .mutation import Cell, CollectionCells, Key, PartitionMutation, RowMutation
 from .packed import PackedPartition, Stamp, cut_row
 from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
 from .reconcile import NEVER, drop_covered, is_live_cell, merge_row
-from .rowpacking import Shape, pack_row, packed_time, unpack_row
+from .rowpacking import Packed, Shape, pack_row, packed_time, unpack_row
 from .tokens import key_bytes
 
 __all__ = ["AnyPartition", "Partition", "TableStore", "unpacked"]
@@ -56,7 +56,7 @@ class Partition:
         self.ranges = RangeTombstones(position)
         self.positions: list[Position] = []
         self._shapes: list[Shape | None] = []
-        self._rows: list[bytes] = []
+        self._rows: list[Packed] = []
 
     def apply(self, mutation: PartitionMutation) -> None:
         position = self.ranges.position
@@ -163,7 +163,7 @@ class Partition:
         return self.positions[at]
 
     def entry(self, at: int) -> tuple[Key, RowMutation]:
-        """Return the clustering key and the cells of row ``at``. What is done to them does not change the partition."""
+        """Return the clustering key and the cells of row ``at``. Do not change them."""
         return unpack_row(self._shapes[at], self._rows[at])
 
     def row(self, at: int) -> RowMutation:
@@ -178,7 +178,7 @@ class Partition:
         return map(unpack_row, self._shapes[low:high], self._rows[low:high])
 
     def as_mutation(self, table: TableSchema) -> PartitionMutation:
-        """Return the write that makes this partition out of nothing."""
+        """Return the write that makes this partition out of nothing. It may share rows with it: do not change them."""
         tombstone = None if self.tombstone == NEVER else self.tombstone
         return PartitionMutation(table, self.key, tombstone, self.static, dict(self.entries()), self.ranges.as_list())
 

@@ -19,6 +19,10 @@ State = Any  # plain values: None, int, str, bytes and tuples, lists, dicts of t
 # Whether the row has a marker, and the names of its columns: what rows written by one statement share.
 Shape = tuple[bool, tuple[str, ...]]
 
+# A row as bytes, or as it is where packing it anew with each write would cost more than its memory is worth.
+Packed = bytes | tuple[Key, RowMutation]
+
+_MOST_ELEMENTS: Final = 64  # of a collection in a row that is packed
 _VERSION: Final = 2  # without references between equal objects, the search for which takes longer than all else
 
 
@@ -28,10 +32,11 @@ def _shape(has_marker: bool, *names: str) -> Shape:
     return has_marker, names
 
 
-def pack_row(key: Key, row: RowMutation) -> tuple[Shape | None, bytes]:
+def pack_row(key: Key, row: RowMutation) -> tuple[Shape | None, Packed]:
     """Return a row and its clustering key as its shape and bytes.
 
-    Only a row whose parts were all written alike (time, TTL, expiry) has a shape: most do. Others take more bytes.
+    Only a row whose parts were all written alike (time, TTL, expiry) has a shape: most do. Others take more bytes, and a
+    row with a large collection is returned as it is.
     """
     if row.tombstone is None:
         first: Marker | Cell | None = row.marker
@@ -48,11 +53,16 @@ def pack_row(key: Key, row: RowMutation) -> tuple[Shape | None, bytes]:
             if first is not None:
                 written = (first.timestamp, first.ttl, first.expiry)
                 return _shape(row.marker is not None, *row.cells), dumps((*written, *key, *values), _VERSION)
+    for cell in row.cells.values():
+        if isinstance(cell, CollectionCells) and len(cell.cells) > _MOST_ELEMENTS:
+            return None, (key, row)
     return None, dumps((key, row_state(row)), _VERSION)
 
 
-def unpack_row(shape: Shape | None, data: bytes) -> tuple[Key, RowMutation]:
-    """Return what ``pack_row`` was given: the clustering key and a row of its own."""
+def unpack_row(shape: Shape | None, data: Packed) -> tuple[Key, RowMutation]:
+    """Return what ``pack_row`` was given: the clustering key and the row, which is the same object if it is large."""
+    if isinstance(data, tuple):
+        return data
     if shape is None:
         key, state = loads(data)
         return key, row_of(state)
@@ -65,8 +75,9 @@ def unpack_row(shape: Shape | None, data: bytes) -> tuple[Key, RowMutation]:
     return tuple(parts[:depth]), RowMutation(Marker(timestamp, ttl, expiry) if has_marker else None, cells)
 
 
-def packed_time(data: bytes) -> int:
+def packed_time(data: Packed) -> int:
     """Return the write timestamp of a row that has a shape."""
+    assert isinstance(data, bytes)
     return loads(data)[0]  # type: ignore[no-any-return]
 
 
