@@ -599,6 +599,7 @@ cdef class LogRows:
     cdef int _find_places(self) except -1:
         """Note where each cell is: to walk the cells of a row again for each column would take longer."""
         cdef Py_ssize_t row, column, columns
+        cdef uint32_t* places
         cdef uint32_t* at
         cdef uint32_t place
         cdef const char* start
@@ -606,11 +607,11 @@ cdef class LogRows:
         if self.places != NULL or not self.filled:
             return 0
         columns = self.plan.columns
-        self.places = <uint32_t*> PyMem_Malloc(self.filled * columns * sizeof(uint32_t))
-        if self.places == NULL:
+        places = <uint32_t*> PyMem_Malloc(self.filled * columns * sizeof(uint32_t))
+        if places == NULL:
             raise MemoryError
         with nogil:
-            at = self.places
+            at = places
             for row in range(self.filled):
                 start = self.starts[self.rows[row].page]
                 place = self.rows[row].start
@@ -619,6 +620,10 @@ cdef class LogRows:
                     size = int_at(start + place)
                     place += 4 if size < 0 else 4 + <uint32_t> size
                 at += columns
+        if self.places == NULL:  # only now, because another thread may ask for a column of the window meanwhile
+            self.places = places
+        else:
+            PyMem_Free(places)
         return 0
 
     cdef inline const char* _place(self, uint32_t row, Py_ssize_t column) noexcept nogil:

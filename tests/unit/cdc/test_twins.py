@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -253,6 +255,24 @@ def test_a_column_or_row_that_is_not_there_is_refused() -> None:
     for index, chosen in ((-1, None), (len(LAYOUT.columns), None), (0, [1]), (0, [-2])):
         with pytest.raises(IndexError):
             found.column(index, chosen)
+
+
+def test_threads_may_ask_for_columns_of_a_window_at_once() -> None:
+    row = body_of([cells({"ck": 1, "cdc$batch_seq_no": 0, "v": 5, **END}, LAYOUT.columns)])[4:]
+    count, threads = 50_000, 4
+    page = Page(LAYOUT.columns, count.to_bytes(4, "big") + row * count, 0, None)
+    value = next(column.index for column in LAYOUT.values if column.name == "v")
+    for _ in range(3):
+        found: Any = compiled.LogRows().add(page, LAYOUT)
+        start = threading.Barrier(threads)
+
+        def ask(found: Any = found, start: threading.Barrier = start) -> set[bytes]:
+            start.wait()
+            return set(found.column(value))
+
+        with ThreadPoolExecutor(threads) as pool:
+            asked = [pool.submit(ask) for _ in range(threads)]
+            assert [one.result() for one in asked] == [{(5).to_bytes(4, "big")}] * threads
 
 
 def test_a_column_outlives_its_rows() -> None:
