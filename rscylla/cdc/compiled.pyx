@@ -526,6 +526,8 @@ cdef class LogRows:
             return self
         if self.plan is None or not self.kept:
             self.plan = layout.plan
+            self.filled = 0  # rows that were taken out may have another layout
+            self.pages.clear()
         elif self.plan.layout is not layout:
             return self._in_python(page, layout)
         self._reserve(count)

@@ -275,6 +275,19 @@ def test_threads_may_ask_for_columns_of_a_window_at_once() -> None:
             assert [one.result() for one in asked] == [{(5).to_bytes(4, "big")}] * threads
 
 
+def test_rows_of_another_layout_that_were_all_taken_out_leave_nothing() -> None:
+    narrow = pages_of([{"cdc$batch_seq_no": 0, "v": 7, **END}], [], NO_CLUSTERING)[0]
+    wide = pages_of([{"ck": 1, "cdc$batch_seq_no": 0, "v": 5, **END}], [], LAYOUT)[0]
+    for found in (rows.LogRows(), compiled.LogRows()):
+        found.add(narrow, NO_CLUSTERING)
+        found.take([])
+        found = found.add(wide, LAYOUT)
+        assert [list(found.column(n)) for n in range(len(LAYOUT.columns))] == [[c] for c in wide.cells()[0]]
+        found = found.add(narrow, NO_CLUSTERING)
+        found.sort()
+        assert sorted(e.change.values["v"] for e in changes_of(found, EventContext(0))) == [5, 7]
+
+
 def test_a_column_outlives_its_rows() -> None:
     found: Any = compiled.LogRows()
     found.add(pages_of([{"ck": n, "cdc$batch_seq_no": n} for n in range(9)], [4], LAYOUT)[0], LAYOUT)
