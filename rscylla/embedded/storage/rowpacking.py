@@ -35,8 +35,8 @@ def _shape(has_marker: bool, *names: str) -> Shape:
 def pack_row(key: Key, row: RowMutation) -> tuple[Shape | None, Packed]:
     """Return a row and its clustering key as its shape and bytes.
 
-    Only a row whose parts were all written alike (time, TTL, expiry) has a shape: most do. Others take more bytes, and a
-    row with a large collection is returned as it is.
+    Only a row whose parts were all written alike (time, TTL, expiry) has a shape: most do. Others take more bytes. One
+    with a large collection is returned as it is.
     """
     if row.tombstone is None:
         first: Marker | Cell | None = row.marker
