@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.cdc import pages
-from rscylla.types import Type, decoder_for, encoder_for, native
+from rscylla.types import Type, decoder_for, encoder_for
 from rscylla.types.cells import vector_cells
 from rscylla.types.json import dumps, dumps_key
+from rscylla.types.registry import width_in_vector
 
 
 def through_json(type_: Type, raw: bytes) -> bytes:
@@ -30,7 +31,7 @@ def in_order(type_: Type, raw: bytes) -> Any:
     """Return *raw* as a value that is equal for the same elements in any order: the database sorts what is bound."""
     if type_.kind == "vector":
         (element,) = type_.args
-        return [in_order(element, c) for c in vector_cells(native(element).in_vector)(raw) if c is not None]
+        return [in_order(element, c) for c in vector_cells(width_in_vector(element))(raw) if c is not None]
     cells = []
     at = 4 if type_.kind in ("list", "set", "map") else 0
     if type_.kind not in ("list", "set", "map", "tuple", "udt"):
