@@ -22,8 +22,9 @@ print(rscylla.__decoder__, type(new_rows()).__module__, type(decoder_for(Type("i
 def said(code: str, **environment: str) -> str:
     """Return what *code* prints in a process of its own."""
     own = {name: value for name, value in os.environ.items() if name != "RSCYLLA_PURE"}
+    # -P: the rscylla that these tests run with, not the tree that they may be started in.
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**own, **environment}, capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", code], env={**own, **environment}, capture_output=True, text=True, check=True
     )
     return done.stdout
 
