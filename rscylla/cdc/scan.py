@@ -28,6 +28,8 @@ log = logging.getLogger("rscylla")
 
 
 _RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=10))
+_EARLY = 1e-6
+"""Seconds: a page is due this much before its time, because clocks count in microseconds, and a wait may end early."""
 
 
 @attrs.frozen
@@ -258,13 +260,13 @@ class Scanner:
     def _pause(self, signal: Stop, delayed: list[_Fetch]) -> None:
         """Wait until the first delayed page is due, or *signal* is set."""
         due = min(f.due for f in delayed)
-        # At least 1 ms, because a wait may end slightly early by the clock's resolution.
+        # At least 1 ms, because a wait may end early by more than _EARLY where the clock is coarse.
         self._clock.wait(signal, max(0.001, due - self._clock.monotonic()))
 
     def _wake(self, delayed: list[_Fetch], reading: _Reading) -> None:
         """Move the delayed pages that are due to those that wait to be sent."""
         if delayed:
-            now = self._clock.monotonic()
+            now = self._clock.monotonic() + _EARLY
             with self._lock:
                 reading.waiting.extend(f for f in delayed if f.due <= now)
             delayed[:] = [f for f in delayed if f.due > now]

@@ -224,7 +224,11 @@ def test_queries_of_a_read_that_was_given_up_still_count() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_a_page_is_asked_again_when_it_is_due_though_another_query_hangs() -> None:
+@pytest.mark.parametrize("chance", [0, 0.019612, 1])  # the second: a pause of 99,019.4 us, which the clock cuts
+def test_a_page_is_asked_again_when_it_is_due_though_another_query_hangs(
+    chance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "random", lambda: chance)
     clock = ManualClock()
     held: list[Callable[[], None]] = []
 
@@ -244,7 +248,9 @@ def test_a_page_is_asked_again_when_it_is_due_though_another_query_hangs() -> No
     scanner.read(STATEMENT, tasks(2), Stop(), got.append)
     assert session.asked == [b"0", b"1", b"0"]
     assert len(got) == 2
-    assert 0 < clock.monotonic() - began <= 0.1, "the back-off and no more"
+    (pause,) = clock.waits
+    assert pause == Limits().backoff.seconds(1, chance), "the back-off and no more"
+    assert clock.monotonic() - began == pytest.approx(pause, abs=1e-6)
 
 
 @pytest.mark.timeout(30)
