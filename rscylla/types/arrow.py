@@ -75,11 +75,12 @@ def builder_for(type_: Type, *, loose: bool = False, beyond: Beyond = "null") ->
     Args:
         loose: of a UDT that is not frozen, one whose fields are all null is null.
         beyond: what becomes of a timestamp that Arrow cannot hold: null, an error, or the last or first moment that it
-            can hold, which is no whole millisecond and so no other timestamp.
+            can hold, which is no whole millisecond and so no other timestamp. In a key of a map, null is an error, too.
 
     Raises (the function):
         ValueError: a cell has no value of the type.
-        OverflowError: a timestamp is beyond what Arrow can hold, and *beyond* is "raise".
+        OverflowError: a timestamp is beyond what Arrow can hold, and *beyond* is "raise", or it is in a key of a map
+            and *beyond* is "null".
     """
     target = arrow_type(type_)
     if _fast is not None:
@@ -116,7 +117,8 @@ def _compiled_columns(fast: Any, type_: Type, beyond: Beyond, *, loose: bool = F
         return fast.Columns(leaf.arrow, width, (), beyond, False, shown)
     width = (width_in_vector(type_.args[0]) or 0) if row.arrow == "vector" else 0
     args = type_.args[1:] if row.arrow == "log list" else type_.args
-    parts = [_compiled_columns(fast, part, beyond) for part in args]
+    limits = (_of_keys(beyond), beyond) if row.arrow == "map" else (beyond,) * len(args)
+    parts = [_compiled_columns(fast, part, limit) for part, limit in zip(args, limits, strict=True)]
     return fast.Columns(row.arrow, width, parts, beyond, loose, None)
 
 
@@ -265,8 +267,14 @@ def _map_type(type_: Type) -> Any:
     return pa.map_(*map(arrow_type, type_.args))
 
 
+def _of_keys(beyond: Beyond) -> Beyond:
+    """Return what becomes of a timestamp in a key of a map: a null there would make different keys equal."""
+    return "raise" if beyond == "null" else beyond
+
+
 def _map_builder(type_: Type, beyond: Beyond) -> Build:
-    key, item = (builder_for(t, beyond=beyond) for t in type_.args)
+    of_key, of_item = type_.args
+    key, item = builder_for(of_key, beyond=_of_keys(beyond)), builder_for(of_item, beyond=beyond)
 
     def build(cells: Column) -> Any:
         flat, offsets = _flattened(cells, partial(collection_cells, parts=2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ np = pytest.importorskip("numpy", reason="pip install 'rscylla[spark]'")
 
 from arrays import numbers_for_moments
 from cassandra.util import Date, Duration, Time
-from cellbox import INT, NATIVE, cell, nested, types
+from cellbox import INT, NATIVE, cell, nested, types, varint
 from fakelog import log_time, type_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,9 +72,16 @@ def hashable(type_: Type) -> bool:
 
 
 def plain_keys(type_: Type) -> bool:
+    """Whether the keys are kept as they are, and none is a timestamp, which can be beyond what Arrow can hold."""
     if type_.kind in ("set", "map") and not hashable(type_.args[0]):
         return False
+    if type_.kind == "map" and has_timestamps(type_.args[0]):
+        return False
     return all(map(plain_keys, type_.args))
+
+
+def has_timestamps(type_: Type) -> bool:
+    return type_.kind == "timestamp" or any(map(has_timestamps, type_.args))
 
 
 columns = types.filter(plain_keys).flatmap(lambda t: st.tuples(st.just(t), st.lists(st.none() | nested(t), max_size=6)))
@@ -199,6 +206,36 @@ def test_a_timestamp_beyond_those_of_arrow_is_what_was_asked_for(ms: int) -> Non
     inner = Type("list", (type_,))
     with pytest.raises(OverflowError):
         builder_for(inner, beyond="raise")([b"\0\0\0\1\0\0\0\x08" + cells[0]])
+
+
+@pytest.mark.parametrize("ms", BEYOND)
+def test_a_timestamp_beyond_those_of_arrow_is_an_error_in_a_key_of_a_map(ms: int) -> None:
+    at = Type("timestamp")
+    for key, wrapped in [(at, lambda raw: raw), (Type("tuple", (at,)), cell)]:
+        type_ = Type("list", (Type("map", (key, at)),))
+
+        def cell_with(key_ms: int, value_ms: int, wrapped: Callable[[bytes], bytes] = wrapped) -> bytes:
+            raw = [n.to_bytes(8, "big", signed=True) for n in (key_ms, value_ms)]
+            return INT.pack(1) + cell(INT.pack(1) + cell(wrapped(raw[0])) + cell(raw[1]))
+
+        in_value = builder_for(type_)([cell_with(0, ms)])
+        assert in_value.flatten().items.to_pylist() == [None]
+        with pytest.raises(OverflowError, match="a timestamp is beyond what Arrow can hold"):
+            builder_for(type_)([cell_with(ms, 0)])
+        bound = builder_for(type_, beyond="bound")([cell_with(ms, 0)]).flatten().keys
+        ends = bound.flatten()[0] if key is not at else bound
+        assert ends.cast(pa.int64()).to_pylist() == [2**63 - 1 if ms > 0 else -(2**63)]
+
+
+@given(st.dictionaries(st.integers(-MOST_MS, MOST_MS), st.integers(), max_size=4))
+def test_maps_with_timestamps_as_keys(entries: dict[int, int]) -> None:
+    type_ = Type("map", (Type("timestamp"), Type("varint")))
+    raw = INT.pack(len(entries))
+    for ms, value in entries.items():
+        raw += cell(ms.to_bytes(8, "big", signed=True)) + cell(varint(value))
+    array = builder_for(type_)([raw])
+    assert array.keys.cast(pa.int64()).to_pylist() == [ms * 1000 for ms in entries]
+    assert array.items.to_pylist() == [str(value) for value in entries.values()]
 
 
 natives = st.sampled_from(sorted(NATIVE)).map(Type)
