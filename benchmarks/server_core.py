@@ -141,7 +141,7 @@ class Core:
         self._now_us = clock.now_us()
         self._engine = Engine(cluster, clock)
         server = Server(self._engine, WireOptions())
-        self._engine.write_faults = server.faults
+        self._engine.writer.faults = server.faults
         node = cluster.nodes[0]
         self._connection = Connection(server, Listener(node, shard_loads=[0] * node.shards))
 

@@ -119,7 +119,7 @@ class EmbeddedScylla(ServerOptions):
             self._durable = Durable(self.data_dir, self._engine, sync=self.fsync, compact_bytes=self.compact_bytes)
         # One board for two users: the wire asks it about requests, the engine about writes.
         self._board = FaultBoard(self._engine.is_current)
-        self._engine.write_faults = self._board
+        self._engine.writer.faults = self._board
         self._server = Server(self._engine, wire, self._board, self.clock)
         self._engine.show(self._server)
         self._faults = FaultControl(self._cluster, self._server, self._board, self._listening)

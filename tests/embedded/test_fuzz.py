@@ -299,5 +299,5 @@ def test_prepared_statements_are_bounded_by_their_length() -> None:
     kept = [prepared.text for prepared in fuzzed.engine._prepared.values()]
     assert text in kept
     assert sum(map(len, kept)) <= 32_000_000
-    assert not [key for key in fuzzed.engine._plans if len(key[1]) > 8192]
+    assert not [key for key in fuzzed.engine._compiler._plans if len(key[1]) > 8192]
     fuzzed.loop.close()

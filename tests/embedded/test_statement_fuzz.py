@@ -97,9 +97,9 @@ class Life:
         self.rng = random.Random(seed)
         self.kept = Kept(path, compact_bytes=self.rng.choice([20_000, 1 << 26]))
         self.engine = self.kept.engine
-        assert self.engine.journal is not None
-        self.changes = Changes(self.engine.journal)
-        self.engine.journal = self.changes
+        assert self.engine.writer.journal is not None
+        self.changes = Changes(self.engine.writer.journal)
+        self.engine.writer.journal = self.changes
         self.writer = StatementWriter(self.rng, self.engine.schema)
         self.counts: Counter[str] = Counter()
         self.tracebacks = Tracebacks()

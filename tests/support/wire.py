@@ -398,7 +398,7 @@ class WiredScylla(EmbeddedScylla):
         super().__init__(nodes, clock=clock, seed=seed, **options)
         self.wire = Wire(clock)
         self._driven = clock
-        self._engine._random.seed(seed)  # it gives each record of a log its random bits
+        self._engine.writer._random.seed(seed)  # it gives each record of a log its random bits
 
     def start(self) -> WiredScylla:
         self._wait(self._open())

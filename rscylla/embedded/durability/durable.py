@@ -26,7 +26,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ..engine.engine import Engine, LoggedRow
+from ..engine.engine import Engine
+from ..engine.writing import LoggedRow
 from ..errors import ServerError
 from ..result import SchemaChange
 from ..schema.tables import TableSchema
@@ -114,7 +115,7 @@ class Durable:
         self._dir = directory
         self._failed = False
         # Only now: what is replayed must not be written down again.
-        self._engine.journal = self
+        self._engine.writer.journal = self
         self._cluster.listeners.append(self._topology_changed)
         return was_there
 
@@ -123,7 +124,7 @@ class Durable:
         directory, self._dir = self._dir, None
         if directory is None:
             return
-        self._engine.journal = None
+        self._engine.writer.journal = None
         self._cluster.listeners.remove(self._topology_changed)
         self._drop_snapshot()
         try:

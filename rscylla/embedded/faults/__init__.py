@@ -2,5 +2,5 @@
 
 ``rules.py`` is the owner's side, ``board.py`` decides about requests and writes, ``control.py`` about nodes. An error
 takes a name in ``rules.py`` and an entry in ``board.py``; another kind of fault takes a method of ``Faults``, too.
-Writes that are repeated or held back are carried out in ``engine/engine.py``, which asks its ``WriteFaults``.
+Writes that are repeated or held back are carried out in ``engine/writing.py``, which asks its ``WriteFaults``.
 """

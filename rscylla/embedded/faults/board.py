@@ -293,7 +293,7 @@ class FaultBoard:
         return NOTHING
 
     def copies(self, table: TableSchema) -> int:
-        """See `engine.WriteFaults`."""
+        """See `engine.writing.WriteFaults`."""
         if not self._writes:
             return 1
         return 1 + any(
@@ -302,7 +302,7 @@ class FaultBoard:
         )
 
     def hold(self, mutations: Iterable[PartitionMutation], apply: Callable[[], None]) -> bool:
-        """See `engine.WriteFaults`."""
+        """See `engine.writing.WriteFaults`."""
         if not any(rule.action == "hold" for rule in self._writes):
             return False
         tables = [mutation.table for mutation in mutations]
