@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         # Through a view, so that the body is copied once: a slice of a bytearray is a copy by itself.
         body = bytes(memoryview(data)[start : start + size])
         if self._listener.delay_s:
-            self._defer(flags, stream, opcode, body)
+            self._guarded(stream, opcode, self._defer, flags, stream, opcode, body)
         else:
             self._handle(flags, stream, opcode, body)
         return HEADER_SIZE + size
@@ -313,11 +313,12 @@ class Connection(asyncio.Protocol):
 
     def _defer(self, flags: int, stream: int, opcode: int, body: bytes) -> None:
         """Put a request off by the node's delay, or until its USING TIMEOUT is over."""
+        # First what may fail: a request that is put off is answered later, and must not be answered now as well.
+        limit_us = self._time_limit_us(flags, opcode, body)
         deferred = _Deferred((flags, stream, opcode, body))
         self._deferred.append(deferred)
         timer = asyncio.get_running_loop().call_later(self._listener.delay_s, self._handle_late, deferred)
         deferred.timers.append(timer.cancel)
-        limit_us = self._time_limit_us(flags, opcode, body)
         if limit_us is not None:
             deferred.timers.append(self._server.alarms.after(limit_us, lambda: self._handle_overdue(deferred)))
 
