@@ -34,7 +34,7 @@ class Conversation:
 
     def __init__(self) -> None:
         self.loop = DrivenLoop()
-        box = EngineBox()
+        self.box = box = EngineBox()
         self._server = Server(box.engine, WireOptions())
         listener = Listener(box.cluster.nodes[0], shard_loads=[0])
         self._server._listeners[0] = listener
@@ -56,11 +56,15 @@ class Conversation:
 
         self.loop.run_until_complete(pace())
 
-    def answered(self) -> list[int]:
-        """Return the streams of the answers since the last call."""
+    def answers(self) -> list[tuple[int, int, bytes]]:
+        """Return stream, opcode and body of the answers since the last call."""
         out = bytes(self._transport.out)
         self._transport.out.clear()
-        return [stream for stream, _, _ in answers(out)]
+        return answers(out)
+
+    def answered(self) -> list[int]:
+        """Return the streams of the answers since the last call."""
+        return [stream for stream, _, _ in self.answers()]
 
 
 @pytest.fixture
@@ -108,4 +112,38 @@ def test_a_slow_node_that_hangs_does_not_tell_that_a_timeout_is_over(conversatio
     conversation.loop.pass_time(1)
     assert conversation.answered() == []
     conversation.pace()
+    assert conversation.answered() == [2]
+
+
+def test_a_truncate_that_a_slow_node_holds_for_longer_than_its_timeout_fails(conversation: Conversation) -> None:
+    conversation.box.run("CREATE TABLE k (pk int PRIMARY KEY)")
+    conversation.box.run("INSERT INTO k (pk) VALUES (1)")
+    conversation.pace(delay_s=1)
+    conversation.send(1, Opcode.QUERY, long_string("TRUNCATE ks.k USING TIMEOUT 10ms") + b"\0\1\0")
+    conversation.send(2, Opcode.QUERY, long_string("TRUNCATE ks.k USING TIMEOUT 2s") + b"\0\1\0")
+    conversation.loop.pass_time(0.01)
+    ((stream, opcode, body),) = conversation.answers()
+    assert (stream, opcode) == (1, Opcode.ERROR)
+    assert b"Timeout during truncate of ks.k" in body
+    assert conversation.box.rows("SELECT * FROM k") == [{"pk": 1}]
+    conversation.loop.pass_time(1)
+    assert conversation.answered() == [2]
+    assert conversation.box.rows("SELECT * FROM k") == []
+
+
+def test_a_slow_node_answers_once_when_it_fails_to_put_a_request_off(
+    conversation: Conversation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(conversation.box.engine, "time_limit_us", broken)
+    conversation.pace(delay_s=1)
+    conversation.send(1, Opcode.QUERY, long_string("SELECT key FROM system.local") + b"\0\1\0")
+    conversation.send(2)
+    ((stream, opcode, body),) = conversation.answers()
+    assert (stream, opcode) == (1, Opcode.ERROR)
+    assert b"internal error" in body
+    assert "broken on purpose" in caplog.text
+    conversation.loop.pass_time(1)
     assert conversation.answered() == [2]

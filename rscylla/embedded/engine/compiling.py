@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,13 +15,13 @@ from ..schema.tables import Keyspace, Schema, TableSchema
 from ..system.contents import SystemTables
 from ..types import BIGINT, DURATION
 from . import lwt
-from .binding import Getter, Scope
+from .binding import Getter, Request, Scope
 from .calls import Calls
 from .select import SelectPlan
 from .selectrules import compile_select
 from .write import WritePlan, compile_write
 
-__all__ = ["LONG_TEXT", "Compiled", "Compiler", "Values", "answer_columns", "no_counters", "positional", "timeout_of"]
+__all__ = ["LONG_TEXT", "Compiled", "Compiler", "Values", "answer_columns", "no_counters", "positional"]
 
 _PLANS_MOST: Final = 2_000
 LONG_TEXT: Final = 8_192
@@ -41,6 +41,8 @@ class Compiled:
     pk_indexes: tuple[int, ...]
     timeout: Getter | None = None
     """USING TIMEOUT of a statement that it can end."""
+    bound: Callable[[Request], Any] | None = None
+    """Gives the statement with its values, where those are part of what is executed."""
 
 
 class Compiler:
@@ -68,10 +70,14 @@ class Compiler:
     def _compile(self, statement: Any, keyspace: str | None) -> Compiled:
         if isinstance(statement, ast.Batch):
             return self._compile_batch(statement, keyspace)
+        if isinstance(statement, ast.Truncate):
+            scope = Scope(self.schema, self.table(statement.table, keyspace), self.calls)
+            timeout = _timeout(scope, statement)
+            if scope.variables:
+                raise InvalidRequest("bind variables cannot be used here, write a constant")
+            return Compiled(self.schema.version, None, (), (), timeout)
         if isinstance(statement, ast.AlterTable) and isinstance(statement.drop_timestamp, ast.Marker):
-            table = self.table(statement.table, keyspace)
-            name = statement.drop_timestamp.name or "[timestamp]"
-            return Compiled(self.schema.version, None, (ColumnSpec(table.keyspace, table.name, name, BIGINT),), ())
+            return self._compile_drop(statement, keyspace)
         if not isinstance(statement, ast.Select | ast.Insert | ast.Update | ast.Delete):
             return Compiled(self.schema.version, None, (), ())
         table = self.table(statement.table, keyspace)
@@ -83,7 +89,7 @@ class Compiler:
             self._check_writable(table)
             plan = compile_write(scope, statement)
             self._check_conditional(plan)
-        timeout = timeout_of(scope, statement)
+        timeout = _timeout(scope, statement)
         variables = _in_order(scope.variables, statement.markers)
         keys = [scope.key_markers.get(at) for at in range(len(table.partition_key))]
         # Drivers route by the whole key or not at all.
@@ -101,7 +107,7 @@ class Compiler:
             self._check_writable(scope.table)
             plans.append(compile_write(scope, inner))
             self._check_conditional(plans[-1])
-            timeout_of(scope, inner)
+            _timeout(scope, inner)
             variables |= scope.variables
             first = first or scope
         using: Any = None
@@ -117,13 +123,26 @@ class Compiler:
         lwt.check_one_table(plans)
         if first is not None:
             outer = Scope(self.schema, first.table, self.calls)
-            timeout = None if any(plan.is_conditional for plan in plans) else timeout_of(outer, statement)
+            timeout = None if any(plan.is_conditional for plan in plans) else _timeout(outer, statement)
             if statement.using.timestamp is not None:
                 # A plan without operations, for the way it reads USING TIMESTAMP.
                 using = WritePlan(outer, "UPDATE", ast.Using(timestamp=statement.using.timestamp))
             variables |= outer.variables
         ordered = _in_order(variables, statement.markers)
         return Compiled(self.schema.version, (plans, using), ordered, (), timeout)
+
+    def _compile_drop(self, statement: ast.AlterTable, keyspace: str | None) -> Compiled:
+        """Compile ALTER TABLE ... DROP ... USING TIMESTAMP with a bind marker."""
+        scope = Scope(self.schema, self.table(statement.table, keyspace), self.calls)
+        timestamp = scope.getter(statement.drop_timestamp, BIGINT, "[timestamp]")
+
+        def bound(request: Request) -> ast.AlterTable:
+            raw = timestamp(request)
+            if not isinstance(raw, bytes):
+                raise InvalidRequest("Invalid null or unset value of timestamp")
+            return attrs.evolve(statement, drop_timestamp=ast.Constant("integer", str(BIGINT.decode(raw))))
+
+        return Compiled(self.schema.version, None, tuple(scope.variables.values()), (), bound=bound)
 
     def clear(self) -> None:
         """Forget all plans."""
@@ -165,7 +184,7 @@ def answer_columns(plan: WritePlan | tuple[list[WritePlan], Any]) -> tuple[Colum
     return lwt.cas_specs(plans[0].table, lwt.columns_of(plans, is_batch=is_batch))
 
 
-def timeout_of(scope: Scope, statement: Any) -> Getter | None:
+def _timeout(scope: Scope, statement: Any) -> Getter | None:
     """Return what gives USING TIMEOUT of a statement, None for none."""
     using = getattr(statement, "using", None)
     term = statement.timeout if using is None else using.timeout

@@ -11,8 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
-import attrs
-
 from ..clock import Clock
 from ..cluster.descriptions import Rewriting
 from ..cluster.topology import Cluster
@@ -44,10 +42,9 @@ from ..storage.tokens import table_token
 from ..system.contents import Serving, SystemTables
 from ..system.describe import describe
 from ..system.roles import list_roles, list_users
-from ..types import BIGINT
 from . import lwt
-from .binding import Request, Scope, timeout_us
-from .compiling import LONG_TEXT, Compiled, Compiler, Values, answer_columns, no_counters, positional, timeout_of
+from .binding import Request, timeout_us
+from .compiling import LONG_TEXT, Compiled, Compiler, Values, answer_columns, no_counters, positional
 from .ddl import DdlStatement, SchemaEditor
 from .select import SelectPlan
 from .write import WritePlan
@@ -58,9 +55,9 @@ __all__ = ["Engine"]
 _PREPARED_MOST: Final = 10_000
 _PREPARED_CHARACTERS: Final = 32_000_000  # of all prepared texts together; beyond that the oldest statements go
 
-# As tuples: these are asked for with each request, and a union would be made anew each time.
+# Tuples: these are asked for with each request, and a union would be made anew each time.
 _MODIFYING: Final = (ast.Insert, ast.Update, ast.Delete)
-_PLANNED: Final = (*_MODIFYING, ast.Select, ast.Batch)
+_WRITES: Final = (WritePlan, tuple)
 
 
 class Engine:
@@ -164,34 +161,28 @@ class Engine:
     # ------------------------------------------------------------ execution
 
     def _run(self, text: str, statement: Any, keyspace: str | None, values: Values, params: QueryParams) -> Result:
-        if isinstance(statement, _PLANNED):
-            compiled = self._compiler.compiled(text, statement, keyspace)
-            plan = compiled.plan
-            is_write = not isinstance(plan, SelectPlan)
-            request = self.writer.request(positional(compiled.variables, values), params, is_write=is_write)
-            if compiled.timeout is not None and (not timeout_us(compiled.timeout, request) or params.overdue):
-                # But for faults, nothing that the server does takes time of its own clock.
-                write_type = "BATCH" if isinstance(plan, tuple) else "SIMPLE"
-                level = params.consistency
-                raise WriteTimeout(level, write_type) if is_write else ReadTimeout(level)
-            if not isinstance(plan, tuple):
-                if isinstance(plan, SelectPlan):
-                    result: Result = plan.execute(request, self._store(plan.table, request))
-                else:
-                    result = self.writer.write([(plan, request)], None, is_batch=False)
-                if params.shard is None:
-                    return result
-                return self._routed(result, plan.table, compiled, request, params.shard)
+        compiled = self._compiler.compiled(text, statement, keyspace)
+        plan = compiled.plan
+        is_write = isinstance(plan, _WRITES)
+        request = self.writer.request(positional(compiled.variables, values), params, is_write=is_write)
+        if compiled.timeout is not None and (not timeout_us(compiled.timeout, request) or params.overdue):
+            # But for faults, nothing that the server does takes time of its own clock.
+            raise _timed_out(statement, keyspace, params)
+        if plan is None:
+            if compiled.bound is not None:
+                statement = compiled.bound(request)
+            return self._others[type(statement)](statement, keyspace)
+        if isinstance(plan, tuple):
             plans, using = plan
             shared = using.timestamp(request) if using is not None else None
             return self.writer.write([(inner, request) for inner in plans], shared, is_batch=True)
-        if isinstance(statement, ast.AlterTable) and isinstance(statement.drop_timestamp, ast.Marker):
-            (value,) = positional(self._compiler.compiled(text, statement, keyspace).variables, values)
-            if not isinstance(value, bytes):
-                raise InvalidRequest("Invalid null or unset value of timestamp")
-            moment = ast.Constant("integer", str(BIGINT.decode(BIGINT.normalize(value))))
-            statement = attrs.evolve(statement, drop_timestamp=moment)
-        return self._others[type(statement)](statement, keyspace)
+        if isinstance(plan, SelectPlan):
+            result: Result = plan.execute(request, self._store(plan.table, request))
+        else:
+            result = self.writer.write([(plan, request)], None, is_batch=False)
+        if params.shard is None:
+            return result
+        return self._routed(result, plan.table, compiled, request, params.shard)
 
     def _routed(self, result: Result, table: TableSchema, compiled: Compiled, request: Request, shard: int) -> Result:
         """Return the result with the place of the tablet, if a client that asked *shard* could have asked a right one.
@@ -260,12 +251,6 @@ class Engine:
 
     def _truncate(self, statement: ast.Truncate, keyspace: str | None) -> Result:
         table = self._compiler.table(statement.table, keyspace)
-        scope = Scope(self.schema, table, self._compiler.calls)
-        timeout = timeout_of(scope, statement)
-        if scope.variables:
-            raise InvalidRequest("bind variables cannot be used here, write a constant")
-        if timeout is not None and not timeout_us(timeout, Request((), QueryParams(), 0, 0)):
-            raise TruncateError(f"Timeout during truncate of {table.keyspace}.{table.name}")
         if table.keyspace in self._system.protected:
             raise Unauthorized(f"Cannot TRUNCATE {table.keyspace}.{table.name}")
         # Before the rows go, as with a write.
@@ -385,3 +370,14 @@ class Engine:
         self._stores.pop((table.keyspace, table.name), None)
         self.writer.forget_logs()
         self.cluster.table_dropped(table)
+
+
+def _timed_out(statement: Any, keyspace: str | None, params: QueryParams) -> CqlError:
+    """Return the error of a statement whose USING TIMEOUT is over."""
+    if isinstance(statement, ast.Truncate):
+        return TruncateError(
+            f"Timeout during truncate of {statement.table.keyspace or keyspace}.{statement.table.name}"
+        )
+    if isinstance(statement, ast.Select):
+        return ReadTimeout(params.consistency)
+    return WriteTimeout(params.consistency, "BATCH" if isinstance(statement, ast.Batch) else "SIMPLE")
