@@ -244,7 +244,7 @@ def _sum(column: Any) -> int:
 
 def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) -> Iterator[Any]:
     """Yield record batches of these columns, None for all."""
-    from rscylla.cdc.batches import in_batches, view_for
+    from rscylla.cdc.batches import ROWS_A_BATCH, in_batches, view_for
     from rscylla.cdc.rows import new_rows
     from rscylla.cdc.span import Span, SpanReader
     from rscylla.cdc.walk import Generation, windows_between
@@ -262,7 +262,11 @@ def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) ->
             rows = new_rows()
             for page in pages:
                 rows = rows.add(page, reader.layout_of(page))
-            yield from in_batches(view, [rows], names or view.schema.names)
+                if len(rows) >= ROWS_A_BATCH:
+                    yield from in_batches(view, [rows], names or view.schema.names)
+                    rows = new_rows()
+            if rows:
+                yield from in_batches(view, [rows], names or view.schema.names)
 
 
 READERS: dict[str, Reader] = {

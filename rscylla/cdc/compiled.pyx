@@ -413,6 +413,11 @@ cdef int compare_ties(const void* one, const void* other) noexcept nogil:
 
 cdef uint64_t FLIP_SIGNS = 0x8080808080808080
 
+cdef uint32_t NULL_CELL = 0x80000000  # in a place: no page has so many bytes
+cdef Cell NULL_AT  # the cell of a null
+NULL_AT.data = NULL
+NULL_AT.size = -1
+
 cdef enum:
     DIGIT = 11
     BUCKETS = 1 << DIGIT
@@ -470,7 +475,8 @@ cdef class LogRows:
     cdef const char** starts  # of the bytes of the pages
     cdef Row* rows
     cdef uint32_t* order  # the rows that are kept, as they are sorted
-    cdef uint32_t* places  # of each cell of each row in the bytes of its page, once a column was asked for
+    cdef uint32_t* places  # of the cells in their pages, by column, and of the ends; once a column was asked for
+    cdef uint32_t* full  # how many cells of each column are not null; behind the places
     cdef Py_ssize_t kept, filled, room
 
     def __dealloc__(self):
@@ -599,37 +605,51 @@ cdef class LogRows:
         return rows.add(page, layout)
 
     cdef int _find_places(self) except -1:
-        """Note where each cell is: to walk the cells of a row again for each column would take longer."""
-        cdef Py_ssize_t row, column, columns
+        """Note where each cell is, column by column: to walk the rows again for each column would take longer."""
+        cdef Py_ssize_t row, column, columns, filled
         cdef uint32_t* places
-        cdef uint32_t* at
+        cdef uint32_t* full
         cdef uint32_t place
         cdef const char* start
         cdef int32_t size
         if self.places != NULL or not self.filled:
             return 0
         columns = self.plan.columns
-        places = <uint32_t*> PyMem_Malloc(self.filled * columns * sizeof(uint32_t))
+        filled = self.filled
+        places = <uint32_t*> PyMem_Malloc((filled + 1) * (columns + 1) * sizeof(uint32_t))
         if places == NULL:
             raise MemoryError
+        full = places + filled * (columns + 1)
         with nogil:
-            at = places
-            for row in range(self.filled):
+            memset(full, 0, columns * sizeof(uint32_t))
+            for row in range(filled):
                 start = self.starts[self.rows[row].page]
                 place = self.rows[row].start
                 for column in range(columns):
-                    at[column] = place
                     size = int_at(start + place)
-                    place += 4 if size < 0 else 4 + <uint32_t> size
-                at += columns
+                    if size < 0:
+                        places[column * filled + row] = place | NULL_CELL
+                        place += 4
+                    else:
+                        places[column * filled + row] = place
+                        full[column] += 1
+                        place += 4 + <uint32_t> size
+                places[columns * filled + row] = place
         if self.places == NULL:  # only now, because another thread may ask for a column of the window meanwhile
-            self.places = places
+            self.places, self.full = places, full
         else:
             PyMem_Free(places)
         return 0
 
-    cdef inline const char* _place(self, uint32_t row, Py_ssize_t column) noexcept nogil:
-        return self.starts[self.rows[row].page] + self.places[row * self.plan.columns + column]
+    cdef inline Cell _cell(self, uint32_t row, const uint32_t* places) noexcept nogil:
+        """Return a cell of the column that has its *places*, without a look at its page."""
+        cdef Cell cell
+        cdef uint32_t place = places[row]
+        if place & NULL_CELL:
+            return NULL_AT
+        cell.data = self.starts[self.rows[row].page] + place + 4
+        cell.size = <int32_t> ((places[self.filled + row] & ~NULL_CELL) - place - 4)
+        return cell
 
     def sort(self):
         """Sort the rows by their positions."""
@@ -892,17 +912,13 @@ cdef class Column(Cells):
     """Cells of a column of a window, where they lie in its pages."""
 
     cdef LogRows rows  # keeps the pages
-    cdef const char** cells  # NULL: no row
-
-    def __dealloc__(self):
-        PyMem_Free(self.cells)
 
     @staticmethod
     cdef Column of(LogRows rows, Py_ssize_t index, numbers):
         cdef Column column = Column.__new__(Column)
         cdef const int[::1] chosen
+        cdef const uint32_t* places
         cdef Py_ssize_t i, count
-        cdef const char** cells
         if numbers is None:
             count = rows.kept
         else:
@@ -911,32 +927,20 @@ cdef class Column(Cells):
             for i in range(count):
                 if not -1 <= chosen[i] < rows.kept:
                     raise IndexError(chosen[i])
-        cells = <const char**> PyMem_Malloc(max(1, count) * sizeof(char*))
-        if cells == NULL:
-            raise MemoryError
+        if not rows.filled or not rows.full[index]:
+            column.count = count
+            return column
         column.rows = rows
-        column.cells = cells
-        column.count = count
+        column.reserve(count)
         with nogil:
+            places = rows.places + index * rows.filled
             if numbers is None:
                 for i in range(count):
-                    cells[i] = rows._place(rows.order[i], index)
+                    column.cells[i] = rows._cell(rows.order[i], places)
             else:
                 for i in range(count):
-                    cells[i] = NULL
-                    if chosen[i] >= 0:
-                        cells[i] = rows._place(rows.order[chosen[i]], index)
+                    column.cells[i] = NULL_AT if chosen[i] < 0 else rows._cell(rows.order[chosen[i]], places)
         return column
-
-    cdef Cell at(self, Py_ssize_t i) noexcept nogil:
-        cdef Cell cell
-        if self.cells[i] == NULL:
-            cell.data = NULL
-            cell.size = -1
-        else:
-            cell.data = self.cells[i] + 4
-            cell.size = int_at(self.cells[i])
-        return cell
 
 
 cdef bytes position_of(uint64_t ticks, uint64_t low, const char* stream_id, uint32_t seq):

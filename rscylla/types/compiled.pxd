@@ -11,7 +11,8 @@ cdef struct Cell:
 
 cdef class Cells:
     cdef Py_ssize_t count
-    cdef Cell at(self, Py_ssize_t i) noexcept nogil
+    cdef Cell* cells  # NULL: all are null
+    cdef int reserve(self, Py_ssize_t count) except -1
 
 
 cdef class Decoder:

@@ -50,15 +50,19 @@ cdef object _UNKNOWN = SafeUUID.unknown
 cdef class Cells:
     """The undecoded cells of one column, where they lie. A ``Sequence[bytes | None]``.
 
-    Subclasses keep what the cells point into. They are immutable, so ``at`` needs no lock.
+    Subclasses keep what the cells point into. They are immutable once they are made, and need no lock.
     """
 
-    cdef Cell at(self, Py_ssize_t i) noexcept nogil:
-        """Return cell *i*, which must be from 0 to ``count - 1``."""
-        cdef Cell null
-        null.data = NULL
-        null.size = -1
-        return null
+    def __dealloc__(self):
+        PyMem_Free(self.cells)
+
+    cdef int reserve(self, Py_ssize_t count) except -1:
+        """Make room for so many cells, all of which the caller has to set. Called once."""
+        self.cells = <Cell*> PyMem_Malloc(max(count, 1) * sizeof(Cell))
+        if self.cells == NULL:
+            raise MemoryError
+        self.count = count
+        return 0
 
     def __len__(self):
         return self.count
@@ -68,12 +72,12 @@ cdef class Cells:
             i += self.count
         if i < 0 or i >= self.count:
             raise IndexError("no such cell")
-        return as_bytes(self.at(i))
+        return None if self.cells == NULL else as_bytes(self.cells[i])
 
     def __iter__(self):
         cdef Py_ssize_t i
         for i in range(self.count):
-            yield as_bytes(self.at(i))
+            yield None if self.cells == NULL else as_bytes(self.cells[i])
 
 
 Sequence.register(Cells)
@@ -83,16 +87,12 @@ cdef class CellList(Cells):
     """Cells that are ``bytes`` already."""
 
     cdef tuple kept
-    cdef Cell* cells
 
     def __cinit__(self, cells):
         cdef Py_ssize_t i, size
         cdef object cell
         self.kept = tuple(cells)
-        self.count = len(self.kept)
-        self.cells = <Cell*> PyMem_Malloc(max(self.count, 1) * sizeof(Cell))
-        if self.cells == NULL:
-            raise MemoryError
+        self.reserve(len(self.kept))
         for i in range(self.count):
             cell = self.kept[i]
             if cell is None:
@@ -106,12 +106,6 @@ cdef class CellList(Cells):
                 raise ValueError("a cell is longer than the protocol allows")
             self.cells[i].data = PyBytes_AS_STRING(cell)
             self.cells[i].size = <int32_t> size
-
-    def __dealloc__(self):
-        PyMem_Free(self.cells)
-
-    cdef Cell at(self, Py_ssize_t i) noexcept nogil:
-        return self.cells[i]
 
 
 cdef inline object as_bytes(Cell cell):
@@ -678,24 +672,22 @@ cdef class Columns:
     def build(self, cells, target):
         """Return a column of the Arrow type *target*, to be given to ``pyarrow.array``; None if all cells are null."""
         cdef Cells column = cells if isinstance(cells, Cells) else CellList(cells)
-        cdef Py_ssize_t i
-        cdef bint is_null = True
+        cdef Py_ssize_t i = 0
         cdef Scratch scratch
-        cdef Cell* gathered
         cdef ArrowColumn made = ArrowColumn.__new__(ArrowColumn)
         made.target = target
         scratch.last = NULL
-        try:
-            with nogil:
-                gathered = <Cell*> borrow(&scratch, column.count * sizeof(Cell))
-                for i in range(column.count):
-                    gathered[i] = column.at(i)
-                    is_null = is_null and gathered[i].size < 0
-                if not is_null:
-                    fill(&self.plan, gathered, column.count, &made.array, &scratch)
-        finally:
-            give_back(&scratch)
-        return None if is_null else made
+        if column.cells == NULL:
+            return None
+        with nogil:
+            while i < column.count and column.cells[i].size < 0:
+                i += 1
+            if i < column.count:
+                try:
+                    fill(&self.plan, column.cells, column.count, &made.array, &scratch)
+                finally:
+                    give_back(&scratch)
+        return None if i == column.count else made
 
 
 cdef class ArrowColumn:
@@ -738,7 +730,9 @@ def times_of(cells):
     cdef int64_t ticks
     with nogil:
         for i in range(column.count):
-            cell = column.at(i)
+            cell.size = -1
+            if column.cells != NULL:
+                cell = column.cells[i]
             ticks = 0
             if cell.size == 16:
                 ticks = <int64_t> (<uint64_t> (short_at(cell.data + 6) & 0x0FFF) << 48)
