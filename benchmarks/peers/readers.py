@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any
@@ -188,16 +189,28 @@ def in_batches(session: rscylla.Session, table: str, kind: str) -> Tally:
     return counter.tally
 
 
-def in_slices(session: rscylla.Session, table: str, kind: str) -> Tally:
-    """Two slices of the table, one after the other: what sharing costs beside one reader."""
-    counter = Counter(kind)
-    stream, store = rscylla.NewStream(session, KEYSPACE, table), memory(session)
-    for spec in rscylla.slice_specs(
-        _fresh(), 2, stream, store, lambda name: rscylla.Consumer(name, counter.consume), LAG, rscylla.StreamToHead()
-    ):
-        with suppress(rscylla.HeadReached):
-            rscylla.run(spec)
-    return counter.tally
+def in_slices(count: int) -> Callable[[rscylla.Session, str, str], Tally]:
+    """The slices of the table in this process at once, a thread each: what sharing costs beside one reader."""
+
+    def read(session: rscylla.Session, table: str, kind: str) -> Tally:
+        counters: list[Counter] = []
+
+        def consumer(name: str) -> rscylla.Consumer:
+            counters.append(Counter(kind))
+            return rscylla.Consumer(name, counters[-1].consume)
+
+        def run(spec: rscylla.Spec) -> None:
+            with suppress(rscylla.HeadReached):
+                rscylla.run(spec)
+
+        stream, store = rscylla.NewStream(session, KEYSPACE, table), memory(session)
+        specs = rscylla.slice_specs(_fresh(), count, stream, store, consumer, LAG, rscylla.StreamToHead())
+        with ThreadPoolExecutor(count) as threads:
+            for done in [threads.submit(run, spec) for spec in specs]:
+                done.result()
+        return Tally(sum(c.rows for c in counters), sum(c.check for c in counters))
+
+    return read
 
 
 def _run(session: rscylla.Session, table: str, store: rscylla.CursorStore, consumer: Any) -> None:
@@ -276,7 +289,8 @@ READERS: dict[str, Reader] = {
     "run": Reader(in_loop(memory)),
     "run-scylla": Reader(in_loop(buffered)),
     "batch": Reader(in_batches),
-    "slices": Reader(in_slices),
+    "slices": Reader(in_slices(2)),
+    "slices-64": Reader(in_slices(64)),
     "arrow": Reader(columns, of_changes=False),
 }
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 
 from .._slices import Slice, slice_at
-from .rows import Cells, Layout, LogRows
+from .rows import Cells, LogRows
 from .topology import Range
 
 __all__ = ["Part", "part_of", "routing_key"]
@@ -35,25 +35,29 @@ class Part:
 
     def keep_own(self, rows: LogRows, token: TokenOf) -> None:
         """Remove the rows of other slices from *rows*. Exactly one reader of a stream keeps each of its rows."""
-        if not self.shared:
+        if not self.shared or not len(rows):
             return
-        owners: dict[Cells, int] = {}
+        doubtful = [i for i, stream in enumerate(_streams_of(rows)) if stream in self.shared]
+        foreign = {
+            i
+            for i, owner in zip(doubtful, self._owners(rows, doubtful, token), strict=True)
+            if owner != self.key_slice.index
+        }
+        if foreign:
+            rows.take([i for i in range(len(rows)) if i not in foreign])
 
-        def is_own(layout: Layout, cells: Cells) -> bool:
-            readers = self.shared.get(cells[layout.stream_id])  # type: ignore[arg-type]
-            if readers is None:
-                return True
-            key = layout.raw_partition_key(cells)
-            owner = owners.get(key)
-            if owner is None:
-                owner = owners[key] = slice_at(token(routing_key(key)), self.key_slice.count)
+    def _owners(self, rows: LogRows, numbers: Sequence[int], token: TokenOf) -> Iterable[int]:
+        """Return the slices that keep the rows of shared streams at *numbers*. A key is hashed once."""
+        keys = list(_keys_of(rows, numbers))
+        owners = {}
+        for stream_key in set(keys):
+            stream, *key = stream_key
+            readers = self.shared[stream or b""]
+            owner = slice_at(token(routing_key(key)), self.key_slice.count)
             # If no reader owns the key, the stream should not contain it. The first reader keeps it: a change out of
             # order is better than a lost one.
-            return (owner if owner in readers else readers[0]) == self.key_slice.index
-
-        kept = [i for i, cells in enumerate(rows.cells) if is_own(rows.layout_at(i), cells)]
-        if len(kept) < len(rows):
-            rows.take(kept)
+            owners[stream_key] = owner if owner in readers else readers[0]
+        return map(owners.__getitem__, keys)
 
 
 def part_of(streams: Sequence[bytes], key_slice: Slice, ranges: Callable[[Sequence[bytes]], Iterable[Range]]) -> Part:
@@ -82,6 +86,23 @@ def routing_key(key: Iterable[bytes | None]) -> bytes:
     if len(cells) == 1:
         return cells[0]
     return b"".join(len(cell).to_bytes(2, "big") + cell + b"\x00" for cell in cells)
+
+
+def _streams_of(rows: LogRows) -> Iterable[bytes | None]:
+    """Return the stream of each row."""
+    if rows.is_mixed:
+        return [rows.cells[i][rows.layout_at(i).stream_id] for i in range(len(rows))]
+    return rows.column(rows.layouts[0].stream_id)
+
+
+def _keys_of(rows: LogRows, numbers: Sequence[int]) -> Iterable[Cells]:
+    """Return the stream and the undecoded partition key of the rows at *numbers*."""
+    if rows.is_mixed:
+        of = ((rows.layout_at(i), rows.cells[i]) for i in numbers)
+        return [(cells[layout.stream_id], *layout.raw_partition_key(cells)) for layout, cells in of]
+    layout = rows.layouts[0]
+    key = layout.keys[: len(layout.table.partition_key)]
+    return zip(*(rows.column(index, numbers) for index in (layout.stream_id, *(c.index for c in key))), strict=True)
 
 
 def _near(start: int, end: int, count: int) -> Iterable[int]:

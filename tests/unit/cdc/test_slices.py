@@ -9,15 +9,18 @@ from typing import Any
 
 import attrs
 import pytest
-from fakelog import NOW_US, SECOND, FakeLog, Written, integer, stream_id
+from fakelog import NOW_US, SECOND, FakeLog, Written, body_of, integer, stream_id
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from logcells import BASE, LAYOUT, cells, layout_of
 
 from rscylla._slices import Slice, slice_at
 from rscylla.cdc.client import Client
 from rscylla.cdc.driver import token_of_key
+from rscylla.cdc.pages import Page
+from rscylla.cdc.rows import LogRows, new_rows
 from rscylla.cdc.scan import Limits
-from rscylla.cdc.slices import part_of, routing_key
+from rscylla.cdc.slices import Part, part_of, routing_key
 from rscylla.cdc.stream import NewStream, Stream
 from rscylla.cdc.topology import TabletTopology, VnodeTopology
 from rscylla.embedded.cluster.generation import Generation, make_generation
@@ -113,6 +116,60 @@ def test_tokens_of_keys_are_those_of_the_database(key: bytes) -> None:
 def test_keys_of_several_columns() -> None:
     assert routing_key([b"abc"]) == b"abc"
     assert routing_key([b"abc", b"", None]) == b"\x00\x03abc\x00\x00\x00\x00\x00\x00\x00"
+
+
+# ---------------------------------------------------------------- rows
+
+
+class WithoutCells:
+    """Rows of a window that refuse to make an object of each cell."""
+
+    def __init__(self, rows: LogRows) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "cells"
+        return getattr(self._rows, name)
+
+
+def keys_in(rows: LogRows) -> list[int]:
+    return [int.from_bytes(c[rows.layout_at(i).keys[0].index] or b"", "big") for i, c in enumerate(rows.cells)]
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_rows_of_a_shared_stream_are_kept_by_the_slice_of_their_key(is_mixed: bool) -> None:
+    """It is found from the columns of the key alone: with an object for each cell, two slices cost twice a reader."""
+    own, shared = stream_id(1), stream_id(5)
+    part = Part(Slice(1, 2), (own, shared), {shared: (0, 1)})
+    rows = new_rows()
+    for base in (BASE, BASE[:3])[: 1 + is_mixed]:
+        layout = layout_of(base)
+        page = [cells({"cdc$stream_id": s, "pk": pk}, layout.columns) for pk in range(20) for s in (own, shared)]
+        rows = rows.add(Page(layout.columns, body_of(page), 0, None), layout)
+    expected = []
+    for pk in range(20):
+        expected += [pk] * (1 + slice_at(murmur3_token(struct.pack(">i", pk)), 2))
+    part.keep_own(rows if is_mixed else WithoutCells(rows), token_of_key)  # type: ignore[arg-type]
+    assert rows.is_mixed == is_mixed
+    assert keys_in(rows) == expected * (1 + is_mixed)
+
+
+def test_a_key_that_no_reader_of_its_stream_owns_is_kept_by_the_first_of_them() -> None:
+    stream = stream_id(5)
+    for index, count in ((1, 10), (2, 0)):
+        part = Part(Slice(index, 3), (stream,), {stream: (1, 2)})
+        rows = new_rows()
+        page = [cells({"cdc$stream_id": stream, "pk": FOREIGN}, LAYOUT.columns)] * 10
+        rows = rows.add(Page(LAYOUT.columns, body_of(page), 0, None), LAYOUT)
+        part.keep_own(rows, token_of_key)
+        assert len(rows) == count
+
+
+FOREIGN = next(pk for pk in range(99) if slice_at(murmur3_token(struct.pack(">i", pk)), 3) == 0)
+"""A key of the first of three slices."""
 
 
 # ---------------------------------------------------------------- whole streams
