@@ -78,7 +78,8 @@ class EmbeddedScylla(ServerOptions):
             shard of the connection; with 0, the system chooses it; None for none. Clients are told of it.
         compression: Compress answers for clients that request it. Requires ``lz4``; on loopback, it only costs time.
         max_frame: The largest request accepted, in bytes.
-        max_connections: Maximum number of clients.
+        max_connections: Maximum number of clients. If one more comes, the oldest that has not logged in gives way; none
+            may take longer than 30 s to log in.
         control: Take commands from other processes on a Unix socket, which only its owner can use: the path of the
             socket, or True for one that ``rscylla serve ctl`` and `ControlClient.at_port` find by the port.
 

@@ -31,6 +31,8 @@ from rscylla.embedded.result import (
     VoidResult,
 )
 from rscylla.embedded.types import INT, TEXT
+from rscylla.embedded.wire import connection
+from rscylla.embedded.wire.connection import Connection
 from rscylla.embedded.wire.frame import HEADER, Flag, Opcode, Values
 from rscylla.embedded.wire.server import Ports, Server, WireOptions
 
@@ -435,6 +437,53 @@ def test_clients_over_the_limit_are_turned_away_with_a_reason(make: Callable[...
     assert "too many connections" in error_of((opcode, body))[1]
     assert second.ended()
     assert first.query("void")[0] == Opcode.RESULT
+
+
+def test_clients_that_do_not_log_in_give_way(make: Callable[..., Fixture]) -> None:
+    fixture = make(max_connections=2, users={"ann": "secret"})
+    first, second = fixture.client(started=False), fixture.client(started=False)
+    assert second.ask(Opcode.STARTUP, startup())[0] == Opcode.AUTHENTICATE
+    third = fixture.client(started=False)
+    assert first.ended()
+    assert third.ask(Opcode.STARTUP, startup())[0] == Opcode.AUTHENTICATE
+    assert third.ask(Opcode.AUTH_RESPONSE, token("ann", "secret"))[0] == Opcode.AUTH_SUCCESS
+    fourth = fixture.client(started=False)
+    assert second.ended()
+    assert fourth.ask(Opcode.OPTIONS)[0] == Opcode.SUPPORTED
+    assert third.query("void")[0] == Opcode.RESULT
+
+
+def test_a_client_has_only_so_long_to_log_in(make: Callable[..., Fixture], monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture = make()
+    logged_in = fixture.client()
+    listener = fixture.server.listener(0)
+    assert listener is not None
+    (ready,) = listener.connections
+    assert ready._greeting is None
+    monkeypatch.setattr(connection, "_GREETING_S", 0.05)
+    assert fixture.client(started=False).ended()
+    assert logged_in.query("void")[0] == Opcode.RESULT
+    assert listener.connections == {ready}
+    assert not fixture.server.greeting
+
+
+def test_a_node_that_hangs_cuts_nobody(make: Callable[..., Fixture], monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[Connection] = []
+    time_greeting = Connection._time_greeting
+
+    def timed_again(client: Connection) -> None:
+        timed.append(client)
+        time_greeting(client)
+        if len(timed) == 3:  # when it connected, and twice since
+            fixture.server.pace(0, held=False)
+
+    monkeypatch.setattr(connection, "_GREETING_S", 0.05)
+    monkeypatch.setattr(Connection, "_time_greeting", timed_again)
+    fixture = make()
+    fixture.server.pace(0, held=True)
+    client = fixture.client(started=False)
+    assert client.ask(Opcode.STARTUP, startup())[0] == Opcode.READY
+    assert len(timed) >= 3
 
 
 def test_frames_may_arrive_byte_by_byte_and_many_at_a_time(server: Fixture) -> None:

@@ -56,6 +56,7 @@ _DIRECT_WRITE: Final = 32 * 1024  # bytes; larger pages are written by themselve
 _WRITE_HIGH_WATER: Final = 4 * 1024 * 1024  # bytes waiting for one client before its requests have to wait
 _LINGER_S: Final = 2.0  # how long a refused connection may drain before it is cut
 _GREETING_MOST: Final = 64 * 1024  # bytes of a request body before READY
+_GREETING_S: Final = 30.0  # how long a client may take until READY
 _DEFERRED_MOST: Final = 1024  # requests of one client that a slow node has put off
 _COUNTED_FROM: Final = 64 * 1024  # bytes; larger bodies count towards max_waiting until they are here
 
@@ -122,6 +123,7 @@ class Connection(asyncio.Protocol):
         self._startup_options: dict[str, str] = {}
         self._client = (listener.node.address, 0)
         self._tracing: Tracing | None = None
+        self._greeting: asyncio.TimerHandle | None = None
         self._handlers: dict[int, Callable[[int, BodyReader], None]] = {
             Opcode.STARTUP: self._startup,
             Opcode.OPTIONS: self._options,
@@ -147,6 +149,10 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         # Counted before this one is added, so that the limit itself is still let in.
         full = self._server.connection_count >= self._server.options.max_connections
+        if full:
+            full = not self._server.make_room()
+        self._server.greeting[self] = None
+        self._time_greeting()
         self._listener.connections.add(self)
         loads = self._listener.shard_loads
         if self._shard_by_port:
@@ -160,8 +166,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state = "closing"
-        self._listener.connections.discard(self)
-        self._leave_shard()
+        self._leave()
         self._pending.clear()
         self._wait_for(0)
         while self._deferred:
@@ -187,6 +192,35 @@ class Connection(asyncio.Protocol):
             "ssl_protocol": None if tls is None else tls.version(),
             "username": self._user if self._state == "ready" else None,
         }
+
+    def _time_greeting(self) -> None:
+        # By the machine's clock: a client must not be cut because a test moves the server's.
+        self._greeting = asyncio.get_running_loop().call_later(_GREETING_S, self._end_greeting)
+
+    def _end_greeting(self) -> None:
+        # A node that hangs, or is slow, owes the answer itself.
+        if self._listener.held or self._deferred:
+            self._time_greeting()
+        else:
+            log.debug("a client did not log in within %.0f s", _GREETING_S)
+            self.abort()
+
+    def _greeted(self) -> None:
+        """The client needs not hurry any more, or is gone. Safe to repeat."""
+        self._server.greeting.pop(self, None)
+        if self._greeting is not None:
+            self._greeting.cancel()
+            self._greeting = None
+
+    def give_way(self) -> None:
+        """Cut the connection, and make its place free at once."""
+        self.abort()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._greeted()
+        self._listener.connections.discard(self)
+        self._leave_shard()
 
     def _leave_shard(self) -> None:
         if self._shard is not None:
@@ -450,6 +484,7 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         self._state = "closing"
+        self._greeted()
         # Now, not when the socket is gone: the driver's first try, with v5, must not cost the next one its shard.
         self._leave_shard()
         self._out.append(answer.error_frame(self.version, stream, error))
@@ -505,7 +540,7 @@ class Connection(asyncio.Protocol):
         self._marks_lwt = LWT_EXTENSION in startup
         self._routed_shard = self._shard if TABLETS_EXTENSION in startup else None
         if self._server.options.users is None:
-            self._state = "ready"
+            self._become_ready()
             self._send(answer.frame(self.version, stream, Opcode.READY))
         else:
             self._state = "authenticating"
@@ -522,9 +557,13 @@ class Connection(asyncio.Protocol):
         if expected is None or not hmac.compare_digest(expected.encode(), password.encode()):
             raise BadCredentials("Username and/or password are incorrect")
         self._user = name
-        self._state = "ready"
+        self._become_ready()
         # A null token: PLAIN has nothing to say after the password.
         self._send(answer.frame(self.version, stream, Opcode.AUTH_SUCCESS, b"\xff\xff\xff\xff"))
+
+    def _become_ready(self) -> None:
+        self._state = "ready"
+        self._greeted()
 
     def _register(self, stream: int, reader: BodyReader) -> None:
         kinds = reader.string_list()

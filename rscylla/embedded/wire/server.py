@@ -82,7 +82,8 @@ class WireOptions:
     clients about shards, as Scylla does. ``metadata_id``: offer SCYLLA_USE_METADATA_ID. ``compression``: compress
     answers to clients that agreed on it. Their requests may be compressed either way, where lz4 is installed: drivers
     complain about a server that offers nothing. ``tls``: speak TLS only. ``max_waiting``: bytes of all large requests
-    that are on their way in at a time.
+    that are on their way in at a time. ``max_connections``: of more clients, those that have not logged in give way,
+    the oldest first.
     """
 
     users: Mapping[str, str] | None = attrs.field(default=None, repr=False)
@@ -140,6 +141,8 @@ class Server:
         frames = options.max_frame
         self.compressor = Compressor(frames) if options.compression else Compressor.if_installed(frames)
         self.metadata = MetadataCache()
+        self.greeting: dict[Connection, None] = {}
+        """Clients that are not READY yet, by age."""
         self._listeners: dict[int, Listener] = {}
         # By the engine, not by the connection: what the owner changes without a client is announced as well.
         engine.schema_listeners.append(self._on_schema_change)
@@ -147,6 +150,13 @@ class Server:
     @property
     def connection_count(self) -> int:
         return sum(len(listener.connections) for listener in self._listeners.values())
+
+    def make_room(self) -> bool:
+        """Cut the oldest client that has not logged in; return whether there was one."""
+        oldest = next(iter(self.greeting), None)
+        if oldest is not None:
+            oldest.give_way()
+        return oldest is not None
 
     async def listen(self, node: NodeLike, ports: Ports) -> Ports:
         """Open a node's sockets and return their ports. Raises OSError, and opens none, if one is taken."""
