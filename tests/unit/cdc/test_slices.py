@@ -147,12 +147,16 @@ def test_rows_of_a_shared_stream_are_kept_by_the_slice_of_their_key(is_mixed: bo
     rows = new_rows()
     for base in (BASE, BASE[:3])[: 1 + is_mixed]:
         layout = layout_of(base)
-        page = [cells({"cdc$stream_id": s, "pk": pk}, layout.columns) for pk in range(20) for s in (own, shared)]
+        page = [
+            cells({"cdc$stream_id": s, "cdc$batch_seq_no": 0, "pk": pk}, layout.columns)
+            for pk in range(20)
+            for s in (own, shared)
+        ]
         rows = rows.add(Page(layout.columns, body_of(page), 0, None), layout)
     expected = []
     for pk in range(20):
         expected += [pk] * (1 + slice_at(murmur3_token(struct.pack(">i", pk)), 2))
-    part.keep_own(rows if is_mixed else WithoutCells(rows), token_of_key)  # type: ignore[arg-type]
+    part.keep_own(rows if is_mixed else WithoutCells(rows), token_of_key)
     assert rows.is_mixed == is_mixed
     assert keys_in(rows) == expected * (1 + is_mixed)
 
@@ -162,7 +166,7 @@ def test_a_key_that_no_reader_of_its_stream_owns_is_kept_by_the_first_of_them() 
     for index, count in ((1, 10), (2, 0)):
         part = Part(Slice(index, 3), (stream,), {stream: (1, 2)})
         rows = new_rows()
-        page = [cells({"cdc$stream_id": stream, "pk": FOREIGN}, LAYOUT.columns)] * 10
+        page = [cells({"cdc$stream_id": stream, "cdc$batch_seq_no": 0, "pk": FOREIGN}, LAYOUT.columns)] * 10
         rows = rows.add(Page(LAYOUT.columns, body_of(page), 0, None), LAYOUT)
         part.keep_own(rows, token_of_key)
         assert len(rows) == count
