@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -121,14 +121,29 @@ class Scanner:
         *,
         may_give_up: bool = True,
     ) -> None:
-        """Call *on_page* with each page of *tasks* that has rows, from this thread; tasks are in no order. Blocks.
+        """Call *on_page* with each page of *tasks*; otherwise as ``pages``. Blocks."""
+        for page in self.pages(statement, tasks, stop, may_give_up=may_give_up):
+            on_page(page)
 
-        The next page of a task is requested before *on_page* gets the current one. Of pages without rows, *on_page*
-        gets some: at least one of each set of columns.
+    def pages(
+        self,
+        statement: ReadStatement,
+        tasks: Sequence[ScanTask],
+        stop: Stop,
+        *,
+        may_give_up: bool = True,
+        whole: bool = True,
+    ) -> Iterator[Page]:
+        """Yield each page of *tasks* that has rows; tasks are in no order. Blocks.
+
+        The next page of a task is requested before the current one is yielded. Of pages without rows, some are
+        yielded: at least one of each set of columns. Exhaust or close the iterator before the next read.
 
         Args:
             may_give_up: raise ``TooMuch`` when the limits of a window are exceeded or a page times out repeatedly;
                 otherwise continue to read.
+            whole: the caller drops the pages that it has if the rest is given up. Otherwise, nothing is given up after
+                the first row, and limits of a window do not apply.
 
         Raises:
             Stopped: *stop* was set.
@@ -161,11 +176,13 @@ class Scanner:
                     continue
                 if isinstance(got, BaseException):
                     self._free_slot()
-                    delayed.append(self._after_failure(fetch, got, may_give_up=may_give_up))
+                    can_give_up = may_give_up and (whole or not rows)
+                    delayed.append(self._after_failure(fetch, got, may_give_up=can_give_up))
                     continue
                 rows += got.row_count
                 size += got.size
-                if may_give_up and (rows > self._limits.window_rows or size > self._limits.window_bytes):
+                is_limited = may_give_up and whole
+                if is_limited and (rows > self._limits.window_rows or size > self._limits.window_bytes):
                     self._free_slot()
                     raise TooMuch
                 if got.state is not None:  # in the same slot
@@ -173,7 +190,7 @@ class Scanner:
                 else:
                     self._free_slot(reading)
                     self._send_waiting(reading)
-                on_page(got)
+                yield got
         finally:
             with self._lock:
                 self._reading = None
@@ -313,6 +330,19 @@ class LogScan:
             TooMuch: the window holds more than the limits allow, or takes too long, and can be narrower.
         """
         self._ask(self._scan, window, groups, on_page, may_give_up=window.can_narrow)
+
+    def pages(self, window: LogWindow, groups: Sequence[StreamGroup], *, whole: bool) -> Iterator[Page]:
+        """Yield each page of *window*, in no order.
+
+        Args:
+            whole: see ``Scanner.pages``.
+
+        Raises:
+            TooMuch: as for ``read``; unless *whole*, only before the first row.
+        """
+        keyspace, table = self._table
+        tasks = tasks_for(window, groups, keyspace=keyspace, table=table)
+        return self._scanner.pages(self._scan, tasks, self._stop, may_give_up=window.can_narrow, whole=whole)
 
     def first_us(self, window: LogWindow, groups: Sequence[StreamGroup]) -> int | None:
         """Return the time of the first row in *window*; None if there is none.

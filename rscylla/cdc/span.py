@@ -58,6 +58,16 @@ class SpanReader:
         self.table = table
         """The base table as it was last read."""
 
+    def pages(self) -> Iterator[Page]:
+        """Yield each page that has rows, as it comes. As many pages are in memory as queries are in flight.
+
+        Raises:
+            Stopped: the stop signal was set.
+            SourceError: reading failed.
+        """
+        for pages in self._read(whole=False):
+            yield from pages
+
     def windows(self) -> Iterator[list[Page]]:
         """Yield the pages of each window that has rows. Windows are in order of time; pages of a window in no order.
 
@@ -67,24 +77,38 @@ class SpanReader:
             Stopped: the stop signal was set.
             SourceError: reading failed.
         """
+        return self._read(whole=True)
+
+    def _read(self, *, whole: bool) -> Iterator[list[Page]]:
+        """Yield the pages of each window with rows; unless *whole*, in several lists."""
         window, limits = self._span.window, self._limits
         generations = (Generation(window.generation),)
-        width = Width.within(limits.window_rows, limits.window_bytes, us=FIRST_WIDTH_US)
+        if whole:
+            width = Width.within(limits.window_rows, limits.window_bytes, us=FIRST_WIDTH_US)
+        else:
+            width = Width(us=FIRST_WIDTH_US, target=limits.window_rows, target_bytes=limits.window_bytes)
         walk = Walk(generations[0], window.start_us, width, end_us=window.end_us)
         while True:
             self._stop.check()
             match walk.next(generations, window.end_us):
                 case Read() as step:
                     pages: list[Page] = []
+                    rows = size = 0
                     try:
-                        self._scan.read(step.window, self._groups, pages.append)
+                        for page in self._scan.pages(step.window, self._groups, whole=whole):
+                            rows += page.row_count
+                            size += page.size
+                            if page.row_count:
+                                pages.append(page)
+                            if pages and not whole:
+                                yield pages
+                                pages = []
                     except TooMuch as e:
                         walk = walk.too_much(step, slow=isinstance(e, TooSlow))
                         continue
-                    rows = sum(page.row_count for page in pages)
-                    walk = walk.read(step, rows, sum(page.size for page in pages))
-                    if rows:
-                        yield [page for page in pages if page.row_count]
+                    walk = walk.read(step, rows, size)
+                    if pages:
+                        yield pages
                 case Probe() as step:
                     walk = walk.probed(step, self._scan.first_us(step.window, self._groups))
                 case _:

@@ -45,36 +45,26 @@ class SpanRead:
         reader = SpanReader(session, span, clock=SystemClock(), limits=limits, stop=stop)
         views: dict[int, tuple[Layout, _Fitted]] = {}
         try:
-            for pages in reader.windows():
-                for layout, parts in self._parts(pages, span, reader):
-                    # The layout is kept with its entry: an id is only unique as long as its object lives.
-                    known = views.get(id(layout))
-                    if known is None:
-                        view = view_for(self.mode, layout, keep_dollar=self.keep_dollar)
-                        known = views[id(layout)] = (layout, _Fitted(view, target))
-                    yield from in_batches(known[1], parts, target.names)
+            for layout, part in self._parts(span, reader):
+                # The layout is kept with its entry: an id is only unique as long as its object lives.
+                known = views.get(id(layout))
+                if known is None:
+                    view = view_for(self.mode, layout, keep_dollar=self.keep_dollar)
+                    known = views[id(layout)] = (layout, _Fitted(view, target))
+                yield from in_batches(known[1], (part,), target.names)
         finally:
             stop.set()  # Spark may stop reading early
 
-    def _parts(self, pages: list[Page], span: Span, reader: SpanReader) -> Iterator[tuple[Layout, Iterable[Any]]]:
-        """Yield the rows of a window in terms of the mode's view, with the layout that they have."""
+    def _parts(self, span: Span, reader: SpanReader) -> Iterator[tuple[Layout, Any]]:
+        """Yield the rows of *span* in terms of the mode's view, in parts of the size of a batch, with their layouts."""
         if self.mode == "log":
-            for layout, group in groupby(pages, key=reader.layout_of):
-                yield layout, _unsorted(group, layout, span.after)
+            for layout, group in groupby(reader.pages(), key=reader.layout_of):
+                for rows in _unsorted(group, layout, span.after):
+                    yield layout, rows
             return
-        rows = new_rows()
-        for page in pages:
-            rows = rows.add(page, reader.layout_of(page))
-        table = reader.table
-        if rows.leave_out_lost_keys(table, span.window.start_us, span.after):
-            raise TableChanged(
-                f"{table.lost_keys}; repair the data that the query wrote, then start it again at that time or later"
-            )
-        rows.sort()
-        for part in rows.by_layout():
-            if part:
-                changes = Changes.of(part, span.window.generation)
-                yield part.layouts[0], (changes.behind(span.after) if span.after else changes).batches()
+        for pages in reader.windows():
+            for part in _sorted_changes(pages, span, reader):
+                yield part.rows.layouts[0], part
 
 
 def _unsorted(pages: Iterable[Page], layout: Layout, after: bytes) -> Iterator[LogRows]:
@@ -87,6 +77,26 @@ def _unsorted(pages: Iterable[Page], layout: Layout, after: bytes) -> Iterator[L
             rows = new_rows()
     if rows:
         yield _behind(rows, after)
+
+
+def _sorted_changes(pages: list[Page], span: Span, reader: SpanReader) -> Iterator[Changes]:
+    """Yield the changes of a window behind the start of *span*, in order. Empties *pages*."""
+    rows = new_rows()
+    for page in pages:
+        rows = rows.add(page, reader.layout_of(page))
+    # The rows keep what they need of the pages. The caller still has the list while it reads the next window, of which
+    # it would then hold two.
+    pages.clear()
+    table = reader.table
+    if rows.leave_out_lost_keys(table, span.window.start_us, span.after):
+        raise TableChanged(
+            f"{table.lost_keys}; repair the data that the query wrote, then start it again at that time or later"
+        )
+    rows.sort()
+    for part in rows.by_layout():
+        if part:
+            changes = Changes.of(part, span.window.generation)
+            yield from (changes.behind(span.after) if span.after else changes).batches()
 
 
 def _behind(rows: LogRows, after: bytes) -> LogRows:

@@ -81,6 +81,37 @@ def test_windows_are_within_the_limits_and_hold_everything_once(box: Box) -> Non
     assert tops == sorted(tops)
 
 
+def test_pages_are_passed_on_as_they_come_and_none_is_read_twice(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that is read as a whole is given up at its limits, and what was read of it is read again."""
+    for ck in range(300):
+        box.write(ck % 11, ck)
+        box.clock.advance(timedelta(milliseconds=300 if ck < 200 else 1))
+    span = box.span()
+    read: list[int] = []
+    send = ReadSession.send
+
+    def counted(self: ReadSession, *args: Any, on_page: Any, **more: Any) -> None:
+        def count(page: Page) -> None:
+            read.append(page.row_count)
+            on_page(page)
+
+        send(self, *args, on_page=count, **more)
+
+    monkeypatch.setattr(ReadSession, "send", counted)
+    limits = {"window_rows": 20, "page_size": 7, "in_flight": 2}
+    whole = box.reader(span, **limits)
+    assert sum(len(rows_of(whole, pages)) for pages in whole.windows()) == 300 < sum(read)
+    read.clear()
+    reader = box.reader(span, **limits)
+    pages = reader.pages()
+    found = rows_of(reader, [next(pages)])
+    assert sum(read) <= 3 * 7, "one page that was passed on, and those of two queries in flight"
+    for page in pages:
+        found += rows_of(reader, [page])
+    assert sorted(ck for _, ck in found) == list(range(300))
+    assert sum(read) == 300
+
+
 def test_a_record_is_in_one_window_however_narrow_they_are(box: Box) -> None:
     batch = "; ".join(f"INSERT INTO ks.t (pk, ck) VALUES (1, {ck})" for ck in range(50))
     box.session.execute(f"BEGIN BATCH {batch}; APPLY BATCH")
@@ -154,14 +185,14 @@ def test_a_lonely_row_is_found_wherever_it_lies_in_the_span(
     span = attrs.evolve(whole, window=LogWindow(whole.window.generation, start_us, start_us + 3_600_000_000))
     reader = box.reader(span)
     if not probe_answers:
-        read = Scanner.read
+        ask = Scanner.pages
 
-        def times_out(self: Scanner, statement: ReadStatement, *args: Any, **more: Any) -> None:
+        def times_out(self: Scanner, statement: ReadStatement, *args: Any, **more: Any) -> Iterator[Page]:
             if statement is reader._scan._first_row:
                 raise QueryTimeout("the probe took too long")
-            read(self, statement, *args, **more)
+            return ask(self, statement, *args, **more)
 
-        monkeypatch.setattr(Scanner, "read", times_out)
+        monkeypatch.setattr(Scanner, "pages", times_out)
     assert [ck for pages in reader.windows() for _, ck in rows_of(reader, pages)] == [7]
     before = box.reader(attrs.evolve(span, window=attrs.evolve(span.window, end_us=start_us + at_us)))
     assert list(before.windows()) == []

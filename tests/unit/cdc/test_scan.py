@@ -337,6 +337,34 @@ def test_a_window_with_too_much_is_given_up_unless_it_must_be_read(limits: Limit
         cluster.close()
 
 
+def test_pages_that_are_not_dropped_have_no_limits() -> None:
+    cluster = Cluster(10)
+    scanner = Scanner(cluster, clock=ManualClock(), limits=Limits(window_rows=1, window_bytes=1))  # type: ignore[arg-type]
+    try:
+        assert len(list(scanner.pages(STATEMENT, tasks(2), Stop(), whole=False))) == 20
+    finally:
+        cluster.close()
+
+
+def test_pages_that_are_not_dropped_are_given_up_before_the_first_row_only() -> None:
+    cluster = Cluster(2)
+    cluster.is_empty = lambda stream, page: page == 0
+    cluster.fault = lambda stream, page: OperationTimedOut("late") if page == 1 else None
+    scanner = Scanner(cluster, clock=ManualClock(), limits=Limits(attempts=5))  # type: ignore[arg-type]
+    try:
+        with pytest.raises(TooMuch):
+            list(scanner.pages(STATEMENT, tasks(1), Stop(), whole=False))
+        assert cluster.asked == 1 + 3
+        cluster.is_empty = lambda stream, page: False
+        pages = scanner.pages(STATEMENT, tasks(1), Stop(), whole=False)
+        assert next(pages).row_count == 1
+        with pytest.raises(QueryTimeout):
+            next(pages)
+        assert cluster.asked == 1 + 3 + 1 + 5
+    finally:
+        cluster.close()
+
+
 def test_a_window_that_times_out_again_and_again_is_given_up_for_a_narrower_one() -> None:
     cluster = Cluster(1)
     cluster.fault = lambda stream, page: OperationTimedOut("late")
