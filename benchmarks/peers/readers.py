@@ -270,8 +270,10 @@ def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) ->
         streams = source.streams(Generation(window.generation))
         span = Span(source.table, window, streams, b"")
         reader = SpanReader(log, span, clock=SystemClock(), limits=rscylla.Limits(), stop=Stop())
+        views: dict[Any, Any] = {}
         for pages in reader.windows():
-            view = view_for("log", reader.layout_of(pages[0]))
+            layout = reader.layout_of(pages[0])
+            view = views.get(layout) or views.setdefault(layout, view_for("log", layout))
             rows = new_rows()
             for page in pages:
                 rows = rows.add(page, reader.layout_of(page))
