@@ -16,4 +16,6 @@ class LogRows(RowsInPython):
 
 class ChangeEvent(InPython): ...
 
+OPERATIONS: dict[str, int]
+
 def split_rows(body: bytes, offset: int, columns: int) -> list[Cells]: ...

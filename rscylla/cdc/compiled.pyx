@@ -17,6 +17,7 @@ from libc.stdlib cimport qsort
 from libc.string cimport memcmp, memcpy, memset
 
 from rscylla.types.compiled cimport Cell, Cells, Decoder
+from rscylla.types.wire cimport EPOCH_TICKS, int_at, put_hex, put_uuid, ticks_at, uint_at, ulong_at
 
 from array import array as new_array
 
@@ -25,19 +26,6 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object text)
     ctypedef struct PyTypeObject:
         object tp_new(PyTypeObject*, object, void*)
-
-
-cdef inline uint32_t uint_at(const char* p) noexcept nogil:
-    cdef const uint8_t* u = <const uint8_t*> p
-    return (<uint32_t> u[0] << 24) | (<uint32_t> u[1] << 16) | (<uint32_t> u[2] << 8) | u[3]
-
-
-cdef inline int32_t int_at(const char* p) noexcept nogil:
-    return <int32_t> uint_at(p)
-
-
-cdef inline uint64_t ulong_at(const char* p) noexcept nogil:
-    return (<uint64_t> uint_at(p) << 32) | uint_at(p + 4)
 
 
 cdef inline void put_ulong(char* p, uint64_t value) noexcept nogil:
@@ -50,12 +38,6 @@ cdef inline void put_uint(char* p, uint32_t value) noexcept nogil:
     cdef int i
     for i in range(4):
         p[i] = <char> (value >> (24 - 8 * i))
-
-
-cdef inline uint64_t ticks_at(const char* p) noexcept nogil:
-    """Return the ticks of a timeuuid; see ``_timeuuid.ticks_of``."""
-    cdef uint64_t head = ulong_at(p)
-    return ((head & 0x0FFF) << 48) | (((head >> 16) & 0xFFFF) << 32) | (head >> 32)
 
 
 cdef inline Cell cell_at(const char* row, Py_ssize_t column) noexcept nogil:
@@ -161,6 +143,19 @@ cdef enum:
     POSTIMAGE = 9
     SERVICE_PARTITION_DELETE = 0xFC
     NO_OPERATION = -1  # the cell is null, or no operation
+
+OPERATIONS = {  # for a test: they are those of ``Operation``
+    "PREIMAGE": PREIMAGE,
+    "UPDATE": UPDATE,
+    "INSERT": INSERT,
+    "PARTITION_DELETE": PARTITION_DELETE,
+    "RANGE_START_INCLUSIVE": RANGE_START_INCLUSIVE,
+    "RANGE_START_EXCLUSIVE": RANGE_START_EXCLUSIVE,
+    "RANGE_END_INCLUSIVE": RANGE_END_INCLUSIVE,
+    "RANGE_END_EXCLUSIVE": RANGE_END_EXCLUSIVE,
+    "POSTIMAGE": POSTIMAGE,
+    "SERVICE_PARTITION_DELETE": SERVICE_PARTITION_DELETE,
+}
 
 cdef enum Role:
     NONE, TIME, STREAM_ID, SEQ, OPERATION, END_OF_BATCH
@@ -1036,20 +1031,6 @@ cdef timeuuid():
     return _timeuuid
 
 
-cdef const char* HEX = "0123456789abcdef"
-
-
-cdef inline char* put_hex(char* out, const char* data, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef uint8_t one
-    for i in range(size):
-        one = <uint8_t> data[i]
-        out[0] = HEX[one >> 4]
-        out[1] = HEX[one & 15]
-        out += 2
-    return out
-
-
 cdef inline char* put_text(char* out, const char* text, Py_ssize_t size) noexcept nogil:
     memcpy(out, text, size)
     return out + size
@@ -1063,8 +1044,6 @@ cdef enum:
     STREAM_TIME_SIZE = 17
     STREAM_SEQ_SIZE = 15
     VERSION_SIZE = 7
-
-cdef int64_t EPOCH_TICKS = 0x01B21DD213814000
 
 
 cdef class ChangeParts:
@@ -1345,18 +1324,6 @@ cdef class ChangeEvent:
 
     def __reduce__(self):
         raise TypeError("an event of a log cannot be pickled; pickle its id and what you need of it")
-
-
-cdef inline char* put_uuid(char* out, const char* data) noexcept nogil:
-    out = put_hex(out, data, 4)
-    out[0] = 45
-    out = put_hex(out + 1, data + 4, 2)
-    out[0] = 45
-    out = put_hex(out + 1, data + 6, 2)
-    out[0] = 45
-    out = put_hex(out + 1, data + 8, 2)
-    out[0] = 45
-    return put_hex(out + 1, data + 10, 6)
 
 
 @cython.final

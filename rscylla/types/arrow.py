@@ -114,12 +114,12 @@ def _compiled_columns(fast: Any, type_: Type, beyond: Beyond, *, loose: bool = F
         leaf = native(type_)
         width = struct.calcsize(leaf.packed) if leaf.packed else 0
         shown = fast.native_decoder(leaf.compiled, leaf.packed, leaf.decode)
-        return fast.Columns(leaf.arrow, width, (), beyond, False, shown)
+        return fast.ArrowBuilder(leaf.arrow, width, (), beyond, False, shown)
     width = (width_in_vector(type_.args[0]) or 0) if row.arrow == "vector" else 0
     args = type_.args[1:] if row.arrow == "log list" else type_.args
     limits = (_of_keys(beyond), beyond) if row.arrow == "map" else (beyond,) * len(args)
     parts = [_compiled_columns(fast, part, limit) for part, limit in zip(args, limits, strict=True)]
-    return fast.Columns(row.arrow, width, parts, beyond, loose, None)
+    return fast.ArrowBuilder(row.arrow, width, parts, beyond, loose, None)
 
 
 def _plain(arrow: Any, build: Build) -> Form:

@@ -20,6 +20,8 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from .wire cimport EPOCH_TICKS, int_at, put_uuid, ticks_at, uint_at, ulong_at, ushort_at
+
 from collections.abc import Sequence
 from datetime import timezone
 from struct import calcsize
@@ -112,29 +114,15 @@ cdef inline object as_bytes(Cell cell):
     return None if cell.size < 0 else PyBytes_FromStringAndSize(cell.data, cell.size)
 
 
-cdef inline uint16_t short_at(const char* p) noexcept nogil:
-    cdef const uint8_t* u = <const uint8_t*> p
-    return <uint16_t> ((u[0] << 8) | u[1])
-
-
-cdef inline uint32_t int_at(const char* p) noexcept nogil:
-    cdef const uint8_t* u = <const uint8_t*> p
-    return (<uint32_t> u[0] << 24) | (<uint32_t> u[1] << 16) | (<uint32_t> u[2] << 8) | u[3]
-
-
-cdef inline uint64_t long_at(const char* p) noexcept nogil:
-    return (<uint64_t> int_at(p) << 32) | int_at(p + 4)
-
-
 cdef inline float float_at(const char* p) noexcept nogil:
-    cdef uint32_t bits = int_at(p)
+    cdef uint32_t bits = uint_at(p)
     cdef float value
     memcpy(&value, &bits, 4)
     return value
 
 
 cdef inline double double_at(const char* p) noexcept nogil:
-    cdef uint64_t bits = long_at(p)
+    cdef uint64_t bits = ulong_at(p)
     cdef double value
     memcpy(&value, &bits, 8)
     return value
@@ -147,7 +135,7 @@ cdef inline bint next_sized(const char** at, const char* end, Cell* cell) noexce
     cell.size = -1
     if end - at[0] < 4:
         return False
-    size = <int32_t> int_at(at[0])
+    size = int_at(at[0])
     at[0] += 4
     if size < 0:
         return True
@@ -221,7 +209,7 @@ cdef inline int start(Walk* walk, const char* data, Py_ssize_t size) except -1 n
     """Begin a walk. Empty bytes are an empty collection."""
     if 0 < size < 4:
         fail_within()
-    walk.said = <int32_t> int_at(data) if size else 0
+    walk.said = int_at(data) if size else 0
     walk.taken = 0
     walk.cell.data = NULL
     walk.cell.size = -1
@@ -315,15 +303,15 @@ cdef class Number(Decoder):
         if size != self.width:
             fail_width(self.width)
         if self.code == c"i":
-            return PyLong_FromLong(<int32_t> int_at(data))
+            return PyLong_FromLong(int_at(data))
         if self.code == c"q":
-            return PyLong_FromLongLong(<int64_t> long_at(data))
+            return PyLong_FromLongLong(<int64_t> ulong_at(data))
         if self.code == c"d":
             return PyFloat_FromDouble(double_at(data))
         if self.code == c"f":
             return PyFloat_FromDouble(float_at(data))
         if self.code == c"h":
-            return PyLong_FromLong(<int16_t> short_at(data))
+            return PyLong_FromLong(<int16_t> ushort_at(data))
         return PyLong_FromLong(<int8_t> data[0])
 
 
@@ -337,7 +325,7 @@ cdef class Timestamp(Decoder):
             return None
         if size != 8:
             fail_width(8)
-        ms = <int64_t> long_at(data)
+        ms = <int64_t> ulong_at(data)
         if ms < -62_135_596_800_000 or ms > 253_402_300_799_999:
             return PyLong_FromLongLong(ms)
         # Days are counted from 0000-03-01, so that a leap day ends its year of 365 or 366 days, its four years, its
@@ -372,9 +360,9 @@ cdef class Uuid(Decoder):
             fail_width(16)
         # As UUID.__init__ sets its slots, but without its checks of seven possible arguments.
         made = PyType_GenericAlloc(_UUID, 0)
-        number = long_at(data)
+        number = ulong_at(data)
         number = number << 64
-        number = number | long_at(data + 8)
+        number = number | ulong_at(data + 8)
         PyObject_GenericSetAttr(made, "int", number)
         PyObject_GenericSetAttr(made, "is_safe", _UNKNOWN)
         return made
@@ -588,13 +576,13 @@ cdef enum Beyond:
     AS_BOUND
 
 
-cdef struct Plan:  # how cells of one type become an Arrow array
+cdef struct Conversion:  # how cells of one type become an Arrow array
     Form form
     Py_ssize_t width  # of a number, or of an element of a vector; 0 if its size precedes each element
     Beyond beyond
     bint loose
     int count
-    Plan* children
+    Conversion* children
     void* shown  # the Decoder of values that are shown as text
 
 
@@ -619,21 +607,11 @@ cdef dict _BEYOND = {"null": AS_NULL, "raise": AS_ERROR, "bound": AS_BOUND}
 cdef extern from *:
     """
     #define MOST_MS INT64_C(9223372036854775)
-    #define EPOCH_TICKS INT64_C(0x01B21DD213814000)
-    static const char HEX[] =
-        "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f"
-        "303132333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"
-        "606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f808182838485868788898a8b8c8d8e8f"
-        "909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf"
-        "c0c1c2c3c4c5c6c7c8c9cacbcccdcecfd0d1d2d3d4d5d6d7d8d9dadbdcdddedfe0e1e2e3e4e5e6e7e8e9eaebecedeeef"
-        "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff";
     """
     const int64_t MOST_MS  # of a timestamp of Arrow, either way from 1970
-    const int64_t EPOCH_TICKS  # of a timeuuid, from 1582-10-15 to 1970-01-01
-    const char* HEX  # two digits of each byte
 
 
-cdef class Columns:
+cdef class ArrowBuilder:
     """Makes Arrow arrays of the cells of columns of one type, as what ``arrow.builder_for`` returns does.
 
     Args:
@@ -643,7 +621,7 @@ cdef class Columns:
         decoder: of values that are shown as text.
     """
 
-    cdef Plan plan
+    cdef Conversion how
     cdef tuple parts
     cdef Decoder decoder
 
@@ -651,23 +629,23 @@ cdef class Columns:
         cdef Py_ssize_t i
         self.parts = tuple(parts)
         self.decoder = decoder
-        self.plan.form = _FORMS[form]
-        self.plan.width = width
-        self.plan.beyond = _BEYOND[beyond]
-        self.plan.loose = loose
-        self.plan.shown = <void*> decoder
-        self.plan.count = 0
-        self.plan.children = <Plan*> PyMem_Malloc(max(len(self.parts), 1) * sizeof(Plan))
-        if self.plan.children == NULL:
+        self.how.form = _FORMS[form]
+        self.how.width = width
+        self.how.beyond = _BEYOND[beyond]
+        self.how.loose = loose
+        self.how.shown = <void*> decoder
+        self.how.count = 0
+        self.how.children = <Conversion*> PyMem_Malloc(max(len(self.parts), 1) * sizeof(Conversion))
+        if self.how.children == NULL:
             raise MemoryError
         for i in range(len(self.parts)):
-            self.plan.children[i] = (<Columns?> self.parts[i]).plan
-        self.plan.count = <int> len(self.parts)
-        if self.plan.count < {LIST: 1, LOG_LIST: 1, MAP: 2, VECTOR: 1}.get(self.plan.form, 0):
+            self.how.children[i] = (<ArrowBuilder?> self.parts[i]).how
+        self.how.count = <int> len(self.parts)
+        if self.how.count < {LIST: 1, LOG_LIST: 1, MAP: 2, VECTOR: 1}.get(self.how.form, 0):
             raise ValueError(f"{form} lacks the types of its parts")
 
     def __dealloc__(self):
-        PyMem_Free(self.plan.children)
+        PyMem_Free(self.how.children)
 
     def build(self, cells, target):
         """Return a column of the Arrow type *target*, to be given to ``pyarrow.array``; None if all cells are null."""
@@ -684,7 +662,7 @@ cdef class Columns:
                 i += 1
             if i < column.count:
                 try:
-                    fill(&self.plan, column.cells, column.count, &made.array, &scratch)
+                    fill(&self.how, column.cells, column.count, &made.array, &scratch)
                 finally:
                     give_back(&scratch)
         return None if i == column.count else made
@@ -735,9 +713,7 @@ def times_of(cells):
                 cell = column.cells[i]
             ticks = 0
             if cell.size == 16:
-                ticks = <int64_t> (<uint64_t> (short_at(cell.data + 6) & 0x0FFF) << 48)
-                ticks |= <int64_t> (<uint64_t> short_at(cell.data + 4) << 32)
-                ticks |= <int64_t> int_at(cell.data)
+                ticks = <int64_t> ticks_at(cell.data)
             elif cell.size > 0:
                 fail_width(16)
             ticks = (ticks - EPOCH_TICKS) // 10
@@ -851,26 +827,26 @@ cdef int fail_duration() except -1 with gil:
 # Each of the following fills *array*, which is zeroed, with the *n* values of *cells*.
 
 
-cdef int fill(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
-    if plan.form == NUMBER:
-        return fill_numbers(cells, n, array, plan.width)
-    if plan.form == TEXT or plan.form == BINARY:
-        return fill_texts(cells, n, array, plan.form == TEXT)
-    if plan.form == BOOLEAN:
+cdef int fill(const Conversion* how, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
+    if how.form == NUMBER:
+        return fill_numbers(cells, n, array, how.width)
+    if how.form == TEXT or how.form == BINARY:
+        return fill_texts(cells, n, array, how.form == TEXT)
+    if how.form == BOOLEAN:
         return fill_booleans(cells, n, array)
-    if plan.form == TIMESTAMP:
-        return fill_timestamps(cells, n, array, plan.beyond)
-    if plan.form == DATE:
+    if how.form == TIMESTAMP:
+        return fill_timestamps(cells, n, array, how.beyond)
+    if how.form == DATE:
         return fill_dates(cells, n, array)
-    if plan.form == UUID_TEXT:
+    if how.form == UUID_TEXT:
         return fill_uuids(cells, n, array)
-    if plan.form == DURATION:
+    if how.form == DURATION:
         return fill_durations(cells, n, array)
-    if plan.form == SHOWN:
-        return fill_shown(plan, cells, n, array)
-    if plan.form == STRUCT:
-        return fill_struct(plan, cells, n, array, scratch)
-    return fill_lists(plan, cells, n, array, scratch)
+    if how.form == SHOWN:
+        return fill_shown(how, cells, n, array)
+    if how.form == STRUCT:
+        return fill_struct(how, cells, n, array, scratch)
+    return fill_lists(how, cells, n, array, scratch)
 
 
 cdef int fill_numbers(const Cell* cells, int64_t n, ArrowArray* array, Py_ssize_t width) except -1 nogil:
@@ -882,11 +858,11 @@ cdef int fill_numbers(const Cell* cells, int64_t n, ArrowArray* array, Py_ssize_
     for i in range(n):
         if cells[i].size == width:
             if width == 4:
-                (<uint32_t*> values)[i] = int_at(cells[i].data)
+                (<uint32_t*> values)[i] = uint_at(cells[i].data)
             elif width == 8:
-                (<uint64_t*> values)[i] = long_at(cells[i].data)
+                (<uint64_t*> values)[i] = ulong_at(cells[i].data)
             elif width == 2:
-                (<uint16_t*> values)[i] = short_at(cells[i].data)
+                (<uint16_t*> values)[i] = ushort_at(cells[i].data)
             else:
                 values[i] = cells[i].data[0]
             continue
@@ -925,7 +901,7 @@ cdef int fill_timestamps(const Cell* cells, int64_t n, ArrowArray* array, Beyond
             continue
         if cells[i].size != 8:
             fail_width(8)
-        ms = <int64_t> long_at(cells[i].data)
+        ms = <int64_t> ulong_at(cells[i].data)
         if -MOST_MS <= ms <= MOST_MS:
             values[i] = ms * 1000
         elif beyond == AS_BOUND:
@@ -948,7 +924,7 @@ cdef int fill_dates(const Cell* cells, int64_t n, ArrowArray* array) except -1 n
         if cells[i].size <= 0:
             set_null(array, i)
         elif cells[i].size == 4:
-            values[i] = int_at(cells[i].data) ^ <uint32_t> 0x80000000
+            values[i] = uint_at(cells[i].data) ^ <uint32_t> 0x80000000
         else:
             fail_width(4)
     return 0
@@ -958,19 +934,10 @@ cdef int fill_texts(const Cell* cells, int64_t n, ArrowArray* array, bint is_tex
     """Empty text and an empty blob are values."""
     cdef int32_t* offsets
     cdef char* data
-    cdef int64_t i
-    cdef int64_t total = 0
+    cdef int64_t i, total
     prepare(array, n, 3, 0)
-    offsets = <int32_t*> room(array, 1, (n + 1) * 4)
-    for i in range(n):
-        offsets[i] = <int32_t> total
-        if cells[i].size < 0:
-            set_null(array, i)
-            continue
-        total += cells[i].size
-        if total > INT32_MAX:
-            fail_offsets()
-    offsets[n] = <int32_t> total
+    total = fill_offsets(NULL, cells, n, array)
+    offsets = <int32_t*> array.buffers[1]
     data = <char*> room(array, 2, total)
     for i in range(n):
         if cells[i].size > 0:
@@ -980,6 +947,23 @@ cdef int fill_texts(const Cell* cells, int64_t n, ArrowArray* array, bint is_tex
             if not is_utf8(data + offsets[i], data + offsets[i + 1]):
                 fail_text()
     return 0
+
+
+cdef inline int64_t fill_offsets(const Conversion* how, const Cell* cells, int64_t n, ArrowArray* array) except -1 nogil:
+    """Set where each value begins: by its bytes (*how* is NULL), or by its elements. Return where the last one ends."""
+    cdef int32_t* offsets = <int32_t*> room(array, 1, (n + 1) * 4)
+    cdef int64_t i
+    cdef int64_t total = 0
+    for i in range(n):
+        offsets[i] = <int32_t> total
+        if cells[i].size < 0:
+            set_null(array, i)
+            continue
+        total += cells[i].size if how == NULL else elements_in(how, cells[i])
+        if total > INT32_MAX:
+            fail_offsets()
+    offsets[n] = <int32_t> total
+    return total
 
 
 cdef bint is_ascii(const char* data, int64_t size) noexcept nogil:
@@ -1041,9 +1025,7 @@ cdef int fill_uuids(const Cell* cells, int64_t n, ArrowArray* array) except -1 n
     cdef int32_t* offsets
     cdef char* at
     cdef char* data
-    cdef char text[32]
     cdef int64_t i
-    cdef int j
     prepare(array, n, 3, 0)
     if n > INT32_MAX // 36:
         fail_offsets()
@@ -1057,18 +1039,7 @@ cdef int fill_uuids(const Cell* cells, int64_t n, ArrowArray* array) except -1 n
             continue
         if cells[i].size != 16:
             fail_width(16)
-        for j in range(16):
-            memcpy(text + 2 * j, HEX + 2 * <uint8_t> cells[i].data[j], 2)
-        memcpy(at, text, 8)
-        at[8] = c"-"
-        memcpy(at + 9, text + 8, 4)
-        at[13] = c"-"
-        memcpy(at + 14, text + 12, 4)
-        at[18] = c"-"
-        memcpy(at + 19, text + 16, 4)
-        at[23] = c"-"
-        memcpy(at + 24, text + 20, 12)
-        at += 36
+        at = put_uuid(at, cells[i].data)
     offsets[n] = <int32_t> (at - data)
     return 0
 
@@ -1109,9 +1080,9 @@ cdef int fill_durations(const Cell* cells, int64_t n, ArrowArray* array) except 
     return 0
 
 
-cdef int fill_shown(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* array) except -1 with gil:
+cdef int fill_shown(const Conversion* how, const Cell* cells, int64_t n, ArrowArray* array) except -1 with gil:
     """The text that Python has for a value: these types have no bound, and Python's numbers have none."""
-    cdef Decoder decoder = <Decoder> plan.shown
+    cdef Decoder decoder = <Decoder> how.shown
     cdef list texts = []
     cdef int64_t i
     cdef CellList column
@@ -1122,18 +1093,18 @@ cdef int fill_shown(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* 
     return fill_texts(column.cells, n, array, False)
 
 
-cdef int fill_struct(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
-    cdef Cell* fields = <Cell*> borrow(scratch, n * plan.count * sizeof(Cell))  # column by column
+cdef int fill_struct(const Conversion* how, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
+    cdef Cell* fields = <Cell*> borrow(scratch, n * how.count * sizeof(Cell))  # column by column
     cdef Cell field
     cdef const char* at
     cdef const char* end
     cdef int64_t i
     cdef int j
     cdef bint is_null
-    prepare(array, n, 1, plan.count)
+    prepare(array, n, 1, how.count)
     for i in range(n):
-        is_null = cells[i].size < 0 or plan.loose
-        for j in range(plan.count):
+        is_null = cells[i].size < 0 or how.loose
+        for j in range(how.count):
             fields[j * n + i].data = NULL
             fields[j * n + i].size = -1
         if cells[i].size > 0:
@@ -1143,63 +1114,54 @@ cdef int fill_struct(const Plan* plan, const Cell* cells, int64_t n, ArrowArray*
             while at < end:
                 if not next_sized(&at, end, &field):
                     fail_within()
-                if j < plan.count:
+                if j < how.count:
                     fields[j * n + i] = field
                     is_null = is_null and field.size < 0
                     j += 1
         if is_null:
             set_null(array, i)
-    for j in range(plan.count):
-        fill(&plan.children[j], fields + j * n, n, array.children[j], scratch)
+    for j in range(how.count):
+        fill(&how.children[j], fields + j * n, n, array.children[j], scratch)
     return 0
 
 
-cdef int fill_lists(const Plan* plan, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
+cdef int fill_lists(const Conversion* how, const Cell* cells, int64_t n, ArrowArray* array, Scratch* scratch) except -1 nogil:
     """Lists, sets, vectors, and maps, whose entries are a struct of key and value."""
     cdef int32_t* offsets
     cdef Cell* keys = NULL
     cdef Cell* items
-    cdef int64_t i
-    cdef int64_t total = 0
+    cdef int64_t i, total
     prepare(array, n, 2, 1)
-    offsets = <int32_t*> room(array, 1, (n + 1) * 4)
-    for i in range(n):
-        offsets[i] = <int32_t> total
-        if cells[i].size < 0:
-            set_null(array, i)
-            continue
-        total += elements_in(plan, cells[i])
-        if total > INT32_MAX:
-            fail_offsets()
-    offsets[n] = <int32_t> total
+    total = fill_offsets(how, cells, n, array)
+    offsets = <int32_t*> array.buffers[1]
     items = <Cell*> borrow(scratch, total * sizeof(Cell))
-    if plan.form == MAP:
+    if how.form == MAP:
         keys = <Cell*> borrow(scratch, total * sizeof(Cell))
     for i in range(n):
         if cells[i].size > 0:
-            split(plan, cells[i], NULL if keys == NULL else keys + offsets[i], items + offsets[i])
+            split(how, cells[i], NULL if keys == NULL else keys + offsets[i], items + offsets[i])
     if keys == NULL:
-        return fill(&plan.children[0], items, total, array.children[0], scratch)
+        return fill(&how.children[0], items, total, array.children[0], scratch)
     prepare(array.children[0], total, 1, 2)
-    fill(&plan.children[0], keys, total, array.children[0].children[0], scratch)
+    fill(&how.children[0], keys, total, array.children[0].children[0], scratch)
     if array.children[0].children[0].null_count:
         fail_key()
-    return fill(&plan.children[1], items, total, array.children[0].children[1], scratch)
+    return fill(&how.children[1], items, total, array.children[0].children[1], scratch)
 
 
-cdef int64_t elements_in(const Plan* plan, Cell cell) except -1 nogil:
+cdef int64_t elements_in(const Conversion* how, Cell cell) except -1 nogil:
     """Return how many elements a collection or vector has, which is no more than its bytes can hold."""
     cdef Walk walk
     cdef int64_t count = 0
-    if plan.form != VECTOR:
+    if how.form != VECTOR:
         start(&walk, cell.data, cell.size)
         if walk.said < 0 or walk.said * 4 > walk.end - walk.at:
             fail_count()
         return walk.said
-    if plan.width:
-        if cell.size % plan.width:
+    if how.width:
+        if cell.size % how.width:
             fail_within()
-        return cell.size // plan.width
+        return cell.size // how.width
     walk.at = cell.data
     walk.end = cell.data + cell.size
     while walk.at < walk.end:
@@ -1209,12 +1171,12 @@ cdef int64_t elements_in(const Plan* plan, Cell cell) except -1 nogil:
     return count
 
 
-cdef int split(const Plan* plan, Cell cell, Cell* keys, Cell* items) except -1 nogil:
+cdef int split(const Conversion* how, Cell cell, Cell* keys, Cell* items) except -1 nogil:
     """Set the items of a collection or vector that has bytes, and the keys of a map."""
     cdef Walk walk
     cdef int64_t i = 0
-    cdef int parts = 1 if plan.form == LIST else 2
-    if plan.form != VECTOR:
+    cdef int parts = 1 if how.form == LIST else 2
+    if how.form != VECTOR:
         start(&walk, cell.data, cell.size)
         for i in range(walk.said):
             take(&walk)
@@ -1229,10 +1191,10 @@ cdef int split(const Plan* plan, Cell cell, Cell* keys, Cell* items) except -1 n
     walk.at = cell.data
     walk.end = cell.data + cell.size
     while walk.at < walk.end:
-        if plan.width:
+        if how.width:
             items[i].data = walk.at
-            items[i].size = <int32_t> plan.width
-            walk.at += plan.width
+            items[i].size = <int32_t> how.width
+            walk.at += how.width
         else:
             next_short(&walk.at, walk.end, &items[i])
         i += 1

@@ -20,7 +20,7 @@ from rscylla.cdc.changes import Change, PartsInPython
 from rscylla.cdc.pages import Page, split_rows
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
 from rscylla.cdc.rows import Layout
-from rscylla.event import Event
+from rscylla.event import Event, Operation
 
 LOW = (0, 7, 2**64 - 1)
 compiled: Any = _decoder.compiled("cdc")
@@ -342,3 +342,9 @@ def test_only_streams_make_events() -> None:
         pickle.dumps(event)
     with pytest.raises(TypeError, match="made by the stream"):
         compiled.ChangeEvent()  # type: ignore[call-arg]
+
+
+def test_operations_have_the_same_numbers() -> None:
+    assert {name: int(Operation[name]) & 0xFF for name in compiled.OPERATIONS} == compiled.OPERATIONS
+    # Those that are missing need nothing but their rows.
+    assert set(Operation.__members__) - set(compiled.OPERATIONS) == {"ROW_DELETE", "SERVICE_ROW_DELETE"}
