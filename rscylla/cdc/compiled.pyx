@@ -376,6 +376,7 @@ cdef struct Row:
     uint32_t start  # in the bytes of the page
     uint32_t size
     uint32_t seq
+    uint32_t run  # rows of the same run are of the same stream; those of two runs may be, too
     int16_t operation
     uint8_t end_of_batch  # 0: null, 1: true, 2: anything else
 
@@ -418,10 +419,44 @@ cdef enum:
     BUCKETS = 1 << DIGIT
 
 
-cdef bint read_row(Plan plan, const char* at, const char* end, Row* row) noexcept nogil:
+# What the last row had in a column: the size of the cell, and how many bytes it took with its size. Most rows have cells
+# of the same sizes. A processor that guesses so reads ahead; otherwise, each cell waits for the size of the one before.
+cdef struct Guess:
+    int32_t size
+    int32_t step
+
+
+cdef Guess* new_guesses(Py_ssize_t columns) except NULL:
+    """Return guesses for so many columns, in memory to free."""
+    cdef Guess* guesses = <Guess*> PyMem_Malloc(max(1, columns) * sizeof(Guess))
+    cdef Py_ssize_t i
+    if guesses == NULL:
+        raise MemoryError
+    for i in range(columns):
+        guesses[i].size = -1
+        guesses[i].step = 4
+    return guesses
+
+
+cdef inline Py_ssize_t step_over(Guess* guess, int32_t size) noexcept nogil:
+    """Return how many bytes a cell of *size* takes, and guess the same for the next row."""
+    if size != guess.size:
+        guess.size = size
+        guess.step = 4
+        if size > 0:
+            if size > INT32_MAX - 4:
+                return <Py_ssize_t> size + 4  # no page is so large
+            guess.step += size
+    return guess.step
+
+
+cdef bint read_row(
+    Plan plan, const char* at, const char* end, Guess* guesses, Row* row, const char** stream_id
+) noexcept nogil:
     """Fill *row* from the bytes at *at*; return whether they are a row of a log that ends before *end*."""
     cdef const char* start = at
-    cdef Py_ssize_t i
+    cdef const char* cell
+    cdef Py_ssize_t i, step
     cdef int32_t size
     cdef uint8_t role
     row.operation = NO_OPERATION
@@ -430,33 +465,31 @@ cdef bint read_row(Plan plan, const char* at, const char* end, Row* row) noexcep
         if end - at < 4:
             return False
         size = int_at(at)
-        at += 4
-        role = plan.roles[i]
-        if size < 0:
-            if role == TIME or role == STREAM_ID or role == SEQ:
-                return False
-            continue
-        if end - at < size:
+        step = step_over(&guesses[i], size)
+        if end - at < step:
             return False
+        role = plan.roles[i]
         if role != NONE:
+            cell = at + 4
             if role == TIME:
                 if size != 16:
                     return False
-                row.ticks = ticks_at(at)
-                row.low = ulong_at(at + 8) ^ FLIP_SIGNS
+                row.ticks = ticks_at(cell)
+                row.low = ulong_at(cell + 8) ^ FLIP_SIGNS
             elif role == STREAM_ID:
                 if size != 16:
                     return False
+                stream_id[0] = cell
             elif role == SEQ:
                 if size != 4:
                     return False
-                row.seq = uint_at(at)
+                row.seq = uint_at(cell)
             elif role == OPERATION:
                 if size == 1:
-                    row.operation = <uint8_t> at[0]
-            else:
-                row.end_of_batch = 1 if size == 1 and at[0] == 1 else 2
-        at += size
+                    row.operation = <uint8_t> cell[0]
+            elif size >= 0:
+                row.end_of_batch = 1 if size == 1 and cell[0] == 1 else 2
+        at += step
     row.size = <uint32_t> (at - start)
     return True
 
@@ -473,6 +506,7 @@ cdef class LogRows:
     cdef uint32_t* places  # of the cells in their pages, by column, and of the ends; once a column was asked for
     cdef uint32_t* full  # how many cells of each column are not null; behind the places
     cdef Py_ssize_t kept, filled, room
+    cdef uint32_t runs  # of rows of one stream, in the order in which they came
 
     def __dealloc__(self):
         PyMem_Free(self.starts)
@@ -506,6 +540,9 @@ cdef class LogRows:
 
     cdef inline const char* row_at(self, uint32_t row) noexcept nogil:
         return self.starts[self.rows[row].page] + self.rows[row].start
+
+    cdef inline bytes data_of(self, uint32_t row):
+        return PyBytes_FromStringAndSize(self.row_at(row), self.rows[row].size)
 
     cdef tuple cells_at(self, Py_ssize_t index):
         return cells_of(self.row_at(self.order[index]), self.plan.columns)
@@ -566,17 +603,26 @@ cdef class LogRows:
         cdef Py_ssize_t i
         cdef Row* row
         cdef const char** moved
+        cdef const char* stream_id = NULL
+        cdef const char* last = NULL
+        cdef uint32_t run = self.runs
         cdef bint good = True
+        cdef Guess* guesses = new_guesses(plan.columns)
         with nogil:
             for i in range(count):
                 row = &self.rows[self.filled + i]
-                if not read_row(plan, at, end, row):
+                if not read_row(plan, at, end, guesses, row, &stream_id):
                     good = False
                     break
+                if last == NULL or memcmp(last, stream_id, 16) != 0:
+                    run += 1
+                last = stream_id
+                row.run = run
                 row.page = page
                 row.start = <uint32_t> (at - start)
                 self.order[self.kept + i] = <uint32_t> (self.filled + i)
                 at += row.size
+        PyMem_Free(guesses)
         if not good:
             raise ValueError("a row of a page of the log ends too early, or lacks its time, stream id or sequence number")
         moved = <const char**> PyMem_Realloc(self.starts, (page + 1) * sizeof(char*))
@@ -585,6 +631,7 @@ cdef class LogRows:
         self.starts = moved
         self.starts[page] = start
         self.bodies.append(body)
+        self.runs = run
         self.filled += count
         self.kept += count
         return 0
@@ -666,9 +713,10 @@ cdef class LogRows:
             return -1 if a.ticks < b.ticks else 1
         if a.low != b.low:
             return -1 if a.low < b.low else 1
-        found = memcmp(self._stream_id(one), self._stream_id(other), 16)
-        if found:
-            return found
+        if a.run != b.run:
+            found = memcmp(self._stream_id(one), self._stream_id(other), 16)
+            if found:
+                return found
         return 0 if a.seq == b.seq else -1 if a.seq < b.seq else 1
 
     cdef inline const char* _stream_id(self, uint32_t row) noexcept nogil:
@@ -842,7 +890,7 @@ cdef class LogRows:
         return (
             a.ticks == b.ticks
             and a.low == b.low
-            and memcmp(self._stream_id(one), self._stream_id(other), 16) == 0
+            and (a.run == b.run or memcmp(self._stream_id(one), self._stream_id(other), 16) == 0)
         )
 
     cdef Py_ssize_t _record_end(self, Py_ssize_t start) noexcept nogil:
@@ -1379,7 +1427,7 @@ cdef class Events:
                 if not row.end_of_batch or row.seq:
                     self.counters.incomplete_records += 1
                 self.at = at + 1
-                return self._event(rows.order[at], None, 0)
+                return self._event(rows.order[at], rows.data_of(rows.order[at]), None, 0)
         self._begin_record(at)
         return self._of_record() if self.parts else self._next()
 
@@ -1389,10 +1437,7 @@ cdef class Events:
         cdef Record record = Record.__new__(Record)
         cdef Row* last = &rows.rows[rows.order[end - 1]]
         record.plan = rows.plan
-        record.rows = [
-            PyBytes_FromStringAndSize(rows.row_at(rows.order[i]), rows.rows[rows.order[i]].size)
-            for i in range(start, end)
-        ]
+        record.rows = [rows.data_of(rows.order[i]) for i in range(start, end)]
         record.parts = rows._parts(start, end) if self.joined else None
         if last.end_of_batch != 1 or last.seq != end - start - 1:
             self.counters.incomplete_records += 1
@@ -1408,13 +1453,13 @@ cdef class Events:
         cdef Py_ssize_t index = self.part
         cdef Py_ssize_t delta = index if record.parts is None else record.parts[index][0]
         self.part += 1
-        return self._event(self.rows.order[self.start + delta], record, index)
+        return self._event(self.rows.order[self.start + delta], <bytes> record.rows[delta], record, index)
 
-    cdef inline ChangeEvent _event(self, uint32_t number, Record record, Py_ssize_t index):
+    cdef inline ChangeEvent _event(self, uint32_t number, bytes data, Record record, Py_ssize_t index):
         cdef Row* row = &self.rows.rows[number]
         cdef ChangeEvent event = ChangeEvent.__new__(ChangeEvent)
         event._frame = self.frame
-        event._row = PyBytes_FromStringAndSize(self.rows.row_at(number), row.size)
+        event._row = data
         event._record = record
         event._index = index
         event._ticks = row.ticks
