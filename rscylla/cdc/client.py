@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from queue import SimpleQueue
 
 import attrs
 
+from .._timeuuid import ticks_to_us
 from ..abc import StreamStatus
 from ..clock import Clock, Stop
 from ..errors import HeadReached, Stopped
 from ..event import Progress
 from .reader import Batch, Reader
-from .records import ChangeEvent
+from .records import NO_EVENTS, ChangeEvent
 from .settings import StreamSettings
 from .source import Source
 from .window import EventWindow
@@ -43,7 +45,6 @@ class Client:
         self._progress_every_s = settings.progress_every.total_seconds()
         self._batch = first
         self._finished = first.done
-        self._last_event: ChangeEvent | None = None  # the last event of this batch, until its end is returned
         self._windowed = False  # whether the events of this batch were returned as a window
         self._reported = None if first.must_save else first.done
         self._reported_at = clock.monotonic()
@@ -73,9 +74,9 @@ class Client:
         """Return the stream's position, and facts about the log and the cluster. Thread-safe."""
         # The watermark is the end of the finished batch, or the last event of the current one. The two are read in the
         # opposite order of being set, so that the watermark does not appear to step back.
-        last_event, asked_at = self._last_event, self._timed.since
+        position, asked_at = self._batch.events.position, self._timed.since
         return StreamStatus(
-            watermark_us=max(self._finished.exact_us, last_event.timestamp_us if last_event is not None else 0),
+            watermark_us=max(self._finished.exact_us, _us_of(position) if position else 0),
             incomplete_records=self._reader.counters.incomplete_records,
             expired_gaps=self._source.gaps,
             poll_age_s=0.0 if asked_at is None else max(0.0, self._clock.monotonic() - asked_at),
@@ -88,61 +89,74 @@ class Client:
         while True:
             try:
                 for event in self._batch.events:
-                    self._last_event = event
                     return event
             except BaseException as e:
-                self._batch = attrs.evolve(self._batch, events=_Broken(e))  # else the batch would look finished
+                self._break(e)
                 raise
-            self._finished = self._batch.done
-            progress = self._progress()
+            progress = self._turn()
             if progress is not None:
                 return progress
-            self._advance()
 
     def __iter__(self) -> Iterator[ChangeEvent | Progress]:
         """Return an iterator over what ``recv`` returns; see ``IterableStreamClient``. The two may be mixed."""
+        # A call or a generator for each event would cost as much as to make it.
+        return chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterable[ChangeEvent | Progress]]:
+        """Yield the events of each batch, and what comes between."""
         while True:
-            yield self.recv()
-            try:
-                for event in self._batch.events:
-                    self._last_event = event
-                    yield event
-            except GeneratorExit:
-                raise
-            except BaseException as e:
-                self._batch = attrs.evolve(self._batch, events=_Broken(e))
-                raise
+            events = self._batch.events
+            taken = iter(events)
+            yield taken
+            # Not at their end if ``recv`` has gone on to the next batch. If one could not be created, ``iter`` raises
+            # its error again; an interrupt may also have ended the iterator before the events.
+            if self._batch.events is not events or iter(events) is not taken:
+                continue
+            progress = self._turn()
+            if progress is not None:
+                yield (progress,)
 
     def recv_window(self) -> EventWindow | Progress:
         """Return the events of the next window, or of the rest of this one; see ``WindowedStreamClient``."""
         while True:
-            batch, last = self._batch, self._last_event
+            batch = self._batch
+            after = batch.events.position or batch.after
             try:
                 events = list(batch.events)
             except BaseException as e:
-                self._batch = attrs.evolve(batch, events=_Broken(e))
+                self._break(e)
                 raise
             if events:
                 assert batch.rows is not None
-                after = batch.after if last is None else last.position
-                self._batch = attrs.evolve(batch, events=iter(()), rows=None)
+                self._batch = attrs.evolve(batch, events=NO_EVENTS, rows=None)
                 self._windowed = True
                 return EventWindow(events, batch.rows, after, batch.done.__str__, joined=batch.joined)
-            self._finished = batch.done
             if self._windowed:  # the consumer saved the end of the window
-                self._windowed, self._last_event = False, None
+                self._windowed = False
                 self._reported, self._reported_at = batch.done, self._clock.monotonic()
-            progress = self._progress()
+            progress = self._turn()
             if progress is not None:
                 return progress
+
+    def _break(self, error: BaseException) -> None:
+        """Raise *error* instead of the rest of the events, of which one may be lost; else the batch looks finished."""
+        self._batch = attrs.evolve(self._batch, events=_Broken(error, self._batch.events.position))
+
+    def _turn(self) -> Progress | None:
+        """Return the end of the batch, whose events were all taken, as a cursor to save; otherwise, take the next."""
+        self._finished = self._batch.done
+        progress = self._progress()
+        if progress is None:
             self._advance()
+        return progress
 
     def _progress(self) -> Progress | None:
         """Return the end of the finished batch as a cursor, if it is time to save one."""
         done, now = self._batch.done, self._clock.monotonic()
-        if self._last_event is not None:
+        if self._batch.events.position:
             # The consumer saved the last event, which moved the cursor nearly as far, so the interval starts again.
-            self._last_event, self._reported, self._reported_at = None, None, now
+            self._reported, self._reported_at = None, now
+            self._batch = attrs.evolve(self._batch, events=NO_EVENTS, rows=None)  # not again, and the memory is freed
         if done == self._reported:
             return None
         due = now - self._reported_at >= self._progress_every_s
@@ -156,7 +170,7 @@ class Client:
         if self._error is not None:
             raise self._error
         self._stop.check()
-        self._batch = attrs.evolve(self._batch, rows=None)  # freed while the next one is awaited
+        self._batch = attrs.evolve(self._batch, events=NO_EVENTS, rows=None)  # freed while the next one is awaited
         try:
             # One assignment for the events and the end of the batch: an interrupt between two would mix two batches.
             self._batch = self._take()
@@ -181,16 +195,19 @@ class Client:
             self._thread.join(CLOSE_TIMEOUT_S)
 
 
+def _us_of(position: bytes) -> int:
+    """Return the time of a row by its position, in microseconds since the epoch."""
+    return ticks_to_us(int.from_bytes(position[:8], "big"))
+
+
 class _Broken:
     """Events that could not be created: raises the same error each time."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, position: bytes) -> None:
         self._error = error
+        self.position = position
 
-    def __iter__(self) -> _Broken:
-        return self
-
-    def __next__(self) -> ChangeEvent:
+    def __iter__(self) -> Iterator[ChangeEvent]:
         raise self._error
 
 

@@ -876,7 +876,7 @@ cdef class LogRows:
         return ChangeRows(delta, before, after, range_end, record)
 
     def events(self, context, *, bint joined, bytes after=b""):
-        """Return an iterator of the events of the rows, which are sorted; see ``records.changes_of``.
+        """Return the events of the rows, which are sorted; see ``records.changes_of``.
 
         Args:
             joined: one event a change; otherwise, one a row.
@@ -1376,7 +1376,7 @@ cdef class ChangeEvent:
 
 @cython.final
 cdef class Events:
-    """Makes the events of a window, one at a time."""
+    """Makes the events of a window, one at a time; see ``records.Events``."""
 
     cdef LogRows rows
     cdef Frame frame
@@ -1386,11 +1386,15 @@ cdef class Events:
     cdef Py_ssize_t at
     cdef Record record
     cdef Py_ssize_t start, part, parts  # of the record
+    cdef uint32_t made  # the row of the last event that was made
+    cdef bint has_returned
 
     def __cinit__(self, LogRows rows, context, bint joined, bytes after):
         self.rows = rows
         self.counters = context.counters
         self.joined = joined
+        if after and len(after) != 36:
+            raise ValueError("not a position")
         self.after = after or None
         self.frame = Frame.__new__(Frame)
         self.frame.context = context
@@ -1406,15 +1410,37 @@ cdef class Events:
             if event is None:
                 raise StopIteration
             if self.after is not None:
-                if event.position <= self.after:
+                if not self._is_after(self.made):
                     continue
                 self.after = None
+            self.has_returned = True
             return event
+
+    @property
+    def position(self):
+        cdef Row* row
+        if not self.has_returned:
+            return b""
+        row = &self.rows.rows[self.made]
+        return position_of(row.ticks, row.low, self.rows._stream_id(self.made), row.seq)
+
+    cdef bint _is_after(self, uint32_t number) noexcept:
+        cdef const char* after = PyBytes_AS_STRING(self.after)
+        cdef Row* row = &self.rows.rows[number]
+        cdef uint64_t ticks = ulong_at(after), low = ulong_at(after + 8)
+        cdef int found
+        if row.ticks != ticks or row.low != low:
+            return row.ticks > ticks or (row.ticks == ticks and row.low > low)
+        found = memcmp(self.rows._stream_id(number), after + 16, 16)
+        return found > 0 or (found == 0 and row.seq > uint_at(after + 32))
+
+    # Nothing is left behind before what comes next is made: that may fail, and is then made again.
 
     cdef ChangeEvent _next(self):
         cdef LogRows rows = self.rows
         cdef Py_ssize_t at = self.at
         cdef Row* row
+        cdef ChangeEvent event
         if self.record is not None:
             if self.part < self.parts:
                 return self._of_record()
@@ -1424,10 +1450,11 @@ cdef class Events:
         row = &rows.rows[rows.order[at]]
         if at + 1 >= rows.kept or not rows._same_record(rows.order[at], rows.order[at + 1]):
             if not (self.joined and (is_image(row.operation) or is_range(row.operation))):
+                event = self._event(rows.order[at], rows.data_of(rows.order[at]), None, 0)
                 if not row.end_of_batch or row.seq:
                     self.counters.incomplete_records += 1
                 self.at = at + 1
-                return self._event(rows.order[at], rows.data_of(rows.order[at]), None, 0)
+                return event
         self._begin_record(at)
         return self._of_record() if self.parts else self._next()
 
@@ -1452,12 +1479,15 @@ cdef class Events:
         cdef Record record = self.record
         cdef Py_ssize_t index = self.part
         cdef Py_ssize_t delta = index if record.parts is None else record.parts[index][0]
+        cdef ChangeEvent event
+        event = self._event(self.rows.order[self.start + delta], <bytes> record.rows[delta], record, index)
         self.part += 1
-        return self._event(self.rows.order[self.start + delta], <bytes> record.rows[delta], record, index)
+        return event
 
     cdef inline ChangeEvent _event(self, uint32_t number, bytes data, Record record, Py_ssize_t index):
         cdef Row* row = &self.rows.rows[number]
         cdef ChangeEvent event = ChangeEvent.__new__(ChangeEvent)
+        self.made = number
         event._frame = self.frame
         event._row = data
         event._record = record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import attrs
@@ -17,7 +17,7 @@ from .driver import token_of_key
 from .follow import Follower
 from .pages import Page
 from .query import group_streams
-from .records import ChangeEvent, Counters, EventContext, changes_of, rows_as_events
+from .records import NO_EVENTS, Counters, EventContext, Events, changes_of, rows_as_events
 from .rows import Layouts, LogRows, new_rows
 from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings
@@ -45,7 +45,7 @@ class Batch:
     are any, of which those up to the position ``after`` are left out. ``joined``: an event is a change, not a row.
     """
 
-    events: Iterator[ChangeEvent]
+    events: Events
     done: EventID
     must_save: bool = False
     rows: LogRows | None = None
@@ -218,7 +218,7 @@ class Reader:
         """Go to *walk* and return the events of *rows*, which lie before it."""
         self._follower.walk = walk
         if not rows:
-            return Batch(iter(()), self.done)
+            return Batch(NO_EVENTS, self.done)
         after, self._skip = self._skip, b""
         joined = self._settings.granularity != "row"
         build = changes_of if joined else rows_as_events

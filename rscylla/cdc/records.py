@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import Any, Protocol, cast
 
 import attrs
 
@@ -19,7 +20,15 @@ from .changes import Change, ChangeBatch, operation_of
 from .grouping import NOT_ALONE, parts_of, records_in
 from .rows import Cells, Layout, LogRows
 
-__all__ = ["ChangeEvent", "Counters", "EventContext", "changes_of", "rows_as_events"]
+__all__ = [
+    "NO_EVENTS",
+    "ChangeEvent",
+    "Counters",
+    "EventContext",
+    "Events",
+    "changes_of",
+    "rows_as_events",
+]
 
 _TICKS = struct.Struct(">Q").unpack_from
 """The ticks at the beginning of a position."""
@@ -215,13 +224,101 @@ if _compiled is not None:
     ChangeEvent.register(_compiled.ChangeEvent)  # the events of windows whose pages have the same columns
 
 
-def rows_as_events(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Iterator[ChangeEvent]:
-    """Yield one event per log row, whatever its operation; for the arguments see ``changes_of``."""
+class Events(Protocol):
+    """The events of a window, in order, made one at a time. Iterating goes on where it was left.
+
+    An event that could not be made raises its error each time, so nothing after it is taken for the next. The iterator
+    is the same each time, except after an interrupt.
+    """
+
+    @property
+    def position(self) -> bytes:
+        """The position of the last event that was returned; empty before the first one. Any thread may ask."""
+
+    def __iter__(self) -> Iterator[ChangeEvent]: ...
+
+
+class _NoEvents:
+    position = b""
+
+    def __iter__(self) -> Iterator[ChangeEvent]:
+        return self
+
+    def __next__(self) -> ChangeEvent:
+        raise StopIteration
+
+
+NO_EVENTS: Events = _NoEvents()
+
+
+class EventsInPython:
+    """``Events`` of rows in Python. Its iterator is a generator: a method for each event would cost more."""
+
+    def __init__(self, rows: LogRows, context: EventContext, after: bytes, *, joined: bool) -> None:
+        self.position = b""
+        self._make = partial(self._made, rows, context, after, joined)
+        self._events: Any = self._make()  # a generator, with its frame
+        self._error: BaseException | None = None
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[ChangeEvent]:
+        if self._error is not None:
+            raise self._error
+        if self._events.gi_frame is None and not self._is_over:  # interrupted as it began
+            self._events = self._make()
+        return cast("Iterator[ChangeEvent]", self._events)
+
+    def _made(
+        self, rows: LogRows, context: EventContext, after: bytes, joined: bool
+    ) -> Generator[ChangeEvent, None, None]:
+        try:
+            positions, cells = rows.positions, rows.cells
+            if not positions:
+                self._is_over = True
+                return
+            mixed = rows.is_mixed
+            layout = rows.layout_at(0)
+            operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
+            not_alone = NOT_ALONE if joined else frozenset[bytes]()
+            counters = context.counters
+            for at, end in records_in(positions):
+                position, row = positions[at], cells[at]
+                if mixed and rows.layout_at(at) is not layout:
+                    layout = rows.layout_at(at)
+                    operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
+                if end - at == 1 and row[operation] not in not_alone:
+                    if row[end_of_batch] is None or row[seq] != _FIRST:
+                        counters.incomplete_records += 1
+                    if position > after:
+                        self.position = position
+                        yield ChangeEvent(context, position, row, layout)
+                    continue
+                layout, of_record = rows.record(at, end)
+                operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
+                parts = parts_of(of_record, layout) if any(r[operation] in not_alone for r in of_record) else None
+                record = ChangeBatch(layout, of_record, parts)
+                if not record.complete:
+                    counters.incomplete_records += 1
+                for index, delta in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
+                    position = positions[at + delta]
+                    if position > after:
+                        self.position = position
+                        yield ChangeEvent(context, position, of_record[delta], layout, record, index)
+            self._is_over = True
+        except GeneratorExit:
+            raise
+        except BaseException as e:
+            self._error = e
+            raise
+
+
+def rows_as_events(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Events:
+    """Return one event per log row, whatever its operation; for the arguments see ``changes_of``."""
     return _events_of(rows, context, after, joined=False)
 
 
-def changes_of(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Iterator[ChangeEvent]:
-    """Yield the events of *rows*, one per change, in the order of their positions.
+def changes_of(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Events:
+    """Return the events of *rows*, one per change, in the order of their positions.
 
     Events are created one at a time, so that memory holds the bytes of a window but not its events.
 
@@ -232,37 +329,7 @@ def changes_of(rows: LogRows, context: EventContext, *, after: bytes = b"") -> I
     return _events_of(rows, context, after, joined=True)
 
 
-def _events_of(rows: Any, context: EventContext, after: bytes, *, joined: bool) -> Iterator[ChangeEvent]:
+def _events_of(rows: Any, context: EventContext, after: bytes, *, joined: bool) -> Events:
     if not isinstance(rows, LogRows):  # those of the compiled decoder
-        return cast("Iterator[ChangeEvent]", rows.events(context, joined=joined, after=after))
-    events = _events(rows, context, joined=joined)
-    return (e for e in events if e.position > after) if after else events
-
-
-def _events(rows: LogRows, context: EventContext, *, joined: bool) -> Iterator[ChangeEvent]:
-    positions, cells = rows.positions, rows.cells
-    if not positions:
-        return
-    mixed = rows.is_mixed
-    layout = rows.layout_at(0)
-    operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
-    not_alone = NOT_ALONE if joined else frozenset[bytes]()
-    counters = context.counters
-    for at, end in records_in(positions):
-        position, row = positions[at], cells[at]
-        if mixed and rows.layout_at(at) is not layout:
-            layout = rows.layout_at(at)
-            operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
-        if end - at == 1 and row[operation] not in not_alone:
-            if row[end_of_batch] is None or row[seq] != _FIRST:
-                counters.incomplete_records += 1
-            yield ChangeEvent(context, position, row, layout)
-            continue
-        layout, of_record = rows.record(at, end)
-        operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
-        parts = parts_of(of_record, layout) if any(r[operation] in not_alone for r in of_record) else None
-        record = ChangeBatch(layout, of_record, parts)
-        if not record.complete:
-            counters.incomplete_records += 1
-        for index, delta in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
-            yield ChangeEvent(context, positions[at + delta], of_record[delta], layout, record, index)
+        return cast("Events", rows.events(context, joined=joined, after=after))
+    return EventsInPython(rows, context, after, joined=joined)

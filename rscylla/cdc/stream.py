@@ -17,6 +17,7 @@ from .client import Client
 from .driver import ReadSession, Session, consistency_named
 from .lookup import BaseRows
 from .reader import Batch, Reader
+from .records import NO_EVENTS
 from .settings import StreamSettings
 from .source import Source
 
@@ -117,7 +118,7 @@ class Stream(StreamSettings):
             reader = Reader(source, start, chosen, self, inner, promised=promised)
             inner.on_set(forget)
             # A start at the head is saved before anything is read, so that a restart does not begin at a newer head.
-            first = Batch(iter(()), reader.done, must_save=chosen.from_head)
+            first = Batch(NO_EVENTS, reader.done, must_save=chosen.from_head)
             return Client(reader, source, self, inner, first)
         except BaseException:
             forget()

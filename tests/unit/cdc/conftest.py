@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fakelog import NOW_US, FakeLog
 
+from rscylla.cdc import reader, records
+from rscylla.cdc.rows import LogRows
 from rscylla.testing import ManualClock
 
 
@@ -25,3 +29,17 @@ def clock() -> ManualClock:
 @pytest.fixture
 def log(clock: ManualClock) -> FakeLog:
     return FakeLog(clock)
+
+
+@pytest.fixture
+def second_event_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the second event of a stream, made in Python, raise ``ZeroDivisionError`` once."""
+    made, event = itertools.count(), records.ChangeEvent
+
+    def make(*args: Any) -> records.ChangeEvent:
+        if next(made) == 1:
+            raise ZeroDivisionError
+        return event(*args)
+
+    monkeypatch.setattr(reader, "new_rows", LogRows)
+    monkeypatch.setattr(records, "ChangeEvent", make)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -181,12 +181,24 @@ def test_a_consumer_that_stops_taking_stops_the_reader(log: FakeLog, prefetch: i
     assert len(log.asked) > before
 
 
+class _Taken:
+    """Events that were made before they are asked for."""
+
+    def __init__(self, events: list[Any], position: bytes) -> None:
+        self._events = iter(events)
+        self.position = position
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._events
+
+
 def _waiting(client: Client) -> list[list[Any]]:
     """Return the events left in the batch in hand and those in the batches read ahead, which stay in their order."""
     held: list[Any] = [client._ready.get() for _ in range(client._ready.qsize())]
     events = [list(batch.events) for batch in (client._batch, *held)]
     client._batch, *held = [
-        attrs.evolve(b, events=iter(e)) for b, e in zip((client._batch, *held), events, strict=True)
+        attrs.evolve(b, events=_Taken(e, b.events.position))
+        for b, e in zip((client._batch, *held), events, strict=True)
     ]
     for batch in held:
         client._ready.put(batch)

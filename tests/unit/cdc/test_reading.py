@@ -25,6 +25,7 @@ from rscylla.cdc.client import Client
 from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.lifetimes import Lifetimes
 from rscylla.cdc.query import first_row_cql
+from rscylla.cdc.records import EventsInPython
 from rscylla.cdc.scan import Limits
 from rscylla.cdc.source import METADATA_EVERY_S
 from rscylla.cdc.stream import Stream
@@ -864,13 +865,18 @@ def test_a_start_in_the_future_enters_no_generation_before_it_begins(one: FakeLo
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("iterate", [False, True])
 @pytest.mark.parametrize("prefetch", [0, 1])
-def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int) -> None:
-    """Ctrl-C may come anywhere in ``recv``; the next call returns the next event or raises, without a gap."""
+def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int, iterate: bool) -> None:
+    """Ctrl-C may come anywhere in ``recv``; the next call returns the next event or raises, without a gap.
+
+    So does a new iterator, after an interrupt of the old one.
+    """
     rows = [one.write(HEAD_US - s * SECOND) for s in (50, 40, 30, 20, 10)]
     expected = one.expected(rows)
     settings = {"prefetch": prefetch, "limits": Limits(window_rows=1), "progress_every": timedelta(0)}
-    code = {f.__code__ for f in (Client.recv, Client._advance, Client._take, Client._progress)}
+    steps = (Client.recv, Client._runs, Client._turn, Client._advance, Client._take, Client._progress)
+    code = {f.__code__ for f in (*steps, EventsInPython._made)}
     for nth in range(1, 400):
         left = nth
 
@@ -887,13 +893,15 @@ def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int) -> 
         client = stream_of(one, **settings)("", LAG, StreamToHead())
         seen: list[tuple[str, str, int]] = []
         interrupts = 0
+        receive = iter(client).__next__ if iterate else client.recv
         before = sys.gettrace()
         sys.settrace(trace)
         try:
             while True:
                 try:
-                    got = client.recv()
+                    got = receive()
                 except KeyboardInterrupt:
+                    receive = iter(client).__next__ if iterate else client.recv
                     interrupts += 1
                     if interrupts == 3:
                         break  # an error that stays

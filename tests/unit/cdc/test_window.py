@@ -9,8 +9,6 @@ import pytest
 from fakelog import NOW_US, SECOND, FakeLog, stream_id
 
 import rscylla
-from rscylla.cdc import reader
-from rscylla.cdc.records import changes_of
 from rscylla.errors import ConfigError, HeadReached
 
 HEAD_US = NOW_US - 30 * SECOND
@@ -123,14 +121,8 @@ def test_the_watermark_follows_when_the_next_window_is_asked_for(written: FakeLo
     assert client.status().watermark_us > window[-1].timestamp_us
 
 
-def test_a_window_whose_events_cannot_be_made_is_not_passed_over(
-    written: FakeLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*args: Any, **how: Any) -> Any:
-        yield next(changes_of(*args, **how))
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(reader, "changes_of", broken)
+@pytest.mark.usefixtures("second_event_breaks")
+def test_a_window_whose_events_cannot_be_made_is_not_passed_over(written: FakeLog) -> None:
     client = stream_of(written)("", LAG, rscylla.StreamToHead())
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
