@@ -48,9 +48,11 @@ from ..errors import (
     Stopped,
 )
 from .pages import Column, Page, raw_handler, type_of
+from .shortcut import Shortcut, ShortcutSender
 
 __all__ = [
     "BoundRead",
+    "RawRead",
     "ReadSession",
     "ReadStatement",
     "Session",
@@ -70,6 +72,9 @@ REQUEST_TIMEOUT_S = 30.0
 
 METADATA_TIMEOUT_S = 10.0
 """Timeout of a small query on one node, in seconds."""
+
+MOST_SHORTCUTS = 4096
+"""Routing keys of a statement for which it is kept where the last read went."""
 
 METADATA_ATTEMPTS = 3
 """Number of nodes that a small query tries, one after the other, before it fails."""
@@ -378,14 +383,30 @@ class ReadStatement:
         """The columns of the result, as they were when the statement was prepared."""
         return tuple(Column(m[2], type_of(m[3])) for m in self.prepared.result_metadata)
 
-    def bind(self, values: Sequence[Any]) -> BoundRead:
-        """Return a read of the given values, which the driver serializes."""
-        return cast("BoundRead", BoundRead(self).bind(values))
+    shortcuts: dict[bytes, Shortcut] = attrs.field(factory=dict, repr=False)
+    """Where the driver sent the last read of each routing key."""
 
-    def bind_raw(self, values: Sequence[bytes], routing_key: bytes | None = None) -> BoundRead:
+    def bind(self, values: Sequence[Any]) -> RawRead:
+        """Return a read of the given values, which the driver serializes."""
+        return RawRead(self, BoundRead(self).bind(values).values)
+
+    def bind_raw(self, values: Sequence[bytes], routing_key: bytes | None = None) -> RawRead:
         """Return a read of serialized values. The driver prefers the owners of *routing_key*, if its policy says so."""
-        bound = BoundRead(self, routing_key)
-        bound.values = list(values)
+        return RawRead(self, list(values), routing_key)
+
+
+@attrs.define(eq=False)
+class RawRead:
+    """A read with its serialized values. It can be sent for each page."""
+
+    statement: ReadStatement
+    values: list[bytes]
+    routing_key: bytes | None = None
+
+    def bound(self) -> BoundRead:
+        """Return the read as a statement of the driver."""
+        bound = BoundRead(self.statement, self.routing_key)
+        bound.values = self.values
         return bound
 
 
@@ -401,6 +422,7 @@ class ReadSession:
         self.session = session
         self.consistency = consistency
         self._prepared: dict[tuple[str, int], ReadStatement] = {}
+        self._shortcuts = ShortcutSender(session)
         self._stop = Stop()
         with _hooked_lock:
             if session not in _hooked:
@@ -537,13 +559,35 @@ class ReadSession:
 
     def send(
         self,
-        bound: BoundRead,
+        read: RawRead,
         state: bytes | None,
         *,
         on_page: Callable[[Page], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Request one page of a bound read; as ``fetch``. May be called on the driver's event loop thread."""
+        """Request one page; as ``fetch``. May be called on the driver's event loop thread."""
+        statement, key = read.statement, read.routing_key
+        shortcut = None if key is None else statement.shortcuts.get(key)
+        if shortcut is None or not self._shortcuts.send(
+            shortcut,
+            read.values,
+            state,
+            timeout_s=REQUEST_TIMEOUT_S,
+            on_page=on_page,
+            on_error=on_error,
+            otherwise=lambda: self._send(read, state, on_page, on_error),
+        ):
+            self._send(read, state, on_page, on_error)
+
+    def _send(
+        self,
+        read: RawRead,
+        state: bytes | None,
+        on_page: Callable[[Page], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Request one page through the driver."""
+        bound = read.bound()
         # Without a ring, which a cluster may be told not to read, the driver's token-aware policy raises for any key.
         bound.is_routed = self.session.cluster.metadata.token_map is not None
         try:
@@ -552,13 +596,24 @@ class ReadSession:
             on_error(e)
             return
         timer = getattr(future, "_timer", None)
+        own = [future]  # given away when it is answered, because it refers to its callbacks
 
         def answered(box: list[Page]) -> None:
             _cut(timer)
+            self._keep_shortcut(read, own.pop())
             on_page(box.pop())
 
         def failed(error: BaseException) -> None:
             _cut(timer)
+            own.clear()
             on_error(error)
 
         future.add_callbacks(answered, failed)
+
+    def _keep_shortcut(self, read: RawRead, future: Any) -> None:
+        """Let later reads with the same routing key follow an answered request."""
+        if read.routing_key is not None and self._shortcuts.may_be_taken():
+            known = read.statement.shortcuts
+            if len(known) >= MOST_SHORTCUTS:  # those of streams of earlier generations are never used again
+                known.clear()
+            known[read.routing_key] = Shortcut.of(future)

@@ -17,7 +17,7 @@ from .._retry import Backoff
 from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock, Stop
 from ..errors import ConfigError, QueryTimeout
-from .driver import BoundRead, ReadSession, ReadStatement
+from .driver import RawRead, ReadSession, ReadStatement
 from .pages import Column, Page
 from .query import ScanTask, StreamGroup, first_row_cql, scan_cql, scan_values, tasks_for
 from .walk import LogWindow
@@ -87,7 +87,7 @@ class _Fetch:
 
     task: ScanTask
     reading: _Reading
-    bound: BoundRead | None = None
+    read: RawRead | None = None
     state: bytes | None = None
     failures: int = 0
     due: float = 0.0
@@ -186,7 +186,7 @@ class Scanner:
                     self._free_slot()
                     raise TooMuch
                 if got.state is not None:  # in the same slot
-                    self._send(_Fetch(fetch.task, reading, fetch.bound, got.state))
+                    self._send(_Fetch(fetch.task, reading, fetch.read, got.state))
                 else:
                     self._free_slot(reading)
                     self._send_waiting(reading)
@@ -263,11 +263,11 @@ class Scanner:
     def _send(self, fetch: _Fetch) -> None:
         on_error = partial(self._on_error, fetch)
         try:
-            if fetch.bound is None:
+            if fetch.read is None:
                 # After a failure, the driver chooses among all nodes: the owner may hang and look as if it were up.
                 routing_key = None if fetch.failures else fetch.task.streams.routing_key
-                fetch.bound = fetch.reading.statement.bind_raw(scan_values(fetch.task), routing_key)
-            self._session.send(fetch.bound, fetch.state, on_page=partial(self._on_page, fetch), on_error=on_error)
+                fetch.read = fetch.reading.statement.bind_raw(scan_values(fetch.task), routing_key)
+            self._session.send(fetch.read, fetch.state, on_page=partial(self._on_page, fetch), on_error=on_error)
         except Exception as e:  # noqa: BLE001 - raised by ``read``; on the driver's thread it would be lost
             on_error(e)
 

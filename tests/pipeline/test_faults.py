@@ -244,23 +244,31 @@ def test_a_stop_does_not_wait_for_a_stream_that_cannot_be_opened(
 
 def test_a_node_that_is_lost_within_a_window(scylla: EmbeddedScylla, orders: Orders) -> None:
     orders.write(120)
-    on_second = Statements(kind="select", table="orders_scylla_cdc_log", node=NODES[1])
-    rule = scylla.faults.delay(timedelta(seconds=1), on_second, times=None)
+    rules = {
+        node: scylla.faults.delay(
+            timedelta(seconds=1), Statements(kind="select", table="orders_scylla_cdc_log", node=node), times=None
+        )
+        for node in NODES
+    }
+    lost: list[str] = []
 
-    def stop_when_asked() -> None:
+    def stop_one_that_is_asked() -> None:
         never = threading.Event()
-        while not rule.hits:
+        while not (asked := [node for node, rule in rules.items() if rule.hits]):
             never.wait(0.005)
-        scylla.faults.stop_node(NODES[1])
+        lost.append(asked[-1])
+        scylla.faults.stop_node(lost[0])
+        for rule in rules.values():
+            rule.remove()
 
-    killer = threading.Thread(target=stop_when_asked)
+    killer = threading.Thread(target=stop_one_that_is_asked)
     killer.start()
     orders.run_to_the_end()
     killer.join()
     orders.check()
     orders.write(30)
     orders.run_to_the_end()
-    scylla.faults.start_node(NODES[1])
+    scylla.faults.start_node(lost[0])
     orders.write(30)
     orders.run_to_the_end()
     orders.check()

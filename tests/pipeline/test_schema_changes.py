@@ -16,7 +16,7 @@ import pytest
 import rscylla
 from cursorstore import MemoryCursorStore
 from rscylla import ColumnState
-from rscylla.cdc.driver import BoundRead, ReadSession
+from rscylla.cdc.driver import RawRead, ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 
@@ -48,11 +48,9 @@ class Shop:
         """Execute *statements* before the second page of a log is read; those of the next call before the third."""
         self.between.append(statements)
 
-    def send(
-        self, ask: Callable[..., None], bound: BoundRead, state: bytes | None, on_page: Any, on_error: Any
-    ) -> None:
+    def send(self, ask: Callable[..., None], read: RawRead, state: bytes | None, on_page: Any, on_error: Any) -> None:
         """Ask for a page, after the statements that are due before it."""
-        if "*" not in bound.prepared_statement.query_string or not self.between:
+        if "*" not in read.statement.prepared.query_string or not self.between:
             ask(on_page=on_page, on_error=on_error)
         elif self.old_page_last and self.held.empty():
             ask(on_page=lambda page: self.held.put(lambda: on_page(page)), on_error=on_error)
@@ -112,8 +110,8 @@ def shop(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
         )
         shop = Shop(scylla, session, clock)
 
-        def send_between(self: ReadSession, bound: BoundRead, state: bytes | None, **answers: Any) -> None:
-            shop.send(partial(send, self, bound, state), bound, state, **answers)
+        def send_between(self: ReadSession, read: RawRead, state: bytes | None, **answers: Any) -> None:
+            shop.send(partial(send, self, read, state), read, state, **answers)
 
         monkeypatch.setattr(ReadSession, "send", send_between)
         yield shop

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, us_of
-from rscylla.cdc.driver import BoundRead, ReadSession
+from rscylla.cdc.driver import RawRead, ReadSession
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorExpired, TableChanged
 from rscylla.event import EventID
@@ -769,10 +769,10 @@ def test_what_is_altered_while_it_is_read_keeps_the_schema_of_the_query(
     send = ReadSession.send
     due = [change]
 
-    def send_after(self: ReadSession, bound: BoundRead, state: bytes | None, **answers: Any) -> None:
+    def send_after(self: ReadSession, read: RawRead, state: bytes | None, **answers: Any) -> None:
         if state is not None and due:
             world.scylla.execute(due.pop())
-        send(self, bound, state, **answers)
+        send(self, read, state, **answers)
 
     monkeypatch.setattr(ReadSession, "send", send_after)
     rows = rows_of(reader, reader.partitions())

@@ -118,7 +118,7 @@ class Written:
 
 @attrs.frozen
 class FakeBound:
-    """Stands where ``BoundRead`` stands."""
+    """Stands where ``RawRead`` stands."""
 
     statement: ReadStatement
     values: Sequence[bytes]
