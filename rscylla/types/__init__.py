@@ -5,6 +5,7 @@
     natives     values of types without parts; containers: of types with parts; cells: how these are split
     json        values as JSON
     arrow       columns of values as Arrow; json_arrow: as JSON; they import pyarrow, so nothing else here imports them
+    connect     types and values as in Kafka Connect
     names       names in CQL text
 
 How a value is represented, everywhere in rscylla:

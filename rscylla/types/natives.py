@@ -18,7 +18,7 @@ from typing import Any
 from .._timeuuid import datetime_of, parse_time
 from .cells import unsigned_vint
 
-__all__ = ["Decoder", "Encoder"]
+__all__ = ["Decoder", "Encoder", "has_width"]
 
 Decoder = Callable[[bytes], Any]
 """Makes the Python value of bytes."""
@@ -42,10 +42,10 @@ def packed_decoder(packed: str) -> Decoder:
     """Return the decoder of numbers that ``struct`` unpacks."""
     form = struct.Struct(packed)
     unpack, width = form.unpack, form.size
-    return lambda raw: unpack(raw)[0] if _has_width(raw, width) else None
+    return lambda raw: unpack(raw)[0] if has_width(raw, width) else None
 
 
-def _has_width(raw: bytes, width: int) -> bool:
+def has_width(raw: bytes, width: int) -> bool:
     """Whether *raw* is a value: not empty. Raise ValueError for any other number of bytes than *width*."""
     if raw and len(raw) != width:
         raise ValueError(f"a cell does not have the {width} bytes of its type")
@@ -74,11 +74,11 @@ def decode_blob(raw: bytes) -> bytes:
 
 
 def decode_boolean(raw: bytes) -> bool | None:
-    return raw != b"\x00" if _has_width(raw, 1) else None
+    return raw != b"\x00" if has_width(raw, 1) else None
 
 
 def decode_timestamp(raw: bytes) -> datetime | int | None:
-    if not _has_width(raw, 8):
+    if not has_width(raw, 8):
         return None
     ms = int.from_bytes(raw, "big", signed=True)
     try:
@@ -88,7 +88,7 @@ def decode_timestamp(raw: bytes) -> datetime | int | None:
 
 
 def decode_uuid(raw: bytes) -> uuid.UUID | None:
-    return uuid.UUID(bytes=raw) if _has_width(raw, 16) else None
+    return uuid.UUID(bytes=raw) if has_width(raw, 16) else None
 
 
 # ---------------------------------------------------------------- encoding what JSON has

@@ -50,6 +50,7 @@ class Native:
     ``decode``: bytes to Python. ``encode``: JSON to bytes. ``encode_arrow``: the same from Arrow, where that has
     something else. ``arrow``: how values become Arrow, a key of ``rscylla.types.arrow.FORMS``. ``json``: how a column
     of them becomes JSON, a key of ``rscylla.types.json_arrow.FORMS``; without one, each value by itself.
+    ``connect``: how they are in Kafka Connect, a key of ``rscylla.types.connect.FORMS``.
     ``packed``: for ``struct`` and ``numpy``, if all values have one width. ``compiled``: the form of the decoder in
     ``rscylla.types.compiled`` that does what ``decode`` does; without one, the compiled decoder calls ``decode``.
     ``in_vector``: size of an element of a vector; None if its size precedes each element, as for tinyint, smallint,
@@ -67,6 +68,7 @@ class Native:
     sample: bytes = b""
     encode_arrow: Encoder = attrs.field(kw_only=True, default=attrs.Factory(lambda self: self.encode, takes_self=True))
     json: str = attrs.field(kw_only=True, default="")
+    connect: str = attrs.field(kw_only=True, default="bytes")
     packed: str = attrs.field(kw_only=True, default="")
     compiled: str = attrs.field(kw_only=True, default="")
     in_vector: int | None = attrs.field(kw_only=True, default=None)
@@ -79,7 +81,7 @@ class Container:
     """A type with types as parameters: the fields of ``Native``, as functions of the same for the parameters.
 
     ``parameters``: how many there are; None for any number, 0 for a type that is not written with parameters. The name
-    is also the compiled form.
+    is also the compiled form. ``connect``: a kind of container of ``rscylla.types.connect``.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Container:
     encode: AnyEncoder
     arrow: str
     sample: Callable[[Type], bytes] = lambda _: bytes(4)
+    connect: str = attrs.field(kw_only=True, default="array")
     encode_arrow: AnyEncoder = attrs.field(
         kw_only=True, default=attrs.Factory(lambda self: self.encode, takes_self=True)
     )
@@ -103,6 +106,7 @@ def _number(name: str, packed: str, encode: Encoder, *, in_vector: bool = False)
         "number",
         bytes(width),
         json="float" if packed[1] in "fd" else "integer",
+        connect=f"{'float' if packed[1] in 'fd' else 'int'}{8 * width}",
         packed=packed,
         compiled="number",
         in_vector=of_vector,
@@ -110,7 +114,7 @@ def _number(name: str, packed: str, encode: Encoder, *, in_vector: bool = False)
 
 
 def _text(name: str, decode: Decoder, encode: Encoder) -> Native:
-    return Native(name, decode, encode, "text", json="text", compiled=name, has_empty=True)
+    return Native(name, decode, encode, "text", json="text", connect="string", compiled=name, has_empty=True)
 
 
 def _as_it_came(name: str, sorting: Sorting | None) -> Native:
@@ -129,7 +133,16 @@ def _as_it_came(name: str, sorting: Sorting | None) -> Native:
 
 def _uuid(name: str, sample: bytes, sorting: Sorting) -> Native:
     return Native(
-        name, n.decode_uuid, n.encode_uuid, "uuid", sample, json="uuid", compiled="uuid", in_vector=16, sorting=sorting
+        name,
+        n.decode_uuid,
+        n.encode_uuid,
+        "uuid",
+        sample,
+        json="uuid",
+        connect="uuid",
+        compiled="uuid",
+        in_vector=16,
+        sorting=sorting,
     )
 
 
@@ -148,22 +161,39 @@ _ROWS = (
         "boolean",
         bytes(1),
         json="boolean",
+        connect="boolean",
         compiled="boolean",
         in_vector=1,
     ),
     _number("counter", ">q", n.integer_encoder(8)),
-    _by_driver("date", ct.SimpleDateType, n.encode_date, "date", 4, encode_arrow=n.encode_days),
-    _by_driver("decimal", ct.DecimalType, n.encode_decimal, "shown", 5, sorting=None),
+    _by_driver("date", ct.SimpleDateType, n.encode_date, "date", 4, encode_arrow=n.encode_days, connect="date"),
+    _by_driver("decimal", ct.DecimalType, n.encode_decimal, "shown", 5, sorting=None, connect="decimal"),
     _number("double", ">d", n.float_encoder(">d"), in_vector=True),
     _by_driver(
-        "duration", ct.DurationType, n.encode_duration, "duration", 3, encode_arrow=n.encode_parts, sorting=None
+        "duration",
+        ct.DurationType,
+        n.encode_duration,
+        "duration",
+        3,
+        encode_arrow=n.encode_parts,
+        sorting=None,
+        connect="duration",
     ),
     _number("float", ">f", n.float_encoder(">f"), in_vector=True),
-    _by_driver("inet", ct.InetAddressType, n.encode_inet, "shown", 4, sorting=None),
+    _by_driver("inet", ct.InetAddressType, n.encode_inet, "shown", 4, sorting=None, connect="inet"),
     _number("int", ">i", n.integer_encoder(4), in_vector=True),
     _number("smallint", ">h", n.integer_encoder(2)),
     _text("text", bytes.decode, n.encode_text),
-    _by_driver("time", ct.TimeType, n.encode_time, "number", 8, encode_arrow=n.integer_encoder(8), packed=">q"),
+    _by_driver(
+        "time",
+        ct.TimeType,
+        n.encode_time,
+        "number",
+        8,
+        encode_arrow=n.integer_encoder(8),
+        packed=">q",
+        connect="time",
+    ),
     Native(
         "timestamp",
         n.decode_timestamp,
@@ -172,13 +202,23 @@ _ROWS = (
         bytes(8),
         encode_arrow=n.encode_microseconds,
         json="timestamp",
+        connect="timestamp",
         compiled="timestamp",
         in_vector=8,
     ),
     _uuid("timeuuid", bytes(6) + b"\x10\x00" + b"\x80" * 8, "timeuuid"),
     _number("tinyint", ">b", n.integer_encoder(1)),
     _uuid("uuid", bytes(16), "uuid"),
-    _by_driver("varint", ct.IntegerType, n.encode_varint, "shown", 1, encode_arrow=n.encode_varint_text, sorting=None),
+    _by_driver(
+        "varint",
+        ct.IntegerType,
+        n.encode_varint,
+        "shown",
+        1,
+        encode_arrow=n.encode_varint_text,
+        sorting=None,
+        connect="varint",
+    ),
 )
 
 NATIVES = {row.name: row for row in _ROWS}
@@ -209,7 +249,7 @@ def _vector_sample(type_: Type) -> bytes:
 _CONTAINER_ROWS = (
     Container("list", 1, c.list_decoder, c.list_encoder, "list"),
     Container("set", 1, c.set_decoder, c.list_encoder, "list"),
-    Container("map", 2, c.map_decoder, c.map_encoder, "map"),
+    Container("map", 2, c.map_decoder, c.map_encoder, "map", connect="map"),
     Container(
         "tuple",
         None,
@@ -218,11 +258,12 @@ _CONTAINER_ROWS = (
         "struct",
         _null_fields,
         encode_arrow=c.struct_encoder,
+        connect="struct",
     ),
     Container("vector", 1, _vector_decoder, _vector_encoder, "vector", _vector_sample),
-    Container("udt", 0, c.udt_decoder, c.udt_encoder, "struct", _null_fields),
+    Container("udt", 0, c.udt_decoder, c.udt_encoder, "struct", _null_fields, connect="struct"),
     # A list that is not frozen, as the log has it: a map from timeuuid to element.
-    Container(_LOG_LIST, 0, c.log_list_decoder, c.map_encoder, "log list"),
+    Container(_LOG_LIST, 0, c.log_list_decoder, c.map_encoder, "log list", connect="log list"),
 )
 
 CONTAINERS = {row.name: row for row in _CONTAINER_ROWS}

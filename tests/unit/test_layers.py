@@ -157,6 +157,7 @@ PURE += (
         for name in (
             "arrow",
             "cells",
+            "connect",
             "containers",
             "json",
             "json_arrow",
