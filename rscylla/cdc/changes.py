@@ -296,6 +296,16 @@ class Change(_Parts):
         return {c.name: c.cql_type for c in (*self._layout.keys, *self._layout.values)}
 
     @property
+    def layout(self) -> Layout:
+        """The meaning of the columns of ``raw_rows``."""
+        return self._layout
+
+    @property
+    def raw_rows(self) -> tuple[Cells, Cells | None, Cells | None, Cells | None]:
+        """The undecoded log rows of the change: the delta's, preimage, postimage, and the range's end."""
+        return self._cells, self._preimage, self._postimage, self._range_end
+
+    @property
     def static(self) -> bool:
         """Whether the change is a write to the partition's static row, whose key is the partition key."""
         operation = self._cells[self._layout.operation]

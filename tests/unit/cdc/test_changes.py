@@ -164,7 +164,7 @@ def test_no_row_of_a_record_is_lost_or_repeated(operations: list[int], data: st.
     rows = rows_of(*({"op": op, "ck": data.draw(st.integers(1, 3)), "v": n} for n, op in enumerate(operations)))
     events = list(changes_of(rows, EventContext(GENERATION)))
     used = [e._cells for e in events]
-    parts = [(e.change._preimage, e.change._postimage, e.change._range_end) for e in events]
+    parts = [e.change.raw_rows[1:] for e in events]
     images = [p for three in parts for p in three if p is not None]
     assert {*rows.cells} >= {*used, *images}
     left = [c for c in rows.cells if c not in used and c not in images]
