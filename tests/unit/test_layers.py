@@ -67,6 +67,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.replicate": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex"),
     "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
+    "rscylla.debezium": (*GROUND, "rscylla.cdc.changes", "rscylla.cdc.grouping", "rscylla.cdc.rows"),
     "cursorstore": GROUND,
     "rscylla.embedded.errors": (),
     "rscylla.embedded.clock": (),
@@ -152,6 +153,7 @@ PURE += (
     "rscylla.base.queries",
     "rscylla.base.statements",
     "rscylla.base.targets",
+    *(f"rscylla.debezium.{name}" for name in ("emitter", "json", "java", "record", "settings", "transforms")),
     *(
         f"rscylla.types.{name}"
         for name in (

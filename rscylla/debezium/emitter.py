@@ -1,0 +1,406 @@
+"""``Emitter``: changes to records. A plan for each layout of the log has the schemas, and what each column becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from .._timeuuid import ticks_of, ticks_to_us
+from ..cdc.changes import Change
+from ..cdc.grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
+from ..cdc.rows import Cells, Layout, ValueColumn
+from ..errors import ConfigError, MetadataError
+from ..event import Event
+from ..types import Decoder
+from ..types.connect import Field, Schema, connect_for
+from .java import header_text
+from .json import JsonConverter
+from .record import Header, Record
+from .settings import Settings
+
+__all__ = ["Emitter"]
+
+Row = dict[str, Any]
+_Taken = tuple[str, int, Decoder, ValueColumn]
+
+_LEFT_OUT: Final = ("list", "set", "map", "tuple", "udt")
+"""Types that the legacy format leaves out."""
+
+_TEXT: Final = Schema("string")
+_REQUIRED_TEXT: Final = Schema("string", optional=False)
+_LONG: Final = Schema("int64")
+_REQUIRED_LONG: Final = Schema("int64", optional=False)
+_SNAPSHOT: Final = Schema(
+    "string",
+    name="io.debezium.data.Enum",
+    version=1,
+    parameters={"allowed": "true,last,false,incremental"},
+    default="false",
+)
+
+
+def _struct(fields: Iterable[tuple[str, Schema]], **more: Any) -> Schema:
+    return Schema("struct", fields=tuple([Field(name, schema) for name, schema in fields]), **more)
+
+
+_SOURCE: Final = _struct(
+    (
+        ("version", _REQUIRED_TEXT),
+        ("connector", _REQUIRED_TEXT),
+        ("name", _REQUIRED_TEXT),
+        ("ts_ms", _REQUIRED_LONG),
+        ("snapshot", _SNAPSHOT),
+        ("db", _REQUIRED_TEXT),
+        ("sequence", _TEXT),
+        ("ts_us", _LONG),
+        ("ts_ns", _LONG),
+        ("keyspace_name", _REQUIRED_TEXT),
+        ("table_name", _REQUIRED_TEXT),
+    ),
+    optional=False,
+    name="com.scylladb.cdc.debezium.connector",
+)
+_TRANSACTION: Final = _struct(
+    (("id", _REQUIRED_TEXT), ("total_order", _REQUIRED_LONG), ("data_collection_order", _REQUIRED_LONG)),
+    name="event.block",
+    version=1,
+)
+_HEARTBEAT_KEY: Final = _struct(
+    (("serverName", _REQUIRED_TEXT),),
+    optional=False,
+    name="io.debezium.connector.common.ServerNameKey",
+    version=1,
+)
+_HEARTBEAT: Final = _struct(
+    (("ts_ms", _REQUIRED_LONG),), optional=False, name="io.debezium.connector.common.Heartbeat", version=1
+)
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.]")
+_NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
+_FIRST_OF_NAMES = re.compile(r"[A-Za-z_]")
+
+
+def _schema_name(text: str) -> str:
+    """Return a name that Avro takes, as Debezium adjusts it."""
+    text = _NOT_IN_NAMES.sub("_", text)
+    return text if _FIRST_OF_NAMES.match(text) else "_" + text[1:]
+
+
+class Emitter:
+    """Makes records of changes, as the Scylla CDC source connector does; see docs/debezium.md.
+
+    Not thread-safe: it keeps a plan for each layout of a table's log.
+
+    >>> emitter = Emitter(Settings(prefix="demo"))
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._plans: dict[int, tuple[Layout, _Plan]] = {}  # by identity, as a stream makes each layout once
+
+    def records(self, change: Change | Event, now_ns: int) -> list[Record]:
+        """Return the records of a change: usually one, two for a delete with a tombstone, none if it is skipped.
+
+        Args:
+            change: or its event, of a stream with ``granularity="change"``.
+            now_ns: the time of processing, which the envelope has: nanoseconds since the epoch.
+
+        Raises:
+            ConfigError: the event is not of a stream of ``rscylla``, or a setting is not possible for the table.
+            MetadataError: the operation is not known.
+        """
+        found = change if isinstance(change, Change) else getattr(change, "change", None)
+        if not isinstance(found, Change):
+            raise ConfigError("records are made of changes; use a stream with granularity='change'")
+        layout = found.layout
+        known = self._plans.get(id(layout))
+        if known is None:
+            if len(self._plans) >= _PLANS_KEPT:
+                self._plans.clear()
+            known = self._plans[id(layout)] = (layout, _Plan(self.settings, layout))
+        return known[1].records(found, now_ns)
+
+    def heartbeat(self, now_ms: int) -> Record:
+        """Return the record that says that the connector runs. *now_ms*: milliseconds since the epoch."""
+        prefix, delimiter = self.settings.prefix, self.settings.delimiter
+        topic = _NOT_IN_TOPICS.sub("_", f"{self.settings.heartbeat_prefix}{delimiter}{prefix}")
+        return Record(topic, _HEARTBEAT_KEY, {"serverName": prefix}, _HEARTBEAT, {"ts_ms": now_ms}, (), 0)
+
+
+_PLANS_KEPT: Final = 256
+
+
+@attrs.frozen(eq=False)
+class _Column:
+    """A column of the base table in a row of the log, and what makes its value in Connect."""
+
+    name: str
+    index: int
+    schema: Schema
+    decode: Decoder
+    log: ValueColumn
+    place: str  # "pk", "ck", or "" for a column outside of the key
+
+    @property
+    def taken(self) -> _Taken:
+        return self.name, self.index, self.decode, self.log
+
+    def value_in(self, cells: Cells) -> Any:
+        raw = cells[self.index]
+        return None if raw is None else self.decode(raw)
+
+
+class _Plan:
+    """What becomes of the changes of one layout."""
+
+    def __init__(self, settings: Settings, layout: Layout) -> None:
+        table = layout.table
+        self._settings = settings
+        self._layout = layout
+        self._is_legacy = settings.output_format == "legacy"
+        names = (settings.prefix, table.keyspace, table.name)
+        self._topic = _NOT_IN_TOPICS.sub("_", settings.delimiter.join(names))
+        self._full_name = ".".join(names)
+        partition = {c.name for c in table.partition_key}
+        keys = [self._column(c, "pk" if c.name in partition else "ck") for c in layout.keys]
+        values = [self._column(c, "") for c in layout.values]
+        if self._is_legacy:
+            keys, values = ([c for c in some if c.log.type.kind not in _LEFT_OUT_OF_LOG] for some in (keys, values))
+        # As the log has its columns: sorted by the bytes of their names, those of the key among the others.
+        self._columns = sorted([*keys, *values], key=lambda c: c.name.encode())
+        self._values = [c for c in self._columns if not c.place]
+        self._keys = [c for c in self._columns if c.place]
+        if not self._is_legacy:
+            self._keys.sort(key=lambda c: c.place != "pk")
+        self._in_key = [(c.name, c.index, c.decode) for c in self._keys]
+        places = frozenset(("kafka-key", "payload-after", "payload-before")) if self._is_legacy else settings.places
+        self._key_schema = _struct(
+            [(c.name, c.schema) for c in self._keys], optional=False, name=_schema_name(f"{self._full_name}.Key")
+        )
+        self._record_key = self._key_schema if "kafka-key" in places else None
+        self._headed = [c for c in self._columns if c.place] if "kafka-headers" in places else []
+        self._blob_as_object = "blob-headers" in settings.like_connector
+        self._payload_key = settings.key_name if "payload-key" in places else None
+        in_before = self._columns if "payload-before" in places else self._values
+        in_after = self._columns if "payload-after" in places else self._values
+        self._before = self._row_schema("Before", in_before)
+        self._after = self._row_schema("After", in_after)
+        self._in_before = [c.taken for c in in_before]
+        self._in_after = [c.taken for c in in_after]
+        self._value_schema = self._envelope()
+        self._source: Row = dict.fromkeys([f.name for f in _SOURCE.fields])
+        self._source |= {"version": settings.version, "connector": "scylla", "name": settings.prefix}
+        self._source |= {"snapshot": "false", "db": table.keyspace}
+        self._source |= {"keyspace_name": table.keyspace, "table_name": table.name}
+        self._codes = self._codes_of(has_clustering=bool(table.clustering_key))
+        self._image = self._legacy_images if self._is_legacy else self._advanced_images
+        self._record: tuple[bytes | None, bytes | None] | None = None  # the record of _firsts
+        self._firsts: dict[Cells, int] = {}
+        self._clustering = [c for c in keys if c.place == "ck"]  # in the order of the table
+
+    def _column(self, column: ValueColumn, place: str) -> _Column:
+        lists = "list-order" in self._settings.like_connector
+        made = connect_for(column.type, lambda part: _schema_name(f"{self._full_name}.{part}"), java_lists=lists)
+        return _Column(column.name, column.index, *made, column, place)
+
+    def _row_schema(self, suffix: str, columns: Sequence[_Column]) -> Schema:
+        fields = [(c.name, self._cell_schema(c)) for c in columns]
+        return _struct(fields, name=_schema_name(f"{self._full_name}.{suffix}"))
+
+    def _cell_schema(self, column: _Column) -> Schema:
+        if not self._is_legacy or column.place:
+            return column.schema
+        return _struct((("value", column.schema),), name=_schema_name(f"{self._full_name}.{column.name}.Cell"))
+
+    def _envelope(self) -> Schema:
+        fields = [("source", _SOURCE), ("before", self._before), ("after", self._after)]
+        if self._payload_key is not None:
+            fields.append((self._payload_key, self._key_schema))
+        fields += [("op", _TEXT), ("ts_ms", _LONG), ("transaction", _TRANSACTION), ("ts_us", _LONG), ("ts_ns", _LONG)]
+        names = [name for name, _ in fields]
+        if len(set(names)) < len(names):
+            raise ConfigError(
+                f"cdc.include.primary-key.payload-key-name is {self._payload_key!r}, which the envelope has already"
+            )
+        return _struct(fields, optional=False, name=_schema_name(f"{self._full_name}.Envelope"))
+
+    # ------------------------------------------------------------ one change
+
+    def records(self, change: Change, now_ns: int) -> list[Record]:
+        rows = change.raw_rows
+        cells = rows[0]
+        known = self._codes.get(cells[self._layout.operation])
+        if known is None:
+            return self._without_code(change)
+        code, of_row = known
+        key = {name: None if (raw := cells[at]) is None else decode(raw) for name, at, decode in self._in_key}
+        if not of_row:
+            key.update(dict.fromkeys([c.name for c in self._clustering]))
+        preimage = rows[1]
+        if preimage is not None and self._is_legacy and not (self._settings.preimages and self._is_first(change)):
+            preimage = None
+        before, after, has_clock = self._image(code, cells, preimage, rows[2], of_row)
+        us = ticks_to_us(ticks_of(cells[self._layout.time]))  # type: ignore[arg-type]
+        ms = us // 1000
+        # A copy keeps the order of the fields.
+        source = {**self._source, "ts_ms": ms, "ts_us": us, "ts_ns": ms * 1_000_000}
+        value: Row = {"source": source, "before": before, "after": after}
+        if self._payload_key is not None:
+            value[self._payload_key] = key
+        value["op"] = code
+        value["ts_ms"] = now_ns // 1_000_000
+        value["transaction"] = None
+        value["ts_us"] = now_ns // 1000 if has_clock else None
+        value["ts_ns"] = now_ns if has_clock else None
+        headers = self._headers(cells, of_row) if self._headed else ()
+        if not of_row:
+            headers = (*headers, *self._extent(change))
+        record_key = key if self._record_key is not None else None
+        found = [Record(self._topic, self._record_key, record_key, self._value_schema, value, headers)]
+        if code == "d" and of_row and self._settings.tombstones:
+            found.append(Record(self._topic, self._record_key, record_key, None, None, headers))
+        return found
+
+    def _codes_of(self, *, has_clustering: bool) -> dict[bytes | None, tuple[str, bool]]:
+        """Return, by the bytes of operations that have records, their code, and whether they are of one row."""
+        skipped = self._settings.skipped
+        codes = dict.fromkeys(_ROW_DELETES, ("d", True))
+        wide = dict.fromkeys(PARTITION_DELETES, ("d", not has_clustering)) | dict.fromkeys(RANGES, ("d", False))
+        if "silent-deletes" in self._settings.like_connector:
+            wide = {raw: found for raw, found in wide.items() if found[1]}
+        codes |= {_INSERT: ("c", True), _UPDATE: ("u", True), **wide}
+        return {raw: found for raw, found in codes.items() if found[0] not in skipped}
+
+    def _without_code(self, change: Change) -> list[Record]:
+        """Return no records for what is skipped, and for an image without its write, which does not say what happened.
+
+        Raises:
+            MetadataError: the operation is not known.
+        """
+        if change.raw_rows[0][self._layout.operation] is not None and change.operation.name.startswith("UNKNOWN"):
+            raise MetadataError(
+                f"a change of {self._layout.table.full_name} has the operation {change.operation.value}, which this "
+                "rscylla does not know; upgrade rscylla"
+            )
+        return []
+
+    def _is_first(self, change: Change) -> bool:
+        """Return whether the change is the first of its row in its record: only that one has the preimage."""
+        if not change.batch_index:
+            return True
+        layout, cells = self._layout, change.raw_rows[0]
+        record = cells[layout.stream_id], cells[layout.time]
+        if self._record != record:
+            firsts: dict[Cells, int] = {}
+            batch = change.batch
+            for index in range(batch.size):
+                row, preimage, *_ = batch.raw_rows(index)
+                if preimage is not None:
+                    firsts.setdefault(layout.raw_key(row), index)
+            self._record, self._firsts = record, firsts
+        return self._firsts.get(layout.raw_key(cells)) == change.batch_index
+
+    def _headers(self, cells: Cells, of_row: bool) -> tuple[Header, ...]:
+        found = []
+        for column in self._headed:
+            value = column.value_in(cells) if of_row or column.place == "pk" else None
+            if value is not None:
+                text = header_text(column.schema, value, blob_as_object=self._blob_as_object)
+                found.append(Header(f"{column.place}.{column.name}", _REQUIRED_TEXT, text))
+        return tuple(found)
+
+    def _extent(self, change: Change) -> list[Header]:
+        """Return the headers that say what a delete of more than a row deleted."""
+        found = [("cdc.delete", "partition")]
+        cells, *_, end = change.raw_rows
+        if cells[self._layout.operation] in RANGES:
+            found = [("cdc.delete", "range")]
+            is_start = cells[self._layout.operation] in RANGE_STARTS
+            for name, row in (("start", cells if is_start else None), ("end", end if is_start else cells)):
+                if row is None:
+                    continue
+                columns = [c for c in self._clustering if row[c.index] is not None]
+                schema = _struct([(c.name, c.schema) for c in columns], optional=False)
+                bound = JsonConverter.once(schema, {c.name: c.value_in(row) for c in columns})
+                operation = row[self._layout.operation]
+                found.append((f"cdc.range.{name}", bound))
+                found.append((f"cdc.range.{name}.inclusive", "true" if operation in _INCLUSIVE else "false"))
+        return [Header(name, _REQUIRED_TEXT, text) for name, text in found]
+
+    # ------------------------------------------------------------ images
+
+    def _legacy_images(
+        self, code: str, cells: Cells, preimage: Cells | None, postimage: Cells | None, of_row: bool
+    ) -> tuple[Row | None, Row | None, bool]:
+        """Return before, after, and whether the envelope has microseconds and nanoseconds."""
+        if code == "d":
+            return self._cells_of(cells if preimage is None else preimage, cells, of_row), None, True
+        before = None if preimage is None else self._cells_of(preimage, cells)
+        return before, self._cells_of(cells, cells), before is None
+
+    def _cells_of(self, row: Cells, delta: Cells, of_row: bool = True) -> Row:
+        """Return the cells of a log row. A column that the delta makes null is so also where the row says nothing."""
+        found: Row = {}
+        for column in self._columns:
+            raw = row[column.index]
+            if column.place:
+                is_known = raw is not None and (of_row or column.place == "pk")
+                found[column.name] = column.decode(raw) if is_known else None  # type: ignore[arg-type]
+                continue
+            value = None if raw is None else column.decode(raw)
+            found[column.name] = {"value": value} if value is not None or column.log.marked_in(delta) else None
+        return found
+
+    def _advanced_images(
+        self, code: str, cells: Cells, preimage: Cells | None, postimage: Cells | None, of_row: bool
+    ) -> tuple[Row | None, Row | None, bool]:
+        settings = self._settings
+        is_update = code == "u"
+        before = after = None
+        if settings.after == "none":
+            postimage = None
+        if settings.before != "none" and preimage is not None:
+            if not is_update:
+                before = _row(self._in_before, preimage)
+            elif settings.before == "only-updated":
+                before = _updated(self._in_before, preimage, cells)
+            elif postimage is not None:
+                before = _joined(self._in_before, preimage, postimage, cells)
+            else:
+                before = _row(self._in_before, preimage)
+        if postimage is not None:
+            only_updated = is_update and settings.after == "only-updated"
+            after = _updated(self._in_after, postimage, cells) if only_updated else _row(self._in_after, postimage)
+        return before, after, False
+
+
+_UPDATE: Final = b"\x01"
+_INSERT: Final = b"\x02"
+_ROW_DELETES: Final = (b"\x03", b"\xfd")
+_INCLUSIVE: Final = (b"\x05", b"\x07")
+_LEFT_OUT_OF_LOG: Final = (*_LEFT_OUT, "log list")
+
+
+def _row(columns: Sequence[_Taken], cells: Cells) -> Row:
+    """Return an image as it is."""
+    return {name: None if (raw := cells[at]) is None else decode(raw) for name, at, decode, _ in columns}
+
+
+def _updated(columns: Sequence[_Taken], image: Cells, delta: Cells) -> Row:
+    """Return the key, and the columns that the delta touches."""
+    return {
+        name: None if (raw := image[at]) is None or not (log.deleted < 0 or log.touched_in(delta)) else decode(raw)
+        for name, at, decode, log in columns
+    }
+
+
+def _joined(columns: Sequence[_Taken], preimage: Cells, postimage: Cells, delta: Cells) -> Row:
+    """Return the row before the change: what it touched as in the preimage, the rest, which stayed, as after it."""
+    found: Row = {}
+    for name, at, decode, log in columns:
+        raw = (preimage if log.touched_in(delta) else postimage)[at]
+        found[name] = None if raw is None else decode(raw)
+    return found

@@ -1,0 +1,178 @@
+"""``JsonConverter``: keys and values as the JSON bytes of Connect's converter of the same name."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+from ..types.connect import Schema
+from .java import double_text, float_text
+from .record import Record
+
+__all__ = ["JsonConverter", "schema_json"]
+
+Encode = Callable[[Any], str]
+
+
+class JsonConverter:
+    """Makes bytes of the keys and values of records, as ``org.apache.kafka.connect.json.JsonConverter`` does.
+
+    Not thread-safe; keeps the encoders of the schemas that it has seen.
+
+    Args:
+        schemas: ``schemas.enable``: each key and value comes with its schema.
+    """
+
+    def __init__(self, *, schemas: bool = True) -> None:
+        self.schemas = schemas
+        # By identity: emitters and transforms make a schema once. Kept with the schema, so that no other has its id.
+        self._known: dict[int, tuple[Schema, Callable[[Any], bytes]]] = {}
+
+    def key(self, record: Record) -> bytes | None:
+        """Return the bytes of the key; None if there is none."""
+        return self.bytes_of(record.key_schema, record.key)
+
+    def value(self, record: Record) -> bytes | None:
+        """Return the bytes of the value; None for a tombstone."""
+        return self.bytes_of(record.value_schema, record.value)
+
+    def bytes_of(self, schema: Schema | None, value: Any) -> bytes | None:
+        """Return the bytes of *value*. Without a schema there is none; null with a schema is JSON's null."""
+        if schema is None:
+            return None
+        known = self._known.get(id(schema))
+        if known is None:
+            if len(self._known) >= _SCHEMAS_KEPT:
+                self._known.clear()
+            known = self._known[id(schema)] = (schema, self._encoder(schema))
+        return known[1](value)
+
+    @staticmethod
+    def once(schema: Schema, value: Any) -> str:
+        """Return the payload of *value* by a schema that is used once."""
+        return _whole_encoder(schema)(value)
+
+    def _encoder(self, schema: Schema) -> Callable[[Any], bytes]:
+        encode = _whole_encoder(schema)
+        if not self.schemas:
+            return lambda value: encode(value).encode()
+        head = f'{{"schema":{schema_json(schema)},"payload":'
+        return lambda value: f"{head}{encode(value)}}}".encode()
+
+
+_SCHEMAS_KEPT = 1024
+
+
+def schema_json(schema: Schema, field: str | None = None) -> str:
+    """Return the JSON text of a schema, as Connect writes it; *field*: the name of the field that has it."""
+    parts = [f'"type":{_text(_TYPE_NAMES.get(schema.type, schema.type))}']
+    if schema.type == "struct":
+        parts.append(f'"fields":[{",".join([schema_json(f.schema, f.name) for f in schema.fields])}]')
+    if schema.items is not None:
+        parts.append(f'"items":{schema_json(schema.items)}')
+    parts.append(f'"optional":{"true" if schema.optional else "false"}')
+    if schema.name is not None:
+        parts.append(f'"name":{_text(schema.name)}')
+    if schema.version is not None:
+        parts.append(f'"version":{schema.version}')
+    if schema.parameters:
+        parameters = ",".join([f"{_text(name)}:{_text(value)}" for name, value in schema.parameters.items()])
+        parts.append(f'"parameters":{{{parameters}}}')
+    if schema.default is not None:
+        parts.append(f'"default":{_encoder_of(schema)(schema.default)}')
+    if field is not None:
+        parts.append(f'"field":{_text(field)}')
+    return f"{{{','.join(parts)}}}"
+
+
+_TYPE_NAMES = {"float32": "float", "float64": "double"}
+
+# ---------------------------------------------------------------- payloads
+
+_ESCAPED = re.compile('[\x00-\x1f"\\\\\U00010000-\U0010ffff]')
+_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+
+def _text(value: str) -> str:
+    """Return a JSON string with the escapes of Jackson: characters beyond 16 bits as two, digits in capitals."""
+    return f'"{value}"' if _ESCAPED.search(value) is None else f'"{_ESCAPED.sub(_escape, value)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    if char in _SHORT:
+        return _SHORT[char]
+    units = char.encode("utf-16-be")
+    return "".join([f"\\u{units[at]:02X}{units[at + 1]:02X}" for at in range(0, len(units), 2)])
+
+
+def _base64(raw: bytes) -> str:
+    return b64encode(raw).decode()
+
+
+# Python's own encoder writes most values as Jackson does, in a fifth of the time. What it writes otherwise are floats,
+# which schemas tell, and a few characters, which its text tells.
+_whole = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False, default=_base64).encode
+_beyond_16_bits = re.compile("[\U00010000-\U0010ffff]").search
+
+
+def _whole_encoder(schema: Schema) -> Encode:
+    by_field = _encoder_of(schema)
+    if _has_floats(schema):
+        return by_field
+
+    def encode(value: Any) -> str:
+        text = _whole(value)
+        if "\\u00" in text or not (text.isascii() or _beyond_16_bits(text) is None):
+            return by_field(value)
+        return text
+
+    return encode
+
+
+def _has_floats(schema: Schema) -> bool:
+    if schema.type in ("float32", "float64"):
+        return True
+    parts = [f.schema for f in schema.fields] + ([] if schema.items is None else [schema.items])
+    return any(map(_has_floats, parts))
+
+
+def _encoder_of(schema: Schema) -> Encode:
+    """Return the function that makes JSON of values of *schema*, one by one."""
+    encode = _ENCODERS[schema.type](schema)
+    return lambda value: "null" if value is None else encode(value)
+
+
+def _struct(schema: Schema) -> Encode:
+    fields = [(f.name, _encoder_of(f.schema)) for f in schema.fields]
+    form = "{" + ",".join([_text(f.name).replace("%", "%%") + ":%s" for f in schema.fields]) + "}"
+    return lambda value: form % tuple([encode(value.get(name)) for name, encode in fields])
+
+
+def _array(schema: Schema) -> Encode:
+    assert schema.items is not None
+    encode = _encoder_of(schema.items)
+    return lambda value: f"[{','.join([encode(v) for v in value])}]"
+
+
+def _number(text: Callable[[float], str]) -> Callable[[Schema], Encode]:
+    def encode(value: float) -> str:
+        found = text(value)
+        return found if found[-1].isdigit() else f'"{found}"'
+
+    return lambda _: encode
+
+
+_ENCODERS: dict[str, Callable[[Schema], Encode]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), lambda _: str),
+    "float32": _number(float_text),
+    "float64": _number(double_text),
+    "boolean": lambda _: lambda value: "true" if value else "false",
+    "string": lambda _: _text,
+    "bytes": lambda _: lambda value: f'"{_base64(value)}"',
+    "array": _array,
+    "struct": _struct,
+}

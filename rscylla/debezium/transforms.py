@@ -1,0 +1,379 @@
+"""The connector's two transforms, and chains of them as its properties configure them.
+
+A transform is a function from a record to a record, or to None, which drops it. Source of what they do: Debezium 2.7,
+``io.debezium.transforms.ExtractNewRecordState``; the connector's two classes; Connect's predicates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
+
+import attrs
+
+from ..errors import ConfigError
+from ..types.connect import Field, Schema
+from .record import Header, Record
+from .settings import flag, words
+
+__all__ = ["Deletes", "ExtractNewRecordState", "FlattenColumns", "Transform", "transforms_of"]
+
+Transform = Callable[[Record], Record | None]
+Deletes = Literal["drop", "tombstone", "rewrite", "rewrite-with-tombstone"]
+
+_TEXT: Final = Schema("string")
+_DELETED: Final = "__deleted"
+_IMAGES: Final = ("before", "after")
+_SCHEMAS_KEPT: Final = 256
+
+
+class _Made(NamedTuple):
+    """What a transform makes of a schema; the schema is kept so that no other one gets its identity."""
+
+    of: Schema
+    schema: Schema
+    cells: frozenset[str]
+
+
+class _Schemas:
+    """What is made of schemas, by their identity: emitters make each once."""
+
+    def __init__(self, make: Callable[[Schema], tuple[Schema, frozenset[str]]]) -> None:
+        self._make = make
+        self._known: dict[int, _Made] = {}
+
+    def of(self, schema: Schema) -> _Made:
+        made = self._known.get(id(schema))
+        if made is None:
+            if len(self._known) >= _SCHEMAS_KEPT:
+                self._known.clear()
+            made = self._known[id(schema)] = _Made(schema, *self._make(schema))
+        return made
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _without_cells(schema: Schema) -> tuple[Schema, frozenset[str]]:
+    """Return the schema of a row with the values of its cells, and the names of the cells."""
+    cells = frozenset(f.name for f in schema.fields if _is_cell(f.schema))
+    fields = tuple([Field(f.name, f.schema.fields[0].schema) if f.name in cells else f for f in schema.fields])
+    return attrs.evolve(schema, fields=fields), cells
+
+
+def _is_cell(schema: Schema) -> bool:
+    """Return whether the schema is of a cell of the legacy format."""
+    if schema.type != "struct" or schema.name is None or not schema.name.endswith(".Cell"):
+        return False
+    return len(schema.fields) == 1 and schema.fields[0].name == "value"
+
+
+def _opened(row: Mapping[str, Any], cells: frozenset[str]) -> dict[str, Any]:
+    return {name: value["value"] if name in cells and value is not None else value for name, value in row.items()}
+
+
+class FlattenColumns:
+    """``ScyllaFlattenColumns``: opens the cells within ``before`` and ``after``; the envelope stays.
+
+    Columns that were set to null and columns that were not touched then look the same. Records of the advanced format,
+    which has no cells, stay as they are.
+    """
+
+    def __init__(self) -> None:
+        self._schemas = _Schemas(_flattened)
+        self._rows = _Schemas(_without_cells)
+
+    def __call__(self, record: Record) -> Record:
+        if record.value is None or record.value_schema is None or record.value_schema.type != "struct":
+            return record
+        made = self._schemas.of(record.value_schema)
+        value = dict(record.value)
+        for name in made.cells:
+            if value[name] is not None:
+                value[name] = _opened(value[name], self._rows.of(_field(made.of, name)).cells)
+        return record._replace(value_schema=made.schema, value=value)
+
+
+def _flattened(schema: Schema) -> tuple[Schema, frozenset[str]]:
+    """Return the schema of an envelope with flat rows, and the fields that have rows."""
+    rows = frozenset(f.name for f in schema.fields if f.name in _IMAGES and f.schema.type == "struct")
+    fields = tuple([Field(f.name, _without_cells(f.schema)[0]) if f.name in rows else f for f in schema.fields])
+    return attrs.evolve(schema, fields=fields), rows
+
+
+def _field(schema: Schema, name: str) -> Schema:
+    found = schema.field(name)
+    if found is None:
+        raise ConfigError(f"records of {schema.name} have no field {name!r}")
+    return found
+
+
+# ---------------------------------------------------------------- unwrapping
+
+
+class _Reference(NamedTuple):
+    """A field of the envelope that is added to a row or to headers: ``op``, ``source.ts_us``, ``db:database``."""
+
+    struct: str | None
+    field: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str, prefix: str) -> Self:
+        path, *names = text.split(":")
+        parts = path.split(".")
+        if len(names) > 1 or len(parts) > 2 or not all((*parts, *names)):
+            raise ConfigError(f"{text!r} is not a field; use op, source.ts_us, or source.ts_us:name")
+        field = parts[-1]
+        struct = parts[0] if len(parts) == 2 else _STRUCTS.get(field, "source")
+        return cls(struct, field, prefix + (names[0] if names else "_".join(parts)))
+
+    def find(self, schema: Schema, value: Mapping[str, Any]) -> tuple[Schema, Any] | None:
+        """Return the schema and the value in an envelope; None if it has no such field."""
+        inner = schema if self.struct is None else schema.field(self.struct)
+        found = None if inner is None else inner.field(self.field)
+        if found is not None:
+            holder = value if self.struct is None else value[self.struct]
+            return found, None if holder is None else holder[self.field]
+        found = schema.field(self.field)
+        return None if found is None else (found, value[self.field])
+
+
+_STRUCTS: Final[dict[str, str | None]] = {
+    **dict.fromkeys(("op", "ts_ms", "ts_us", "ts_ns")),
+    **dict.fromkeys(("id", "total_order", "data_collection_order"), "transaction"),
+}
+
+
+@attrs.define(eq=False, kw_only=True)
+class ExtractNewRecordState:
+    """
+    ``ScyllaExtractNewRecordState``: the value becomes the row after the change, without the envelope.
+
+    A record whose ``after`` is null counts as a delete; one whose ``before`` is null, too, is dropped.
+
+    Args:
+        deletes: what becomes of a delete: ``"drop"``, and its tombstone; ``"tombstone"``: a null with a schema, without
+            the tombstone; ``"rewrite"``: the row before it, with ``__deleted`` in all rows;
+            ``"rewrite-with-tombstone"``: so, and its tombstone stays.
+        keep_tombstones: whether tombstones stay whatever *deletes* says; None: as it says.
+        open_cells: cells of the legacy format become their values.
+        add_fields, add_headers: fields of the envelope that are added: ``op``, ``source.ts_us``, ``db:database``.
+        fields_prefix, headers_prefix: what their names start with.
+        route_by_field: the column, of text, that has the topic of a record.
+    """
+
+    deletes: Deletes = "drop"
+    keep_tombstones: bool | None = None
+    open_cells: bool = True
+    add_fields: Sequence[str] = ()
+    add_headers: Sequence[str] = ()
+    fields_prefix: str = "__"
+    headers_prefix: str = "__"
+    route_by_field: str = ""
+    _fields: tuple[_Reference, ...] = attrs.field(init=False)
+    _headers: tuple[_Reference, ...] = attrs.field(init=False)
+    _schemas: dict[tuple[int, bool], tuple[Schema, Schema, Schema]] = attrs.field(init=False, factory=dict)
+    _rows: _Schemas = attrs.field(init=False, factory=lambda: _Schemas(_unwrapped))
+
+    def __attrs_post_init__(self) -> None:
+        if self.deletes not in get_args(Deletes):
+            raise ConfigError(f"the mode of deletes is {self.deletes!r}; use one of {', '.join(get_args(Deletes))}")
+        if self.keep_tombstones is None:
+            self.keep_tombstones = self.deletes == "rewrite-with-tombstone"
+        self._fields = tuple(_Reference.parse(text, self.fields_prefix) for text in self.add_fields)
+        self._headers = tuple(_Reference.parse(text, self.headers_prefix) for text in self.add_headers)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, open_cells: bool = True) -> Self:
+        """Return the transform that *options* configure, by the names that follow ``transforms.NAME.``.
+
+        Raises:
+            ConfigError: an option is not known or not supported, or has no possible value.
+        """
+        if unknown := sorted(options.keys() - _OPTIONS):
+            raise ConfigError(f"the transform has no option {unknown[0]!r} here; it has {', '.join(sorted(_OPTIONS))}")
+        mode = options.get("delete.tombstone.handling.mode", "").strip().lower()
+        keep = None
+        if not mode:  # the older pair of options
+            mode = _OLD_MODES.get(options.get("delete.handling.mode", "drop").strip().lower(), "")
+            keep = not flag(options.get("drop.tombstones", "true").strip())
+        if mode not in get_args(Deletes):
+            raise ConfigError(
+                "delete.tombstone.handling.mode is one of drop, tombstone, rewrite, rewrite-with-tombstone; "
+                "delete.handling.mode is one of drop, none, rewrite"
+            )
+        is_legacy = options.get("cdc.output.format", "legacy").strip().lower() != "advanced"
+        return cls(
+            deletes=mode,  # type: ignore[arg-type]
+            keep_tombstones=keep,
+            open_cells=open_cells and is_legacy,
+            add_fields=words(options.get("add.fields", "")),
+            add_headers=words(options.get("add.headers", "")),
+            fields_prefix=options.get("add.fields.prefix", "__"),
+            headers_prefix=options.get("add.headers.prefix", "__"),
+            route_by_field=options.get("route.by.field", "").strip(),
+        )
+
+    def __call__(self, record: Record) -> Record | None:
+        found = self._extracted(record)
+        if found is None or not self.open_cells or found.value is None:
+            return found
+        if found.value_schema is None or found.value_schema.type != "struct":
+            return found
+        made = self._rows.of(found.value_schema)
+        return found._replace(value_schema=made.schema, value=_opened(found.value, made.cells))
+
+    def _extracted(self, record: Record) -> Record | None:
+        envelope, schema = record.value, record.value_schema
+        if envelope is None or schema is None:
+            of_delete = [Header(r.name, _TEXT, "d") for r in self._headers if r.field == "op"]
+            return record._replace(headers=(*record.headers, *of_delete)) if self.keep_tombstones else None
+        if schema.name is None or not schema.name.endswith(".Envelope"):
+            return record
+        before, after = envelope["before"], envelope["after"]
+        is_delete = after is None
+        if is_delete and (before is None or self.deletes == "drop"):
+            return None
+        headers = [
+            Header(r.name, attrs.evolve(found[0], optional=True), found[1])
+            for r in self._headers
+            if (found := r.find(schema, envelope)) is not None
+        ]
+        topic = self._topic(record.topic, before if is_delete else after)
+        record = record._replace(topic=topic, headers=(*record.headers, *headers))
+        if is_delete and self.deletes == "tombstone":
+            return record._replace(value_schema=_field(schema, "after"), value=None)
+        value = dict(before if is_delete else after)
+        rewrites = self.deletes in ("rewrite", "rewrite-with-tombstone")
+        if rewrites:
+            value[_DELETED] = "true" if is_delete else "false"
+        for reference in self._fields:
+            if (found := reference.find(schema, envelope)) is not None:
+                value[reference.name] = found[1]
+        return record._replace(value_schema=self._schema(schema, is_delete, rewrites), value=value)
+
+    def _topic(self, topic: str, row: Mapping[str, Any]) -> str:
+        if not self.route_by_field:
+            return topic
+        if self.route_by_field not in row:
+            raise ConfigError(f"route.by.field is {self.route_by_field!r}, which records of {topic} do not have")
+        found = row[self.route_by_field]
+        if found is not None and not isinstance(found, str):
+            raise ConfigError(f"route.by.field is {self.route_by_field!r}, which is no text in records of {topic}")
+        return found if found and found.strip() else topic
+
+    def _schema(self, envelope: Schema, is_delete: bool, rewrites: bool) -> Schema:
+        known = self._schemas.get((id(envelope), is_delete))
+        if known is None:
+            row = _field(envelope, "before" if is_delete else "after")
+            fields = {f.name: f for f in row.fields}
+            if rewrites:
+                fields[_DELETED] = Field(_DELETED, _TEXT)
+            for reference in self._fields:
+                if (found := _schema_of(reference, envelope)) is not None:
+                    fields[reference.name] = Field(reference.name, attrs.evolve(found, optional=True))
+            schema = attrs.evolve(row, fields=tuple(fields.values()), optional=False)
+            if len(self._schemas) >= _SCHEMAS_KEPT:
+                self._schemas.clear()
+            known = self._schemas[id(envelope), is_delete] = (envelope, row, schema)
+        return known[2]
+
+
+def _schema_of(reference: _Reference, envelope: Schema) -> Schema | None:
+    inner = envelope if reference.struct is None else envelope.field(reference.struct)
+    found = None if inner is None else inner.field(reference.field)
+    return found or envelope.field(reference.field)
+
+
+def _unwrapped(schema: Schema) -> tuple[Schema, frozenset[str]]:
+    opened, cells = _without_cells(schema)
+    return attrs.evolve(opened, optional=False), cells
+
+
+_OLD_MODES: Final = {"drop": "drop", "rewrite": "rewrite", "none": "tombstone"}
+_OPTIONS: Final = frozenset(
+    (
+        "delete.tombstone.handling.mode",
+        "delete.handling.mode",
+        "drop.tombstones",
+        "cdc.output.format",
+        "add.fields",
+        "add.headers",
+        "add.fields.prefix",
+        "add.headers.prefix",
+        "route.by.field",
+        "replace.null.with.default",  # no column has a default
+    )
+)
+
+# ---------------------------------------------------------------- chains
+
+_PACKAGE: Final = "com.scylladb.cdc.debezium.connector.transforms."
+_PREDICATES: Final = "org.apache.kafka.connect.transforms.predicates."
+
+
+def transforms_of(properties: Mapping[str, str]) -> Transform:
+    """Return the chain of transforms that *properties* of a connector configure; without any, records stay as they are.
+
+    Raises:
+        ConfigError: a transform or predicate has a type that is not known here, or an option that is not possible.
+    """
+    steps = [_step(properties, name) for name in words(properties.get("transforms", ""))]
+
+    def apply(record: Record) -> Record | None:
+        found: Record | None = record
+        for step in steps:
+            if found is None:
+                return None
+            found = step(found)
+        return found
+
+    return apply
+
+
+def _step(properties: Mapping[str, str], name: str) -> Transform:
+    options = _options(properties, f"transforms.{name}.")
+    kind = options.pop("type", "").strip()
+    predicate = options.pop("predicate", "").strip()
+    negate = flag(options.pop("negate", "false").strip())
+    transform: Transform
+    if kind == f"{_PACKAGE}ScyllaExtractNewRecordState":
+        transform = ExtractNewRecordState.of(options)
+    elif kind == "io.debezium.transforms.ExtractNewRecordState":
+        transform = ExtractNewRecordState.of(options, open_cells=False)
+    elif kind == f"{_PACKAGE}ScyllaFlattenColumns":
+        transform = FlattenColumns()
+    else:
+        raise ConfigError(
+            f"transforms.{name}.type is {kind or 'missing'}; known are {_PACKAGE}ScyllaExtractNewRecordState, "
+            f"{_PACKAGE}ScyllaFlattenColumns, and io.debezium.transforms.ExtractNewRecordState"
+        )
+    if not predicate:
+        return transform
+    applies = _predicate(properties, predicate)
+    return lambda record: transform(record) if applies(record) is not negate else record
+
+
+def _predicate(properties: Mapping[str, str], name: str) -> Callable[[Record], bool]:
+    options = _options(properties, f"predicates.{name}.")
+    kind = options.get("type", "").strip().removeprefix(_PREDICATES)
+    if kind == "RecordIsTombstone":
+        return lambda record: record.value is None
+    if kind == "HasHeaderKey" and (key := options.get("name")):
+        return lambda record: any(header.key == key for header in record.headers)
+    if kind == "TopicNameMatches" and (text := options.get("pattern")):
+        try:
+            matches = re.compile(text).fullmatch
+        except re.error as e:
+            raise ConfigError(f"predicates.{name}.pattern is no regular expression: {e}") from e
+        return lambda record: matches(record.topic) is not None
+    raise ConfigError(
+        f"predicates.{name} needs a type of {_PREDICATES}RecordIsTombstone, HasHeaderKey with a name, or "
+        "TopicNameMatches with a pattern"
+    )
+
+
+def _options(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}

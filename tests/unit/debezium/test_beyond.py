@@ -1,0 +1,192 @@
+"""What the connector loses, refuses, or loops over: the differences that docs/debezium.md lists, one by one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from connectorcases import cases, events_of, records_of
+from logcells import LAYOUT, cells
+
+from rscylla.cdc.changes import Change
+from rscylla.debezium import DIFFERENCES, Emitter, JsonConverter, Record, Settings
+from rscylla.debezium.settings import CONNECTOR_VERSION
+from rscylla.errors import ConfigError, MetadataError
+
+PAGE = (Path(__file__).parents[3] / "docs" / "debezium.md").read_text()
+KEYSPACE = (
+    "CREATE KEYSPACE k WITH replication = {'class': 'NetworkTopologyStrategy', 'replication_factor': 1} "
+    "AND tablets = {'enabled': false};\n"
+)
+IMAGES = "WITH cdc = {'enabled': true, 'preimage': true, 'postimage': true}"
+ADVANCED = {"topic.prefix": "p", "cdc.output.format": "advanced", "cdc.include.before": "full"}
+ADVANCED |= {"cdc.include.after": "full"}
+LEGACY = {"topic.prefix": "p"}
+
+
+def produced(schema: str, statements: str, properties: dict[str, str]) -> list[tuple[Any, Any]]:
+    """Return keys and values as JSON has them."""
+    converter = JsonConverter(schemas=False)
+    found = []
+    for record in records_of(events_of(KEYSPACE + schema, statements), properties):
+        key, value = converter.key(record), converter.value(record)
+        found.append((key and json.loads(key), value and json.loads(value)))
+    return found
+
+
+def row_with(operation: int | None) -> Change:
+    """Return a change of one row of the log; None: its operation has expired."""
+    row = cells({"op": operation or 0, "ck": 1}, LAYOUT.columns)
+    if operation is None:
+        row[LAYOUT.operation] = None
+    return Change(LAYOUT, tuple(row))
+
+
+def of_case(name: str, **more: str) -> list[Record]:
+    return list(cases()[name].records(**more))
+
+
+def test_the_page_has_a_row_for_each_option() -> None:
+    assert set(re.findall(r"\| `rscylla\.like\.connector=([a-z-]+)` \|", PAGE)) == set(DIFFERENCES)
+
+
+def test_a_change_without_a_preimage_comes_at_once_and_with_its_own_time() -> None:
+    records = [r for r in of_case("images-both-full") if r.key == {"pk": 2} and r.value is not None]
+    update, insert, _ = (r.value for r in records)
+    assert (update["op"], update["before"], update["after"]) == ("u", None, {"a": 5, "b": None, "pk": 2})
+    assert update["source"]["ts_us"] == 1768471276076228
+    assert (insert["op"], insert["before"]["a"], insert["after"]["a"]) == ("c", None, 5)
+
+
+def test_a_batch_that_writes_and_deletes_a_row_is_two_records() -> None:
+    key = {"grp": 1, "id": 3}
+    records = [r.value for r in of_case("batches-advanced-full") if r.key == key and r.value is not None]
+    assert [(v["op"], v["source"]["ts_us"]) for v in records[1:]] == [("c", 1768471204004012), ("d", 1768471204004012)]
+
+
+def test_the_first_write_of_a_static_row_comes_at_once() -> None:
+    record = next(r for r in of_case("keys-advanced-full-placements") if r.key["kind"] is None)
+    assert (record.value["op"], record.value["before"], record.value["after"]["note"]) == ("u", None, "shared")
+    assert record.value["source"]["ts_us"] == 1768471201001003
+
+
+@pytest.mark.parametrize("name", ["placement-after-headers", "placement-payload-key-only"])
+def test_records_without_a_key_are_no_error(name: str) -> None:
+    assert {JsonConverter(schemas=schemas).key(r) for r in of_case(name) for schemas in (False, True)} == {None}
+
+
+def test_an_unknown_operation_is_not_dropped_in_silence() -> None:
+    emitter = Emitter(Settings(prefix="p"))
+    with pytest.raises(MetadataError, match="the operation 77, which this rscylla does not know"):
+        emitter.records(row_with(77), 0)
+    image, expired = row_with(9), row_with(None)
+    assert [emitter.records(change, 0) for change in (image, expired)] == [[], []]
+
+
+def test_a_restart_within_a_batch_loses_nothing() -> None:
+    case = cases()["restart-mid-batch-legacy"]
+    lost = next(line for line in case.ours() if line.key == '{"grp":1,"id":3}')
+    assert lost not in case.recorded("first.jsonl") + case.recorded()
+
+
+@pytest.mark.parametrize(("options", "expected"), [({}, [0, 3, 1, 2, 4, 5]), ("list-order", [3, 1, 2, 4, 5, 0])])
+def test_a_list_is_in_its_order(options: Any, expected: list[int]) -> None:
+    more = {"rscylla_like_connector": options} if options else {}
+    assert of_case("collections-advanced-full", **more)[2].value["after"]["l"] == expected
+
+
+def test_without_a_placement_records_have_keys() -> None:
+    records = of_case("placement-unset")
+    assert records[0].key == {"pk": 7, "ck": "a"}
+    assert records[0].value["after"]["pk"] == 7
+    as_connector = of_case("placement-unset", rscylla_like_connector="null-keys")
+    assert (as_connector[0].key, as_connector[0].key_schema) == (None, None)
+    assert "pk" not in as_connector[0].value["after"]
+
+
+def test_deletes_of_ranges_and_partitions_are_records() -> None:
+    schema = f"CREATE TABLE k.t (a int, b int, c blob, v int, PRIMARY KEY (a, b, c)) {IMAGES};"
+    statements = "DELETE FROM k.t WHERE a = 1 AND b > 2 AND b <= 9;\nDELETE FROM k.t WHERE a = 1;"
+    events = events_of(KEYSPACE + schema, statements)
+    ranged, partition = records_of(events, ADVANCED)
+    assert ranged.key == partition.key == {"a": 1, "b": None, "c": None}
+    assert (ranged.value["op"], ranged.value["before"], ranged.value["after"]) == ("d", None, None)
+    assert {h.key: h.value for h in ranged.headers} == {
+        "cdc.delete": "range",
+        "cdc.range.start": '{"b":2}',
+        "cdc.range.start.inclusive": "false",
+        "cdc.range.end": '{"b":9}',
+        "cdc.range.end.inclusive": "true",
+    }
+    assert [(h.key, h.value) for h in partition.headers] == [("cdc.delete", "partition")]
+    assert list(records_of(events, ADVANCED | {"rscylla.like.connector": "silent-deletes"})) == []
+    legacy = next(records_of(events, LEGACY))
+    assert legacy.value["before"] == {"a": 1, "b": None, "c": None, "v": None}
+
+
+def test_a_blob_in_a_header_is_base64() -> None:
+    headers = {h.key: h.value for r in of_case("keys-advanced-none-headers") for h in r.headers}
+    assert headers["pk.p_blob"] == "Af8="
+
+
+def test_keys_of_maps_tuples_and_udts() -> None:
+    schema = (
+        'CREATE TYPE k.point ("X" int, y text);\n'
+        "CREATE TABLE k.t (m frozen<map<int, text>>, t tuple<int, text>, u frozen<point>, l frozen<list<int>>, v int, "
+        f"PRIMARY KEY (m, t, u, l)) {IMAGES};"
+    )
+    statement = """INSERT INTO k.t (m, t, u, l, v) VALUES ({1: 'a'}, (2, 'b'), {"X": 3, y: 'c'}, [4], 5);"""
+    ((key, value),) = produced(schema, statement, ADVANCED)
+    assert key == {
+        "m": [{"key": 1, "value": "a"}],
+        "l": [4],
+        "t": {"field_0": 2, "field_1": "b"},
+        "u": {"X": 3, "y": "c"},
+    }
+    assert value["after"] == {**key, "v": 5}
+    ((key, value),) = produced(schema, statement, LEGACY)
+    assert (key, value["after"]) == ({}, {"v": {"value": 5}})
+
+
+def test_vectors() -> None:
+    schema = f"CREATE TABLE k.t (id int PRIMARY KEY, v vector<float, 3>) {IMAGES};"
+    statement = "INSERT INTO k.t (id, v) VALUES (1, [0.1, 2, -1e10]);"
+    ((_, value),) = produced(schema, statement, ADVANCED)
+    assert value["after"] == {"id": 1, "v": [0.1, 2.0, -1e10]}
+    ((_, value),) = produced(schema, statement, LEGACY)
+    assert value["after"] == {"id": 1, "v": {"value": [0.1, 2.0, -1e10]}}
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY (id)", "PRIMARY KEY (id, ck)"])
+def test_a_row_that_expired_is_deleted(key: str) -> None:
+    schema = f"CREATE TABLE k.t (id int, ck int, v int, gone timestamp TTL, {key}) {IMAGES};"
+    statements = "INSERT INTO k.t (id, ck, v, gone) VALUES (1, 2, 3, '2026-01-15 10:00:00Z');\n-- clock 60\n-- expire"
+    _, delete, tombstone = produced(schema, statements, ADVANCED)
+    assert (delete[1]["op"], delete[1]["before"]["v"]) == ("d", 3)
+    assert tombstone == (delete[0], None)
+    assert delete[0] == ({"id": 1, "ck": 2} if "ck" in key else {"id": 1})
+
+
+def test_an_event_of_something_else_is_refused() -> None:
+    with pytest.raises(ConfigError, match="granularity='change'"):
+        Emitter(Settings(prefix="p")).records(object(), 0)  # type: ignore[arg-type]
+
+
+def test_the_version_is_that_of_the_connector_unless_it_is_set() -> None:
+    assert of_case("windows")[0].value["source"]["version"] == CONNECTOR_VERSION
+    assert of_case("windows", rscylla_source_version="2.0.3")[0].value["source"]["version"] == "2.0.3"
+
+
+def test_a_plan_is_made_once_for_a_layout() -> None:
+    first, *others = of_case("windows")
+    of_topic = [r for r in others if r.topic == first.topic and r.value is not None]
+    assert of_topic
+    assert all(r.value_schema is first.value_schema for r in of_topic)
+
+
+def test_a_payload_key_does_not_hide_a_field_of_the_envelope() -> None:
+    with pytest.raises(ConfigError, match="payload-key-name is 'op'"):
+        of_case("placement-payload-key-only", **{"cdc.include.primary-key.payload-key-name": "op"})

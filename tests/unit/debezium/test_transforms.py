@@ -1,0 +1,173 @@
+"""The two transforms, and chains of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from connectorcases import cases
+
+from rscylla.debezium import ExtractNewRecordState, FlattenColumns, Header, Record, Schema, transforms_of
+from rscylla.errors import ConfigError
+
+UNWRAP = "com.scylladb.cdc.debezium.connector.transforms.ScyllaExtractNewRecordState"
+FLATTEN = "com.scylladb.cdc.debezium.connector.transforms.ScyllaFlattenColumns"
+PREDICATES = "org.apache.kafka.connect.transforms.predicates."
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    """An insert, updates, a delete, its tombstone, an update, and so on, in the legacy format with preimages."""
+    bare = {"transforms": ""}
+    return list(cases()["smt-unwrap-legacy"].records(**bare))
+
+
+def chain(**properties: str) -> Any:
+    return transforms_of({name.replace("_", "."): value for name, value in properties.items()})
+
+
+def test_no_transforms_leave_records_as_they_are(records: list[Record]) -> None:
+    assert transforms_of({})(records[0]) is records[0]
+
+
+def test_flattened_rows_have_the_values_of_cells(records: list[Record]) -> None:
+    flat = FlattenColumns()(records[1])
+    assert flat.value["after"]["qty"] == 5
+    assert flat.value["op"] == "u"
+    assert flat.value_schema is not None
+    assert flat.value_schema.field("after").field("qty") == Schema("int32")  # type: ignore[union-attr]
+    assert records[1].value["after"]["qty"] == {"value": 5}
+    assert FlattenColumns()(flat) == flat
+
+
+@pytest.mark.parametrize(
+    ("mode", "ops"),
+    [
+        ("drop", ["c", "u", "u", "c", "u"]),
+        ("tombstone", ["c", "u", "u", "c", None, "u", None]),
+        ("rewrite", ["c", "u", "u", "c", "d", "u", "d"]),
+        ("rewrite-with-tombstone", ["c", "u", "u", "c", "d", "tombstone", "u", "d", "tombstone"]),
+    ],
+)
+def test_modes_of_deletes(records: list[Record], mode: Any, ops: list[str | None]) -> None:
+    unwrap = ExtractNewRecordState(deletes=mode, add_fields=["op"])
+    found = [r for r in map(unwrap, records) if r is not None]
+    seen = ["tombstone" if r.value_schema is None else r.value and r.value["__op"] for r in found]
+    assert seen == ops
+
+
+def test_fields_and_headers_are_added(records: list[Record]) -> None:
+    unwrap = ExtractNewRecordState(
+        add_fields=["source.ts_us:at_us", "table_name", "transaction.id", "nothing"],
+        fields_prefix="_",
+        add_headers=["op", "snapshot"],
+    )
+    record = unwrap(records[0])
+    assert record is not None
+    assert record.value["_at_us"] == 1768471201001003
+    assert record.value["_table_name"] == "items"
+    assert record.value["_transaction_id"] is None
+    assert "_nothing" not in record.value
+    assert [(h.key, h.value, h.schema.optional) for h in record.headers] == [
+        ("__op", "c", True),
+        ("__snapshot", "false", True),
+    ]
+    assert [f.name for f in record.value_schema.fields] == list(record.value)  # type: ignore[union-attr]
+
+
+def test_a_tombstone_that_stays_says_that_it_is_of_a_delete(records: list[Record]) -> None:
+    unwrap = ExtractNewRecordState(deletes="rewrite-with-tombstone", add_headers=["op", "db"])
+    tombstone = next(r for r in records if r.value is None)
+    found = unwrap(tombstone)
+    assert found is not None
+    assert found.headers == (Header("__op", Schema("string"), "d"),)
+
+
+def test_a_record_without_an_envelope_passes(records: list[Record]) -> None:
+    once = ExtractNewRecordState()(records[0])
+    assert once is not None
+    assert ExtractNewRecordState()(once) == once
+
+
+def test_routing_takes_text_only(records: list[Record]) -> None:
+    assert ExtractNewRecordState(route_by_field="ck")(records[0]).topic == "a"  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="'qty', which is no text"):
+        ExtractNewRecordState(route_by_field="qty")(records[0])
+    with pytest.raises(ConfigError, match=r"'no', which records of demo\.shop\.items do not have"):
+        ExtractNewRecordState(route_by_field="no")(records[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"type": f"{PREDICATES}RecordIsTombstone"}, True),
+        ({"type": f"{PREDICATES}TopicNameMatches", "pattern": ".*items"}, False),
+        ({"type": f"{PREDICATES}TopicNameMatches", "pattern": "items"}, True),
+        ({"type": f"{PREDICATES}HasHeaderKey", "name": "h"}, True),
+    ],
+)
+def test_a_transform_applies_where_its_predicate_holds(
+    records: list[Record], options: dict[str, str], kept: bool
+) -> None:
+    properties = {"transforms": "f", "transforms.f.type": FLATTEN, "transforms.f.predicate": "p"}
+    properties |= {f"predicates.p.{name}": value for name, value in options.items()}
+    assert (transforms_of(properties)(records[0]) is records[0]) is kept
+    negated = transforms_of(properties | {"transforms.f.negate": "true"})
+    assert (negated(records[0]) is records[0]) is not kept
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"transforms": "t"}, "transforms.t.type is missing"),
+        ({"transforms": "t", "transforms.t.type": "org.example.X"}, "transforms.t.type is org.example.X; known are"),
+        (
+            {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.drop.fields.header.name": "x"},
+            "no option 'drop",
+        ),
+        (
+            {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.delete.handling.mode": "keep"},
+            "is one of drop",
+        ),
+        (
+            {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.drop.tombstones": "1"},
+            "neither true nor false",
+        ),
+        (
+            {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.add.fields": "a.b.c"},
+            "'a.b.c' is not a field",
+        ),
+        ({"transforms": "t", "transforms.t.type": FLATTEN, "transforms.t.predicate": "p"}, "predicates.p needs a type"),
+        (
+            {
+                "transforms": "t",
+                "transforms.t.type": FLATTEN,
+                "transforms.t.predicate": "p",
+                "predicates.p.type": f"{PREDICATES}TopicNameMatches",
+                "predicates.p.pattern": "(",
+            },
+            "predicates.p.pattern is no regular expression",
+        ),
+    ],
+)
+def test_what_is_not_possible_is_refused_by_name(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        transforms_of(properties)
+
+
+def test_the_mode_is_one_that_is_known() -> None:
+    with pytest.raises(ConfigError, match="the mode of deletes is 'keep'"):
+        ExtractNewRecordState(deletes="keep")  # type: ignore[arg-type]
+
+
+def test_debeziums_own_transform_leaves_cells(records: list[Record]) -> None:
+    properties = {"transforms": "t", "transforms.t.type": "io.debezium.transforms.ExtractNewRecordState"}
+    found = transforms_of(properties)(records[0])
+    assert found is not None
+    assert found.value["qty"] == {"value": 3}
+
+
+def test_a_chain_ends_where_a_record_is_dropped(records: list[Record]) -> None:
+    both = {"transforms": "u,f", "transforms.u.type": UNWRAP, "transforms.f.type": FLATTEN}
+    apply = transforms_of(both)
+    assert apply(next(r for r in records if r.value is None)) is None
