@@ -11,7 +11,7 @@ All of it is pure: nothing here connects, waits, or logs. See docs/debezium.md.
 
 from ..types.connect import Field, Schema
 from .emitter import Emitter
-from .json import JsonConverter, schema_json
+from .json import Converters, JsonConverter, converters_of, schema_json
 from .record import Header, Record
 from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings
 from .transforms import ExtractNewRecordState, FlattenColumns, Transform, transforms_of
@@ -20,6 +20,7 @@ __all__ = [
     "CONNECTOR_VERSION",
     "DIFFERENCES",
     "PROPERTIES",
+    "Converters",
     "Emitter",
     "ExtractNewRecordState",
     "Field",
@@ -30,6 +31,7 @@ __all__ = [
     "Schema",
     "Settings",
     "Transform",
+    "converters_of",
     "schema_json",
     "transforms_of",
 ]

@@ -16,7 +16,7 @@ CONNECTOR_VERSION: Final = "2.0.4-SNAPSHOT"
 
 OutputFormat = Literal["legacy", "advanced"]
 Image = Literal["none", "full", "only-updated"]
-Placement = Literal["kafka-key", "payload-after", "payload-before", "payload-key", "kafka-headers"]
+Placement = Literal["kafka-key", "payload-after", "payload-before", "payload-key", "kafka-headers", "payload-diff"]
 Difference = Literal["blob-headers", "list-order", "null-keys", "silent-deletes"]
 
 DIFFERENCES: Final[tuple[Difference, ...]] = get_args(Difference)
@@ -57,7 +57,8 @@ class Settings:
         output_format: ``"legacy"``: cells in structs, without collections; ``"advanced"``: all types.
         preimages: legacy only: ``before`` has the preimage.
         before, after: advanced only: whether they have all columns of the row, only the updated ones, or nothing.
-        placement: advanced only: where the primary key is; None: the default, which the connector documents.
+        placement: advanced only: where the primary key is; None: the default, which the connector documents. The place
+            ``payload-diff`` is accepted and has no effect, as in the connector.
         key_name: the field of the primary key for the placement ``payload-key``.
         tombstones: whether a delete of a row is followed by a record without a value.
         skipped: operations without records, such as ``"d"``.
@@ -92,10 +93,15 @@ class Settings:
     def of(cls, properties: Mapping[str, str]) -> Self:
         """Return the settings that *properties* of the connector say; others of its properties are not read.
 
+        The connector before version 2 had ``scylla.name`` in the place of ``topic.prefix``; it is read if the newer
+        name is missing.
+
         Raises:
             ConfigError: ``topic.prefix`` is missing, or a value is not one of those that are known.
         """
         if not properties.get("topic.prefix", "").strip():
+            properties = {**properties, "topic.prefix": properties.get("scylla.name", "")}
+        if not properties["topic.prefix"].strip():
             raise ConfigError("topic.prefix is missing; it is the logical name of the cluster, such as demo")
         given = {
             field: _READ[field](properties[name].strip())

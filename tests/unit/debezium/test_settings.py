@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from rscylla.debezium import PROPERTIES, Settings
+from rscylla.debezium import PROPERTIES, Record, Schema, Settings, converters_of
 from rscylla.errors import ConfigError
 
 MINIMAL = {"topic.prefix": "demo"}
@@ -56,6 +56,41 @@ def test_properties_are_read_by_the_names_of_the_connector() -> None:
         version="2.0.3",
         like_connector=("null-keys", "list-order"),
     )
+
+
+def test_the_older_name_of_the_prefix_is_read() -> None:
+    """The properties of the older connector, as its README had them, are enough."""
+    older = {
+        "name": "ScyllaCDCSourceConnector",
+        "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector",
+        "scylla.name": "MyScyllaCluster",
+        "scylla.cluster.ip.addresses": "127.0.0.1:9042,127.0.0.2:9042",
+        "scylla.table.names": "ks.my_table",
+        "tasks.max": "10",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "true",
+        "value.converter.schemas.enable": "true",
+        "auto.create.topics.enable": "true",
+    }
+    assert Settings.of(older) == Settings(prefix="MyScyllaCluster")
+    assert Settings.of(older | MINIMAL) == Settings(prefix="demo")
+    assert [converters_of(older).of_keys.schemas, converters_of(older).of_values.schemas] == [True, True]
+
+
+def test_a_place_without_effect_is_accepted() -> None:
+    placement = {"cdc.include.primary-key.placement": "kafka-key,payload-diff"}
+    assert Settings.of(MINIMAL | placement).places == {"kafka-key", "payload-diff"}
+
+
+def test_converters_come_with_schemas_unless_they_are_off() -> None:
+    found = converters_of({"value.converter.schemas.enable": "FALSE"})
+    assert (found.of_keys.schemas, found.of_values.schemas) == (True, False)
+    record = Record("t", Schema("string"), "k", Schema("string"), "v")
+    assert found.key(record) == b'{"schema":{"type":"string","optional":true},"payload":"k"}'
+    assert found.value(record) == b'"v"'
+    with pytest.raises(ConfigError, match=r"value\.converter is io\.confluent\.\S*; rscylla has"):
+        converters_of({"value.converter": "io.confluent.connect.avro.AvroConverter"})
 
 
 @pytest.mark.parametrize(
