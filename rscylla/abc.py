@@ -5,7 +5,7 @@ Each method documents when and from which threads it is called, what it returns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -18,6 +18,8 @@ from .event import ChangeLike, Event, Progress
 from .options import StreamOption
 
 __all__ = [
+    "BulkConsumer",
+    "BulkStreamClient",
     "ChangeLike",
     "CoalescingCursorStore",
     "Committing",
@@ -42,6 +44,7 @@ __all__ = [
     "Window",
     "WindowConsumer",
     "WindowedStreamClient",
+    "bulk_of",
     "last_event_of",
     "receiver_of",
     "saver_of",
@@ -77,6 +80,29 @@ class IterableStreamClient(StreamClient, Protocol):
         Called at most once at the start of each run, which then does not call ``recv``. Used by the thread that would
         call it.
         """
+
+
+class BulkStreamClient(StreamClient, Protocol):
+    """A ``StreamClient`` that also returns several events at once, as far as they are there."""
+
+    def recv_many(self, limit: int, /) -> Sequence[Event] | Progress:
+        """Return at least one event and at most *limit*, or a ``Progress``: what so many calls of ``recv`` return.
+
+        Raises what ``recv`` would raise, and waits only where the first of those calls would.
+        """
+
+
+class BulkConsumer(Protocol):
+    """A ``Committing`` consumer to which several events can be passed at once, instead of one by one to ``consume``."""
+
+    def room(self) -> int:
+        """Return how many events may be passed next, at least one; 0 if they must be passed one by one.
+
+        Called by the thread of the run before each call of ``consume_many``. Once it is 0, it stays 0 for the run.
+        """
+
+    def consume_many(self, events: Sequence[Event], run: Run, /) -> None:
+        """Do as ``consume`` for each of *events*, of which there are no more than ``room`` returned."""
 
 
 class Window(Protocol):
@@ -132,6 +158,16 @@ def receiver_of(client: StreamClient) -> Callable[[], Event | Progress]:
     if _overriding(client, "__iter__", "recv"):
         return iter(cast("IterableStreamClient", client)).__next__
     return client.recv
+
+
+def bulk_of(client: StreamClient, consumer: Consumer) -> tuple[BulkStreamClient, BulkConsumer] | None:
+    """Return both if several events can be passed from one to the other at once; otherwise None.
+
+    A ``recv`` or ``consume`` that a subclass or an object overrides is not bypassed.
+    """
+    if not (_overriding(client, "recv_many", "recv") and _overriding(consumer, "consume_many", "consume")):
+        return None
+    return cast("BulkStreamClient", client), cast("BulkConsumer", consumer)
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from queue import SimpleQueue
 
 import attrs
@@ -115,6 +115,20 @@ class Client:
             progress = self._turn()
             if progress is not None:
                 yield (progress,)
+
+    def recv_many(self, limit: int) -> list[ChangeEvent] | Progress:
+        """Return up to *limit* events of a batch, or a ``Progress``; see ``BulkStreamClient``."""
+        while True:
+            try:
+                events = list(islice(self._batch.events, limit))
+            except BaseException as e:
+                self._break(e)
+                raise
+            if events:
+                return events
+            progress = self._turn()
+            if progress is not None:
+                return progress
 
     def recv_window(self) -> EventWindow | Progress:
         """Return the events of the next window, or of the rest of this one; see ``WindowedStreamClient``."""

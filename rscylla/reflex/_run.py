@@ -6,7 +6,7 @@ Delivery is at least once: the cursor moves only after the consumer returns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -14,6 +14,8 @@ from threading import get_ident
 from typing import Any, NoReturn
 
 from ..abc import (
+    BulkConsumer,
+    BulkStreamClient,
     Committing,
     Consumer,
     LastEvent,
@@ -22,6 +24,7 @@ from ..abc import (
     Window,
     WindowConsumer,
     WindowedStreamClient,
+    bulk_of,
     last_event_of,
     receiver_of,
 )
@@ -85,6 +88,12 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     check, consume = this.stop.check, consumer.consume
     recv: Callable[[], Any] = _window_receiver_of(client) if windowed else receiver_of(client)
     tempt = None if this.fate is NO_FATE else this.tempt
+    bulk = None if tempt is not None or hold else bulk_of(client, spec.consumer)
+    if bulk is not None and bulk[1].room():
+        recv, consume = partial(_recv_many, *bulk), bulk[1].consume_many
+    else:
+        bulk = None
+    several = windowed or bulk is not None
     known: type[Any] | None = None  # the class of the last event: an ``isinstance`` with an ABC for each costs more
     while True:
         this.stage, this.event = "recv", None
@@ -105,14 +114,18 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
                 consumer.progress(item.cursor)
                 this.count("progress")
                 continue
-            known = type(item if windowed else _checked(item))
-        event = this.event = item[0] if windowed else item
+            known = type(item if several else _checked(item))
+        event = this.event = item[0] if several else item
         if hold:
             this.stage = "delay"
             _hold_back(item[-1] if windowed else event, hold, this)
         this.stage = "consume"
         check()  # again: a stop may have come while the stream waited, and no event starts after it
         consume(item, this)
+
+
+def _recv_many(client: BulkStreamClient, consumer: BulkConsumer) -> Sequence[Event] | Progress:
+    return client.recv_many(consumer.room())
 
 
 def _window_receiver_of(client: StreamClient) -> Callable[[], Window | Progress]:

@@ -123,6 +123,11 @@ class Consumer:
         """Return ``consume`` for a caller that has just read the clock of ``series``, and passes the time."""
         return partial(self.series.measure, self._fn) if self._is_plain else self._consume
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether the function is called with each event: there are no filters."""
+        return self._takes_all
+
     def _consume(self, event: Event, run: Run, began: float) -> None:
         series = self.series
         arrival = series.arrived(event, began)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any, Self
@@ -204,6 +205,26 @@ class ConsumerSeries:
         noted = self._noted
         noted += arrival[2], self.monotonic() - arrival[0], times  # at once: no thread sees a part of it
         if len(noted) >= 3 * NOTED:
+            with self._lock:
+                self._count_noted()
+
+    @contextmanager
+    def collecting(self, events: Sequence[Event]) -> Iterator[None]:
+        """Note that *events* arrive together, and enter a batch in the block; they count as consumed later.
+
+        If the block fails, the first of them did, and the others are not noted.
+        """
+        began, now_us = self.monotonic(), self._clock.now_us()
+        ages_us = [now_us - event.timestamp_us for event in events]
+        self._arrival = began, now_us - ages_us[-1], ages_us[-1]
+        try:
+            yield
+        except BaseException as error:
+            self.ended((began, now_us - ages_us[0], ages_us[0]), outcome_of(error))
+            raise
+        took_s = (self.monotonic() - began) / len(events)
+        self._noted += [number for age_us in ages_us for number in (age_us, took_s, 0)]  # at once, as in ``consumed``
+        if len(self._noted) >= 3 * NOTED:
             with self._lock:
                 self._count_noted()
 

@@ -81,10 +81,13 @@ class Prefix:
             self._events += 1
         return entry
 
-    def extend(self, entry: Entry, event: Event) -> None:
-        """Let *entry*, the last one, stand for *event*, too. No other thread may mark it as done meanwhile."""
+    def extend(self, entry: Entry, event: Event, events: int = 1) -> None:
+        """Let *entry*, the last one, stand for *events* more, of which *event* is the last.
+
+        No other thread may mark it as done meanwhile.
+        """
         entry.cursor = entry.event = event
-        entry.events += 1
+        entry.events += events
 
     def progress(self, cursor: str | Event) -> None:
         """Add a cursor, or the one right after an event, that waits for nothing but what was added before it."""

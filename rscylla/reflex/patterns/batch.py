@@ -85,6 +85,23 @@ class _Batches:
             if self._full():
                 self._wake.set()
 
+    @property
+    def room(self) -> int:
+        """How many events fit into the batch."""
+        return self._limits.size - len(self._buffer)
+
+    def put_many(self, events: Sequence[Event]) -> None:
+        """Add *events*, which fit, to the batch, as ``put`` would one by one, if batches have no limit of bytes."""
+        first, *others = events
+        with self._lock:
+            self.put(first)
+            if others:
+                assert self._entry is not None, "no batch is taken while the lock is held"
+                self._buffer += others
+                self.prefix.extend(self._entry, others[-1], len(others))
+                if self._full():
+                    self._wake.set()
+
     def progress(self, cursor: str | Event) -> None:
         """Save *cursor* with the batch that waits, or at once if there is none."""
         with self._lock:
@@ -156,7 +173,8 @@ class _Batch(Deferred[_Batches]):
     def __init__(
         self, name: str, fn: BatchFunc, limits: _Limits, fallback: ConsumerLike | None, options: dict[str, Any]
     ) -> None:
-        super().__init__(_Collector(name, self._collect, **options))
+        self._collector = _Collector(name, self._collect, **options)
+        super().__init__(self._collector)
         if not callable(fn):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')
         self._fn = fn
@@ -183,6 +201,15 @@ class _Batch(Deferred[_Batches]):
         self._inner.consume(event, run)
         if not self._collected:  # filtered out: the cursor still moves past it
             self.progress(event)
+
+    def room(self) -> int:
+        if self._limits.max_bytes is not None or not self._collector.takes_all:
+            return 0
+        return max(1, self.work.room)
+
+    def consume_many(self, events: Sequence[Event], run: Run) -> None:
+        with self.series.collecting(events):
+            self.work.put_many(events)
 
     def progress(self, cursor: str | Event) -> None:
         self.work.progress(cursor)

@@ -17,11 +17,12 @@ from rscylla._timeuuid import datetime_of
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, FateError, HeadReached, RscyllaError, RunError, Stopped
 from rscylla.event import Event, Progress, SimpleEvent
-from rscylla.options import StreamToHead
+from rscylla.options import StreamOption, StreamToHead
 from rscylla.reflex import Ack, Consumer, Run, Spec, ack, batch, best_effort, concurrent, dead_letter, run
 from rscylla.reflex.fate import NO_FATE
 from rscylla.reflex.patterns._prefix import Prefix
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
+from rscylla.testing.fakes import FakeStreamClient
 
 NAME = "recording"
 START_US = 1_790_000_000_000_000
@@ -36,12 +37,37 @@ def events(count: int, keys: int = 1000) -> list[SimpleEvent]:
     ]
 
 
+class BulkStream(FakeStream):
+    """A stream whose client also returns several events at once; ``taken`` is how many, each time."""
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> FakeStreamClient:
+        self.taken: list[int] = []
+        return BulkClient(self, super().__call__(after, *options, stop=stop))
+
+
+class BulkClient(FakeStreamClient):
+    def __init__(self, stream: BulkStream, same: FakeStreamClient) -> None:
+        vars(self).update(vars(same))
+        self._bulk = stream
+
+    def recv_many(self, limit: int) -> list[Event] | Progress:
+        assert limit > 0
+        item = self.recv()
+        if isinstance(item, Progress):
+            return item
+        found = [item]
+        while len(found) < limit and isinstance(self._peek(), Event):
+            found.append(self.recv())  # type: ignore[arg-type]
+        self._bulk.taken.append(len(found))
+        return found
+
+
 class Bench:
     """One run in a thread of its own, over a stream that waits at its end unless *to_head*."""
 
-    def __init__(self, items: Sequence[Event | Progress] = (), *, to_head: bool = True) -> None:
+    def __init__(self, items: Sequence[Event | Progress] = (), *, to_head: bool = True, bulk: bool = False) -> None:
         self.clock = ManualClock(START_US)
-        self.stream = FakeStream(items, clock=self.clock)
+        self.stream = (BulkStream if bulk else FakeStream)(items, clock=self.clock)
         self.store = FakeCursorStore()
         self.stop = Stop()
         self.options = (StreamToHead(),) if to_head else ()
@@ -455,6 +481,64 @@ def test_batches_are_of_the_size_and_the_rest_comes_at_the_head() -> None:
     assert [cursor for _, cursor in bench.store.writes] == ["e3", "e6", "e7"]
     assert bench.sample("rscylla_consumed_events_total") == 7
     assert len(batches.threads) == 1
+
+
+COUNTED = (
+    "rscylla_consumed_events_total",
+    "reflex_consumer_event_age_seconds_count",
+    "reflex_consumer_event_age_seconds_sum",
+    "reflex_consumer_latency_seconds_count",
+)
+
+
+@given(st.lists(st.booleans(), max_size=30), st.integers(1, 7), st.none() | st.integers(1, 30))
+def test_events_that_come_together_are_batched_as_those_that_come_one_by_one(
+    are_events: list[bool], size: int, fails: int | None
+) -> None:
+    """Same batches, same cursor, same error, same counts; *fails*: the event at which the function raises."""
+    items = [
+        event if is_event else Progress(f"p{event.id}", START_US)
+        for event, is_event in zip(events(len(are_events)), are_events, strict=True)
+    ]
+    outcomes: list[Any] = []
+    for bulk in (False, True):
+        bench, batches = Bench(items, bulk=bulk), Batches(f"e{fails}")
+        error = bench.run(batches.consumer(bench, size=size))
+        counted = [bench.sample(name) for name in COUNTED]
+        assert None not in counted
+        if isinstance(error, RunError):  # by then, more or less of the events after the batch have come
+            outcomes.append((batches.got, failure(error)[:2]))
+        else:
+            outcomes.append((batches.got, bench.cursor, counted))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_events_that_are_there_are_batched_without_a_step_for_each() -> None:
+    bench, batches = Bench(events(1000), bulk=True), Batches()
+    assert isinstance(bench.run(batches.consumer(bench, size=100)), HeadReached)
+    assert [len(ids) for ids in batches.got] == [100] * 10
+    assert isinstance(bench.stream, BulkStream)
+    assert sum(bench.stream.taken) == 1000
+    assert len(bench.stream.taken) <= 20
+    assert max(bench.stream.taken) <= 100
+
+
+@pytest.mark.parametrize(
+    "options", [{"filter_types": [1]}, {"event_filter": lambda event: True}, {"max_bytes": 1000}], ids=str
+)
+def test_filters_and_limits_of_bytes_see_single_events(options: Any) -> None:
+    bench, batches = Bench(events(7), bulk=True), Batches()
+    assert isinstance(bench.run(batches.consumer(bench, size=3, **options)), HeadReached)
+    assert [len(ids) for ids in batches.got] == [3, 3, 1]
+    assert isinstance(bench.stream, BulkStream)
+    assert bench.stream.taken == []
+
+
+def test_a_fate_sees_single_events() -> None:
+    bench, batches = Bench(events(7), bulk=True), Batches()
+    assert isinstance(bench.run(batches.consumer(bench, size=3), fate=ScriptedFate()), HeadReached)
+    assert isinstance(bench.stream, BulkStream)
+    assert bench.stream.taken == []
 
 
 def test_batches_are_bounded_by_bytes_too() -> None:
