@@ -24,6 +24,7 @@ from array import array as new_array
 cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
     void* PyUnicode_DATA(object text)
+    void PyObject_GC_UnTrack(void* op)
     ctypedef struct PyTypeObject:
         object tp_new(PyTypeObject*, object, void*)
 
@@ -1388,10 +1389,12 @@ cdef class Events:
     cdef Py_ssize_t start, part, parts  # of the record
     cdef uint32_t made  # the row of the last event that was made
     cdef bint has_returned
+    cdef bint may_be_in_cycle  # an event refers to nothing of the user's but the function for its type
 
     def __cinit__(self, LogRows rows, context, bint joined, bytes after):
         self.rows = rows
         self.counters = context.counters
+        self.may_be_in_cycle = context.event_type is not None
         self.joined = joined
         if after and len(after) != 36:
             raise ValueError("not a position")
@@ -1487,6 +1490,8 @@ cdef class Events:
     cdef inline ChangeEvent _event(self, uint32_t number, bytes data, Record record, Py_ssize_t index):
         cdef Row* row = &self.rows.rows[number]
         cdef ChangeEvent event = ChangeEvent.__new__(ChangeEvent)
+        if not self.may_be_in_cycle:
+            PyObject_GC_UnTrack(<void*> event)
         self.made = number
         event._frame = self.frame
         event._row = data

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -199,8 +201,6 @@ def test_an_event_keeps_no_page() -> None:
     found.add(page, LAYOUT)
     events = list(changes_of(found, EventContext(0)))
     del found
-    import gc
-
     gc.collect()
     assert not [r for r in gc.get_referrers(page.body) if type(r) in (list, compiled.LogRows)]
     assert [e.key["ck"] for e in events] == [0, 1, 2]
@@ -348,3 +348,33 @@ def test_operations_have_the_same_numbers() -> None:
     assert {name: int(Operation[name]) & 0xFF for name in compiled.OPERATIONS} == compiled.OPERATIONS
     # Those that are missing need nothing but their rows.
     assert set(Operation.__members__) - set(compiled.OPERATIONS) == {"ROW_DELETE", "SERVICE_ROW_DELETE"}
+
+
+# ---------------------------------------------------------------- events and the garbage collector
+
+
+def one_row() -> Any:
+    return compiled.LogRows().add(pages_of([{"ck": 1, "cdc$batch_seq_no": 0, "v": 4, **END}], [], LAYOUT)[0], LAYOUT)
+
+
+def test_an_event_that_can_be_in_no_cycle_is_not_walked_by_the_garbage_collector() -> None:
+    (event,) = changes_of(one_row(), EventContext(0))
+    assert not gc.is_tracked(event)
+    assert event.change.after == {"v": 4}
+    assert not gc.is_tracked(event)
+
+
+def test_an_event_that_its_own_type_function_refers_to_is_freed() -> None:
+    class Last:
+        event: Any = None
+
+        def type_of(self, change: Change) -> int:
+            return 1
+
+    last = Last()
+    (last.event,) = changes_of(one_row(), EventContext(0, last.type_of))
+    assert last.event.type == 1
+    freed = weakref.ref(last)
+    del last
+    gc.collect()
+    assert freed() is None
