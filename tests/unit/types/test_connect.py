@@ -7,11 +7,12 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from cellbox import any_types, broken, nested
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.types import Type, encoder_for, parse_type
-from rscylla.types.connect import connect_for, java_uuid_order, type_word
+from rscylla.types.connect import Schema, connect_for, java_uuid_order, type_word
 from rscylla.types.registry import CONTAINERS, NATIVES, sample_of
 
 POINT = parse_type("point", {"point": [("x", "int"), ("tags", "frozen<set<text>>")]})
@@ -121,3 +122,41 @@ def test_decimals_read_as_the_same(value: Decimal) -> None:
     text = value_of("decimal", str(value))
     assert Decimal(text) == value
     assert Decimal(text).as_tuple().exponent == value.as_tuple().exponent
+
+
+PYTHON = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), int),
+    **dict.fromkeys(("float32", "float64"), float),
+    "boolean": bool,
+    "string": str,
+    "bytes": bytes,
+}
+
+
+def fits(schema: Schema, value: Any) -> bool:
+    """Return whether *value* is one that Connect would take for *schema*."""
+    if value is None:
+        return schema.optional
+    if schema.items is not None:
+        return isinstance(value, list) and all(fits(schema.items, v) for v in value)
+    if schema.type == "struct":
+        return list(value) == [f.name for f in schema.fields] and all(
+            fits(f.schema, value[f.name]) for f in schema.fields
+        )
+    return type(value) is PYTHON[schema.type]
+
+
+@given(any_types, st.data())
+def test_values_of_all_types_fit_their_schemas(type_: Type, data: st.DataObject) -> None:
+    schema, decode = connect_for(type_, str)
+    assert fits(schema, decode(data.draw(nested(type_))))
+
+
+@given(any_types, st.data())
+def test_bytes_that_are_no_value_are_an_error_or_a_value(type_: Type, data: st.DataObject) -> None:
+    schema, decode = connect_for(type_, str)
+    try:
+        value = decode(data.draw(broken(type_)))
+    except ValueError:
+        return
+    assert fits(schema, value)
