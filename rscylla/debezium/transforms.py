@@ -55,18 +55,21 @@ class _Schemas:
 # ---------------------------------------------------------------- cells
 
 
-def _without_cells(schema: Schema) -> tuple[Schema, frozenset[str]]:
+def _without_cells(schema: Schema, is_cell: Callable[[Schema], bool]) -> tuple[Schema, frozenset[str]]:
     """Return the schema of a row with the values of its cells, and the names of the cells."""
-    cells = frozenset(f.name for f in schema.fields if _is_cell(f.schema))
+    cells = frozenset(f.name for f in schema.fields if is_cell(f.schema))
     fields = tuple([Field(f.name, f.schema.fields[0].schema) if f.name in cells else f for f in schema.fields])
     return attrs.evolve(schema, fields=fields), cells
 
 
+def _is_like_cell(schema: Schema) -> bool:
+    """Return whether the schema has the form of a cell of the legacy format, as a UDT may have it, too."""
+    return schema.type == "struct" and [f.name for f in schema.fields] == ["value"]
+
+
 def _is_cell(schema: Schema) -> bool:
     """Return whether the schema is of a cell of the legacy format."""
-    if schema.type != "struct" or schema.name is None or not schema.name.endswith(".Cell"):
-        return False
-    return len(schema.fields) == 1 and schema.fields[0].name == "value"
+    return _is_like_cell(schema) and schema.name is not None and schema.name.endswith(".Cell")
 
 
 def _opened(row: Mapping[str, Any], cells: frozenset[str]) -> dict[str, Any]:
@@ -76,13 +79,13 @@ def _opened(row: Mapping[str, Any], cells: frozenset[str]) -> dict[str, Any]:
 class FlattenColumns:
     """``ScyllaFlattenColumns``: opens the cells within ``before`` and ``after``; the envelope stays.
 
-    Columns that were set to null and columns that were not touched then look the same. Records of the advanced format,
-    which has no cells, stay as they are.
+    Columns that were set to null and columns that were not touched then look the same. In the advanced format, which
+    has no cells, only a UDT whose one field is ``value`` is opened.
     """
 
     def __init__(self) -> None:
         self._schemas = _Schemas(_flattened)
-        self._rows = _Schemas(_without_cells)
+        self._rows = _Schemas(_flat)
 
     def __call__(self, record: Record) -> Record:
         if record.value is None or record.value_schema is None or record.value_schema.type != "struct":
@@ -95,10 +98,15 @@ class FlattenColumns:
         return record._replace(value_schema=made.schema, value=value)
 
 
+def _flat(schema: Schema) -> tuple[Schema, frozenset[str]]:
+    """Return the schema of a row for ``FlattenColumns``, which goes by the form of cells, not by their names."""
+    return _without_cells(schema, _is_like_cell)
+
+
 def _flattened(schema: Schema) -> tuple[Schema, frozenset[str]]:
     """Return the schema of an envelope with flat rows, and the fields that have rows."""
     rows = frozenset(f.name for f in schema.fields if f.name in _IMAGES and f.schema.type == "struct")
-    fields = tuple([Field(f.name, _without_cells(f.schema)[0]) if f.name in rows else f for f in schema.fields])
+    fields = tuple([Field(f.name, _flat(f.schema)[0]) if f.name in rows else f for f in schema.fields])
     return attrs.evolve(schema, fields=fields), rows
 
 
@@ -288,7 +296,7 @@ def _schema_of(reference: _Reference, envelope: Schema) -> Schema | None:
 
 
 def _unwrapped(schema: Schema) -> tuple[Schema, frozenset[str]]:
-    opened, cells = _without_cells(schema)
+    opened, cells = _without_cells(schema, _is_cell)
     return attrs.evolve(opened, optional=False), cells
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from connectorcases import cases
 
-from rscylla.debezium import ExtractNewRecordState, FlattenColumns, Header, Record, Schema, transforms_of
+from rscylla.debezium import ExtractNewRecordState, Field, FlattenColumns, Header, Record, Schema, transforms_of
 from rscylla.errors import ConfigError
 
 UNWRAP = "com.scylladb.cdc.debezium.connector.transforms.ScyllaExtractNewRecordState"
@@ -38,6 +38,17 @@ def test_flattened_rows_have_the_values_of_cells(records: list[Record]) -> None:
     assert flat.value_schema.field("after").field("qty") == Schema("int32")  # type: ignore[union-attr]
     assert records[1].value["after"]["qty"] == {"value": 5}
     assert FlattenColumns()(flat) == flat
+
+
+def test_a_udt_of_one_field_value_is_flattened_but_not_unwrapped() -> None:
+    udt = Schema("struct", fields=(Field("value", Schema("int32")),), name="p.k.t.UDT_amount")
+    row = Schema("struct", fields=(Field("u", udt),), name="p.k.t.After")
+    envelope = Schema("struct", fields=(Field("before", row), Field("after", row)), name="p.k.t.Envelope")
+    record = Record("t", None, None, envelope, {"before": None, "after": {"u": {"value": 5}}})
+    assert FlattenColumns()(record).value == {"before": None, "after": {"u": 5}}
+    unwrapped = ExtractNewRecordState()(record)
+    assert unwrapped is not None
+    assert unwrapped.value == {"u": {"value": 5}}
 
 
 @pytest.mark.parametrize(
