@@ -60,7 +60,15 @@ class Limits:
 
 
 class TooMuch(Exception):
-    """A window held more than the limits allow, or its queries timed out; a narrower one may do."""
+    """A window held more than the limits allow, or its queries timed out; a narrower one may do.
+
+    Args:
+        fitting_us: how wide a window may be that fits; None: unknown.
+    """
+
+    def __init__(self, fitting_us: int | None = None) -> None:
+        super().__init__()
+        self.fitting_us = fitting_us
 
 
 class TooSlow(TooMuch):

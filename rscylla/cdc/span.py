@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import attrs
 
+from .._timeuuid import ticks_of, ticks_to_us
 from ..clock import Clock, Stop
 from .driver import ReadSession
 from .pages import Page
 from .query import group_streams
-from .rows import Layout, Layouts
+from .rows import Layout, Layouts, new_rows
 from .scan import Limits, LogScan, TooMuch, TooSlow
 from .table import LoggedTable, read_table
 from .topology import Generation
@@ -24,6 +25,9 @@ __all__ = ["Span", "SpanReader"]
 
 FIRST_WIDTH_US = 10_000_000
 """Width of the first window; later ones adapt to the rows found."""
+
+_NARROWEST = 64
+"""How many times narrower a window gets at once at most: the rows of a page may be a burst."""
 
 
 @attrs.frozen
@@ -88,6 +92,7 @@ class SpanReader:
         else:
             width = Width(us=FIRST_WIDTH_US, target=limits.window_rows, target_bytes=limits.window_bytes)
         walk = Walk(generations[0], window.start_us, width, end_us=window.end_us)
+        is_new = whole  # nothing is known about how dense the rows are
         while True:
             self._stop.check()
             match walk.next(generations, window.end_us):
@@ -100,11 +105,15 @@ class SpanReader:
                             size += page.size
                             if page.row_count:
                                 pages.append(page)
+                                # Once: where rows come in bursts, windows would become tiny.
+                                is_first, is_new = is_new, False
+                                if is_first and page.state is not None:
+                                    self._check_fits(page, step.window)
                             if pages and not whole:
                                 yield pages
                                 pages = []
                     except TooMuch as e:
-                        walk = walk.too_much(step, slow=isinstance(e, TooSlow))
+                        walk = walk.too_much(step, slow=isinstance(e, TooSlow), fitting_us=e.fitting_us)
                         continue
                     walk = walk.read(step, rows, size)
                     if pages:
@@ -113,6 +122,28 @@ class SpanReader:
                     walk = walk.probed(step, self._scan.first_us(step.window, self._groups))
                 case _:
                     return
+
+    def _check_fits(self, page: Page, window: LogWindow) -> None:
+        """Raise ``TooMuch`` if *page*, the first of *window* and not the last, shows that it exceeds the limits.
+
+        A window that exceeds them is read in vain. Pages have one stream after the other, each in order of time, so the
+        page shows how far the query has come. It is taken that the other streams are as dense.
+        """
+        if not window.can_narrow:
+            return
+        layout = self.layout_of(page)
+        rows = new_rows().add(page, layout)
+        last_us = ticks_to_us(ticks_of(list(rows.column(layout.time))[-1] or b""))
+        streams = len(set(rows.column(layout.stream_id))) - 1 + (last_us + 1 - window.start_us) / window.span_us
+        share = streams / len(self._span.streams)
+        limits = self._limits
+        excess = max(page.row_count / limits.window_rows, page.size / limits.window_bytes) / share
+        if excess > 1:
+            width = Width.within(limits.window_rows, limits.window_bytes)
+            fitting_us = int(
+                window.span_us * min(width.target / page.row_count, width.target_bytes / page.size) * share
+            )
+            raise TooMuch(max(fitting_us, window.span_us // _NARROWEST))
 
     def layout_of(self, page: Page) -> Layout:
         """Return the layout of *page*. May read the table again.

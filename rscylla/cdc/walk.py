@@ -103,10 +103,11 @@ class Width:
         known = attrs.evolve(self, slow_us=slow_us if slow_us // 2 < self.most_us else None)
         return known._bounded(min(fitting, slow_us // 2))  # noqa: SLF001 - same class
 
-    def narrower(self, window: LogWindow, *, slow: bool = False) -> Width:
-        """Return the width to use after *window* was too much to read at once; *slow*: it took too long."""
+    def narrower(self, window: LogWindow, *, slow: bool = False, fitting_us: int | None = None) -> Width:
+        """Return the width to use after *window* was too much to read at once; see ``Walk.too_much``."""
         known = attrs.evolve(self, slow_us=window.span_us) if slow else self
-        return known._bounded(window.span_us // 4)  # noqa: SLF001 - same class
+        quarter_us = window.span_us // 4
+        return known._bounded(quarter_us if fitting_us is None else min(quarter_us, fitting_us))  # noqa: SLF001
 
     def _bounded(self, us: int) -> Width:
         return attrs.evolve(self, us=max(1, min(us, self.most_us)))
@@ -229,9 +230,15 @@ class Walk:
         width = self.width if rows is None else self.width.after(step.window, rows, size)
         return attrs.evolve(self, at_us=step.window.end_us, width=width, at_head=step.at_head, was_empty=rows == 0)
 
-    def too_much(self, step: Read, *, slow: bool = False) -> Walk:
-        """Return the walk after the window of *step* was too much to read at once; *slow*: it took too long."""
-        return attrs.evolve(self, width=self.width.narrower(step.window, slow=slow), at_head=False, was_empty=False)
+    def too_much(self, step: Read, *, slow: bool = False, fitting_us: int | None = None) -> Walk:
+        """Return the walk after the window of *step* was too much to read at once.
+
+        Args:
+            slow: it took too long.
+            fitting_us: how wide a window may be that fits, if that is known; it is at most a quarter as wide.
+        """
+        width = self.width.narrower(step.window, slow=slow, fitting_us=fitting_us)
+        return attrs.evolve(self, width=width, at_head=False, was_empty=False)
 
     def probed(self, step: Probe, first_us: int | None) -> Walk:
         """Return the walk after *step*; *first_us* is the time of the first row, None if there is none."""

@@ -68,6 +68,22 @@ def rows_of(reader: SpanReader, pages: list[Page]) -> list[tuple[bytes, int]]:
     return found
 
 
+def count_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of rows of each page that is read from now on."""
+    read: list[int] = []
+    send = ReadSession.send
+
+    def counted(self: ReadSession, *args: Any, on_page: Any, **more: Any) -> None:
+        def count(page: Page) -> None:
+            read.append(page.row_count)
+            on_page(page)
+
+        send(self, *args, on_page=count, **more)
+
+    monkeypatch.setattr(ReadSession, "send", counted)
+    return read
+
+
 def test_windows_are_within_the_limits_and_hold_everything_once(box: Box) -> None:
     for ck in range(300):
         box.write(ck % 11, ck)
@@ -87,17 +103,7 @@ def test_pages_are_passed_on_as_they_come_and_none_is_read_twice(box: Box, monke
         box.write(ck % 11, ck)
         box.clock.advance(timedelta(milliseconds=300 if ck < 200 else 1))
     span = box.span()
-    read: list[int] = []
-    send = ReadSession.send
-
-    def counted(self: ReadSession, *args: Any, on_page: Any, **more: Any) -> None:
-        def count(page: Page) -> None:
-            read.append(page.row_count)
-            on_page(page)
-
-        send(self, *args, on_page=count, **more)
-
-    monkeypatch.setattr(ReadSession, "send", counted)
+    read = count_rows(monkeypatch)
     limits = {"window_rows": 20, "page_size": 7, "in_flight": 2}
     whole = box.reader(span, **limits)
     assert sum(len(rows_of(whole, pages)) for pages in whole.windows()) == 300 < sum(read)
@@ -110,6 +116,34 @@ def test_pages_are_passed_on_as_they_come_and_none_is_read_twice(box: Box, monke
         found += rows_of(reader, [page])
     assert sorted(ck for _, ck in found) == list(range(300))
     assert sum(read) == 300
+
+
+def test_a_dense_span_is_noticed_by_its_first_page(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first window is not read up to the limits in vain."""
+    for ck in range(800):
+        box.write(ck % 23, ck)
+        box.clock.advance(timedelta(milliseconds=10))
+    read = count_rows(monkeypatch)
+    reader = box.reader(box.span(), window_rows=400, page_size=20, in_flight=1)
+    windows = [rows_of(reader, pages) for pages in reader.windows()]
+    assert sorted(ck for window in windows for _, ck in window) == list(range(800))
+    assert max(map(len, windows)) <= 400
+    assert sum(read) <= 800 + 2 * 20, "the first page, and the one that was asked for before it was looked at"
+
+
+def test_a_first_page_that_is_a_burst_does_not_make_windows_tiny(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    for ck in range(30):
+        box.write(1, ck)
+        box.clock.advance(timedelta(microseconds=1))
+    for ck in range(30, 60):
+        box.write(1, ck)
+        box.clock.advance(timedelta(milliseconds=300))
+    read = count_rows(monkeypatch)
+    reader = box.reader(box.span(), window_rows=100, page_size=7, in_flight=1)
+    windows = [rows_of(reader, pages) for pages in reader.windows()]
+    assert sorted(ck for window in windows for _, ck in window) == list(range(60))
+    assert len(windows) <= 10
+    assert sum(read) <= 60 + 2 * 2 * 7
 
 
 def test_a_record_is_in_one_window_however_narrow_they_are(box: Box) -> None:
