@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -44,27 +44,25 @@ class SpanRead:
         limits = Limits(page_size=self.page_size)
         reader = SpanReader(session, span, clock=SystemClock(), limits=limits, stop=stop)
         views: dict[int, tuple[Layout, _Fitted]] = {}
+
+        def batches_of(layout: Layout, part: Any) -> Iterator[Any]:
+            # The layout is kept with its entry: an id is only unique as long as its object lives.
+            known = views.get(id(layout))
+            if known is None:
+                view = view_for(self.mode, layout, keep_dollar=self.keep_dollar)
+                known = views[id(layout)] = (layout, _Fitted(view, target))
+            return in_batches(known[1], (part,), target.names)
+
         try:
-            for layout, part in self._parts(span, reader):
-                # The layout is kept with its entry: an id is only unique as long as its object lives.
-                known = views.get(id(layout))
-                if known is None:
-                    view = view_for(self.mode, layout, keep_dollar=self.keep_dollar)
-                    known = views[id(layout)] = (layout, _Fitted(view, target))
-                yield from in_batches(known[1], (part,), target.names)
+            if self.mode == "log":
+                for layout, pages in groupby(reader.pages(), key=reader.layout_of):
+                    for rows in _unsorted(pages, layout, span.after):
+                        yield from batches_of(layout, rows)
+                return
+            for window in reader.windows():
+                yield from _each_of_window(window, span, reader, batches_of)
         finally:
             stop.set()  # Spark may stop reading early
-
-    def _parts(self, span: Span, reader: SpanReader) -> Iterator[tuple[Layout, Any]]:
-        """Yield the rows of *span* in terms of the mode's view, in parts of the size of a batch, with their layouts."""
-        if self.mode == "log":
-            for layout, group in groupby(reader.pages(), key=reader.layout_of):
-                for rows in _unsorted(group, layout, span.after):
-                    yield layout, rows
-            return
-        for pages in reader.windows():
-            for part in _sorted_changes(pages, span, reader):
-                yield part.rows.layouts[0], part
 
 
 def _unsorted(pages: Iterable[Page], layout: Layout, after: bytes) -> Iterator[LogRows]:
@@ -79,13 +77,16 @@ def _unsorted(pages: Iterable[Page], layout: Layout, after: bytes) -> Iterator[L
         yield _behind(rows, after)
 
 
-def _sorted_changes(pages: list[Page], span: Span, reader: SpanReader) -> Iterator[Changes]:
-    """Yield the changes of a window behind the start of *span*, in order. Empties *pages*."""
+def _each_of_window(
+    pages: list[Page], span: Span, reader: SpanReader, batches_of: Callable[[Layout, Changes], Iterator[Any]]
+) -> Iterator[Any]:
+    """Yield the batches of the changes of a window behind the start of *span*, in order. Empties *pages*.
+
+    The window is in memory until this generator ends, and no longer: its caller then reads the next one.
+    """
     rows = new_rows()
     for page in pages:
         rows = rows.add(page, reader.layout_of(page))
-    # The rows keep what they need of the pages. The caller still has the list while it reads the next window, of which
-    # it would then hold two.
     pages.clear()
     table = reader.table
     if rows.leave_out_lost_keys(table, span.window.start_us, span.after):
@@ -96,7 +97,8 @@ def _sorted_changes(pages: list[Page], span: Span, reader: SpanReader) -> Iterat
     for part in rows.by_layout():
         if part:
             changes = Changes.of(part, span.window.generation)
-            yield from (changes.behind(span.after) if span.after else changes).batches()
+            for some in (changes.behind(span.after) if span.after else changes).batches():
+                yield from batches_of(part.layouts[0], some)
 
 
 def _behind(rows: LogRows, after: bytes) -> LogRows:

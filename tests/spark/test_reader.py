@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import weakref
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import attrs
@@ -17,13 +19,18 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import rscylla
 from rscylla._timeuuid import datetime_of, format_time, us_of
+from rscylla.cdc import batches
 from rscylla.cdc.driver import RawRead, ReadSession
+from rscylla.cdc.pages import Page
+from rscylla.cdc.scan import Limits
+from rscylla.cdc.span import SpanReader
+from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, CursorExpired, TableChanged
 from rscylla.event import EventID
 from rscylla.spark import planning, reading
 from rscylla.spark.offsets import Offset
-from rscylla.spark.session import close_sessions
+from rscylla.spark.session import close_sessions, session_for
 from rscylla.spark.source import ScyllaCdcDataSource, StreamReader
 from rscylla.testing import ManualClock
 
@@ -119,6 +126,48 @@ def switch(world: World) -> None:
     else:
         world.scylla.new_generation(timedelta(seconds=10))
     world.clock.advance(11)
+
+
+@pytest.mark.parametrize("mode", ["log", "changes", "events"])
+@pytest.mark.parametrize("world", ["vnodes"], indirect=True)
+def test_a_task_holds_one_window_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """In mode log, only the pages in flight."""
+    world.write(600, every=timedelta(milliseconds=100))
+    world.clock.advance(31)
+    source = world.source(mode=mode, parallelism=1, pageSize=5)
+    reader = source.reader(schema=source.schema())
+    [partition] = reader.partitions()
+    limits = partial(Limits, window_rows=200, in_flight=2)
+    monkeypatch.setattr(reading, "Limits", limits)
+    sizes = [
+        sum(page.row_count for page in pages)
+        for pages in SpanReader(
+            session_for(reader._span_read.connection),
+            partition.value,
+            clock=world.clock,
+            limits=limits(page_size=5),
+            stop=Stop(),
+        ).windows()
+    ]
+    assert len(sizes) > 5
+    alive: weakref.WeakSet[Page] = weakref.WeakSet()
+    most = 0
+    send = ReadSession.send
+
+    def counted(self: ReadSession, *args: Any, on_page: Any, **more: Any) -> None:
+        def count(page: Page) -> None:
+            nonlocal most
+            alive.add(page)
+            most = max(most, sum(page.row_count for page in list(alive)))
+            on_page(page)
+
+        send(self, *args, on_page=count, **more)
+
+    monkeypatch.setattr(ReadSession, "send", counted)
+    monkeypatch.setattr(batches, "ROWS_A_BATCH", 5)
+    monkeypatch.setattr(reading, "ROWS_A_BATCH", 5)
+    assert sum(batch.num_rows for batch in reader.read(partition)) == 600
+    assert most <= (6 * 5 if mode == "log" else max(sizes) + 6 * 5), "some pages: in flight, or looked at"
 
 
 def passed_through_a_checkpoint(offset: Row) -> Row:
