@@ -18,6 +18,8 @@ from rscylla.embedded import EmbeddedScyllaProcess
 from rscylla.spark import ensure_java
 
 TABLE = "narrow"
+FEW = 40
+"""The micro-batches of ten rows that are timed."""
 
 
 def main() -> None:
@@ -48,16 +50,18 @@ def main() -> None:
             }
             spark.dataSource.register(plain_source())
             spark.dataSource.register(ready_source())
-            print(f"{'how':<34}{'rows/s':>10}{'seconds':>9}{'client us/row':>15}{'of ready':>10}{'server us/row':>15}")
+            print(
+                f"{'how':<34}{'rows/s':>10}{'client us/row':>15}{'of ready':>10}{'(spread)':>14}{'server us/row':>15}"
+            )
             for name, how, more in READS:
                 df = spark.read.format(how).options(**{**options, **more}).load()
-                ready = 0.0
+                frames = {name: df}
                 if how != "plain-loop":
                     stored = store(df, Path(directory) / f"{len(name)}.arrow")
                     given = {"path": stored, "rows": str(args.rows), "slots": more.get("parallelism", str(args.slots))}
                     yardstick = spark.read.format("ready-batches").schema(df.schema).options(**given).load()
-                    ready = report("  ready batches of its columns", yardstick, args.rows, args.repeat, server.pid)
-                report(name, df, args.rows, args.repeat, server.pid, ready)
+                    frames = {"  ready batches of its columns": yardstick, **frames}
+                report(frames, args.rows, args.repeat, server.pid)
             micro_batches(spark, session, options, Path(directory))
         finally:
             session.cluster.shutdown()
@@ -74,27 +78,40 @@ READS: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 
 
-def report(name: str, df: Any, rows: int, repeat: int, pid: int, ready: float = 0.0) -> float:
-    """Print what reading *df* costs; *ready*: the client's CPU of the yardstick. Return the client's CPU seconds."""
-    best: list[float] = []
-    for _ in range(repeat):
-        before = client_cpu(pid)
-        with timed(pid) as spent:
-            df.write.format("noop").mode("overwrite").save()
-        spent = [client_cpu(pid) - before, *spent]
-        best = min(best, spent) if best else spent
-    client, wall, _, child = best
-    found = df.count()
-    if found != rows:
-        raise SystemExit(f"{name}: {found} rows read, {rows} written")
-    share = f"{ready / client:.2f}" if ready else ""
-    each = f"{1e6 * client / rows:>15.2f}{share:>10}{1e6 * child / rows:>15.2f}"
-    print(f"{name:<34}{rows / wall:>10,.0f}{wall:>9.1f}{each}", flush=True)
-    return client
+def report(frames: dict[str, Any], rows: int, repeat: int, server: int) -> None:
+    """Print the medians of what reading each of *frames* costs, and ratios of client CPU: of the first to the others.
+
+    They are read in turns, after a read of each that starts Spark's workers, opens sessions, and warms the JVM up.
+    """
+    for name, df in frames.items():
+        found = df.count()
+        if found != rows:
+            raise SystemExit(f"{name}: {found} rows read, {rows} written")
+    rounds = [{name: read(df, server) for name, df in frames.items()} for _ in range(repeat)]
+    first = next(iter(frames))
+    for name in frames:
+        wall, client, child = (statistics.median(r[name][i] for r in rounds) for i in range(3))
+        shares = sorted(r[first][1] / r[name][1] for r in rounds)
+        share = "" if name == first else f"{statistics.median(shares):.2f}"
+        spread = "" if name == first else f"{shares[0]:.2f}-{shares[-1]:.2f}"
+        each = f"{1e6 * client / rows:>15.2f}{share:>10}{spread:>14}{1e6 * child / rows:>15.2f}"
+        print(f"{name:<34}{rows / wall:>10,.0f}{each}", flush=True)
 
 
-def client_cpu(server: int) -> float:
-    """Return the CPU seconds of this process and of all below it, the JVM and Spark's workers, but *server* (Linux)."""
+def read(df: Any, server: int) -> tuple[float, float, float]:
+    """Read *df*, and return the seconds that it took, and the CPU seconds of the client and of the process *server*."""
+    before = client_cpu(server)
+    with timed(server) as spent:
+        df.write.format("noop").mode("overwrite").save()
+    client = sum(cpu - before.get(pid, 0.0) for pid, cpu in client_cpu(server).items())
+    return spent[0], client, spent[2]
+
+
+def client_cpu(server: int) -> dict[int, float]:
+    """Return the CPU seconds of this process and of each below it, the JVM and Spark's workers, but *server* (Linux).
+
+    What a worker used that has ended is not known: Spark's daemon does not wait for it.
+    """
     children: dict[int, list[int]] = {}
     spent: dict[int, float] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -104,13 +121,13 @@ def client_cpu(server: int) -> float:
             continue
         pid = int(stat.parent.name)
         children.setdefault(int(fields[1]), []).append(pid)
-        spent[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # with children that have ended
-    total, left = 0.0, [os.getpid()]
+        spent[pid] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    found, left = {}, [os.getpid()]
     while left:
         pid = left.pop()
-        total += spent.get(pid, 0.0)
+        found[pid] = spent.get(pid, 0.0)
         left += [child for child in children.get(pid, ()) if child != server]
-    return total
+    return found
 
 
 def store(df: Any, path: Path) -> str:
@@ -128,8 +145,22 @@ def store(df: Any, path: Path) -> str:
 
 
 def ready_source() -> type:
-    """Return a data source whose Arrow batches are ready, so that what it costs is Spark's own."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    """Return a data source whose Arrow batches are ready, so that what it costs is Spark's own.
+
+    It has as many partitions as the source that it stands for, and yields batches of as many rows. They are the first
+    rows again and again, which therefore stay in the processor's caches. A stream has forty micro-batches of ten rows.
+    """
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+
+    def batches(path: str, rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        with pa.memory_map(path) as file:
+            batch = pa.ipc.open_file(file).get_batch(0)
+            while rows:
+                yield batch.slice(0, rows)
+                rows -= min(rows, batch.num_rows)
 
     class ReadyReader(DataSourceReader):
         def __init__(self, options: dict[str, str]) -> None:
@@ -140,14 +171,36 @@ def ready_source() -> type:
             return [InputPartition(rows * (n + 1) // slots - rows * n // slots) for n in range(slots)]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            import pyarrow as pa
+            return batches(self.options["path"], partition.value)
 
-            with pa.memory_map(self.options["path"]) as file:
-                batch = pa.ipc.open_file(file).get_batch(0)
-                left = partition.value
-                while left:
-                    yield batch.slice(0, left)
-                    left -= min(left, batch.num_rows)
+    class ReadyStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+        def __init__(self, options: dict[str, str]) -> None:
+            self.options = options
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            pass
+
+        def initialOffset(self) -> dict[str, int]:
+            return {"batch": 0}
+
+        def getDefaultReadLimit(self) -> Any:
+            return ReadAllAvailable()
+
+        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+            return {"batch": min(start["batch"] + 1, FEW)}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            slots = int(self.options["slots"])
+            return [InputPartition(10 * (n + 1) // slots - 10 * n // slots) for n in range(slots)]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            return batches(self.options["path"], partition.value)
+
+        def commit(self, end: dict[str, int]) -> None:
+            pass
+
+        def stop(self) -> None:
+            pass
 
     class ReadySource(DataSource):
         @classmethod
@@ -156,6 +209,9 @@ def ready_source() -> type:
 
         def reader(self, schema: Any) -> ReadyReader:
             return ReadyReader(dict(self.options))
+
+        def streamReader(self, schema: Any) -> ReadyStream:
+            return ReadyStream(dict(self.options))
 
     return ReadySource
 
@@ -204,28 +260,35 @@ def plain_source() -> type:
 
 
 def micro_batches(spark: Any, session: rscylla.Session, options: dict[str, str], directory: Path) -> None:
-    """Print how long a micro-batch of ten rows takes, from Spark's own progress."""
+    """Print how long a micro-batch of ten rows takes, from Spark's own progress: of ready batches, and of changes."""
     session.execute(f"CREATE TABLE {KEYSPACE}.few (pk int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
     start = time.time()
-    for i in range(400):
+    for i in range(10 * FEW):
         session.execute(f"INSERT INTO {KEYSPACE}.few (pk) VALUES ({i})")
     end = time.time()
-    span = int((end - start) * 1e6 / 40)
-    windows = {
-        "table": "few",
-        "windowSpan": f"{span}us",
-        "maxWindowsPerTrigger": "1",
-        "startingPosition": iso(start),
-        "endingPosition": iso(end),
-    }
-    df = spark.readStream.format("scylla-cdc").options(**{**options, **windows}).load()
-    writer = df.writeStream.format("noop").option("checkpointLocation", str(directory / "checkpoint"))
+    span = int((end - start) * 1e6 / FEW)
+    options = {**options, "table": "few", "startingPosition": iso(start), "endingPosition": iso(end)}
+    stored = store(spark.read.format("scylla-cdc").options(**options).load(), directory / "few.arrow")
+    windows = {**options, "windowSpan": f"{span}us", "maxWindowsPerTrigger": "1"}
+    changes = spark.readStream.format("scylla-cdc").options(**windows).load()
+    given = {"path": stored, "slots": options["parallelism"]}
+    ready = spark.readStream.format("ready-batches").schema(changes.schema).options(**given).load()
+    found: list[list[Any]] = [[], []]
+    for turn in range(2):
+        for progress, df, name in zip(found, (ready, changes), ("ready", "changes"), strict=True):
+            progress += progress_of(df, directory / f"{name}{turn}")
+    print(f"\n{'micro-batches of ten rows, ms':<34}{'ready batches':>15}{'mode changes':>15}")
+    for part in ("triggerExecution", "addBatch", "latestOffset", "queryPlanning", "walCommit", "commitOffsets"):
+        medians = (statistics.median(p.durationMs.get(part, 0) for p in progress) for progress in found)
+        print(f"  {part:<32}" + "".join(f"{median:>15,.0f}" for median in medians))
+
+
+def progress_of(df: Any, checkpoint: Path) -> list[Any]:
+    """Run a streaming query to its end, and return its progress with each micro-batch but the first three."""
+    writer = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    progress = [p for p in query.recentProgress if p.numInputRows][3:]
-    print(f"\nmicro-batches of about ten rows: {len(progress)}, median milliseconds")
-    for part in ("triggerExecution", "addBatch", "latestOffset", "queryPlanning", "walCommit", "commitOffsets"):
-        print(f"  {part:<20}{statistics.median(p.durationMs.get(part, 0) for p in progress):>8,.0f}")
+    return [p for p in query.recentProgress if p.numInputRows][3:]
 
 
 def iso(seconds: float) -> str:
