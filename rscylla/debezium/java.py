@@ -14,6 +14,8 @@ __all__ = ["double_text", "float_text", "header_text"]
 
 _FLOAT = struct.Struct(">f")
 _SMALLEST_NORMAL: Final = 2.0**-126
+_SIX_DIGITS: Final = 7
+"""Length of a text of six digits and a point: another text of so few digits is another float."""
 
 
 def double_text(value: float) -> str:
@@ -21,6 +23,8 @@ def double_text(value: float) -> str:
 
     Source: ``Double.toString`` of Java 19 and later. Java 17 sometimes gives more digits.
     """
+    if 1e-3 <= abs(value) < 1e7 or value == 0.0:
+        return repr(value)
     if not math.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return _in_form(repr(value), value)
@@ -28,8 +32,9 @@ def double_text(value: float) -> str:
 
 def float_text(value: float) -> str:
     """Return the same for a float of 32 bits."""
-    if not math.isfinite(value):
-        return double_text(value)
+    text = double_text(value)
+    if len(text) <= _SIX_DIGITS or not math.isfinite(value):
+        return text
     # A normal float keeps any six digits; smaller ones have fewer.
     for digits in range(6 if abs(value) >= _SMALLEST_NORMAL else 2, 10):
         text = f"{value:.{digits}g}"

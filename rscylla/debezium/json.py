@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -18,7 +17,8 @@ from .settings import flag
 
 __all__ = ["Converters", "JsonConverter", "converters_of", "schema_json"]
 
-Encode = Callable[[Any], str]
+Encode = Callable[[Any], Any]
+"""Makes of a value its JSON, or an int, which is its own."""
 
 
 class JsonConverter:
@@ -57,12 +57,12 @@ class JsonConverter:
     @staticmethod
     def once(schema: Schema, value: Any) -> str:
         """Return the payload of *value* by a schema that is used once."""
-        return _whole_encoder(schema)(value)
+        return str(_encoder_of(schema)(value))
 
     def _encoder(self, schema: Schema) -> Callable[[Any], bytes]:
-        encode = _whole_encoder(schema)
+        encode = _encoder_of(schema)
         if not self.schemas:
-            return lambda value: encode(value).encode()
+            return lambda value: str(encode(value)).encode()
         head = f'{{"schema":{schema_json(schema)},"payload":'
         return lambda value: f"{head}{encode(value)}}}".encode()
 
@@ -130,13 +130,14 @@ _TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 # ---------------------------------------------------------------- payloads
 
-_ESCAPED = re.compile('[\x00-\x1f"\\\\\U00010000-\U0010ffff]')
+_NEEDS_ESCAPE = re.compile('[\x00-\x1f"\\\\\U00010000-\U0010ffff]')
+_needs_escape = _NEEDS_ESCAPE.search
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
 def _text(value: str) -> str:
     """Return a JSON string with the escapes of Jackson: characters beyond 16 bits as two, digits in capitals."""
-    return f'"{value}"' if _ESCAPED.search(value) is None else f'"{_ESCAPED.sub(_escape, value)}"'
+    return f'"{_NEEDS_ESCAPE.sub(_escape, value)}"'
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -147,70 +148,62 @@ def _escape(found: re.Match[str]) -> str:
     return "".join([f"\\u{units[at]:02X}{units[at + 1]:02X}" for at in range(0, len(units), 2)])
 
 
-def _base64(raw: bytes) -> str:
-    return b64encode(raw).decode()
-
-
-# Python's own encoder writes most values as Jackson does, in a fifth of the time. What it writes otherwise are floats,
-# which schemas tell, and a few characters, which its text tells.
-_whole = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False, default=_base64).encode
-_beyond_16_bits = re.compile("[\U00010000-\U0010ffff]").search
-
-
-def _whole_encoder(schema: Schema) -> Encode:
-    by_field = _encoder_of(schema)
-    if _has_floats(schema):
-        return by_field
-
-    def encode(value: Any) -> str:
-        text = _whole(value)
-        if "\\u00" in text or not (text.isascii() or _beyond_16_bits(text) is None):
-            return by_field(value)
-        return text
-
-    return encode
-
-
-def _has_floats(schema: Schema) -> bool:
-    if schema.type in ("float32", "float64"):
-        return True
-    parts = [f.schema for f in schema.fields] + ([] if schema.items is None else [schema.items])
-    return any(map(_has_floats, parts))
-
-
 def _encoder_of(schema: Schema) -> Encode:
-    """Return the function that makes JSON of values of *schema*, one by one."""
-    encode = _ENCODERS[schema.type](schema)
-    return lambda value: "null" if value is None else encode(value)
+    """Return the function that makes JSON of values of *schema*."""
+    return _ENCODERS[schema.type](schema)
 
 
 def _struct(schema: Schema) -> Encode:
     fields = [(f.name, _encoder_of(f.schema)) for f in schema.fields]
     form = "{" + ",".join([_text(f.name).replace("%", "%%") + ":%s" for f in schema.fields]) + "}"
-    return lambda value: form % tuple([encode(value.get(name)) for name, encode in fields])
+
+    def encode(value: Any) -> Any:
+        return "null" if value is None else form % tuple([encode(value[name]) for name, encode in fields])
+
+    return encode
 
 
 def _array(schema: Schema) -> Encode:
     assert schema.items is not None
     encode = _encoder_of(schema.items)
-    return lambda value: f"[{','.join([encode(v) for v in value])}]"
+    return lambda value: "null" if value is None else f"[{','.join([str(encode(v)) for v in value])}]"
 
 
-def _number(text: Callable[[float], str]) -> Callable[[Schema], Encode]:
-    def encode(value: float) -> str:
+def _number(text: Callable[[float], str]) -> Encode:
+    def encode(value: Any) -> str:
+        if value is None:
+            return "null"
         found = text(value)
         return found if found[-1].isdigit() else f'"{found}"'
 
-    return lambda _: encode
+    return encode
+
+
+def _integer(value: Any) -> Any:
+    return "null" if value is None else value
+
+
+def _boolean(value: Any) -> str:
+    return "null" if value is None else "true" if value else "false"
+
+
+def _string(value: Any) -> str:
+    if value is None:
+        return "null"
+    return f'"{value}"' if _needs_escape(value) is None else _text(value)
+
+
+def _bytes(value: Any) -> str:
+    return "null" if value is None else f'"{b64encode(value).decode()}"'
 
 
 _ENCODERS: dict[str, Callable[[Schema], Encode]] = {
-    **dict.fromkeys(("int8", "int16", "int32", "int64"), lambda _: str),
-    "float32": _number(float_text),
-    "float64": _number(double_text),
-    "boolean": lambda _: lambda value: "true" if value else "false",
-    "string": lambda _: _text,
-    "bytes": lambda _: lambda value: f'"{_base64(value)}"',
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), lambda _: _integer),
+    "float32": lambda _: _number(float_text),
+    "float64": lambda _: _number(double_text),
+    "boolean": lambda _: _boolean,
+    "string": lambda _: _string,
+    "bytes": lambda _: _bytes,
     "array": _array,
     "struct": _struct,
 }
