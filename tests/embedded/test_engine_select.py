@@ -493,3 +493,8 @@ def test_log_rows_expire_with_the_option_ttl() -> None:
     box.engine.sweep()
     box.run("INSERT INTO t (pk, v) VALUES (1, 3)")
     assert [row["v"] for row in box.log()] == [3]
+
+
+def test_what_is_refused_by_name_is_so_with_whatever_values(box: EngineBox) -> None:
+    with pytest.raises(InvalidRequest, match="SELECT without FROM is not supported"):
+        box.engine.query("SELECT v WHERE v = ?", [b"", b""], QueryParams(keyspace="ks"))

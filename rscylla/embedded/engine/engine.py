@@ -163,6 +163,9 @@ class Engine:
     def _run(self, text: str, statement: Any, keyspace: str | None, values: Values, params: QueryParams) -> Result:
         compiled = self._compiler.compiled(text, statement, keyspace)
         plan = compiled.plan
+        if plan is None and compiled.timeout is None and compiled.bound is None:
+            # What is refused says why, whatever values come with it.
+            return self._others[type(statement)](statement, keyspace)
         is_write = isinstance(plan, _WRITES)
         request = self.writer.request(positional(compiled.variables, values), params, is_write=is_write)
         if compiled.timeout is not None and (not timeout_us(compiled.timeout, request) or params.overdue):
