@@ -19,14 +19,16 @@ from rscylla.embedded.storage.mutation import (
     CollectionCells,
     Marker,
     PartitionMutation,
+    PlainRow,
     RangeTombstone,
     RowMutation,
+    columns_of,
 )
 from rscylla.embedded.storage.packed import PackedPartition, Stamp, cut_row, join_row
 from rscylla.embedded.storage.partitions import Partition, TableStore
 from rscylla.embedded.storage.positions import HIGH, Descending, RangeTombstones, position_maker
 from rscylla.embedded.storage.reconcile import merge_cell, merge_marker
-from rscylla.embedded.storage.rowpacking import pack_row, unpack_row
+from rscylla.embedded.storage.rowpacking import pack_row, row_state, shape_of, unpack_row
 from rscylla.embedded.storage.tokens import key_bytes, table_token
 from rscylla.embedded.types import BLOB, INT, TEXT, TIMEUUID
 
@@ -367,6 +369,32 @@ LOG_ROWS = st.lists(
 PLACES = st.tuples(st.integers(0, 41), st.integers(0, 2), st.booleans())
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.lists(st.binary(max_size=3), min_size=1, max_size=5)), max_size=8))
+def test_the_rows_of_a_record_are_added_as_each_of_them_is(records: list[tuple[int, list[bytes]]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rscylla.embedded.storage.packed._BLOCK_ROWS", 3)
+        stores = [make_store(log_table("v")) for _ in range(2)]
+        seen: set[int] = set()
+        for ticks, values in records:
+            # A record that comes again is the same.
+            rows = values if ticks not in seen else []
+            seen.add(ticks)
+            wires = [join_row([STREAM, *log_key(ticks, seq), value]) for seq, value in enumerate(rows)]
+            stamp = (ticks * 3, 5, 100 + ticks)
+            if wires:
+                stores[0].append_record((STREAM,), log_key(ticks)[0], wires, stamp)
+                stores[0].append_record((STREAM,), log_key(ticks)[0], wires, stamp)
+            for seq, wire in enumerate(wires):
+                stores[1].append_log((STREAM,), log_key(ticks, seq), wire, stamp)
+        if records:
+            one, other = map(packed, stores)
+            count = len(other)
+            assert list(one.entries(0, count)) == list(other.entries(0, count))
+            assert [one.position(at) for at in range(len(one))] == [other.position(at) for at in range(count)]
+            for now_s in range(100, 111):
+                assert one.has_expired(now_s) == other.has_expired(now_s)
+
+
 @given(LOG_ROWS, st.lists(PLACES, min_size=2, max_size=2), st.integers(1, 400), st.sampled_from([50, 100, 200]))
 def test_blocks_of_log_rows_are_like_one_list_of_them(
     rows: list[Any], places: list[Any], room: int, now_s: int
@@ -427,7 +455,41 @@ PACKED_ROWS = st.builds(
 
 @given(st.lists(st.binary(max_size=4), max_size=3).map(tuple), PACKED_ROWS)
 def test_a_row_is_unpacked_as_it_was_packed(key: tuple[bytes, ...], row: RowMutation) -> None:
-    assert unpack_row(*pack_row(key, row)) == (key, row)
+    found, unpacked = unpack_row(*pack_row(key, row))
+    assert (found, row_state(unpacked)) == (key, row_state(row))
+    assert [Partition.is_live(each, 900) for each in (unpacked, row)] == [Partition.is_live(row, 900)] * 2
+    assert (found, as_cells(unpacked)) == (key, row)
+
+
+def as_cells(row: RowMutation) -> RowMutation:
+    """Return a row that is not plain."""
+    return RowMutation(row.marker, row.cells, row.tombstone)
+
+
+PLAIN_ROWS = st.builds(
+    PlainRow,
+    st.builds(lambda has_marker, names: shape_of(has_marker, *names), st.booleans(), st.lists(NAMES, unique=True)),
+    st.integers(1, 2),
+    st.just(0),
+    st.none(),
+    st.lists(st.sampled_from([None, b"a"]), min_size=2, max_size=2),
+)
+
+
+@given(PLAIN_ROWS)
+def test_a_plain_row_is_packed_as_its_cells_are(row: PlainRow) -> None:
+    assert row.shape is not None
+    has_marker, names = row.shape
+    row.values = row.values[: len(names)]
+    packed = pack_row((b"k",), row)
+    shown = (list(columns_of(row)), row_state(row), Partition.is_live(row, NOW_S))
+    assert row.shape is not None
+    cells = as_cells(row)
+    assert row.shape is None
+    assert (cells.marker is not None, list(cells.cells)) == (has_marker, list(names))
+    assert shown == (list(columns_of(cells)), row_state(cells), Partition.is_live(cells, NOW_S))
+    if has_marker or names:
+        assert packed == pack_row((b"k",), cells)
 
 
 def test_a_large_collection_is_not_packed_anew_with_each_write(monkeypatch: pytest.MonkeyPatch) -> None:

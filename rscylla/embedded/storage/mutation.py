@@ -7,13 +7,31 @@ whole seconds since the epoch of the server's clock, None when there is no TTL.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import attrs
 
 from ..schema.tables import TableSchema
 
-__all__ = ["Bound", "Cell", "CollectionCells", "Marker", "PartitionMutation", "RangeTombstone", "RowMutation"]
+__all__ = [
+    "Bound",
+    "Cell",
+    "CollectionCells",
+    "Key",
+    "Marker",
+    "PartitionMutation",
+    "PlainRow",
+    "RangeTombstone",
+    "RowMutation",
+    "Shape",
+    "columns_of",
+]
 
 Key = tuple[bytes, ...]
+
+# Whether a row has a marker, and the names of its columns: what rows written by one statement share.
+Shape = tuple[bool, tuple[str, ...]]
 
 
 @attrs.define
@@ -53,6 +71,43 @@ class RowMutation:
     marker: Marker | None = None
     cells: dict[str, Cell | CollectionCells] = attrs.field(factory=dict)
     tombstone: int | None = None
+
+
+class PlainRow(RowMutation):
+    """Edits that set columns of a row, all with one stamp, as most writes do.
+
+    ``values`` are in the order of the names in ``shape``; None is a dead cell, which a row with a TTL must not have.
+    Marker and cells are made when somebody asks for them, who may then change them: from then on ``shape`` is None, and
+    only they count.
+    """
+
+    __slots__ = ("expiry", "shape", "timestamp", "ttl", "values")
+
+    def __init__(
+        self, shape: Shape, timestamp: int, ttl: int, expiry: int | None, values: Sequence[bytes | None]
+    ) -> None:
+        self.shape: Shape | None = shape
+        self.timestamp = timestamp
+        self.ttl = ttl
+        self.expiry = expiry
+        self.values = values
+        self.tombstone = None
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what has no value yet comes here.
+        if self.shape is None or name not in ("cells", "marker"):
+            raise AttributeError(name)
+        has_marker, names = self.shape
+        self.shape = None
+        stamp = (self.timestamp, self.ttl, self.expiry)
+        self.marker = Marker(*stamp) if has_marker else None
+        self.cells = {column: Cell(value, *stamp) for column, value in zip(names, self.values, strict=True)}
+        return getattr(self, name)
+
+
+def columns_of(row: RowMutation) -> Iterable[str]:
+    """Return the names of the columns that a row edits; a plain row stays plain."""
+    return row.shape[1] if isinstance(row, PlainRow) and row.shape is not None else row.cells
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ import itertools
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ..schema.tables import TableSchema
@@ -204,12 +204,7 @@ class PackedPartition:
         if not self._count or self._last < position:
             block = self._blocks[-1] if self._blocks else None
             if block is None or block.has_reached(1):
-                if block is not None:
-                    block.seal()
-                block = _Block()
-                self._blocks.append(block)
-                self._firsts.append(position)
-                self._starts.append(self._count)
+                block = self._new_block(position)
             block.append(wire, rank, life)
             self._last = position
             self._count += 1
@@ -219,9 +214,41 @@ class PackedPartition:
             if self.position(at) == position:
                 return False
             self._insert(position, wire, rank, life)
+        self._expect(stamp)
+        return True
+
+    def append_record(self, lead: Position, wires: Sequence[bytes], stamp: Stamp) -> bool:
+        """Add rows at the places that are *lead* and a number from 0 on, behind all others.
+
+        Returns False, with nothing changed, when they do not belong there.
+        """
+        if self._count and not self._last < (*lead, 0):
+            return False
+        rank = _rank(lead)
+        life = _shared(stamp[0] * 10 - rank, stamp[1], stamp[2])
+        block = self._blocks[-1] if self._blocks else None
+        for seq, wire in enumerate(wires):
+            if block is None or len(block.ends) >= _BLOCK_ROWS or len(block.data) >= _BLOCK_BYTES:
+                block = self._new_block((*lead, seq))
+            block.append(wire, rank, life)
+            self._count += 1
+        self._last = (*lead, len(wires) - 1)
+        self._expect(stamp)
+        return True
+
+    def _new_block(self, first: Position) -> _Block:
+        """Begin a block behind the others."""
+        if self._blocks:
+            self._blocks[-1].seal()
+        block = _Block()
+        self._blocks.append(block)
+        self._firsts.append(first)
+        self._starts.append(self._count)
+        return block
+
+    def _expect(self, stamp: Stamp) -> None:
         if stamp[2] is not None and (self._next_expiry is None or stamp[2] < self._next_expiry):
             self._next_expiry = stamp[2]
-        return True
 
     def _insert(self, position: Position, wire: bytes, rank: int, life: _Life) -> None:
         index, at = self._search(position, after=False)

@@ -7,7 +7,7 @@ CDC log uses. A write to a log that is not an append turns the partition into th
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import Any
 
@@ -15,11 +15,11 @@ from sortedcontainers import SortedDict  # type: ignore[import-untyped]
 
 from ..schema.tables import TableSchema
 from ..types import has_grown_from
-from .mutation import Cell, CollectionCells, Key, PartitionMutation, RowMutation
+from .mutation import Cell, CollectionCells, Key, PartitionMutation, PlainRow, RowMutation, Shape
 from .packed import PackedPartition, Stamp, cut_row
 from .positions import Position, RangeTombstones, bound_end, bound_start, position_maker
 from .reconcile import NEVER, drop_covered, is_live_cell, merge_row
-from .rowpacking import Packed, Shape, pack_row, packed_time, unpack_row
+from .rowpacking import Packed, pack_plain, pack_row, packed_time, unpack_row
 from .tokens import key_bytes
 
 __all__ = ["AnyPartition", "Partition", "TableStore", "unpacked"]
@@ -92,30 +92,32 @@ class Partition:
         if at < len(positions) and positions[at] == place:
             self._replace(at, key, edit, floor)
             return
-        row = edit
-        shape, packed = pack_row(key, edit)
+        packed: tuple[Shape | None, Packed] | None = pack_plain(key, edit)
         # A row that has a shape was written at one time, so all of it stays or nothing.
-        if shape is None or (floor > NEVER and packed_time(packed) <= floor):
+        if packed is None or (floor > NEVER and packed_time(packed[1]) <= floor):
             row = RowMutation()
             merge_row(row, edit, floor)
-            shape, packed = pack_row(key, row)
-        # What a deletion covers wholly leaves no row behind.
-        if _is_something(row):
-            positions.insert(at, place)
-            self._shapes.insert(at, shape)
-            self._rows.insert(at, packed)
+            # What a deletion covers wholly leaves no row behind.
+            if not _is_something(row):
+                return
+            packed = pack_row(key, row)
+        positions.insert(at, place)
+        self._shapes.insert(at, packed[0])
+        self._rows.insert(at, packed[1])
 
     def _replace(self, at: int, key: Key, edit: RowMutation, floor: int) -> None:
         """Merge an edit into row ``at``."""
-        shape, packed = pack_row(key, edit)
+        packed: tuple[Shape | None, Packed] | None = pack_plain(key, edit)
         # Most updates write the same columns at a later time: nothing is left of the row as it was.
-        is_all = shape is not None and shape == self._shapes[at]
-        if not is_all or packed_time(packed) <= max(packed_time(self._rows[at]), floor):
+        if (
+            packed is None
+            or packed[0] != self._shapes[at]
+            or packed_time(packed[1]) <= max(packed_time(self._rows[at]), floor)
+        ):
             row = self.row(at)
             merge_row(row, edit, floor)
-            shape, packed = pack_row(key, row)
-        self._shapes[at] = shape
-        self._rows[at] = packed
+            packed = pack_row(key, row)
+        self._shapes[at], self._rows[at] = packed
 
     def _cover(self, low: int, high: int, timestamp: int) -> None:
         keep: list[bool] = []
@@ -146,6 +148,11 @@ class Partition:
         self._may_have_garbage = self._may_have_garbage or _is_mortal(row)
 
     # ------------------------------------------------------------ reading
+
+    @property
+    def lives_on(self) -> bool:
+        """Whether all rows are live, at any time: nothing was deleted, and nothing expires."""
+        return not self._may_have_garbage
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -186,6 +193,8 @@ class Partition:
 
     def drop_column(self, name: str, timestamp: int) -> None:
         """Forget what was written to a column up to ``timestamp``, as ALTER TABLE DROP does."""
+        # A row may be left of which nothing lives.
+        self._may_have_garbage = True
         for at, shape in enumerate(self._shapes):
             if shape is None or name in shape[1]:
                 self._edit(at, lambda row: _leave_out(row, name, timestamp))
@@ -206,6 +215,10 @@ class Partition:
     @staticmethod
     def is_live(row: RowMutation, now_s: int) -> bool:
         """Tell whether the row exists: a live marker or any live cell."""
+        if isinstance(row, PlainRow) and row.shape is not None:
+            if row.expiry is not None and row.expiry <= now_s:
+                return False
+            return row.shape[0] or any(value is not None for value in row.values)
         if row.marker is not None and (row.marker.expiry is None or row.marker.expiry > now_s):
             return True
         return any(is_live_cell(cell, now_s) for cell in row.cells.values())
@@ -229,6 +242,8 @@ def _leave_out(row: RowMutation, name: str, timestamp: int) -> None:
 
 def _is_mortal(edit: RowMutation) -> bool:
     """Tell whether an edit deletes something or writes something that expires."""
+    if isinstance(edit, PlainRow) and edit.shape is not None:
+        return edit.tombstone is not None or edit.expiry is not None or None in edit.values
     if edit.tombstone is not None or (edit.marker is not None and edit.marker.expiry is not None):
         return True
     for cell in edit.cells.values():
@@ -321,14 +336,8 @@ class TableStore:
     def append_log(self, key: Key, clustering: Key, wire: bytes, stamp: Stamp) -> None:
         """Add one CDC log row, its cells as they are sent, in the present columns; the same again changes nothing."""
         table = self.table
-        partition = self.partitions.get(key)
-        if partition is None:
-            partition = PackedPartition(key, (self.token(key), key_bytes(key)), table, self.position)
-            self.add(partition)
+        partition = self._log_partition(key)
         if isinstance(partition, PackedPartition):
-            # Log partitions follow a schema change when they are next used, not all at once.
-            if partition.layout is not table:
-                partition.adopt(table, self.position)
             position = self.position(clustering)
             if partition.append(position, wire, stamp) or partition.holds(position, wire, stamp):
                 return
@@ -341,6 +350,22 @@ class TableStore:
             }
         )
         self.apply(PartitionMutation(table, key, rows={clustering: row}))
+
+    def append_record(self, key: Key, time: bytes, wires: Sequence[bytes], stamp: Stamp) -> None:
+        """Add the CDC log rows of one record: those of one ``cdc$time``, by ``cdc$batch_seq_no`` from 0."""
+        partition = self._log_partition(key)
+        if isinstance(partition, PackedPartition) and partition.append_record(self.position((time,)), wires, stamp):
+            return
+        for seq, wire in enumerate(wires):
+            self.append_log(key, (time, seq.to_bytes(4, "big")), wire, stamp)
+
+    def _log_partition(self, key: Key) -> AnyPartition:
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = PackedPartition(key, (self.token(key), key_bytes(key)), self.table, self.position)
+            self.add(partition)
+        # Log partitions follow a schema change when they are next used, not all at once.
+        return self._current(partition) if isinstance(partition, PackedPartition) else partition
 
     def get(self, key: Key) -> AnyPartition | None:
         partition = self.partitions.get(key)

@@ -10,14 +10,11 @@ import functools
 from marshal import dumps, loads
 from typing import Any, Final
 
-from .mutation import Cell, CollectionCells, Key, Marker, RowMutation
+from .mutation import Cell, CollectionCells, Key, Marker, PlainRow, RowMutation, Shape
 
-__all__ = ["Shape", "pack_row", "packed_time", "row_of", "row_state", "unpack_row"]
+__all__ = ["pack_plain", "pack_row", "packed_time", "row_of", "row_state", "shape_of", "unpack_row"]
 
 State = Any  # plain values: None, int, str, bytes and tuples, lists, dicts of them
-
-# Whether the row has a marker, and the names of its columns: what rows written by one statement share.
-Shape = tuple[bool, tuple[str, ...]]
 
 # A row as bytes, or as it is where packing it anew with each write would cost more than its memory is worth.
 Packed = bytes | tuple[Key, RowMutation]
@@ -27,7 +24,7 @@ _VERSION: Final = 2  # without references between equal objects, the search for 
 
 
 @functools.lru_cache(maxsize=4096)
-def _shape(has_marker: bool, *names: str) -> Shape:
+def shape_of(has_marker: bool, *names: str) -> Shape:
     """Return one object for all equal shapes of about the same time."""
     return has_marker, names
 
@@ -35,28 +32,40 @@ def _shape(has_marker: bool, *names: str) -> Shape:
 def pack_row(key: Key, row: RowMutation) -> tuple[Shape | None, Packed]:
     """Return a row and its clustering key as its shape and bytes.
 
-    Only a row whose parts were all written alike (time, TTL, expiry) has a shape: most do. Others take more bytes. One
-    with a large collection is returned as it is.
+    A row without a shape takes more bytes. One with a large collection is returned as it is.
     """
-    if row.tombstone is None:
-        first: Marker | Cell | None = row.marker
-        values: list[bytes | None] = []
-        for cell in row.cells.values():
-            if not isinstance(cell, Cell):
-                break
-            if first is None:
-                first = cell
-            elif cell.timestamp != first.timestamp or cell.expiry != first.expiry or cell.ttl != first.ttl:
-                break
-            values.append(cell.value)
-        else:
-            if first is not None:
-                written = (first.timestamp, first.ttl, first.expiry)
-                return _shape(row.marker is not None, *row.cells), dumps((*written, *key, *values), _VERSION)
+    plain = pack_plain(key, row)
+    if plain is not None:
+        return plain
     for cell in row.cells.values():
         if isinstance(cell, CollectionCells) and len(cell.cells) > _MOST_ELEMENTS:
             return None, (key, row)
     return None, dumps((key, row_state(row)), _VERSION)
+
+
+def pack_plain(key: Key, row: RowMutation) -> tuple[Shape, bytes] | None:
+    """Return what ``pack_row`` does of a row that has a shape, None for another one.
+
+    Only a row whose parts were all written alike (time, TTL, expiry) has a shape: most do.
+    """
+    if row.tombstone is not None:
+        return None
+    if isinstance(row, PlainRow) and row.shape is not None:
+        return row.shape, dumps((row.timestamp, row.ttl, row.expiry, *key, *row.values), _VERSION)
+    first: Marker | Cell | None = row.marker
+    values: list[bytes | None] = []
+    for cell in row.cells.values():
+        if not isinstance(cell, Cell):
+            return None
+        if first is None:
+            first = cell
+        elif cell.timestamp != first.timestamp or cell.expiry != first.expiry or cell.ttl != first.ttl:
+            return None
+        values.append(cell.value)
+    if first is None:
+        return None
+    written = (first.timestamp, first.ttl, first.expiry)
+    return shape_of(row.marker is not None, *row.cells), dumps((*written, *key, *values), _VERSION)
 
 
 def unpack_row(shape: Shape | None, data: Packed) -> tuple[Key, RowMutation]:
@@ -66,13 +75,10 @@ def unpack_row(shape: Shape | None, data: Packed) -> tuple[Key, RowMutation]:
     if shape is None:
         key, state = loads(data)
         return key, row_of(state)
-    has_marker, names = shape
-    timestamp, ttl, expiry, *parts = loads(data)
-    depth = len(parts) - len(names)
-    cells: dict[str, Cell | CollectionCells] = {
-        name: Cell(value, timestamp, ttl, expiry) for name, value in zip(names, parts[depth:], strict=True)
-    }
-    return tuple(parts[:depth]), RowMutation(Marker(timestamp, ttl, expiry) if has_marker else None, cells)
+    parts = loads(data)
+    depth = len(parts) - len(shape[1])
+    # Plain, so that who reads a row makes cells of what he looks at only.
+    return parts[3:depth], PlainRow(shape, parts[0], parts[1], parts[2], parts[depth:])
 
 
 def packed_time(data: Packed) -> int:
@@ -86,6 +92,11 @@ def packed_time(data: Packed) -> int:
 
 def row_state(row: RowMutation) -> State:
     """Return a row as plain values."""
+    if isinstance(row, PlainRow) and row.shape is not None:
+        stamp = (row.timestamp, row.ttl, row.expiry)
+        has_marker, names = row.shape
+        cells = {name: (value, *stamp) for name, value in zip(names, row.values, strict=True)}
+        return (stamp if has_marker else None, cells, row.tombstone)
     marker = row.marker
     return (
         None if marker is None else (marker.timestamp, marker.ttl, marker.expiry),

@@ -157,7 +157,7 @@ def _no_nulls(cql_type: CqlType, parts: list[bytes | None]) -> list[bytes]:
 
 def _join(parts: Iterable[bytes | None]) -> bytes:
     """Return the parts, each behind its int32 length; None becomes length -1."""
-    return b"".join(b"\xff\xff\xff\xff" if p is None else _pack_length(len(p)) + p for p in parts)
+    return b"".join([b"\xff\xff\xff\xff" if p is None else _pack_length(len(p)) + p for p in parts])
 
 
 def _null_first(cql_type: CqlType, part: bytes | None) -> tuple[Any, ...]:
