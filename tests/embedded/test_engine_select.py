@@ -495,6 +495,45 @@ def test_log_rows_expire_with_the_option_ttl() -> None:
     assert [row["v"] for row in box.log()] == [3]
 
 
+def test_rows_are_counted_as_they_are_read() -> None:
+    box = EngineBox()
+    box.run(
+        "CREATE TABLE t (pk int, ck int, s int static, v int, w int, PRIMARY KEY (pk, ck)) WITH cdc = {'enabled': true}"
+    )
+
+    def check(expected: int) -> None:
+        for where in ("", " WHERE pk = 1", " WHERE pk = 1 AND ck > 1", " WHERE v = 1 ALLOW FILTERING"):
+            rows = box.rows(f"SELECT * FROM t{where}")
+            assert box.row(f"SELECT COUNT(*), COUNT(1) AS n FROM t{where}") == {"count": len(rows), "n": len(rows)}
+        counts = [row["count"] for row in box.rows("SELECT pk, COUNT(*) FROM t GROUP BY pk")]
+        assert sum(counts) == len(box.rows("SELECT * FROM t")) == expected
+        log = box.rows("SELECT * FROM t_scylla_cdc_log")
+        assert box.column("SELECT COUNT(*) FROM t_scylla_cdc_log") == [len(log)]
+
+    check(0)
+    for pk, ck in itertools.product((1, 2), range(4)):
+        box.run("INSERT INTO t (pk, ck, v) VALUES (?, ?, ?)", [pk, ck, ck % 2])
+    box.run("INSERT INTO t (pk, s) VALUES (3, 1)")
+    check(9)
+    box.run("UPDATE t SET w = 1 WHERE pk = 1 AND ck = 9")
+    check(10)
+    box.clock.advance(1)  # the drop is later than what it drops
+    box.run("ALTER TABLE t DROP w")
+    check(9)
+    box.run("DELETE FROM t WHERE pk = 2 AND ck > 1")
+    check(7)
+    box.run("INSERT INTO t (pk, ck, v) VALUES (1, 7, 1) USING TTL 10")
+    check(8)
+    box.clock.advance(11)
+    check(7)
+    box.run("UPDATE t SET v = null WHERE pk = 2 AND ck = 8")
+    check(7)
+    box.run("DELETE FROM t WHERE pk = 1")
+    check(3)
+    box.engine.sweep()
+    check(3)
+
+
 def test_what_is_refused_by_name_is_so_with_whatever_values(box: EngineBox) -> None:
     with pytest.raises(InvalidRequest, match="SELECT without FROM is not supported"):
         box.engine.query("SELECT v WHERE v = ?", [b"", b""], QueryParams(keyspace="ks"))

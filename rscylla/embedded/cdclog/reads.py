@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..schema.tables import TableSchema
-from ..storage.mutation import Cell, Key, RowMutation
+from ..storage.mutation import Cell, Key, PlainRow, RowMutation
 from ..storage.partitions import Partition
 from ..storage.reconcile import live_value
 from .images import ImageValue
@@ -40,6 +40,10 @@ class PartitionImages:
 
     def _values(self, row: RowMutation) -> dict[str, ImageValue]:
         out: dict[str, ImageValue] = {}
+        if isinstance(row, PlainRow) and row.shape is not None:
+            if row.expiry is not None and row.expiry <= self._now_s:
+                return out
+            return {name: value for name, value in zip(row.shape[1], row.values, strict=True) if value is not None}
         for name, cell in row.cells.items():
             if isinstance(cell, Cell):
                 value = live_value(cell, self._now_s)

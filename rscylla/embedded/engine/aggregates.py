@@ -7,6 +7,8 @@ from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from typing import Any, Final
 
+import attrs
+
 from ..errors import InvalidRequest
 from ..types import BIGINT, COUNTER, DECIMAL, DOUBLE, FLOAT, INT, SMALLINT, TINYINT, VARINT, CqlType
 from .expression import Expression, aggregated
@@ -27,7 +29,8 @@ def _no_value(view: RowView) -> bytes | None:
 
 def count_rows() -> Expression:
     """Return ``count(*)``."""
-    return aggregated("count", BIGINT, lambda request: _no_value, lambda values: len(values).to_bytes(8, "big"))
+    count = aggregated("count", BIGINT, lambda request: _no_value, lambda values: len(values).to_bytes(8, "big"))
+    return attrs.evolve(count, counts=True)
 
 
 def aggregate_of(name: str, inner: Expression) -> Expression:

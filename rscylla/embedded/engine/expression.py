@@ -30,7 +30,8 @@ class Collector(Protocol):
 class Expression:
     """``column`` is set when it is nothing but that column, ``grouped`` when an aggregate stands in it.
 
-    ``grouped`` gives, for a request, the function that begins a group.
+    ``grouped`` gives, for a request, the function that begins a group. ``counts``: it only counts rows,
+    whatever is in them.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Expression:
     for_request: Callable[[Request], Evaluate]
     column: Column | None = None
     grouped: Callable[[Request], Callable[[], Collector]] | None = None
+    counts: bool = False
 
     def collectors(self, request: Request) -> Callable[[], Collector]:
         """Return the function that begins a group. A value without an aggregate is that of the group's first row."""

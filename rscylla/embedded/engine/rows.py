@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..schema.tables import Column
-from ..storage.mutation import Cell, CollectionCells, Key, RowMutation
+from ..storage.mutation import Cell, CollectionCells, Key, PlainRow, RowMutation, Shape
 from ..storage.reconcile import live_value
 from ..types import TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 
@@ -41,9 +41,18 @@ def column_value(column: Column) -> ColumnGetter:
     if column.kind == "clustering":
         return lambda view: None if view.ck is None else view.ck[at]
     static = column.kind == "static"
+    # Where the column is in the last shape that was seen: rows of one shape follow each other.
+    seen: Shape | None = None
+    place: int | None = None
 
     def read(view: RowView) -> bytes | None:
         row = view.static if static else view.row
+        if isinstance(row, PlainRow) and row.shape is not None:
+            nonlocal seen, place
+            if row.shape is not seen:
+                seen = row.shape
+                place = seen[1].index(name) if name in seen[1] else None
+            return row.values[place] if place is not None and (row.expiry is None or row.expiry > view.now_s) else None
         cell = None if row is None else row.cells.get(name)
         if cell is None:
             return None

@@ -57,6 +57,7 @@ class SelectPlan:
         self.filters: list[Callable[[Request], Check]] = []
         # All columns in the order of the table: log rows can be sent as they are stored.
         self.is_whole_row = projection.plain == scope.table.columns
+        self._counts = all(expression.counts for expression in projection.expressions)
         self._readers = [column_value(column) for column in projection.plain or ()]
 
     # ------------------------------------------------------------ for a request
@@ -143,6 +144,7 @@ class SelectPlan:
                 self.reverse,
                 statics=not restrictions.restricts_clustering,
                 resume=None if mark is None else (mark.key, mark.ck),
+                counts=self._counts and not self.filters and not self.group,
             ),
             mark,
         )
