@@ -13,6 +13,7 @@ from .types import UNSET, CqlType, Unset
 
 __all__ = [
     "UNSET",
+    "VOID",
     "BindValue",
     "ColumnSpec",
     "Prepared",
@@ -95,6 +96,9 @@ class VoidResult:
     """No rows. ``routing``: where the tablet is, for a client that asked another node or shard."""
 
     routing: bytes | None = None
+
+
+VOID: Final = VoidResult()
 
 
 @attrs.frozen

@@ -6,6 +6,7 @@ import struct
 import uuid
 from typing import Any
 
+import attrs
 import pytest
 from cdc_mutations import UDT, LogRow, T, Write, cks, compound, log_of, log_rows, logged, single, table, wide
 from hypothesis import given
@@ -15,7 +16,8 @@ from rscylla.embedded.cdclog import log as cdclog
 from rscylla.embedded.cdclog.log import altered_cdc_options, cdc_options, extension_bytes, log_columns, log_options
 from rscylla.embedded.errors import ConfigError, CqlError, InvalidRequest, ServerError
 from rscylla.embedded.schema.tables import CdcOptions, Column
-from rscylla.embedded.storage.mutation import Bound, Cell, PartitionMutation
+from rscylla.embedded.storage.mutation import Bound, Cell, PartitionMutation, PlainRow, RowMutation
+from rscylla.embedded.storage.rowpacking import shape_of
 from rscylla.embedded.types import DURATION, INT, TEXT, ListType, SetType, parse_type
 
 WIDE = wide()
@@ -741,3 +743,53 @@ def test_a_table_without_cdc_has_no_log_rows() -> None:
     off = type(base)(base.keyspace, base.name, base.id, base.version, base.columns)
     with pytest.raises(ValueError, match="no CDC"):
         log_rows(PartitionMutation(off, cks(1)), log_of(WIDE), lambda _: b"", lambda: 0, None)
+
+
+# ---------------------------------------------------------------- plain rows
+
+PLAIN_OF_WIDE = st.tuples(
+    st.booleans(),
+    st.sampled_from([("v",), ("a", "v"), ("v", "b", "a"), ()]),
+    st.lists(st.none() | st.integers(0, 9).map(INT.encode), min_size=3, max_size=3),
+)
+
+
+@given(
+    rows=st.dictionaries(st.integers(0, 5), PLAIN_OF_WIDE, min_size=1, max_size=4),
+    ttl=st.sampled_from([0, 0, 60]),
+    delta=st.sampled_from(["full", "keys"]),
+    images=st.booleans(),
+)
+def test_plain_rows_are_logged_as_their_cells_are(
+    rows: dict[int, tuple[bool, tuple[str, ...], list[bytes | None]]], ttl: int, delta: str, images: bool
+) -> None:
+    options = CdcOptions(enabled=True, delta=delta, preimage="full" if images else "false", postimage=images)
+    base = attrs.evolve(WIDE, cdc=options)
+
+    def write(*, plain: bool) -> PartitionMutation:
+        out = PartitionMutation(base, (INT.encode(1),))
+        for ck, (has_marker, names, values) in rows.items():
+            written = [b"\0\0\0\1" if ttl and value is None else value for value in values[: len(names)]]
+            row = PlainRow(shape_of(has_marker or not names, *names), 7, ttl, 60 + ttl if ttl else None, written)
+            out.rows[INT.encode(ck),] = row if plain else RowMutation(row.marker, row.cells)
+        return out
+
+    class Before:
+        def row(self, key: Any) -> dict[str, bytes]:
+            return {"v": b"\0\0\0\5"}
+
+        def static_row(self) -> None:
+            return None
+
+    log = log_of(base)
+    found = [
+        [
+            (record.stream_id, record.time, record.timestamp, record.wires)
+            for record in cdclog.LogWriter(base, log).records(
+                write(plain=plain), lambda _: b"s" * 16, lambda _: 5, Before() if images else None
+            )
+        ]
+        for plain in (True, False)
+    ]
+    assert found[0] == found[1]
+    assert found[0]

@@ -6,19 +6,23 @@ looked at. Source: Scylla ``cdc/log.cc`` (transformer, process_change_visitor).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from ..schema.tables import CdcOptions, Column
-from ..storage.mutation import Cell, CollectionCells, Key, PartitionMutation
+from ..storage.mutation import Cell, CollectionCells, Key, PartitionMutation, PlainRow, columns_of
 from ..storage.positions import Position, bound_end, bound_start
 from ..types import TIMEUUID, CqlType, ListType, MapType, SetType, UdtType
 from .split import Change, Record
 
-__all__ = ["ImageReader", "ImageState", "encode_elements"]
+__all__ = ["Encoder", "ImageReader", "ImageState", "element_encoder"]
 
 # A non-frozen collection or UDT by encoded element key (a UDT's field position as 2 bytes), else the encoded value.
 ImageValue = bytes | Mapping[bytes, bytes]
+
+
+# Makes the log's form of a column from its elements.
+Encoder = Callable[[Mapping[bytes, bytes]], bytes]
 
 
 class ImageReader(Protocol):
@@ -41,7 +45,10 @@ _State = dict[str, Any]  # bytes, dict of elements, or None; what is not there i
 
 
 class ImageState:
-    """What is known of the partition's rows while its records are logged. Made for one mutation, used once."""
+    """What is known of the partition's rows while its records are logged. Made for one mutation, used once.
+
+    ``encoders`` make the log's form of columns that are non-frozen collections or UDTs.
+    """
 
     def __init__(
         self,
@@ -49,7 +56,9 @@ class ImageState:
         options: CdcOptions,
         reader: ImageReader,
         position: Callable[[Key], Position],
+        encoders: Mapping[str, Encoder],
     ) -> None:
+        self._encoders = encoders
         self._table = mutation.table
         self._position = position
         self._options = options
@@ -63,8 +72,9 @@ class ImageState:
     def _load(self, mutation: PartitionMutation, reader: ImageReader) -> None:
         table, options = self._table, self._options
         everything = options.postimage or options.preimage == "full"
+        names: Iterable[str] | None
         if mutation.static_row is not None and mutation.static_row.cells:
-            names = None if everything else mutation.static_row.cells.keys()
+            names = None if everything else mutation.static_row.cells
             self._static = _chosen(reader.static_row() or {}, names)
         keys: Iterable[Key] = mutation.rows
         # A row delete shows the whole row, and there is one read for all rows.
@@ -73,8 +83,9 @@ class ImageState:
         if mutation.partition_tombstone is not None and not table.clustering_key:
             keys, everything = ((),), True
         # The read names the columns of the first row only; what other rows touch beyond them then looks null.
-        first = min(mutation.rows, key=self._position, default=None)
-        names = None if everything or first is None else mutation.rows[first].cells.keys()
+        names = None
+        if mutation.rows and not everything:
+            names = columns_of(mutation.rows[min(mutation.rows, key=self._position)])
         for key in keys:
             found = reader.row(key)
             if found is not None:
@@ -94,7 +105,7 @@ class ImageState:
         if static and (self._static or self._static_written):
             names = None if full else static
             out.append((None, self._image(self._static, self._table.static_columns, names)))
-        for key in sorted(rows, key=self._position):
+        for key in self._sorted(rows):
             state = self._rows.get(key)
             if state is not None:
                 names = None if full else rows[key]
@@ -107,34 +118,38 @@ class ImageState:
         out: list[tuple[Key | None, dict[str, bytes | None]]] = []
         if static:
             out.append((None, self._image(self._static, self._table.static_columns, None)))
-        for key in sorted(rows, key=self._position):
+        for key in self._sorted(rows):
             state = self._rows.get(key)
             if state is not None:
                 out.append((key, self._image(state, self._table.regular_columns, None)))
         return out
 
+    def _sorted(self, keys: Collection[Key]) -> Iterable[Key]:
+        return sorted(keys, key=self._position) if len(keys) > 1 else keys
+
+    def _every(self) -> set[str]:
+        return {column.name for column in self._table.regular_columns}
+
     def _touched(self, record: Record) -> tuple[set[str], dict[Key, set[str]]]:
         """Return the static columns written, and by clustering key the columns written (all, for a deleted row)."""
         static: set[str] = set()
         rows: dict[Key, set[str]] = {}
-        every = {column.name for column in self._table.regular_columns}
         for change in record.changes:
             if change.row is not None:
                 names = static if change.kind == "static" else rows.setdefault(change.key, set())
-                names.update(change.row.cells)
+                names.update(columns_of(change.row))
             elif change.kind == "row_delete":
-                rows.setdefault(change.key, set()).update(every)
+                rows.setdefault(change.key, set()).update(self._every())
             elif change.kind == "partition_delete" and not self._table.clustering_key:
-                rows[()] = set(every)
+                rows[()] = self._every()
         return static, rows
 
-    @staticmethod
-    def _image(state: _State, columns: tuple[Column, ...], names: set[str] | None) -> dict[str, bytes | None]:
+    def _image(self, state: _State, columns: tuple[Column, ...], names: set[str] | None) -> dict[str, bytes | None]:
         out: dict[str, bytes | None] = {}
         for column in columns:
             if names is None or column.name in names:
                 value = state.get(column.name)
-                out[column.name] = encode_elements(column.type, value) if isinstance(value, dict) else value
+                out[column.name] = self._encoders[column.name](value) if isinstance(value, dict) else value
         return out
 
     # -------------------------------------------------------- following the records
@@ -148,6 +163,9 @@ class ImageState:
             else:
                 # A row that was not there begins with this change.
                 state = self._rows.setdefault(change.key, {})
+            if isinstance(change.row, PlainRow) and change.row.shape is not None:
+                state.update(zip(change.row.shape[1], change.row.values, strict=True))
+                return
             for name, cell in change.row.cells.items():
                 if isinstance(cell, Cell):
                     state[name] = cell.value
@@ -184,14 +202,14 @@ def _merged(cql_type: CqlType, before: dict[bytes, bytes] | None, edit: Collecti
     return {key: value for key, value in {**(known or {}), **added}.items() if key not in gone}
 
 
-def encode_elements(cql_type: CqlType, elements: Mapping[bytes, bytes]) -> bytes:
-    """Return the log's form of a non-frozen value: a frozen set, map (also for a list) or UDT."""
+def element_encoder(cql_type: CqlType) -> Encoder:
+    """Return what makes the log's form of a non-frozen value: a frozen set, map (also for a list) or UDT."""
     if isinstance(cql_type, SetType):
-        return cql_type.join(elements)
-    if isinstance(cql_type, MapType):
-        return cql_type.join(elements.items())
-    if isinstance(cql_type, ListType):
-        return MapType(TIMEUUID, cql_type.element, frozen=True).join(elements.items())
+        return cql_type.join
+    if isinstance(cql_type, MapType | ListType):
+        join = cql_type.join if isinstance(cql_type, MapType) else MapType(TIMEUUID, cql_type.element, frozen=True).join
+        return lambda elements: join(elements.items())
     if isinstance(cql_type, UdtType):
-        return cql_type.join([elements.get(at.to_bytes(2, "big")) for at in range(len(cql_type.field_types))])
+        fields = [at.to_bytes(2, "big") for at in range(len(cql_type.field_types))]
+        return lambda elements: cql_type.join([elements.get(field) for field in fields])
     raise TypeError(f"{cql_type.name} has no elements")

@@ -12,10 +12,19 @@ from typing import Literal
 
 import attrs
 
-from ..storage.mutation import Cell, CollectionCells, Key, Marker, PartitionMutation, RangeTombstone, RowMutation
+from ..storage.mutation import (
+    Cell,
+    CollectionCells,
+    Key,
+    Marker,
+    PartitionMutation,
+    PlainRow,
+    RangeTombstone,
+    RowMutation,
+)
 from ..storage.positions import Position, RangeTombstones
 
-__all__ = ["Change", "Record", "records_of"]
+__all__ = ["Change", "Record", "plain_rows", "records_of"]
 
 ChangeKind = Literal["static", "upsert", "row_delete", "range_delete", "partition_delete"]
 
@@ -64,6 +73,24 @@ def records_of(mutation: PartitionMutation, position: Callable[[Key], Position])
     return _split(changes)
 
 
+def plain_rows(mutation: PartitionMutation) -> dict[Key, PlainRow] | None:
+    """Return the rows of a mutation that only sets columns of rows, all with one stamp; None for any other.
+
+    They are one record, a row of the log each, by clustering key.
+    """
+    if mutation.static_row is not None or mutation.range_tombstones or mutation.partition_tombstone is not None:
+        return None
+    stamp: _Stamp | None = None
+    for row in mutation.rows.values():
+        if not isinstance(row, PlainRow) or row.shape is None or row.tombstone is not None:
+            return None
+        if stamp is None:
+            stamp = (row.timestamp, row.ttl)
+        elif row.timestamp != stamp[0] or row.ttl != stamp[1]:
+            return None
+    return None if stamp is None else mutation.rows  # type: ignore[return-value]  # as was just seen
+
+
 def _plain_record(mutation: PartitionMutation) -> Record | None:
     """Return the record of a mutation that upserts one row, all with one stamp; None for any other.
 
@@ -80,6 +107,8 @@ def _plain_record(mutation: PartitionMutation) -> Record | None:
     [(key, row)] = rows.items()
     if row.tombstone is not None:
         return None
+    if isinstance(row, PlainRow) and row.shape is not None:
+        return Record(row.timestamp, [Change("upsert", 0, key, row)])
     stamp = _only_stamp(row, had_marker=row.marker is not None)
     return None if stamp is None else Record(stamp[0], [Change("upsert", 0, key, row)])
 
@@ -163,14 +192,18 @@ def _only_stamp(row: RowMutation, *, had_marker: bool) -> _Stamp | None:
         # No insert can add elements. The marker of an earlier row counts, too.
         if had_marker and any(element.value is not None for element in cell.cells.values()):
             return None
-        stamps = {_stamp(element) for element in cell.cells.values()}
         if cell.tombstone is not None:
-            stamps.add((cell.tombstone + 1, 0))
-        if only is not None:
-            stamps.add(only)
-        if len(stamps) > 1:
-            return None
-        only = next(iter(stamps), None)
+            stamp = (cell.tombstone + 1, 0)
+            if only is None:
+                only = stamp
+            elif stamp != only:
+                return None
+        for element in cell.cells.values():
+            stamp = (element.timestamp, 0 if element.value is None else element.ttl)
+            if only is None:
+                only = stamp
+            elif stamp != only:
+                return None
     return only
 
 

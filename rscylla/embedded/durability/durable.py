@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..engine.engine import Engine
-from ..engine.writing import LoggedRow
+from ..engine.writing import LoggedRecord
 from ..errors import ServerError
 from ..result import SchemaChange
 from ..schema.tables import TableSchema
@@ -219,10 +219,14 @@ class Durable:
 
     # ------------------------------------------------------------ writing down
 
-    def wrote(self, mutations: Iterable[PartitionMutation], rows: Sequence[LoggedRow]) -> None:
+    def wrote(self, mutations: Iterable[PartitionMutation], records: Sequence[LoggedRecord]) -> None:
         """Write down one request's edits, before they are applied. Raises ServerError; nothing was written then."""
         states = [mutation_state(mutation) for mutation in mutations]
-        logged = [(store.table.keyspace, store.table.name, wire, stamp) for store, _, _, wire, stamp in rows]
+        logged = [
+            (store.table.keyspace, store.table.name, wire, stamp)
+            for store, _, _, wires, stamp in records
+            for wire in wires
+        ]
         if not states and not logged:
             return
         payload = pack((_WRITE, states, logged))

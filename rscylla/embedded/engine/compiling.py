@@ -200,7 +200,8 @@ def _in_order(variables: Mapping[int, ColumnSpec], markers: int) -> tuple[Column
 
 def positional(variables: tuple[ColumnSpec, ...], values: Values) -> Sequence[BindValue]:
     """Return one value for each variable. Raises InvalidRequest when the numbers differ or a name is missing."""
-    if isinstance(values, Mapping):
+    # The type first: to ask for the interface takes longer than all else here.
+    if type(values) is not list and isinstance(values, Mapping):
         missing = [spec.name for spec in variables if spec.name not in values]
         if missing:
             raise InvalidRequest(f"Missing value for bind variable {missing[0]}")

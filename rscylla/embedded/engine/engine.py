@@ -175,14 +175,14 @@ class Engine:
             if compiled.bound is not None:
                 statement = compiled.bound(request)
             return self._others[type(statement)](statement, keyspace)
-        if isinstance(plan, tuple):
+        if isinstance(plan, WritePlan):
+            result: Result = self.writer.write(plan, request)
+        elif isinstance(plan, SelectPlan):
+            result = plan.execute(request, self._store(plan.table, request))
+        else:
             plans, using = plan
             shared = using.timestamp(request) if using is not None else None
-            return self.writer.write([(inner, request) for inner in plans], shared, is_batch=True)
-        if isinstance(plan, SelectPlan):
-            result: Result = plan.execute(request, self._store(plan.table, request))
-        else:
-            result = self.writer.write([(plan, request)], None, is_batch=False)
+            return self.writer.write_batch([(inner, request) for inner in plans], shared)
         if params.shard is None:
             return result
         return self._routed(result, plan.table, compiled, request, params.shard)
@@ -223,7 +223,7 @@ class Engine:
             bound = positional(compiled.variables, values)
             plans.append((compiled.plan, Request(bound, params, base.now_us, base.timestamp)))
         lwt.check_one_table([plan for plan, _ in plans])
-        return self.writer.write(plans, None, is_batch=True)
+        return self.writer.write_batch(plans, None)
 
     def expire_rows(self) -> int:
         """See `Writer.expire_rows`."""

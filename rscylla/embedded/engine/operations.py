@@ -101,11 +101,15 @@ Apply = Callable[[WriteContext, RowMutation], None]
 
 @attrs.frozen
 class ColumnEdit:
-    """One edit of a column; ``needs_read`` when it looks at the row before the write."""
+    """One edit of a column; ``needs_read`` when it looks at the row before the write.
+
+    ``value`` is what gives the cell's value, if the edit only sets one cell.
+    """
 
     column: Column
     apply: Apply
     needs_read: bool = False
+    value: Getter | None = None
 
 
 def setter(scope: Scope, column: Column, term: Any) -> ColumnEdit:
@@ -128,7 +132,7 @@ def setter_of(column: Column, get: Getter) -> ColumnEdit:
             else:
                 row.cells[name] = cell
 
-        return ColumnEdit(column, set_cell)
+        return ColumnEdit(column, set_cell, value=get)
 
     def overwrite(ctx: WriteContext, row: RowMutation) -> None:
         value = get(ctx.request)

@@ -352,19 +352,23 @@ class Restrictions:
             if single is None or single.equal is None or len(single.equals) > 1 or single.slices:
                 return None
             parts.append((column.name, single.equal))
+        if len(parts) == 1:
+            return self._single_point(*parts[0])
 
         def key(request: Request) -> Key:
-            values: list[bytes] = []
-            for name, get in parts:
-                value = get(request)
-                if not isinstance(value, bytes):
-                    # What is not null is unset.
-                    _set(value, name)
-                    raise InvalidRequest(f"Invalid null value in condition for column {name}")
-                values.append(value)
-            found = tuple(values)
+            found = tuple([_not_null(get(request), name) for name, get in parts])
             check_length(found)
             return found
+
+        return key
+
+    @staticmethod
+    def _single_point(name: str, get: Getter) -> Callable[[Request], Key]:
+        def key(request: Request) -> Key:
+            value = get(request)
+            if not isinstance(value, bytes) or len(value) > _MAX_KEY:
+                check_length((_not_null(value, name),))
+            return (value,)  # type: ignore[return-value]  # it is no null
 
         return key
 
@@ -522,6 +526,13 @@ def _set(value: Any, name: str) -> bytes | None:
     if value is UNSET:
         raise InvalidRequest(f"Invalid unset value for column {name}")
     return value  # type: ignore[no-any-return]
+
+
+def _not_null(value: Any, name: str) -> bytes:
+    known = _set(value, name)
+    if known is None:
+        raise InvalidRequest(f"Invalid null value in condition for column {name}")
+    return known
 
 
 def _key_check(column: Column, single: _Single) -> Callable[[Request], Check]:

@@ -10,8 +10,9 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from ..result import UNSET, BindValue
 from ..schema.tables import Column, TableSchema
-from ..storage.mutation import Cell, Key, Marker, PartitionMutation, RangeTombstone, RowMutation
+from ..storage.mutation import Cell, Key, Marker, PartitionMutation, PlainRow, RangeTombstone, RowMutation, Shape
 from ..storage.reconcile import NEVER, MutationBuilder, delete_row, put_marker
+from ..storage.rowpacking import shape_of
 from ..types import BIGINT, INT, TEXT
 from ..types.jsontext import decode_document, from_json
 from .binding import Getter, Request, Scope
@@ -32,29 +33,44 @@ class Mutations:
     """The mutations of one request, one for each partition, in the order the partitions were first named.
 
     ``prior(table, key, ck)`` gives a stored row (ck None: the static row) as it was before the request.
+    ``list_node`` is the node in the keys of list elements.
     """
 
-    def __init__(self, list_keys: ListKeys, prior: PriorRow) -> None:
-        self.list_keys = list_keys
+    def __init__(self, list_node: bytes, prior: PriorRow) -> None:
         self.prior = prior
+        self._list_node = list_node
+        self._mutations: dict[tuple[str, str, Key], PartitionMutation] = {}
         self._builders: dict[tuple[str, str, Key], MutationBuilder] = {}
 
+    @functools.cached_property
+    def list_keys(self) -> ListKeys:
+        return ListKeys(self._list_node)
+
+    def mutation(self, table: TableSchema, key: Key) -> PartitionMutation:
+        """Return the mutation of a partition; a new one if it has none yet."""
+        place = (table.keyspace, table.name, key)
+        mutation = self._mutations.get(place)
+        if mutation is None:
+            mutation = self._mutations[place] = PartitionMutation(table, key)
+        return mutation
+
     def of(self, table: TableSchema, key: Key) -> MutationBuilder:
+        """Return what merges further edits into the mutation of a partition."""
         place = (table.keyspace, table.name, key)
         builder = self._builders.get(place)
         if builder is None:
-            builder = self._builders[place] = MutationBuilder(PartitionMutation(table, key))
+            builder = self._builders[place] = MutationBuilder(self.mutation(table, key))
         return builder
 
     def __iter__(self) -> Iterator[PartitionMutation]:
-        return (builder.mutation for builder in self._builders.values())
+        return iter(self._mutations.values())
 
     def __len__(self) -> int:
-        return len(self._builders)
+        return len(self._mutations)
 
     def check_size(self) -> None:
         """Refuse a large batch of more than one partition. Values count, and not what memory they take beside."""
-        if len(self._builders) > 1 and sum(map(_values_size, self)) > _MOST_BATCH:
+        if len(self._mutations) > 1 and sum(map(_values_size, self)) > _MOST_BATCH:
             raise InvalidRequest("Batch too large")
 
 
@@ -62,6 +78,9 @@ def _values_size(mutation: PartitionMutation) -> int:
     size = 0
     static = () if mutation.static_row is None else (mutation.static_row,)
     for row in (*static, *mutation.rows.values()):
+        if isinstance(row, PlainRow) and row.shape is not None:
+            size += sum([len(value) for value in row.values if value is not None])
+            continue
         for cell in row.cells.values():
             if isinstance(cell, Cell):
                 size += len(cell.value or b"")
@@ -93,6 +112,9 @@ class WritePlan:
         # The one partition and the one row that most statements name.
         self._point: Callable[[Request], Key] | None = None
         self._row_point: Callable[[Request], Key] | None = None
+        # If all it does is to set columns of that row: what such rows share, and what gives their values.
+        self._shape: Shape | None = None
+        self._values: list[Getter] = []
         self.is_conditional = False
         """Whether there is an IF clause."""
 
@@ -111,6 +133,11 @@ class WritePlan:
         self.needs_read = any(operation.needs_read for operation in self.operations)
         self._static = [op for op in self.operations if op.column.kind == "static"]
         self._regular = [op for op in self.operations if op.column.kind != "static"]
+        values = [operation.value for operation in self._regular if operation.value is not None]
+        sets_all = len(values) == len(self.operations) and (values or self.kind == "INSERT")
+        if sets_all and self._point is not None and self._row_point is not None and not self.static_only:
+            self._values = values
+            self._shape = shape_of(self.kind == "INSERT", *[operation.column.name for operation in self._regular])
 
     # ------------------------------------------------------------ for a request
 
@@ -170,9 +197,11 @@ class WritePlan:
     def add_to(self, mutations: Mutations, request: Request, timestamp: int | None = None) -> None:
         """Put what the statement does into ``mutations``. ``timestamp`` overrides the statement's own (LWT)."""
         if timestamp is None:
-            timestamp = self.timestamp(request)
-        ttl = self.ttl(request)
+            timestamp = request.timestamp if self._timestamp is None else self.timestamp(request)
+        ttl = self._default_ttl if self._ttl is None else self.ttl(request)
         expiry = request.now_s + ttl if ttl else None
+        if self._shape is not None and self._set(mutations, request, timestamp, ttl, expiry):
+            return
         for key in self.keys(request):
             builder = mutations.of(self.table, key)
             if self.kind == "DELETE" and not self.operations:
@@ -181,6 +210,25 @@ class WritePlan:
                 place = (self.table, key)
                 context = WriteContext(request, timestamp, ttl, expiry, mutations.list_keys, mutations.prior, place)
                 self._edit(builder, context)
+
+    def _set(self, mutations: Mutations, request: Request, timestamp: int, ttl: int, expiry: int | None) -> bool:
+        """Put in the row of a statement that only sets columns. Returns False, with nothing done, if it is not so."""
+        assert self._point is not None
+        assert self._row_point is not None
+        key = self._point(request)
+        _check_key(key)
+        clustering = self._row_point(request)
+        values: list[bytes | None] = []
+        for get in self._values:
+            value = get(request)
+            if value is UNSET or (ttl and value is None):
+                return False
+            values.append(value)  # type: ignore[arg-type]  # UNSET is excluded above
+        rows = mutations.mutation(self.table, key).rows
+        if clustering in rows:
+            return False
+        rows[clustering] = PlainRow(self._shape, timestamp, ttl, expiry, values)  # type: ignore[arg-type]  # it has one
+        return True
 
     def _edit(self, builder: MutationBuilder, ctx: WriteContext) -> None:
         if self._static:

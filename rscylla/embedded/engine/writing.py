@@ -12,7 +12,7 @@ from ..cdclog.reads import PartitionImages
 from ..clock import Clock
 from ..cluster.topology import Cluster
 from ..errors import ServerError
-from ..result import BindValue, QueryParams, Result, SchemaChange, VoidResult
+from ..result import VOID, BindValue, QueryParams, Result, SchemaChange
 from ..schema.tables import LOG_SUFFIX, TableSchema
 from ..storage.mutation import Key, PartitionMutation, RowMutation
 from ..storage.packed import PackedPartition, Stamp
@@ -22,24 +22,22 @@ from ..storage.rowttl import expired_rows
 from ..system.contents import SystemTables
 from . import lwt
 from .binding import Request
-from .operations import ListKeys
 from .write import Mutations, WritePlan
 
-__all__ = ["Journal", "LoggedRow", "WriteFaults", "Writer"]
+__all__ = ["Journal", "LoggedRecord", "WriteFaults", "Writer"]
 
 _BALLOTS_MOST: Final = 10_000  # partitions; a forgotten one starts from the clock again
 _WRITES_BETWEEN_SWEEPS: Final = 50_000  # partitions; expired log rows would otherwise stay in memory for ever
 
-_VOID: Final = VoidResult()
-
-# A CDC log row on its way: where it goes, its partition and clustering key, its wire bytes, and how it is written.
-LoggedRow = tuple[TableStore, Key, Key, bytes, Stamp]
+# CDC log rows of one record on their way: where they go, their partition key, ``cdc$time``, the rows as they are sent,
+# and how they are written.
+LoggedRecord = tuple[TableStore, Key, bytes, list[bytes], Stamp]
 
 
 class Journal(Protocol):
     """Records changes durably. Each method raises ServerError if it cannot."""
 
-    def wrote(self, mutations: Iterable[PartitionMutation], rows: Sequence[LoggedRow]) -> None:
+    def wrote(self, mutations: Iterable[PartitionMutation], records: Sequence[LoggedRecord]) -> None:
         """Record the edits of one request, before they are applied."""
         ...
 
@@ -58,6 +56,11 @@ class Journal(Protocol):
 
 class WriteFaults(Protocol):
     """Injected faults of writes; see ``faults/rules.py``."""
+
+    @property
+    def concerns_writes(self) -> bool:
+        """Whether there are any now; if not, nothing else is asked."""
+        ...
 
     def copies(self, table: TableSchema) -> int:
         """Return how many times the log rows of a write to *table* are made: 1, or more for a repeated Paxos learn."""
@@ -104,29 +107,45 @@ class Writer:
         self._last_timestamp[node] = now_us = max(now_us, last + 1)
         return now_us
 
-    def write(self, plans: list[tuple[WritePlan, Request]], shared: int | None, *, is_batch: bool) -> Result:
+    def write(self, plan: WritePlan, request: Request) -> Result:
+        """Carry out one statement."""
+        if plan.is_conditional:
+            return self._write_if([(plan, request)], is_batch=False)
+        lwt.check_consistency(request.params, is_conditional=False)
+        mutations = Mutations(self._list_node, self._prior)
+        plan.add_to(mutations, request)
+        self._commit(mutations, request)
+        return VOID
+
+    def write_batch(self, plans: list[tuple[WritePlan, Request]], timestamp: int | None) -> Result:
+        """Carry out the statements of a batch together. *timestamp* is that of the batch, if it has one."""
         if not plans:
-            return VoidResult()
-        mutations = Mutations(ListKeys(self._list_node), self._prior)
+            return VOID
+        if any(plan.is_conditional for plan, _ in plans):
+            return self._write_if(plans, is_batch=True)
         request = plans[0][1]
-        is_conditional = any(plan.is_conditional for plan, _ in plans)
-        lwt.check_consistency(request.params, is_conditional=is_conditional)
-        if not is_conditional:
-            # All statements before the log: CDC sees what a batch does to a partition, not its statements.
-            for plan, r in plans:
-                plan.add_to(mutations, r, shared)
-            if is_batch:
-                mutations.check_size()
-            self._commit(mutations, request)
-            return _VOID
+        lwt.check_consistency(request.params, is_conditional=False)
+        mutations = Mutations(self._list_node, self._prior)
+        # All statements before the log: CDC sees what a batch does to a partition, not its statements.
+        for plan, each in plans:
+            plan.add_to(mutations, each, timestamp)
+        mutations.check_size()
+        self._commit(mutations, request)
+        return VOID
+
+    def _write_if(self, plans: list[tuple[WritePlan, Request]], *, is_batch: bool) -> Result:
+        """Carry out statements of which some have conditions, or none of them."""
+        request = plans[0][1]
+        lwt.check_consistency(request.params, is_conditional=True)
         old = lwt.OldRows(plans, self._prior, self._first_row, is_batch=is_batch)
         applied = old.hold()
         # Before the write: the answer shows the row as it was.
         answer = old.answer(applied=applied)
         timestamp = self._ballot(plans[0][0].table, old.key, request)
         if applied:
-            for plan, r in plans:
-                plan.add_to(mutations, r, timestamp)
+            mutations = Mutations(self._list_node, self._prior)
+            for plan, each in plans:
+                plan.add_to(mutations, each, timestamp)
             self._commit(mutations, request)
         return answer
 
@@ -146,32 +165,34 @@ class Writer:
     def _commit(self, mutations: Mutations, request: Request) -> None:
         """Make the log rows of all partitions, then apply: an error leaves nothing half done."""
         now_s = request.now_s
-        logged: list[LoggedRow] = []
+        faults = None if self.faults is None or not self.faults.concerns_writes else self.faults
+        logged: list[LoggedRecord] = []
         for mutation in mutations:
             cdc = mutation.table.cdc
             if cdc is not None and cdc.enabled:
                 # As in Scylla, log rows live from the server's present on, whatever timestamp they carry.
                 expiry = now_s + cdc.ttl if cdc.ttl else None
-                for _ in range(1 if self.faults is None else self.faults.copies(mutation.table)):
+                for _ in range(1 if faults is None else faults.copies(mutation.table)):
                     self._log(mutation, request, expiry, logged)
-        if self.faults is not None and self.faults.hold(mutations, lambda: self._apply(mutations, logged)):
-            return
-        self._apply(mutations, logged)
+        if faults is None or not faults.hold(mutations, lambda: self._apply(mutations, logged)):
+            self._apply(mutations, logged)
 
-    def _apply(self, mutations: Mutations, logged: list[LoggedRow]) -> None:
+    def _apply(self, mutations: Mutations, logged: list[LoggedRecord]) -> None:
         # First to the disk: a write that cannot be kept is refused whole, and one that was answered is kept.
         if self.journal is not None:
             self.journal.wrote(mutations, logged)
         for mutation in mutations:
             self._stores[mutation.table.keyspace, mutation.table.name].apply(mutation)
-        for store, key, clustering, wire, stamp in logged:
-            store.append_log(key, clustering, wire, stamp)
+        for store, key, time, wires, stamp in logged:
+            store.append_record(key, time, wires, stamp)
         self._writes += len(mutations)
         if self._writes >= _WRITES_BETWEEN_SWEEPS:
             self._writes = 0
             self.sweep()
 
-    def _log(self, mutation: PartitionMutation, request: Request, expiry: int | None, logged: list[LoggedRow]) -> None:
+    def _log(
+        self, mutation: PartitionMutation, request: Request, expiry: int | None, logged: list[LoggedRecord]
+    ) -> None:
         """Add to *logged* what a mutation puts into its table's log."""
         table = mutation.table
         place = (table.keyspace, table.name)
@@ -189,11 +210,8 @@ class Writer:
 
         images = PartitionImages(self._prior, table, mutation.key, request.now_s) if writer.has_images else None
         for record in writer.records(mutation, stream_for, self._random.getrandbits, images):
-            # Rows of a record share all but their wires, and so the objects.
             stamp = (record.timestamp, writer.ttl, expiry)
-            key = (record.stream_id,)
-            for seq, wire in enumerate(record.wires):
-                logged.append((log, key, (record.time, seq.to_bytes(4, "big")), wire, stamp))
+            logged.append((log, (record.stream_id,), record.time, record.wires, stamp))
 
     def _prior(self, table: TableSchema, key: Key, ck: Key | None) -> RowMutation | None:
         """Return a stored row, or the static row for ``ck`` None; dead and expired cells included."""
@@ -229,7 +247,7 @@ class Writer:
         found = [(store.table, key, ck) for store in stores for key, ck in list(expired_rows(store, now_s))]
         for table, key, ck in found:
             request = self.request((), QueryParams(node=node), is_write=True)
-            mutations = Mutations(ListKeys(self._list_node), self._prior)
+            mutations = Mutations(self._list_node, self._prior)
             builder = mutations.of(table, key)
             # The log then has -3 and -4 in place of 3 and 4.
             builder.mutation.is_service = True

@@ -292,10 +292,13 @@ class FaultBoard:
                 return _fault(rule, asked)
         return NOTHING
 
+    @property
+    def concerns_writes(self) -> bool:
+        """See `engine.writing.WriteFaults`."""
+        return bool(self._writes)
+
     def copies(self, table: TableSchema) -> int:
         """See `engine.writing.WriteFaults`."""
-        if not self._writes:
-            return 1
         return 1 + any(
             rule.action == "replay" and rule.fits_table(table.keyspace, table.name) and rule.strikes()
             for rule in self._writes
@@ -303,8 +306,6 @@ class FaultBoard:
 
     def hold(self, mutations: Iterable[PartitionMutation], apply: Callable[[], None]) -> bool:
         """See `engine.writing.WriteFaults`."""
-        if not any(rule.action == "hold" for rule in self._writes):
-            return False
         tables = [mutation.table for mutation in mutations]
         for rule in self._writes:
             fits = rule.action == "hold" and any(rule.fits_table(t.keyspace, t.name) for t in tables)
