@@ -38,6 +38,7 @@ __all__ = [
     "status_event",
     "supported_frame",
     "topology_event",
+    "void_frame",
 ]
 
 _INT: Final = struct.Struct(">i")
@@ -45,6 +46,7 @@ _TWO_INTS: Final = struct.Struct(">Ii")  # flags and a count
 _THREE_INTS: Final = struct.Struct(">Iii")
 
 _VOID, _ROWS, _SET_KEYSPACE, _PREPARED, _SCHEMA_CHANGE = range(1, 6)
+_VOID_BODY: Final = _INT.pack(_VOID)
 
 _GLOBAL_SPEC: Final = 0x01
 _MORE_PAGES: Final = 0x02
@@ -152,14 +154,19 @@ def result_pieces(
         return _rows_pieces(result, version, stream, cache, skip_metadata, metadata_id)
     if isinstance(result, VoidResult):
         if result.routing is not None:
-            body = _routing(result.routing) + _INT.pack(_VOID)
+            body = _routing(result.routing) + _VOID_BODY
             return frame(version, stream, Opcode.RESULT, body, Flag.CUSTOM_PAYLOAD), b""
-        body = _INT.pack(_VOID)
-    elif isinstance(result, SetKeyspaceResult):
+        return void_frame(version, stream), b""
+    if isinstance(result, SetKeyspaceResult):
         body = _INT.pack(_SET_KEYSPACE) + string(result.keyspace)
     else:
         body = _INT.pack(_SCHEMA_CHANGE) + _schema_change(result)
     return frame(version, stream, Opcode.RESULT, body), b""
+
+
+def void_frame(version: int, stream: int) -> bytes:
+    """Return the RESULT frame of a write that has nothing to tell."""
+    return HEADER.pack(0x80 | version, 0, stream, Opcode.RESULT, 4) + _VOID_BODY
 
 
 def _rows_pieces(

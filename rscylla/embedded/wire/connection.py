@@ -21,7 +21,7 @@ import attrs
 
 from ..errors import BadCredentials, CqlError, Overloaded, ProtocolError, RateLimit, ServerError
 from ..faults.board import Asked, Fault, perform
-from ..result import BindValue, Prepared, QueryParams, Result, SetKeyspaceResult
+from ..result import VOID, BindValue, Prepared, QueryParams, Result, SetKeyspaceResult
 from . import answer
 from .compression import Compressor
 from .frame import (
@@ -326,8 +326,11 @@ class Connection(asyncio.Protocol):
             self._wait_for(0)
         start = position + HEADER_SIZE
         self.version = version
-        # Through a view, so that the body is copied once: a slice of a bytearray is a copy by itself.
-        body = bytes(memoryview(data)[start : start + size])
+        if type(data) is bytes:
+            body = data[start : start + size]
+        else:
+            # Through a view, so that the body is copied once: a slice of a bytearray is a copy by itself.
+            body = bytes(memoryview(data)[start : start + size])
         if self._listener.delay_s:
             self._guarded(stream, opcode, self._defer, flags, stream, opcode, body)
         else:
@@ -435,7 +438,7 @@ class Connection(asyncio.Protocol):
             raise ProtocolError(f"Unknown opcode {opcode}")
         if self._state != "ready":
             self._check_state(opcode)
-        handler(stream, self._reader(flags, body))
+        handler(stream, self._reader(flags, body) if flags else BodyReader(body, self.version))
 
     def _reader(self, flags: int, body: bytes) -> BodyReader:
         if flags & Flag.COMPRESSED:
@@ -715,6 +718,10 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def _answer(self, stream: int, result: Result, **metadata: Any) -> None:
+        # Most writes end so, and are told in a frame that is soon made.
+        if result is VOID:
+            self._send(answer.void_frame(self.version, stream))
+            return
         if isinstance(result, SetKeyspaceResult):
             self._keyspace = result.keyspace
         self._send(*answer.result_pieces(result, self.version, stream, self._server.metadata, **metadata))

@@ -43,6 +43,7 @@ _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _read_int: Final = _INT.unpack_from
 _read_short: Final = _SHORT.unpack_from
+_read_parameters_head: Final = struct.Struct(">HB").unpack_from
 
 
 class Opcode:
@@ -237,6 +238,13 @@ class BodyReader:
             raise ProtocolError(f"Unknown code {level} for a consistency level")
         return level
 
+    def consistency_and_flags(self) -> tuple[int, int]:
+        """Return the two numbers that the parameters of a request begin with."""
+        level, flags = _read_parameters_head(self._data, self._take(3))
+        if level > _LAST_CONSISTENCY:
+            raise ProtocolError(f"Unknown code {level} for a consistency level")
+        return level, flags
+
     def serial_consistency(self) -> int:
         level = self.consistency()
         if level not in SERIAL_LEVELS:
@@ -265,8 +273,7 @@ def read_execute(
 def _read_parameters(
     reader: BodyReader, keyspace: str | None, node: int, shard: int | None
 ) -> tuple[Values, QueryParams, bool]:
-    consistency = reader.consistency()
-    flags = reader.byte()
+    consistency, flags = reader.consistency_and_flags()
     # v4 gives this bit no meaning; a field that came with it would be read as another one.
     if flags & 0x80:
         raise ProtocolError(f"Unknown query flags: {flags:#04x}")
@@ -307,8 +314,7 @@ def read_batch(reader: BodyReader, keyspace: str | None, node: int) -> BatchRequ
     if code >= len(_BATCH_KINDS):
         raise ProtocolError(f"Invalid batch type: {code}")
     items = [_read_batch_item(reader) for _ in range(reader.short())]
-    consistency = reader.consistency()
-    flags = reader.byte()
+    consistency, flags = reader.consistency_and_flags()
     if flags & ~(_SERIAL_CONSISTENCY | _TIMESTAMP):
         raise ProtocolError(f"Unsupported batch flags: {flags:#04x}; named values do not work in a BATCH")
     serial, timestamp = _read_tail(reader, flags)
