@@ -193,6 +193,22 @@ def _string(value: Any) -> str:
     return f'"{value}"' if _needs_escape(value) is None else _text(value)
 
 
+def _text_encoder(schema: Schema) -> Encode:
+    """Return the encoder of text. Required text, such as names in ``source``, is mostly what it was the last time."""
+    if schema.optional:
+        return _string
+    last: tuple[str | None, str] = (None, "null")
+
+    def encode(value: Any) -> str:
+        nonlocal last
+        known, text = last
+        if value is not known:
+            last = (value, text := _string(value))
+        return text
+
+    return encode
+
+
 def _bytes(value: Any) -> str:
     return "null" if value is None else f'"{b64encode(value).decode()}"'
 
@@ -202,7 +218,7 @@ _ENCODERS: dict[str, Callable[[Schema], Encode]] = {
     "float32": lambda _: _number(float_text),
     "float64": lambda _: _number(double_text),
     "boolean": lambda _: _boolean,
-    "string": lambda _: _string,
+    "string": _text_encoder,
     "bytes": lambda _: _bytes,
     "array": _array,
     "struct": _struct,
