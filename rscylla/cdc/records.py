@@ -251,65 +251,80 @@ class _NoEvents:
 NO_EVENTS: Events = _NoEvents()
 
 
+@attrs.define(eq=False)
+class _Taken:
+    """How far events were taken, why one could not be made, and whether all were."""
+
+    position: bytes = b""
+    error: BaseException | None = None
+    is_over: bool = False
+
+
 class EventsInPython:
     """``Events`` of rows in Python. Its iterator is a generator: a method for each event would cost more."""
 
     def __init__(self, rows: LogRows, context: EventContext, after: bytes, *, joined: bool) -> None:
-        self.position = b""
-        self._make = partial(self._made, rows, context, after, joined)
+        # The generator must not refer to this object: a cycle would keep the window until the collector looks for one.
+        self._taken = _Taken()
+        self._make = partial(made_in_python, self._taken, rows, context, after, joined)
         self._events: Any = self._make()  # a generator, with its frame
-        self._error: BaseException | None = None
-        self._is_over = False
+
+    @property
+    def position(self) -> bytes:
+        return self._taken.position
 
     def __iter__(self) -> Iterator[ChangeEvent]:
-        if self._error is not None:
-            raise self._error
-        if self._events.gi_frame is None and not self._is_over:  # interrupted as it began
+        taken = self._taken
+        if taken.error is not None:
+            raise taken.error
+        if self._events.gi_frame is None and not taken.is_over:  # interrupted as it began
             self._events = self._make()
         return cast("Iterator[ChangeEvent]", self._events)
 
-    def _made(
-        self, rows: LogRows, context: EventContext, after: bytes, joined: bool
-    ) -> Generator[ChangeEvent, None, None]:
-        try:
-            positions, cells = rows.positions, rows.cells
-            if not positions:
-                self._is_over = True
-                return
-            mixed = rows.is_mixed
-            layout = rows.layout_at(0)
-            operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
-            not_alone = NOT_ALONE if joined else frozenset[bytes]()
-            counters = context.counters
-            for at, end in records_in(positions):
-                position, row = positions[at], cells[at]
-                if mixed and rows.layout_at(at) is not layout:
-                    layout = rows.layout_at(at)
-                    operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
-                if end - at == 1 and row[operation] not in not_alone:
-                    if row[end_of_batch] is None or row[seq] != _FIRST:
-                        counters.incomplete_records += 1
-                    if position > after:
-                        self.position = position
-                        yield ChangeEvent(context, position, row, layout)
-                    continue
-                layout, of_record = rows.record(at, end)
+
+def made_in_python(
+    taken: _Taken, rows: LogRows, context: EventContext, after: bytes, joined: bool
+) -> Generator[ChangeEvent, None, None]:
+    """Make the events of *rows* one at a time, and note in *taken* how far it went."""
+    try:
+        positions, cells = rows.positions, rows.cells
+        if not positions:
+            taken.is_over = True
+            return
+        mixed = rows.is_mixed
+        layout = rows.layout_at(0)
+        operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
+        not_alone = NOT_ALONE if joined else frozenset[bytes]()
+        counters = context.counters
+        for at, end in records_in(positions):
+            position, row = positions[at], cells[at]
+            if mixed and rows.layout_at(at) is not layout:
+                layout = rows.layout_at(at)
                 operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
-                parts = parts_of(of_record, layout) if any(r[operation] in not_alone for r in of_record) else None
-                record = ChangeBatch(layout, of_record, parts)
-                if not record.complete:
+            if end - at == 1 and row[operation] not in not_alone:
+                if row[end_of_batch] is None or row[seq] != _FIRST:
                     counters.incomplete_records += 1
-                for index, delta in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
-                    position = positions[at + delta]
-                    if position > after:
-                        self.position = position
-                        yield ChangeEvent(context, position, of_record[delta], layout, record, index)
-            self._is_over = True
-        except GeneratorExit:
-            raise
-        except BaseException as e:
-            self._error = e
-            raise
+                if position > after:
+                    taken.position = position
+                    yield ChangeEvent(context, position, row, layout)
+                continue
+            layout, of_record = rows.record(at, end)
+            operation, end_of_batch, seq = layout.operation, layout.end_of_batch, layout.seq
+            parts = parts_of(of_record, layout) if any(r[operation] in not_alone for r in of_record) else None
+            record = ChangeBatch(layout, of_record, parts)
+            if not record.complete:
+                counters.incomplete_records += 1
+            for index, delta in enumerate(range(end - at) if parts is None else [p[0] for p in parts]):
+                position = positions[at + delta]
+                if position > after:
+                    taken.position = position
+                    yield ChangeEvent(context, position, of_record[delta], layout, record, index)
+        taken.is_over = True
+    except GeneratorExit:
+        raise
+    except BaseException as e:
+        taken.error = e
+        raise
 
 
 def rows_as_events(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Events:

@@ -25,7 +25,7 @@ from rscylla.cdc.client import Client
 from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.lifetimes import Lifetimes
 from rscylla.cdc.query import first_row_cql
-from rscylla.cdc.records import EventsInPython
+from rscylla.cdc.records import made_in_python
 from rscylla.cdc.scan import Limits
 from rscylla.cdc.source import METADATA_EVERY_S
 from rscylla.cdc.stream import Stream
@@ -876,7 +876,7 @@ def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int, ite
     expected = one.expected(rows)
     settings = {"prefetch": prefetch, "limits": Limits(window_rows=1), "progress_every": timedelta(0)}
     steps = (Client.recv, Client._runs, Client._turn, Client._advance, Client._take, Client._progress)
-    code = {f.__code__ for f in (*steps, EventsInPython._made)}
+    code = {f.__code__ for f in (*steps, made_in_python)}
     for nth in range(1, 400):
         left = nth
 

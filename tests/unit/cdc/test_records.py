@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import uuid
+import weakref
 from typing import Any
 
 import attrs
@@ -276,6 +277,21 @@ def test_a_window_in_memory_is_nothing_that_the_garbage_collector_walks() -> Non
     gc.collect()
     assert not any(gc.is_tracked(row) for row in rows.cells)
     assert not any(gc.is_tracked(position) for position in rows.positions)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_window_that_is_let_go_is_freed_at_once(count: int) -> None:
+    """It would take a full garbage collection otherwise, which is rare and not caused by the size of the window."""
+    rows = rows_of(*({"ck": n, "v": n} for n in range(3)))
+    freed = weakref.ref(rows)
+    events = changes_of(rows, EventContext(0))
+    gc.disable()
+    try:
+        assert len(list(itertools.islice(events, count))) == count
+        del rows, events
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("way", ["recv", "iterate"])
