@@ -19,6 +19,7 @@ import attrs
 
 import rscylla
 from cursorstore import BufferedCursorStore, MemoryCursorStore, ScyllaCursorStore
+from rscylla.abc import Window
 from rscylla.cdc.driver import ReadSession, consistency_named
 
 from .shapes import KEYSPACE, LAG
@@ -238,21 +239,36 @@ def columns(session: rscylla.Session, table: str, kind: str) -> Tally:
     rows = check = 0
     for batch in _arrow(session, table, {"count": ["cdc_operation"], "key": ["pk", "ck"]}.get(kind)):
         rows += batch.num_rows
-        if kind == "key":
-            check += _sum(batch.column("ck"))
-        elif kind == "cells":
-            check += sum(
-                batch.num_rows - column.null_count
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-                if not name.startswith("cdc_")
-            )
+        check += _check_of(batch, kind)
     return Tally(rows, check)
 
 
-def _sum(column: Any) -> int:
-    import pyarrow.compute as pc
+def in_windows(session: rscylla.Session, table: str, kind: str) -> Tally:
+    """The loop with a consumer of whole windows, which makes a table of the rows of each, with all columns."""
+    tally = Tally(0)
 
-    return int(pc.sum(column).as_py())
+    def consume(window: Window, _run: rscylla.Run) -> None:
+        nonlocal tally
+        rows = window.to_arrow("log")
+        tally = Tally(tally.rows + rows.num_rows, tally.check + _check_of(rows, kind))
+
+    _run(session, table, memory(session), rscylla.windows(_fresh(), consume))
+    return tally
+
+
+def _check_of(rows: Any, kind: str) -> int:
+    """Return the check of a table or record batch; see ``Tally``."""
+    if kind == "key":
+        import pyarrow.compute as pc
+
+        return int(pc.sum(rows.column("ck")).as_py())
+    if kind == "count":
+        return 0
+    return sum(
+        rows.num_rows - column.null_count
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        if not name.startswith("cdc_")
+    )
 
 
 def _arrow(session: rscylla.Session, table: str, names: Sequence[str] | None) -> Iterator[Any]:
@@ -291,6 +307,7 @@ READERS: dict[str, Reader] = {
     "run": Reader(in_loop(memory)),
     "run-scylla": Reader(in_loop(buffered)),
     "batch": Reader(in_batches),
+    "windows": Reader(in_windows, of_changes=False),
     "slices": Reader(in_slices(2)),
     "slices-64": Reader(in_slices(64)),
     "arrow": Reader(columns, of_changes=False),
