@@ -18,7 +18,7 @@ from pathlib import Path
 from peers.measure import PURE, Contestant, Cost, Disagreement, compare, in_python
 from peers.programs import NoProgram, built, class_path, go, java, rust
 from peers.readers import KINDS, READERS
-from peers.report import aims_of, table_of
+from peers.report import AIMS, aims_of, table_of
 from peers.shapes import SHAPES, Log, Shape, fill
 
 import rscylla
@@ -26,6 +26,9 @@ from rscylla.embedded import EmbeddedScyllaProcess
 
 HERE = Path(__file__).resolve().parent
 RECIPES = {"go": go("reader"), "rust": rust("reader", release=True), "java": java()}
+WARM_ROWS = 20_000
+"""Rows of the log that is read first, which is not counted."""
+
 PURE_READERS = ("events", "run-scylla", "arrow")
 DEFAULT = [*READERS, *(f"{name}{PURE}" for name in PURE_READERS), *RECIPES]
 
@@ -33,7 +36,7 @@ DEFAULT = [*READERS, *(f"{name}{PURE}" for name in PURE_READERS), *RECIPES]
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000, help="of the log; about so many")
-    parser.add_argument("--rounds", type=int, default=3, help="besides the first, which warms up")
+    parser.add_argument("--rounds", type=int, default=3, help="besides one over a short log, which warms up")
     parser.add_argument("--vnodes", type=int, default=16, help="of the one node; as many streams")
     parser.add_argument("--shapes", nargs="+", default=["wide"], choices=list(SHAPES), metavar="SHAPE")
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, "id"], choices=[*KINDS, "id"], metavar="KIND")
@@ -42,17 +45,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep the figures")
     parser.add_argument("--profile", choices=list(READERS), metavar="NAME")
+    parser.add_argument("--aims", action="store_true", help="only the passes that the aims compare")
     args = parser.parse_args(argv)
     contestants = [] if args.profile else list(filter(None, map(contestant, args.readers)))
     kept: dict[str, object] = {}
     for name in args.shapes:
         with EmbeddedScyllaProcess(vnodes=args.vnodes) as server:
             log = filled(server, SHAPES[name], args.rows)
+            warm = filled(server, SHAPES[name], min(args.rows, WARM_ROWS), table=f"{name}_warm")
             if args.profile:
                 profile(server, args.profile, log, args.kinds[0])
                 continue
             try:
-                costs = compare(contestants, log, args.kinds, args.rounds, server)
+                costs = compare(work_of(contestants, args.kinds, aims=args.aims), log, warm, args.rounds, server)
             except Disagreement as error:
                 raise SystemExit(str(error)) from error
         tell(name, log, costs, args.rounds)
@@ -77,10 +82,17 @@ def contestant(name: str) -> Contestant | None:
     return in_python(name, reader.kinds, reader.of_changes)
 
 
-def filled(server: EmbeddedScyllaProcess, shape: Shape, rows: int) -> Log:
+def work_of(contestants: Sequence[Contestant], kinds: Sequence[str], *, aims: bool) -> list[tuple[Contestant, str]]:
+    """Return the passes of a round. *aims*: only those that an aim compares."""
+    wanted = {side for aim in AIMS for side in (aim.reader, aim.peer)}
+    work = [(who, kind) for kind in kinds for who in contestants if kind in who.kinds]
+    return [(who, kind) for who, kind in work if not aims or (who.name, kind) in wanted]
+
+
+def filled(server: EmbeddedScyllaProcess, shape: Shape, rows: int, *, table: str = "") -> Log:
     session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
     try:
-        return fill(session, shape, rows)
+        return fill(session, shape, rows, table=table)
     finally:
         session.cluster.shutdown()
 

@@ -86,7 +86,7 @@ def in_python(name: str, kinds: tuple[str, ...], of_changes: bool) -> Contestant
     return Contestant(name, (sys.executable, "-m", "peers.readers", name.removesuffix(PURE)), kinds, of_changes)
 
 
-class _Running:
+class Running:
     """A contestant's process. One pass at a time."""
 
     def __init__(self, who: Contestant, host: str, port: int, errors: Any) -> None:
@@ -127,9 +127,9 @@ class _Running:
 
 
 @contextmanager
-def _running(who: Contestant, host: str, port: int) -> Iterator[_Running]:
+def started(who: Contestant, host: str, port: int) -> Iterator[Running]:
     with TemporaryFile("w+") as errors:  # a pipe would hold it up when full
-        running = _Running(who, host, port, errors)
+        running = Running(who, host, port, errors)
         try:
             yield running
         finally:
@@ -142,26 +142,27 @@ def _running(who: Contestant, host: str, port: int) -> Iterator[_Running]:
                     process.kill()
 
 
-def compare(contestants: Sequence[Contestant], log: Log, kinds: Sequence[str], rounds: int, server: Any) -> list[Cost]:
-    """Return the cost of each contestant and kind of work, from *rounds* rounds after one that warms up.
+def compare(work: Sequence[tuple[Contestant, str]], log: Log, warm: Log, rounds: int, server: Any) -> list[Cost]:
+    """Return the cost of each pass of *work*, from *rounds* rounds over *log* after one over *warm*, which warms up.
 
-    In a round each contestant makes one pass for each kind; every other round goes backward.
+    In a round each contestant makes its passes, one for each kind; every other round goes backward.
 
     Raises:
         Disagreement: see there.
     """
     host, port = server.contact_points[0], server.port
-    work = [(who, kind) for kind in kinds for who in contestants if kind in who.kinds]
     passes: dict[tuple[str, str], list[Pass]] = {(who.name, kind): [] for who, kind in work}
-    checks: dict[tuple[str, bool], tuple[str, int]] = {}
+    checks: dict[tuple[str, str, bool], tuple[str, int]] = {}
     with ExitStack() as stack:
-        running = {who.name: stack.enter_context(_running(who, host, port)) for who in contestants}
+        contestants = {who.name: who for who, _ in work}
+        running = {name: stack.enter_context(started(who, host, port)) for name, who in contestants.items()}
         for number in range(rounds + 1):
+            read = log if number else warm
             for who, kind in work if number % 2 else reversed(work):
                 before = cpu_of(server.pid)
-                answer = running[who.name].read(log, kind)
+                answer = running[who.name].read(read, kind)
                 child = cpu_of(server.pid) - before
-                _check(who, kind, answer, log, checks)
+                _check(who, kind, answer, read, checks)
                 if number:
                     client_us, server_us = 1e6 * answer["cpu_s"] / log.rows, 1e6 * child / log.rows
                     passes[who.name, kind].append(Pass(client_us, server_us, answer["wall_s"]))
@@ -170,11 +171,15 @@ def compare(contestants: Sequence[Contestant], log: Log, kinds: Sequence[str], r
 
 
 def _check(
-    who: Contestant, kind: str, answer: Mapping[str, Any], log: Log, checks: dict[tuple[str, bool], tuple[str, int]]
+    who: Contestant,
+    kind: str,
+    answer: Mapping[str, Any],
+    log: Log,
+    checks: dict[tuple[str, str, bool], tuple[str, int]],
 ) -> None:
     wanted = log.changes if who.of_changes else log.rows
     if answer["rows"] != wanted:
         raise Disagreement(f"{who.name}: {answer['rows']} read from {log.table}, {wanted} expected")
-    first, check = checks.setdefault((kind, who.of_changes), (who.name, answer["check"]))
+    first, check = checks.setdefault((log.table, kind, who.of_changes), (who.name, answer["check"]))
     if answer["check"] != check:
         raise Disagreement(f"{log.table}, {kind}: {first} found {check}, {who.name} {answer['check']}")
