@@ -2,6 +2,9 @@
 
 ``python -m peers.readers NAME HOST PORT KEYSPACE``: each line on standard input is a pass, "TABLE KIND ROWS SINCE", and
 is answered with a line of JSON. SINCE is ignored: these readers start with the oldest row.
+
+KIND "follow:LAG:PAUSE" follows the log for ROWS seconds, LAG milliseconds behind, with PAUSE milliseconds between polls
+or, if that is 0, with the defaults. The column n says when a row was written, in microseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
@@ -314,13 +318,42 @@ READERS: dict[str, Reader] = {
 }
 
 
+def follow(session: rscylla.Session, table: str, settings: str, seconds: float) -> list[float]:
+    """Follow a log from its head with ``run``; return how many milliseconds after it was written each row came.
+
+    Args:
+        settings: milliseconds to stay behind, and between polls if that is not 0; as for the other programs.
+    """
+    lag_ms, pause_ms = map(int, settings.split(":"))
+    delays: list[float] = []
+
+    def consume(event: rscylla.Event, _run: rscylla.Run) -> None:
+        now_us = time.time_ns() // 1000
+        change = event.change
+        assert change is not None
+        assert change.after is not None
+        delays.append((now_us - change.after["n"]) / 1e3)
+
+    poll = {"poll": timedelta(milliseconds=pause_ms)} if pause_ms else {}
+    stream = rscylla.NewStream(session, KEYSPACE, table, **poll)
+    until = rscylla.StreamUntil(datetime.now(UTC) + timedelta(seconds=seconds, milliseconds=-lag_ms))
+    lag, consumer = rscylla.StreamLag(milliseconds=lag_ms), rscylla.Consumer(_fresh(), consume)
+    with suppress(rscylla.HeadReached):
+        rscylla.run(rscylla.Spec(stream, memory(session), consumer, lag, rscylla.StreamFromHead(), until))
+    return delays
+
+
 def main() -> None:
     name, host, port, _keyspace = sys.argv[1:]
     reader = READERS[name]
     session = rscylla.connect([f"{host}:{port}"])
     try:
         for line in sys.stdin:
-            table, kind, _rows, _since = line.split()
+            table, kind, amount, _since = line.split()
+            if kind.startswith("follow:"):
+                delays = follow(session, table, kind.removeprefix("follow:"), float(amount))
+                print(json.dumps({"delays_ms": delays}), flush=True)
+                continue
             began, cpu = time.perf_counter(), time.process_time()
             tally = reader.read(session, table, kind)
             cpu_s, wall_s = time.process_time() - cpu, time.perf_counter() - began

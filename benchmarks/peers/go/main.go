@@ -1,10 +1,15 @@
-// Command reader reads CDC logs through Scylla's Go library and tells what that cost, for benchmarks/compare.py.
+// Command reader reads CDC logs through Scylla's Go library and tells what that cost, for benchmarks/compare.py and
+// benchmarks/follow.py.
 //
 //	reader HOST PORT KEYSPACE
 //
 // Each line on standard input is a pass, "TABLE KIND ROWS SINCE": read the log of the table from that time, milliseconds
 // since the epoch, until there were ROWS rows. KIND says what the consumer does with each row: "count" nothing, "key" read
 // the primary key, "cells" read every column of the table. The answer is a line of JSON.
+//
+// KIND "follow:LAG:PAUSE" follows the log for ROWS seconds, LAG milliseconds behind, with PAUSE milliseconds between queries
+// or, if that is 0, with the library's defaults. The answer has how long each row was on its way: the column n says when it
+// was written, in microseconds since the epoch.
 package main
 
 import (
@@ -16,6 +21,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -62,11 +68,16 @@ func run(args []string) error {
 		if _, err := fmt.Sscan(lines.Text(), &table, &kind, &rows, &since); err != nil {
 			return fmt.Errorf("not a pass: %q: %w", lines.Text(), err)
 		}
-		answer, err := pass(session, args[2]+"."+table, kind, rows, time.UnixMilli(since))
+		var found any
+		if settings, follows := strings.CutPrefix(kind, "follow:"); follows {
+			found, err = follow(session, args[2]+"."+table, settings, time.Duration(rows)*time.Second, time.UnixMilli(since))
+		} else {
+			found, err = pass(session, args[2]+"."+table, kind, rows, time.UnixMilli(since))
+		}
 		if err != nil {
 			return fmt.Errorf("table %s: %w", table, err)
 		}
-		if err := answers.Encode(answer); err != nil {
+		if err := answers.Encode(found); err != nil {
 			return err
 		}
 	}
@@ -114,6 +125,52 @@ func pass(session *gocql.Session, table, kind string, rows int64, since time.Tim
 	if err := reader.Run(ctx); err != nil {
 		return answer{}, err
 	}
+	return found, nil
+}
+
+// arrivals says how many milliseconds after it was written each row was delivered.
+type arrivals struct {
+	Delays []float64 `json:"delays_ms"`
+}
+
+func follow(session *gocql.Session, table, settings string, during time.Duration, since time.Time) (arrivals, error) {
+	var lagMs, pauseMs int64
+	if _, err := fmt.Sscanf(settings, "%d:%d", &lagMs, &pauseMs); err != nil {
+		return arrivals{}, fmt.Errorf("not settings: %q: %w", settings, err)
+	}
+	wait := time.Duration(pauseMs) * time.Millisecond
+	var mutex sync.Mutex
+	found := arrivals{Delays: []float64{}}
+	consume := func(_ context.Context, _ string, change scyllacdc.Change) error {
+		now := time.Now().UnixMicro()
+		mutex.Lock()
+		defer mutex.Unlock()
+		for _, row := range change.Delta {
+			written, _ := row.GetValue("n")
+			found.Delays = append(found.Delays, float64(now-*written.(*int64))/1e3)
+		}
+		return nil
+	}
+	reader, err := scyllacdc.NewReader(context.Background(), &scyllacdc.ReaderConfig{
+		Session:               session,
+		TableNames:            []string{table},
+		ChangeConsumerFactory: scyllacdc.MakeChangeConsumerFactoryFromFunc(consume),
+		ProgressManager:       from{since},
+		Advanced: scyllacdc.AdvancedReaderConfig{
+			ConfidenceWindowSize:   time.Duration(lagMs) * time.Millisecond,
+			PostNonEmptyQueryDelay: wait,
+			PostEmptyQueryDelay:    wait,
+		},
+	})
+	if err != nil {
+		return arrivals{}, fmt.Errorf("cannot make a reader: %w", err)
+	}
+	time.AfterFunc(during, reader.Stop)
+	if err := reader.Run(context.Background()); err != nil {
+		return arrivals{}, err
+	}
+	mutex.Lock()
+	defer mutex.Unlock()
 	return found, nil
 }
 

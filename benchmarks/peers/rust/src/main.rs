@@ -1,4 +1,5 @@
-//! Reads CDC logs through Scylla's Rust library and tells what that cost, for benchmarks/compare.py.
+//! Reads CDC logs through Scylla's Rust library and tells what that cost, for benchmarks/compare.py and
+//! benchmarks/follow.py.
 //!
 //! ```text
 //! reader HOST PORT KEYSPACE
@@ -7,12 +8,16 @@
 //! Each line on standard input is a pass, "TABLE KIND ROWS SINCE": read the log of the table from that time, milliseconds
 //! since the epoch, until there were ROWS rows. KIND says what the consumer does with each row: "count" nothing, "key" read
 //! the primary key, "cells" read every column of the table. The answer is a line of JSON.
+//!
+//! KIND "follow:LAG:PAUSE" follows the log for ROWS seconds, LAG milliseconds behind, with PAUSE milliseconds between queries
+//! or, if that is 0, with the library's defaults. The answer has how long each row was on its way: the column n says when it
+//! was written, in microseconds since the epoch.
 
 use std::env;
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
@@ -40,8 +45,18 @@ async fn main() -> anyhow::Result<()> {
     while let Some(line) = lines.next_line().await? {
         let words: Vec<&str> = line.split(' ').collect();
         let [table, kind, rows, since] = words[..] else { bail!("not a pass: {line:?}") };
-        let (kind, rows) = (Kind::named(kind)?, rows.parse()?);
         let since = Duration::from_millis(since.parse()?);
+        if let Some(settings) = kind.strip_prefix("follow:") {
+            let during = Duration::from_secs(rows.parse()?);
+            println!(
+                "{}",
+                follow(&session, keyspace, table, settings, during, since)
+                    .await
+                    .with_context(|| format!("table {table}"))?
+            );
+            continue;
+        }
+        let (kind, rows) = (Kind::named(kind)?, rows.parse()?);
         println!(
             "{}",
             pass(&session, keyspace, table, kind, rows, since).await.with_context(|| format!("table {table}"))?
@@ -101,6 +116,56 @@ async fn pass(
     handle.await?;
     let (rows, check) = (tally.rows.load(Ordering::Relaxed), tally.check.load(Ordering::Relaxed));
     Ok(json!({"rows": rows, "check": check, "cpu_s": cpu_s, "wall_s": wall_s}))
+}
+
+/// Returns how many milliseconds after it was written each row was delivered.
+async fn follow(
+    session: &Arc<Session>,
+    keyspace: &str,
+    table: &str,
+    settings: &str,
+    during: Duration,
+    since: Duration,
+) -> anyhow::Result<serde_json::Value> {
+    let (lag, pause) = settings.split_once(':').context("not settings")?;
+    let (lag, pause) = (Duration::from_millis(lag.parse()?), Duration::from_millis(pause.parse()?));
+    let delays = Arc::new(Mutex::new(Vec::new()));
+    let builder = CDCLogReaderBuilder::new()
+        .session(session.clone())
+        .keyspace(keyspace)
+        .table_name(table)
+        .start_timestamp(since)
+        .safety_interval(lag)
+        .consumer_factory(Arc::new(Arrivals { delays: delays.clone() }));
+    let builder = if pause.is_zero() { builder } else { builder.sleep_interval(pause) };
+    let (mut reader, handle) = builder.build().await?;
+    tokio::time::sleep(during).await;
+    reader.stop();
+    handle.await?;
+    let delays = delays.lock().unwrap();
+    Ok(json!({"delays_ms": *delays}))
+}
+
+/// Notes when rows are delivered. Consumers of several streams share it.
+struct Arrivals {
+    delays: Arc<Mutex<Vec<f64>>>,
+}
+
+#[async_trait]
+impl ConsumerFactory for Arrivals {
+    async fn new_consumer(&self) -> Box<dyn Consumer> {
+        Box::new(Arrivals { delays: self.delays.clone() })
+    }
+}
+
+#[async_trait]
+impl Consumer for Arrivals {
+    async fn consume_cdc(&mut self, row: CDCRow<'_>) -> anyhow::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as i64;
+        let written = row.get_value("n").as_ref().and_then(|n| n.as_bigint()).context("n is no bigint")?;
+        self.delays.lock().unwrap().push((now - written) as f64 / 1e3);
+        Ok(())
+    }
 }
 
 /// Counts. Consumers of several streams share it.
