@@ -205,6 +205,8 @@ class _Connection(cassandra.connection.Connection):
         if listening is None:
             raise ConnectionRefusedError(111, f"nobody listens on {where}")
         protocol = listening.protocol()
+        # It logs in at once, and a wire has no timers.
+        protocol._time_greeting = lambda: None
         self._protocol = protocol
         self._transport = _Transport(self.wire, self, protocol)
         self.wire.do(lambda: protocol.connection_made(self._transport))
