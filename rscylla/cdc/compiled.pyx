@@ -424,7 +424,7 @@ cdef enum:
 # of the same sizes. A processor that guesses so reads ahead; otherwise, each cell waits for the size of the one before.
 cdef struct Guess:
     int32_t size
-    int32_t step
+    Py_ssize_t step
 
 
 cdef Guess* new_guesses(Py_ssize_t columns) except NULL:
@@ -443,11 +443,7 @@ cdef inline Py_ssize_t step_over(Guess* guess, int32_t size) noexcept nogil:
     """Return how many bytes a cell of *size* takes, and guess the same for the next row."""
     if size != guess.size:
         guess.size = size
-        guess.step = 4
-        if size > 0:
-            if size > INT32_MAX - 4:
-                return <Py_ssize_t> size + 4  # no page is so large
-            guess.step += size
+        guess.step = 4 if size < 0 else 4 + <Py_ssize_t> size
     return guess.step
 
 
