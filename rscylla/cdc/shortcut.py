@@ -55,7 +55,7 @@ class Shortcut:
     def of(cls, future: Any) -> Shortcut:
         """Return the shortcut that an answered request has shown."""
         query = future.query
-        routing = query.routing_key, query.keyspace, query.table, future._routing_token  # noqa: SLF001
+        routing = query.routing_key, query.keyspace, query.table, getattr(future, "_routing_token", None)
         return cls(future.coordinator_host, future.message, routing, query.handler)
 
     def message_of(self, values: list[bytes], state: bytes | None) -> Any:
@@ -108,7 +108,8 @@ class ShortcutSender:
     def may_be_taken(self) -> bool:
         """Return whether reads may follow others: not if each is counted, or listened to by someone else."""
         session = self._session
-        return _KNOWN and not session.cluster.metrics_enabled and len(session._request_init_callbacks) == 1  # noqa: SLF001
+        listeners = getattr(session, "_request_init_callbacks", ())
+        return _KNOWN and hasattr(session, "_pools") and not session.cluster.metrics_enabled and len(listeners) == 1
 
     def send(
         self,

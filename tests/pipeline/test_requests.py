@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,7 +21,7 @@ from rscylla.cdc import driver, shortcut
 from rscylla.cdc.driver import BoundRead, ReadSession, ReadStatement, consistency_named
 from rscylla.cdc.pages import Page
 from rscylla.cdc.query import ScanTask, StreamGroup, group_streams, scan_cql, scan_values, tasks_for
-from rscylla.cdc.shortcut import USES
+from rscylla.cdc.shortcut import USES, ShortcutSender
 from rscylla.cdc.walk import LogWindow
 from rscylla.embedded import EmbeddedScylla, Statements
 
@@ -328,6 +329,23 @@ def test_no_read_follows_where_the_driver_is_another(place: Place, monkeypatch: 
     monkeypatch.setattr(shortcut, "_KNOWN", False)
     followed = Followed(place, monkeypatch, keeps=False)
     assert followed.read().row_count == 0
+
+
+@pytest.mark.parametrize(
+    ("session", "may"),
+    [
+        ({"_pools": {}, "_request_init_callbacks": [1]}, True),
+        ({"_pools": {}, "_request_init_callbacks": [1, 2]}, False),
+        ({"_pools": {}}, False),
+        ({"_request_init_callbacks": [1]}, False),
+    ],
+)
+@pytest.mark.parametrize("counted", [False, True])
+def test_no_read_follows_in_a_session_that_counts_or_has_other_parts(
+    session: dict[str, Any], may: bool, counted: bool
+) -> None:
+    sender = ShortcutSender(SimpleNamespace(**session, cluster=SimpleNamespace(metrics_enabled=counted)))
+    assert sender.may_be_taken() is (may and not counted)
 
 
 def test_the_driver_that_is_installed_is_known() -> None:
