@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, Protocol, Self
 
 import attrs
@@ -60,8 +60,11 @@ _ints = builder_for(Type("int"))
 _NAMES = [Operation(n if n < 128 else n - 256).name for n in range(256)]
 """The names of operations by their unsigned byte."""
 
-_LOWER_NAMES = pa.array([name.lower() for name in _NAMES], pa.string())
-_UPPER_NAMES = pa.array(_NAMES, pa.string())
+
+@cache
+def _names(*, upper: bool) -> Any:
+    """Return the names as an Arrow array. Not made on import, because the first ``pa.array`` imports pandas."""
+    return pa.array([name if upper else name.lower() for name in _NAMES], pa.string())
 
 
 class BatchView(Protocol):
@@ -139,7 +142,12 @@ class LogView:
 
 
 def _times(cells: Any) -> Any:
-    return pa.array(times_of(cells), pa.int64()).view(TIMESTAMP)
+    return _timestamps(times_of(cells))
+
+
+def _timestamps(us: Any) -> Any:
+    """Return microseconds since the epoch, an int64 array of numpy, as an Arrow array. Does not import pandas."""
+    return pa.Array.from_buffers(TIMESTAMP, len(us), [None, pa.py_buffer(np.ascontiguousarray(us))])
 
 
 def _built(name: str, build: Build, cells: Sequence[bytes | None]) -> Any:
@@ -439,11 +447,11 @@ class ChangeView:
             case "cdc_batch_seq_no":
                 return part.seqs
             case "cdc_timestamp":
-                return pa.array(part.us, pa.int64()).view(TIMESTAMP)
+                return _timestamps(part.us)
             case "cdc_sequence":
                 return part.sequence()
             case "cdc_operation":
-                return part.operation_names(_LOWER_NAMES)
+                return part.operation_names(_names(upper=False))
             case "cdc_ttl":
                 return self._ttl(part.column(layout.ttl))
             case "cdc_values":
@@ -574,11 +582,11 @@ class EventView:
             case "id":
                 return self._ids(part)
             case "type":
-                return part.operation_names(_LOWER_NAMES)
+                return part.operation_names(_names(upper=False))
             case "foreign_id":
                 return self._key(part, sorted(self._layout.keys, key=lambda c: c.name), self._foreign)
             case "timestamp":
-                return pa.array(part.us, pa.int64()).view(TIMESTAMP)
+                return _timestamps(part.us)
             case "metadata":
                 return self._metadata(part)
         raise KeyError(name)
@@ -607,7 +615,7 @@ class EventView:
         values = self._layout.values
         described = joined(
             '{"operation":"',
-            part.operation_names(_UPPER_NAMES),
+            part.operation_names(_names(upper=True)),
             '","key":',
             self._key(part, self._layout.keys, self._keys),
             ',"before":',

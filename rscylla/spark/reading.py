@@ -165,4 +165,4 @@ def check_schema(view: LogView | ChangeView | EventView, schema: Any, table: str
                 f"the schema has a column {field.name!r} that the log of {table} does not have in this mode; use "
                 f"columns of {', '.join(view.schema.names)}"
             )
-        _fit(view.schema.empty_table().column(field.name).combine_chunks(), field.type, field.name)
+        _fit(pa.nulls(0, view.schema.field(field.name).type), field.type, field.name)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import attrs
@@ -168,6 +171,37 @@ def test_a_task_holds_one_window_at_a_time(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(reading, "ROWS_A_BATCH", 5)
     assert sum(batch.num_rows for batch in reader.read(partition)) == 600
     assert most <= (6 * 5 if mode == "log" else max(sizes) + 6 * 5), "some pages: in flight, or looked at"
+
+
+PLAN_AND_READ = """
+import sys
+
+from rscylla.embedded import EmbeddedScylla
+from rscylla.spark.source import ScyllaCdcDataSource
+
+with EmbeddedScylla() as scylla:
+    session = scylla.connect()
+    session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.execute("CREATE TABLE ks.t (pk int PRIMARY KEY, v list<int>) WITH cdc = {'enabled': true}")
+    session.execute("INSERT INTO ks.t (pk, v) VALUES (1, [2])")
+    place = f"{scylla.contact_points[0]}:{scylla.port}"
+    for mode in ("changes", "events", "log"):
+        options = {"contactpoints": place, "keyspace": "ks", "table": "t", "lag": "0s", "mode": mode}
+        source = ScyllaCdcDataSource(options)
+        reader = source.reader(source.schema())
+        partitions = reader.partitions()
+    assert sum(batch.num_rows for partition in partitions for batch in reader.read(partition)) == 1
+print("pandas" in sys.modules)
+"""
+
+
+def test_planning_and_the_mode_log_do_not_import_pandas() -> None:
+    """It takes a new worker longer than all its other imports, and pyarrow does so by itself at many calls."""
+    assert find_spec("pandas") is not None
+    told = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PLAN_AND_READ], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (told.stdout.strip(), told.returncode) == ("False", 0), told.stderr
 
 
 def passed_through_a_checkpoint(offset: Row) -> Row:
