@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -127,3 +129,31 @@ def test_a_window_whose_events_cannot_be_made_is_not_passed_over(written: FakeLo
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             until_head(client.recv_window)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 1000])
+def test_several_at_once_are_those_that_come_one_by_one(written: FakeLog, limit: int) -> None:
+    def named(item: Any) -> str:
+        return str(item.cursor if isinstance(item, rscylla.Progress) else item.id)
+
+    def opened() -> Any:
+        return stream_of(written, progress_every=timedelta(0))("", LAG, rscylla.StreamToHead())
+
+    several, mixed = opened(), opened()
+    got = until_head(lambda: several.recv_many(limit))
+    lists = [item for item in got if isinstance(item, list)]
+    assert all(0 < len(item) <= limit for item in lists)
+    assert limit == 1 or max(map(len, lists)) > 1
+    flat = [named(one) for item in got for one in (item if isinstance(item, list) else [item])]
+    turns = cycle([mixed.recv, lambda: mixed.recv_many(limit)])
+    both = until_head(lambda: next(turns)())
+    flat_both = [named(one) for item in both for one in (item if isinstance(item, list) else [item])]
+    assert flat == flat_both == [named(item) for item in until_head(opened().recv)]
+
+
+@pytest.mark.usefixtures("second_event_breaks")
+def test_an_event_among_several_that_cannot_be_made_is_not_passed_over(written: FakeLog) -> None:
+    client = stream_of(written)("", LAG, rscylla.StreamToHead())
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            until_head(lambda: client.recv_many(5))
