@@ -79,7 +79,7 @@ def read(session: rscylla.Session, rows: int, settings: dict[str, Any]) -> tuple
         client.close()
     if events != rows:
         raise SystemExit(f"{events} rows read, {rows} written")
-    return time.perf_counter() - began, client._reader._scanner.pages
+    return time.perf_counter() - began, client._feed._timed._reader._scanner.pages
 
 
 if __name__ == "__main__":

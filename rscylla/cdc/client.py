@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from queue import SimpleQueue
+from typing import Protocol
 
 import attrs
 
@@ -16,31 +17,56 @@ from ..clock import Clock, Stop
 from ..errors import HeadReached, Stopped
 from ..event import Progress
 from .reader import Batch, Reader
-from .records import NO_EVENTS, ChangeEvent
+from .records import NO_EVENTS, ChangeEvent, Counters
 from .settings import StreamSettings
 from .source import Source
 from .window import EventWindow
 
-__all__ = ["Client"]
+__all__ = ["Client", "Direct", "Feed", "ReadAhead"]
 
 CLOSE_TIMEOUT_S = 5.0
 """How long ``close`` waits for the thread: a query in progress cannot be cancelled, only answered or timed out."""
+
+
+class Feed(Protocol):
+    """Where a client gets its batches from."""
+
+    @property
+    def source(self) -> Source:
+        """What is read, for ``status``."""
+
+    @property
+    def counters(self) -> Counters: ...
+
+    @property
+    def gaps(self) -> int:
+        """How often changes that may be lost were skipped."""
+
+    @property
+    def since(self) -> float | None:
+        """Since when the current step has run, by the clock's ``monotonic``; None between steps."""
+
+    def take(self) -> Batch:
+        """Return the next batch. Blocks.
+
+        Raises: Stopped, and as for ``Reader.step``.
+        """
+
+    def close(self) -> None:
+        """Wait for the thread that reads, but only briefly; the stop signal is set."""
 
 
 class Client:
     """An open stream of a CDC log; see ``rscylla.abc.StreamClient``. ``recv`` is for one thread, ``close`` for any.
 
     Args:
-        source: what *reader* reads, for ``status``.
         stop: ends reading; set by ``close`` and when the client is dropped without it.
         first: returned by ``recv`` before anything is read.
     """
 
-    def __init__(self, reader: Reader, source: Source, settings: StreamSettings, stop: Stop, first: Batch) -> None:
-        self._reader = reader
-        self._source = source
+    def __init__(self, feed: Feed, settings: StreamSettings, stop: Stop, first: Batch) -> None:
+        self._feed = feed
         self._clock = clock = settings.clock
-        self._timed = _TimedReader(reader, clock)
         self._stop = stop
         self._progress_every_s = settings.progress_every.total_seconds()
         self._batch = first
@@ -49,39 +75,21 @@ class Client:
         self._reported = None if first.must_save else first.done
         self._reported_at = clock.monotonic()
         self._error: BaseException | None = None
-        self._ready: SimpleQueue[Batch | BaseException] = SimpleQueue()
-        # A SimpleQueue, not a semaphore, because its put is reentrant: the finalizer may run in the reader's thread
-        # while that thread is inside the queue.
-        self._slots: SimpleQueue[None] = SimpleQueue()
-        for _ in range(settings.prefetch):
-            self._slots.put(None)
-        self._thread: threading.Thread | None = None
         self._finalizer = weakref.finalize(self, stop.set)
         self._finalizer.atexit = False
-        if settings.prefetch:
-            self._thread = threading.Thread(
-                target=_read_ahead,  # not a method: a reference from the thread would keep a dropped client alive
-                args=(self._timed, self._ready, self._slots, stop),
-                name="rscylla-reader",
-                daemon=True,
-            )
-            self._thread.start()
-            # Ends recv at once, even while the reader waits for a node that does not answer.
-            ready = self._ready
-            stop.on_set(lambda: ready.put(Stopped()))
 
     def status(self) -> StreamStatus:
         """Return the stream's position, and facts about the log and the cluster. Thread-safe."""
         # The watermark is the end of the finished batch, or the last event of the current one. The two are read in the
         # opposite order of being set, so that the watermark does not appear to step back.
-        position, asked_at = self._batch.events.position, self._timed.since
+        feed, position, asked_at = self._feed, self._batch.events.position, self._feed.since
         return StreamStatus(
             watermark_us=max(self._finished.exact_us, _us_of(position) if position else 0),
-            incomplete_records=self._reader.counters.incomplete_records,
-            expired_gaps=self._source.gaps,
+            incomplete_records=feed.counters.incomplete_records,
+            expired_gaps=feed.gaps,
             poll_age_s=0.0 if asked_at is None else max(0.0, self._clock.monotonic() - asked_at),
-            log_ttl_s=self._source.table.ttl_s,
-            clock_skew_us=max(self._source.node_clocks.skew_us.values(), key=abs, default=0),
+            log_ttl_s=feed.source.table.ttl_s,
+            clock_skew_us=max(feed.source.node_clocks.skew_us.values(), key=abs, default=0),
         )
 
     def recv(self) -> ChangeEvent | Progress:
@@ -187,26 +195,16 @@ class Client:
         self._batch = attrs.evolve(self._batch, events=NO_EVENTS, rows=None)  # freed while the next one is awaited
         try:
             # One assignment for the events and the end of the batch: an interrupt between two would mix two batches.
-            self._batch = self._take()
+            self._batch = self._feed.take()
         except BaseException as e:
             self._error = e
             if not isinstance(e, HeadReached):
                 raise
 
-    def _take(self) -> Batch:
-        if self._thread is None:
-            return self._timed.step()
-        got = self._ready.get()
-        self._slots.put(None)
-        if isinstance(got, BaseException):
-            raise got
-        return got
-
     def close(self) -> None:
         """Stop reading and wait for the thread, but only briefly for a node that hangs. Safe to repeat."""
         self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(CLOSE_TIMEOUT_S)
+        self._feed.close()
 
 
 def _us_of(position: bytes) -> int:
@@ -223,6 +221,63 @@ class _Broken:
 
     def __iter__(self) -> Iterator[ChangeEvent]:
         raise self._error
+
+
+class Direct:
+    """Reads in the thread that calls ``take``."""
+
+    def __init__(self, reader: Reader, source: Source) -> None:
+        self._timed = _TimedReader(reader, source.clock)
+        self.source = source
+        self.counters = reader.counters
+
+    @property
+    def gaps(self) -> int:
+        return self.source.gaps
+
+    @property
+    def since(self) -> float | None:
+        return self._timed.since
+
+    def take(self) -> Batch:
+        return self._timed.step()
+
+    def close(self) -> None:
+        pass
+
+
+class ReadAhead(Direct):
+    """Reads in a thread of its own, up to *windows* ahead."""
+
+    def __init__(self, reader: Reader, source: Source, stop: Stop, windows: int) -> None:
+        super().__init__(reader, source)
+        self._ready: SimpleQueue[Batch | BaseException] = SimpleQueue()
+        # A SimpleQueue, not a semaphore, because its put is reentrant: the finalizer may run in the reader's thread
+        # while that thread is inside the queue.
+        self._slots: SimpleQueue[None] = SimpleQueue()
+        for _ in range(windows):
+            self._slots.put(None)
+        self._thread = threading.Thread(
+            target=_read_ahead,  # not a method: a reference from the thread would keep a dropped client alive
+            args=(self._timed, self._ready, self._slots, stop),
+            name="rscylla-reader",
+            daemon=True,
+        )
+        self._thread.start()
+        # Ends take at once, even while the reader waits for a node that does not answer.
+        ready = self._ready
+        stop.on_set(lambda: ready.put(Stopped()))
+
+    def take(self) -> Batch:
+        got = self._ready.get()
+        self._slots.put(None)
+        if isinstance(got, BaseException):
+            raise got
+        return got
+
+    def close(self) -> None:
+        if self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_TIMEOUT_S)
 
 
 class _TimedReader:

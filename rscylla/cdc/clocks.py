@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+from typing import Self
 
 from ..clock import Clock
 from ..errors import SourceError
@@ -35,6 +37,12 @@ class NodeClocks:
         self._ahead_us: dict[str, int] = {}  # by address: node time minus monotonic time
         self.skew_us: dict[str, int] = {}
         """By node address: node time minus client time, microseconds, as of the last sample."""
+
+    def using(self, session: ReadSession) -> Self:
+        """Return the same clocks, as they were sampled last; *session* is asked from now on."""
+        same = copy.copy(self)
+        same._session = session  # noqa: SLF001 - a copy of this object
+        return same
 
     def sample(self) -> None:
         """Ask each node for its time. A node that does not answer keeps its last value. Blocks.

@@ -8,7 +8,7 @@ in memory, and decodes them when it is asked.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython cimport array
@@ -21,25 +21,12 @@ from rscylla.types.wire cimport EPOCH_TICKS, int_at, put_hex, put_uuid, ticks_at
 
 from array import array as new_array
 
-from rscylla.errors import MalformedData
-
 cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
     void* PyUnicode_DATA(object text)
     void PyObject_GC_UnTrack(void* op)
     ctypedef struct PyTypeObject:
         object tp_new(PyTypeObject*, object, void*)
-
-
-cdef extern from *:
-    """
-    #ifndef SUM_OF_SOURCES
-    #define SUM_OF_SOURCES 0
-    #endif
-    """
-    const unsigned int BUILT_FROM "SUM_OF_SOURCES"
-
-SUM_OF_SOURCES = BUILT_FROM  # see ``rscylla._decoder``
 
 
 cdef inline void put_ulong(char* p, uint64_t value) noexcept nogil:
@@ -278,6 +265,30 @@ cdef class Plan:
                 at += cell.size
         return key
 
+    cdef bytes routing_key(self, const char* row):
+        """Return the bytes of the partition key that the database hashes; see ``slices.routing_key``."""
+        cdef Py_ssize_t i, size
+        cdef Cell cell
+        cdef bytes key
+        cdef char* at
+        if self.partition_keys == 1:
+            cell = cell_at(row, self.key_index[0])
+            return PyBytes_FromStringAndSize(cell.data, max(0, cell.size))
+        size = 0
+        for i in range(self.partition_keys):
+            size += 3 + max(0, cell_at(row, self.key_index[i]).size)
+        key = PyBytes_FromStringAndSize(NULL, size)
+        at = PyBytes_AS_STRING(key)
+        for i in range(self.partition_keys):
+            cell = cell_at(row, self.key_index[i])
+            size = max(0, cell.size)
+            at[0] = <char> (size >> 8)
+            at[1] = <char> (size & 0xFF)
+            memcpy(at + 2, cell.data, size)
+            at[2 + size] = 0
+            at += 3 + size
+        return key
+
     cdef dict key_of(self, const char* row, bint of_partition):
         """Return the typed key of a row; parts that are null are absent."""
         cdef dict key = {}
@@ -428,6 +439,8 @@ cdef Cell NULL_AT  # the cell of a null
 NULL_AT.data = NULL
 NULL_AT.size = -1
 
+TOKENS_BELOW = 1 << 63
+
 cdef enum:
     DIGIT = 11
     BUCKETS = 1 << DIGIT
@@ -565,14 +578,8 @@ cdef class LogRows:
         """Add the rows of *page*, and return the rows: others, in Python, if the page has another layout.
 
         Raises:
-            MalformedData: the page ends within a row, or has a row without a time, stream id or sequence number.
+            ValueError: the page ends within a row, or has a row without a time, stream id or sequence number.
         """
-        try:
-            return self._add(page, layout)
-        except ValueError as e:
-            raise MalformedData.of_page(layout.table.full_name, str(e), is_log=True) from e
-
-    cdef object _add(self, page, layout):
         cdef bytes body = page.body
         cdef Py_ssize_t offset = page.offset
         cdef int32_t count = count_of(body, offset, len(layout.columns))
@@ -640,7 +647,7 @@ cdef class LogRows:
                 at += row.size
         PyMem_Free(guesses)
         if not good:
-            raise ValueError("a row ends too early, or lacks its time, stream id or sequence number")
+            raise ValueError("a row of a page of the log ends too early, or lacks its time, stream id or sequence number")
         moved = <const char**> PyMem_Realloc(self.starts, (page + 1) * sizeof(char*))
         if moved == NULL:
             raise MemoryError
@@ -832,6 +839,81 @@ cdef class LogRows:
         PyMem_Free(self.order)
         self.order = order
         self.kept = n
+
+    def owners(self, token, count, dict shared not None, dict only not None):
+        """Return the slice of each row; see ``rows.LogRows``."""
+        cdef array.array found = new_array("i")
+        cdef Py_ssize_t i
+        cdef const char* row
+        cdef object owner
+        cdef bytes stream, key
+        cdef dict known = {}  # a key is hashed once
+        array.resize(found, self.kept)
+        for i in range(self.kept):
+            stream = PyBytes_FromStringAndSize(self._stream_id(self.order[i]), 16)
+            owner = only.get(stream)
+            if owner is None:
+                readers = shared[stream]
+                key = self.plan.routing_key(self.row_at(self.order[i]))
+                owner = known.get(key)
+                if owner is None:
+                    owner = known[key] = (token(key) + TOKENS_BELOW) * count >> 64
+                if owner not in readers:
+                    owner = readers[0]
+            found.data.as_ints[i] = owner
+        return found
+
+    def divided(self, owners, indexes):
+        """Return the rows of each of the slices *indexes* that has some; see ``rows.LogRows``."""
+        cdef const int[::1] of = owners
+        cdef dict found = {}, numbers = {}
+        cdef list parts = []
+        cdef Py_ssize_t i, rows
+        cdef int owner
+        cdef LogRows part
+        cdef Py_ssize_t* counts
+        cdef Py_ssize_t slices = 0
+        if len(of) != self.kept:
+            raise ValueError("an owner for each row")
+        for index in indexes:
+            slices = max(slices, index + 1)
+        counts = <Py_ssize_t*> PyMem_Calloc(max(1, slices), sizeof(Py_ssize_t))
+        if counts == NULL:
+            raise MemoryError
+        try:
+            for i in range(self.kept):
+                if 0 <= of[i] < slices:
+                    counts[of[i]] += 1
+            parts = [None] * slices
+            for index in indexes:
+                rows = counts[<Py_ssize_t> index]
+                if rows:
+                    found[index] = parts[index] = self._empty(rows)
+        finally:
+            PyMem_Free(counts)
+        for i in range(self.kept):
+            owner = of[i]
+            if 0 <= owner < slices and parts[owner] is not None:
+                part = <LogRows> parts[owner]
+                part.rows[part.kept] = self.rows[self.order[i]]
+                part.order[part.kept] = <uint32_t> part.kept
+                part.kept += 1
+                part.filled = part.kept
+        return found
+
+    cdef LogRows _empty(self, Py_ssize_t room):
+        """Return rows over the same pages, with room for some."""
+        cdef LogRows part = LogRows()
+        cdef Py_ssize_t i, pages = len(self.bodies)
+        part.plan = self.plan
+        part.bodies = self.bodies.copy()
+        part.starts = <const char**> PyMem_Malloc(max(1, pages) * sizeof(char*))
+        if part.starts == NULL:
+            raise MemoryError
+        for i in range(pages):
+            part.starts[i] = self.starts[i]
+        part._reserve(room)
+        return part
 
     def leave_out_lost_keys(self, table, start_us, after):
         """Drop the rows whose key was lost with a renamed column; see ``rows.LogRows``."""
@@ -1167,33 +1249,20 @@ cdef class ChangeParts:
 
     @property
     def key(self):
-        try:
-            return self.plan.key_of(PyBytes_AS_STRING(self.row), is_range(self.operation()))
-        except ValueError as e:
-            raise self.malformed() from e
+        return self.plan.key_of(PyBytes_AS_STRING(self.row), is_range(self.operation()))
 
     @property
     def before(self):
         cdef bytes image = self.row if self.operation() == PREIMAGE else self.preimage
-        try:
-            return None if image is None else self.plan.image(image, False)
-        except ValueError as e:
-            raise self.malformed() from e
+        return None if image is None else self.plan.image(image, False)
 
     @property
     def after(self):
         cdef int16_t operation = self.operation()
         cdef bytes image = self.row if operation == POSTIMAGE else self.postimage
-        try:
-            if image is not None:
-                return self.plan.image(image, True)
-            return self.plan.known_after(self.row) if operation == UPDATE or operation == INSERT else None
-        except ValueError as e:
-            raise self.malformed() from e
-
-    cdef object malformed(self):
-        """Return the error of a cell that could not be decoded."""
-        return self.plan.layout.malformed([self._cells, self._preimage, self._postimage, self._range_end])
+        if image is not None:
+            return self.plan.image(image, True)
+        return self.plan.known_after(self.row) if operation == UPDATE or operation == INSERT else None
 
 
 cdef bytes bytes_of_cells(cells, Plan plan):
@@ -1318,10 +1387,7 @@ cdef class ChangeEvent:
 
     @property
     def key(self):
-        try:
-            return self._frame.plan.key_of(self.data(), is_range(self._operation))
-        except ValueError as e:
-            raise self._frame.plan.layout.malformed([self._cells]) from e
+        return self._frame.plan.key_of(self.data(), is_range(self._operation))
 
     @property
     def foreign_id(self):

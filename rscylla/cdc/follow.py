@@ -65,8 +65,8 @@ class Follower:
         self.watermark_us = 0
         """All rows before it had arrived when the last step was planned."""
 
-    def next(self) -> Read | Probe | Switch | Wait | End:
-        """Return the next step. Blocks on small queries.
+    def next(self, halt_us: int | None = None) -> Read | Probe | Switch | Wait | End:
+        """Return the next step; for *halt_us* see ``Walk.next``. Blocks on small queries.
 
         Raises:
             CursorExpired: rows that were promised have expired unread, and the policy is to raise.
@@ -81,7 +81,7 @@ class Follower:
         holes = source.holes(self.walk.at_us)  # read once, because more rows expire during the loop
         while True:
             generations = source.generations_until(self.walk.horizon_us(self.watermark_us), self.lag_us)
-            step = self.walk.next(generations, self.watermark_us, holes)
+            step = self.walk.next(generations, self.watermark_us, holes, halt_us)
             if isinstance(step, Switch):
                 # Each tablets table has its own streams, so the next set may belong to a log that was created again.
                 source.reread_table(retrying=True)

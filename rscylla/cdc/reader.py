@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -17,7 +17,7 @@ from .driver import token_of_key
 from .follow import Follower
 from .pages import Page
 from .query import group_streams
-from .records import NO_EVENTS, Counters, EventContext, Events, changes_of, rows_as_events
+from .records import NO_EVENTS, Counters, EventContext, Events, changes_of, lowest_position, rows_as_events
 from .rows import Layouts, LogRows, new_rows
 from .scan import LogScan, TooMuch, TooSlow
 from .settings import StreamSettings
@@ -27,7 +27,7 @@ from .table import LOG_DROP_AHEAD_US
 from .topology import Generation
 from .walk import End, LogWindow, Probe, Read, Switch, Wait, Walk, Width
 
-__all__ = ["Batch", "Reader"]
+__all__ = ["Batch", "Owed", "Reader"]
 
 log = logging.getLogger("rscylla")
 
@@ -35,6 +35,26 @@ T = TypeVar("T")
 
 CLOCK_BACK_US = 1_000_000
 """A clock that is further behind the time already read causes a warning."""
+
+
+@attrs.frozen
+class Owed:
+    """Which rows a consumer still has to get, beyond the position of its reader.
+
+    ``done``: the last cursor. ``after``: rows of *generation* up to this position were delivered. ``floor_us``: rows
+    before it are not wanted, whatever their generation. ``promised_us``: later rows must not be lost.
+    """
+
+    done: EventID
+    generation: int
+    after: bytes
+    floor_us: int
+    promised_us: int
+
+    def left_out(self, generation: int) -> bytes:
+        """Return the position up to which rows of *generation* are left out."""
+        after = self.after if generation == self.generation else b""
+        return max(after, lowest_position(self.floor_us)) if self.floor_us else after
 
 
 @attrs.frozen
@@ -74,6 +94,7 @@ class Reader:
     ) -> None:
         self._source = source
         self._settings = settings
+        self._options = options
         self._stop = stop
         limits, table = settings.limits, source.table
         self._follower = Follower(
@@ -92,12 +113,15 @@ class Reader:
         self._start = self._done = start
         self._warned_ahead = False
         self.counters = Counters()
+        self._slices: tuple[Slice, ...] = (Slice.of(settings.key_slice),)
+        self._has_entered = False  # the streams of the slices in the current generation
         self._enter(start.generation)
 
     def _enter(self, generation: int) -> None:
         self._context = EventContext(generation, self._settings.event_type, self.counters)
+        self._has_entered = True
         streams = self._source.streams(Generation(generation))
-        self._part = part_of(streams, Slice.of(self._settings.key_slice), self._source.topology.ranges)
+        self._part = part_of(streams, self._slices, self._source.topology.ranges)
         self._groups = group_streams(
             self._part.streams,
             limit=self._settings.streams_per_query,
@@ -122,14 +146,27 @@ class Reader:
     def step(self) -> Batch:
         """Return the events of the next window, possibly none. Waits at the head, up to one poll.
 
+        Raises: as for ``step_now``.
+        """
+        wait = self.pause_s
+        if wait > 0:
+            self._source.clock.wait(self._stop, wait)
+        return self.step_now()
+
+    def step_now(self, halt_us: int | None = None) -> Batch:
+        """Return the events of the next window, possibly none, although it may not be time to poll the head again.
+
+        Args:
+            halt_us: a time after the position, which the step does not pass.
+
         Raises:
             HeadReached: the head, or the asked end, was reached.
             Stopped: the stop signal was set.
             CursorExpired: the reader fell behind what the log keeps.
             SourceError, MetadataError: reading failed.
         """
-        self._pause()
-        match self._follower.next():
+        self._stop.check()
+        match self._follower.next(halt_us):
             case Read() as step:
                 return self._read(step)
             case Probe() as step:
@@ -148,17 +185,15 @@ class Reader:
             return HeadReached("everything before the asked time was delivered", cursor=str(self.done))
         return HeadReached(cursor=str(self.done))
 
-    def _pause(self) -> None:
-        """Wait until the next poll of the head is due, or until the rows read so far are within ``rows_per_s``."""
+    @property
+    def pause_s(self) -> float:
+        """How long to wait until the next poll of the head, or until the rows read so far are within ``rows_per_s``."""
         if self._walk.is_done:
-            return
-        clock = self._source.clock
-        wait = self._not_before - clock.monotonic()
+            return 0.0
+        wait = self._not_before - self._source.clock.monotonic()
         if self._walk.at_head:
             wait = max(wait, self._poll_s, len(self._groups) / self._settings.limits.head_queries_per_s)
-        if wait > 0:
-            clock.wait(self._stop, wait)
-        self._stop.check()
+        return wait
 
     def _slow_down(self, rows: int) -> None:
         rate = self._settings.limits.rows_per_s
@@ -178,6 +213,71 @@ class Reader:
                 self._source.table.full_name,
                 ahead_us / 1e6,
             )
+
+    # ------------------------------------------------------------ several slices
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """The position: a generation, and a time in microseconds."""
+        return self._walk.generation.time, self._walk.at_us
+
+    @property
+    def width_us(self) -> int:
+        """How long the next window is at most."""
+        return self._walk.width.us
+
+    def reads_as(self, other: Reader) -> bool:
+        """Whether the two differ in nothing but their slices and positions."""
+        mine, its = self._options, other._options
+        return (mine.lag, mine.to_head, mine.until) == (its.lag, its.to_head, its.until) and (
+            self._slices[0].count == other._slices[0].count
+        )
+
+    def read_for(self, slices: Iterable[Slice]) -> None:
+        """Read *slices* from now on, at least one, all of the same number of slices."""
+        self._slices = tuple(dict.fromkeys(slices))
+        self._has_entered = False
+
+    def take_over(self, other: Reader) -> None:
+        """Continue for *other*, too, which is at the same position and reads no more; its slices are not read yet."""
+        mine, its = self._follower, other._follower
+        walk, width = its.walk, mine.walk.width
+        mine.walk = attrs.evolve(
+            mine.walk,
+            # Windows that each had enough rows have too many together.
+            width=attrs.evolve(width, us=max(1, width.us * walk.width.us // (width.us + walk.width.us))),
+            floor_us=min(mine.walk.floor_us, walk.floor_us),
+            at_head=mine.walk.at_head and walk.at_head,
+            was_empty=mine.walk.was_empty and walk.was_empty,
+        )
+        mine.promised_us = min(mine.promised_us, its.promised_us)
+        self._skip = min(self._skip, other._skip)
+        self._not_before = max(self._not_before, other._not_before)
+
+    def alone(self, source: Source, settings: StreamSettings, stop: Stop, owed: Owed) -> Reader:
+        """Return a reader of the slice of *settings*, which continues here for the consumer that is owed *owed*."""
+        reader = Reader(source, owed.done, self._options, settings, stop)
+        mine, its = self._follower, reader._follower
+        its.walk = attrs.evolve(mine.walk, floor_us=owed.floor_us)
+        its.promised_us = max(mine.promised_us, owed.promised_us)
+        reader._skip = owed.after if self.at[0] == owed.generation else b""
+        reader._not_before = self._not_before
+        return reader
+
+    @property
+    def owed(self) -> Owed:
+        """What the consumer of the only slice is owed, whoever continues for it."""
+        return Owed(self.done, self.at[0], self._skip, self._walk.floor_us, self._follower.promised_us)
+
+    def divided(self, batch: Batch) -> Mapping[int, LogRows]:
+        """Return the rows of the last step, *batch*, by slice."""
+        return {} if batch.rows is None else self._part.divided(batch.rows, token_of_key)
+
+    def batch_of(self, rows: LogRows, owed: Owed, counters: Counters) -> Batch:
+        """Return a batch of *rows*, a part of the last step's, for one consumer."""
+        generation = self.at[0]
+        context = EventContext(generation, self._settings.event_type, counters)
+        return self._batch(rows, context, owed.left_out(generation))
 
     # ------------------------------------------------------------ steps
 
@@ -199,7 +299,8 @@ class Reader:
         self._slow_down(len(rows))
         if rows.leave_out_lost_keys(self._source.table, step.window.start_us, self._skip):
             self._report_lost_keys(step.window)
-        self._part.keep_own(rows, token_of_key)
+        if len(self._slices) == 1:
+            self._part.keep_own(rows, token_of_key)
         rows.sort()
         return self._move(walk, rows)
 
@@ -220,9 +321,12 @@ class Reader:
         if not rows:
             return Batch(NO_EVENTS, self.done)
         after, self._skip = self._skip, b""
+        return self._batch(rows, self._context, after)
+
+    def _batch(self, rows: LogRows, context: EventContext, after: bytes) -> Batch:
         joined = self._settings.granularity != "row"
         build = changes_of if joined else rows_as_events
-        return Batch(build(rows, self._context, after=after), self.done, rows=rows, after=after, joined=joined)
+        return Batch(build(rows, context, after=after), self.done, rows=rows, after=after, joined=joined)
 
     def _move(self, walk: Walk, rows: LogRows) -> Batch:
         """Go to *walk*, unless promised rows have expired by now: retries may take long. The next step reports them."""
@@ -233,7 +337,7 @@ class Reader:
 
     def _ask(self, query: Callable[..., T], window: LogWindow, *args: Any) -> T:
         """Return the result of *query* for *window* and the streams of its generation."""
-        if window.generation != self._context.generation:
+        if window.generation != self._context.generation or not self._has_entered:
             self._enter(window.generation)
         try:
             return query(window, self._groups, *args)

@@ -27,6 +27,7 @@ __all__ = [
     "EventContext",
     "Events",
     "changes_of",
+    "lowest_position",
     "rows_as_events",
 ]
 
@@ -325,6 +326,11 @@ def made_in_python(
     except BaseException as e:
         taken.error = e
         raise
+
+
+def lowest_position(us: int) -> bytes:
+    """Return a position after all rows before a time, and before all others."""
+    return (us * 10 + _EPOCH_TICKS).to_bytes(8, "big") + bytes(28)
 
 
 def rows_as_events(rows: LogRows, context: EventContext, *, after: bytes = b"") -> Events:

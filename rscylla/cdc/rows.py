@@ -9,8 +9,9 @@ from typing import Any, Literal, cast
 import attrs
 
 from .._decoder import compiled
+from .._slices import slice_at
 from .._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
-from ..errors import MalformedData, MetadataError
+from ..errors import MetadataError
 from ..types import Decoder, Type, decoder_for, log_list
 from .grouping import PARTITION_DELETES, ChangeRows, grouped, records_in
 from .pages import Column, Page
@@ -25,6 +26,7 @@ __all__ = [
     "ValueColumn",
     "leave_out_lost_keys",
     "new_rows",
+    "routing_key",
 ]
 
 Cells = tuple[bytes | None, ...]
@@ -158,40 +160,13 @@ class Layout:
         )
 
     def key_of(self, cells: Cells) -> Mapping[str, Any]:
-        """Return the primary key's typed values by name; parts that are null in the log row are absent.
-
-        Raises:
-            MalformedData: a cell has no value of its type.
-        """
+        """Return the primary key's typed values by name; parts that are null in the log row are absent."""
         key = {}
-        try:
-            for column in self.keys:
-                raw = cells[column.index]
-                if raw is not None:
-                    key[column.name] = column.decode(raw)
-        except ValueError as e:
-            raise self.malformed([cells]) from e
+        for column in self.keys:
+            raw = cells[column.index]
+            if raw is not None:
+                key[column.name] = column.decode(raw)
         return key
-
-    def malformed(self, rows: Iterable[Cells | None]) -> MalformedData:
-        """Return the error of *rows* of which a cell could not be decoded."""
-        name = next((n for cells in rows if cells is not None for n in self._undecodable(cells)), "")
-        return MalformedData.of_cell(self.table.full_name, name, is_log=True)
-
-    def _undecodable(self, cells: Cells) -> Iterator[str]:
-        """Yield the names of the columns that cannot be decoded."""
-        for column in (*self.keys, *self.values):
-            for index, decode in (
-                (column.index, column.decode),
-                (column.index, column.decode_cells),
-                (column.elements, column.decode_elements),
-            ):
-                if index < 0 or decode is None or (raw := cells[index]) is None:
-                    continue
-                try:
-                    decode(raw)
-                except ValueError:
-                    yield column.name
 
     def is_static(self, cells: Cells) -> bool:
         """Whether an image or a write concerns the static row of its partition: its clustering key is null."""
@@ -346,7 +321,7 @@ class LogRows:
     @property
     def positions(self) -> list[bytes]:
         for layout, cells in self._without:
-            self._positions += _checked_positions(cells, layout)
+            self._positions += _positions_of(cells, layout)
         self._without.clear()
         return self._positions
 
@@ -362,11 +337,8 @@ class LogRows:
         """Add the rows of *page*, and return the rows: the compiled twin returns others if the layout is another one.
 
         Rows keep the layout of their page: another page may have other columns.
-
-        Raises:
-            MalformedData: the bytes are no page of rows of a log.
         """
-        cells = page.cells(layout.table.full_name, is_log=True)
+        cells = page.cells()
         self._note(layout, len(cells))
         self._without.append((layout, cells))
         self.cells += cells
@@ -395,6 +367,60 @@ class LogRows:
         self.cells = [cells[i] for i in indexes]
         if self.is_mixed:
             self._layout_of = [layouts[i] for i in indexes]
+
+    def owners(
+        self,
+        token: Callable[[bytes], int],
+        count: int,
+        shared: Mapping[bytes, Sequence[int]],
+        only: Mapping[bytes, int],
+    ) -> Sequence[int]:
+        """Return the slice, of *count*, of each row: that of its stream, or of its key if several read the stream.
+
+        If no reader of a stream owns the key, the stream should not contain it. The first reader keeps it: a change out
+        of order is better than a lost one.
+
+        Args:
+            token: returns the token of a partition key.
+            shared: the slices that read a stream, if they are several.
+            only: the slice of each other stream.
+        """
+        known: dict[Cells, int] = {}
+
+        def owner_of(layout: Layout, cells: Cells) -> int:
+            stream: bytes = cells[layout.stream_id]  # type: ignore[assignment]
+            owner = only.get(stream)
+            if owner is not None:
+                return owner
+            key = layout.raw_partition_key(cells)
+            owner = known.get(key)
+            if owner is None:
+                owner = known[key] = slice_at(token(routing_key(key)), count)
+            readers = shared[stream]
+            return owner if owner in readers else readers[0]
+
+        return [owner_of(self.layout_at(i), cells) for i, cells in enumerate(self.cells)]
+
+    def divided(self, owners: Sequence[int], indexes: Iterable[int]) -> dict[int, LogRows]:
+        """Return the rows of each of the slices *indexes* that has some, in the same order.
+
+        They are rows of their own, over the same pages, and no page is added to them.
+        """
+        numbers: dict[int, list[int]] = {index: [] for index in indexes}
+        for i, owner in enumerate(owners):
+            if owner in numbers:
+                numbers[owner].append(i)
+        return {index: self._part(its) for index, its in numbers.items() if its}
+
+    def _part(self, indexes: Sequence[int]) -> LogRows:
+        found = LogRows()
+        found.layouts = self.layouts
+        positions = self.positions
+        found._positions = [positions[i] for i in indexes]
+        found.cells = [self.cells[i] for i in indexes]
+        if self.is_mixed:
+            found._layout_of = [self._layout_of[i] for i in indexes]
+        return found
 
     def by_layout(self) -> Iterator[LogRows]:
         """Yield the rows of a sorted window in parts of one layout each, with whole records; usually, it is one part.
@@ -450,6 +476,14 @@ class LogRows:
         return leave_out_lost_keys(self, table, start_us, after)
 
 
+def routing_key(key: Iterable[bytes | None]) -> bytes:
+    """Return the bytes of a partition key that the database hashes: the column, or several with lengths and zeros."""
+    cells = [cell or b"" for cell in key]
+    if len(cells) == 1:
+        return cells[0]
+    return b"".join(len(cell).to_bytes(2, "big") + cell + b"\x00" for cell in cells)
+
+
 def new_rows() -> LogRows:
     """Return the container for the rows of a window, empty: of the decoder that runs."""
     return LogRows() if _compiled is None else cast("LogRows", _compiled.LogRows())
@@ -472,22 +506,6 @@ def leave_out_lost_keys(rows: LogRows, table: LoggedTable, start_us: int, after:
     if lost:
         rows.take([i for i in range(len(rows)) if i not in lost])
     return missed
-
-
-_LACKS_KEY = "a row ends too early, or lacks its time, stream id or sequence number"
-
-
-def _checked_positions(rows: Sequence[Cells], layout: Layout) -> list[bytes]:
-    try:
-        positions = _positions_of(rows, layout)
-    except TypeError as e:  # a cell is null
-        raise MalformedData.of_page(layout.table.full_name, _LACKS_KEY, is_log=True) from e
-    if not set(map(len, positions)) <= {_POSITION_SIZE}:
-        raise MalformedData.of_page(layout.table.full_name, _LACKS_KEY, is_log=True)
-    return positions
-
-
-_POSITION_SIZE = 36
 
 
 def _positions_of(rows: Sequence[Cells], layout: Layout) -> list[bytes]:

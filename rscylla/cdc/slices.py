@@ -1,4 +1,4 @@
-"""Decides which streams a slice of a table reads, and which of their rows it delivers. Pure.
+"""Decides which streams the slices of a table read, and whose each of their rows is. Pure.
 
 The token of a key decides its slice, and in each generation also its stream, because a stream serves a range of tokens.
 If the range is inside a slice, the whole stream belongs to the slice. The few ranges that cross the edge of a slice are
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 
 from .._slices import Slice, slice_at
-from .rows import Cells, LogRows
+from .rows import LogRows
 from .topology import Range
 
-__all__ = ["Part", "part_of", "routing_key"]
+__all__ = ["Part", "part_of"]
 
 TokenOf = Callable[[bytes], int]
 """Returns the token of a serialized partition key."""
@@ -24,85 +24,61 @@ TokenOf = Callable[[bytes], int]
 
 @attrs.frozen(eq=False)
 class Part:
-    """The streams of a generation that one slice reads.
+    """The streams of a generation that some slices of *count* read together, usually one.
 
-    ``streams``: in the given order. ``shared``: those that other slices also read, with the indexes of all readers.
+    ``streams``: in the given order. ``shared``: those that more than one slice reads, with the indexes of all readers.
+    ``only``: the slice of each other stream.
     """
 
-    key_slice: Slice
+    count: int
+    indexes: tuple[int, ...]
     streams: tuple[bytes, ...]
     shared: Mapping[bytes, tuple[int, ...]]
+    only: Mapping[bytes, int]
 
     def keep_own(self, rows: LogRows, token: TokenOf) -> None:
         """Remove the rows of other slices from *rows*. Exactly one reader of a stream keeps each of its rows."""
         if not self.shared or not len(rows):
             return
-        doubtful = [i for i, stream in enumerate(_streams_of(rows)) if stream in self.shared]
-        foreign = {
-            i
-            for i, owner in zip(doubtful, self._owners(rows, doubtful, token), strict=True)
-            if owner != self.key_slice.index
-        }
-        if foreign:
-            rows.take([i for i in range(len(rows)) if i not in foreign])
+        kept = [i for i, owner in enumerate(self._owners(rows, token)) if owner in self.indexes]
+        if len(kept) < len(rows):
+            rows.take(kept)
 
-    def _owners(self, rows: LogRows, numbers: Sequence[int], token: TokenOf) -> Iterable[int]:
-        """Return the slices that keep the rows of shared streams at *numbers*. A key is hashed once."""
-        keys = list(_keys_of(rows, numbers))
-        owners = {}
-        for stream_key in set(keys):
-            stream, *key = stream_key
-            readers = self.shared[stream or b""]
-            owner = slice_at(token(routing_key(key)), self.key_slice.count)
-            # If no reader owns the key, the stream should not contain it. The first reader keeps it: a change out of
-            # order is better than a lost one.
-            owners[stream_key] = owner if owner in readers else readers[0]
-        return map(owners.__getitem__, keys)
+    def divided(self, rows: LogRows, token: TokenOf) -> Mapping[int, LogRows]:
+        """Return the rows of each slice that has some, in the order of *rows*. They are rows of their own."""
+        if len(self.indexes) == 1:
+            return {self.indexes[0]: rows} if len(rows) else {}
+        return rows.divided(self._owners(rows, token), self.indexes)
+
+    def _owners(self, rows: LogRows, token: TokenOf) -> Sequence[int]:
+        return rows.owners(token, self.count, self.shared, self.only)
 
 
-def part_of(streams: Sequence[bytes], key_slice: Slice, ranges: Callable[[Sequence[bytes]], Iterable[Range]]) -> Part:
-    """Return the part of *key_slice* of a generation's *streams*, which are in ascending order of token.
+def part_of(
+    streams: Sequence[bytes], slices: Sequence[Slice], ranges: Callable[[Sequence[bytes]], Iterable[Range]]
+) -> Part:
+    """Return the part of *slices* of a generation's *streams*, which are in ascending order of token.
 
     Args:
+        slices: at least one, all of the same number of slices.
         ranges: returns the tokens of their keys; see ``Topology.ranges``.
     """
-    if key_slice.count == 1:
-        return Part(key_slice, tuple(streams), {})
+    count, indexes = slices[0].count, tuple(sorted({each.index for each in slices}))
+    if count == 1:
+        return Part(1, indexes, tuple(streams), {}, {})
     mine: list[bytes] = []
     shared: dict[bytes, tuple[int, ...]] = {}
+    only: dict[bytes, int] = {}
     for members, start, end in ranges(streams):
-        readers = tuple(i for i in _near(start, end, key_slice.count) if Slice(i, key_slice.count).meets(start, end))
-        if key_slice.index in readers:
+        readers = tuple(i for i in _near(start, end, count) if Slice(i, count).meets(start, end))
+        if any(index in readers for index in indexes):
             mine += members
             if len(readers) > 1:
                 shared.update(dict.fromkeys(members, readers))
+            else:
+                only.update(dict.fromkeys(members, readers[0]))
     order = {stream: i for i, stream in enumerate(streams)}
-    return Part(key_slice, tuple(sorted(mine, key=order.__getitem__)), shared)
-
-
-def routing_key(key: Iterable[bytes | None]) -> bytes:
-    """Return the bytes of a partition key that the database hashes: the column, or several with lengths and zeros."""
-    cells = [cell or b"" for cell in key]
-    if len(cells) == 1:
-        return cells[0]
-    return b"".join(len(cell).to_bytes(2, "big") + cell + b"\x00" for cell in cells)
-
-
-def _streams_of(rows: LogRows) -> Iterable[bytes | None]:
-    """Return the stream of each row."""
-    if rows.is_mixed:
-        return [rows.cells[i][rows.layout_at(i).stream_id] for i in range(len(rows))]
-    return rows.column(rows.layouts[0].stream_id)
-
-
-def _keys_of(rows: LogRows, numbers: Sequence[int]) -> Iterable[Cells]:
-    """Return the stream and the undecoded partition key of the rows at *numbers*."""
-    if rows.is_mixed:
-        of = ((rows.layout_at(i), rows.cells[i]) for i in numbers)
-        return [(cells[layout.stream_id], *layout.raw_partition_key(cells)) for layout, cells in of]
-    layout = rows.layouts[0]
-    key = layout.keys[: len(layout.table.partition_key)]
-    return zip(*(rows.column(index, numbers) for index in (layout.stream_id, *(c.index for c in key))), strict=True)
+    return Part(count, indexes, tuple(sorted(mine, key=order.__getitem__)), shared, only)
 
 
 def _near(start: int, end: int, count: int) -> Iterable[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import uuid
 from collections.abc import Callable
@@ -111,6 +112,15 @@ class Source:
         self.same_until_us = self.node_clocks.slowest_us() - round((clock.monotonic() - began) * 1e6)
         """The log is known not to have been replaced by this time of the slowest clock."""
         self.refresh_generations()
+
+    def until(self, stop: Stop) -> Source:
+        """Return a copy that ends with *stop*. The two know the same now, and find out more by themselves."""
+        same = copy.copy(self)
+        same._stop = stop  # noqa: SLF001 - a copy of this object
+        same.session = session = self.session.until(stop)
+        same.topology = self.topology.using(session)
+        same.node_clocks = self.node_clocks.using(session)
+        return same
 
     # ------------------------------------------------------------ freshness
 

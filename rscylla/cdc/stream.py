@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import attrs
@@ -11,14 +12,15 @@ import attrs
 from ..clock import Stop
 from ..errors import MissingLag
 from ..event import Event
-from ..options import SAFE_LAG, StreamOption, resolve
+from ..options import SAFE_LAG, StreamOption, StreamOptions, resolve
 from ..types import quote_name
-from .client import Client
+from .client import Client, Direct, Feed, ReadAhead
 from .driver import ReadSession, Session, consistency_named
 from .lookup import BaseRows
 from .reader import Batch, Reader
 from .records import NO_EVENTS
 from .settings import StreamSettings
+from .sharing import Sharing
 from .source import Source
 
 __all__ = ["GetCursor", "NewStream", "Stream"]
@@ -31,7 +33,7 @@ class Stream(StreamSettings):
     """Opens event streams over the CDC log of one table: ``stream(after, StreamLag(seconds=30))``.
 
     It sends no query until it is called, and each call opens another stream. Thread-safe: streams share only the
-    session.
+    session, and those of its slices (``sliced``) what they read at the same point of the log.
 
     Args:
         session: a connected driver session. The caller keeps it; it is neither changed nor closed.
@@ -62,6 +64,8 @@ class Stream(StreamSettings):
     _log: ReadSession = attrs.field(init=False)
     _base_rows: BaseRows = attrs.field(init=False)
     _warned: bool = attrs.field(default=False, init=False)
+    _parts: Sharing = attrs.field(factory=Sharing, init=False)  # of its slices
+    _sharing: Sharing | None = attrs.field(default=None, init=False)  # of the stream that it is a slice of
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -76,10 +80,15 @@ class Stream(StreamSettings):
     def sliced(self, index: int, count: int) -> Stream:
         """Return the same stream for the slice *index* of *count*; see ``NewStream``.
 
+        Slices of one stream that are open at the same time are read together, unless ``prefetch`` is 0.
+
         Raises:
             ConfigError: the slice does not exist.
         """
-        return attrs.evolve(self, key_slice=(index, count))
+        part = attrs.evolve(self, key_slice=(index, count))
+        part._sharing = self._parts  # noqa: SLF001 - same class
+        part._parts = self._parts  # noqa: SLF001
+        return part
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> Client:
         """Open a stream that continues right after the cursor *after*; "" starts at the oldest row of the log.
@@ -95,10 +104,17 @@ class Stream(StreamSettings):
         chosen = resolve(options)
         if chosen.lag is None:
             raise MissingLag(f"the stream of {self}")
+        if self._sharing is None or not self.prefetch:
+            return self._open(after, chosen, stop, None)
+        with self._sharing.opens():
+            return self._open(after, chosen, stop, self._sharing)
+
+    def _open(self, after: str, chosen: StreamOptions, stop: Stop | None, sharing: Sharing | None) -> Client:
+        assert chosen.lag is not None
         inner = Stop()
         forget = stop.on_set(inner.set) if stop is not None else lambda: None
         try:
-            source = self._source(inner)
+            source = self._source(inner) if sharing is None else sharing.source(partial(self._source, inner), inner)
             if not source.table.enabled:
                 log.warning(
                     "%s: CDC is switched off; only changes that were logged before are read", source.table.full_name
@@ -115,11 +131,20 @@ class Stream(StreamSettings):
             #   Scanner  queries in flight, pages, retries                     (scan, query, driver)
             #   rows     cells and positions of a page; sorted by the reader
             #   records  rows to records, and to events as they are taken
-            reader = Reader(source, start, chosen, self, inner, promised=promised)
+            reading = inner if sharing is None else Stop()
+            source = source if sharing is None else source.until(reading)
+            reader = Reader(source, start, chosen, self, reading, promised=promised)
             inner.on_set(forget)
             # A start at the head is saved before anything is read, so that a restart does not begin at a newer head.
             first = Batch(NO_EVENTS, reader.done, must_save=chosen.from_head)
-            return Client(reader, source, self, inner, first)
+            feed: Feed
+            if sharing is not None:
+                feed = sharing.begin(reader, source, self, inner, reading)
+            elif self.prefetch:
+                feed = ReadAhead(reader, source, inner, self.prefetch)
+            else:
+                feed = Direct(reader, source)
+            return Client(feed, self, inner, first)
         except BaseException:
             forget()
             raise

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import attrs
 
@@ -77,6 +78,9 @@ class Topology(Protocol):
         Raises:
             NoStreams: the set is empty, missing, or incomplete.
         """
+
+    def using(self, session: ReadSession) -> Self:
+        """Return the same topology, with what it knows; *session* is asked from now on."""
 
     def oldest_of(self, log_created_us: int) -> int | None:
         """Return the earliest possible start of a generation of a log created at *log_created_us*; None if unknown."""
@@ -174,6 +178,12 @@ class _ClusterTopology:
     model: Model = "vnodes"
     owner: Literal["cluster", "table"] = "cluster"
     forgets = False
+    _session: ReadSession
+
+    def using(self, session: ReadSession) -> Self:
+        same = copy.copy(self)
+        same._session = session  # noqa: SLF001 - a copy of this object
+        return same
 
     def oldest_of(self, log_created_us: int) -> int | None:
         return None
@@ -269,6 +279,11 @@ class LegacyTopology(_ClusterTopology):
         self._in_new: frozenset[Generation] = frozenset()
         self._has_moved = False
 
+    def using(self, session: ReadSession) -> Self:
+        same = super().using(session)
+        same._new = self._new.using(session)  # noqa: SLF001 - a copy of this object
+        return same
+
     def generations(self) -> tuple[Generation, ...]:
         if not self._has_moved:
             old = self._old_generations()
@@ -341,6 +356,11 @@ class TabletTopology:
         self._session = session
         self._table = (keyspace, table)
         self._kept = _StreamSets()
+
+    def using(self, session: ReadSession) -> Self:
+        same = copy.copy(self)
+        same._session = session  # noqa: SLF001 - a copy of this object
+        return same
 
     def generations(self) -> tuple[Generation, ...]:
         return _sorted(

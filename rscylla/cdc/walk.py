@@ -191,13 +191,16 @@ class Walk:
             return reach_us
         return min(self.at_us + self.width.us, reach_us)
 
-    def next(self, generations: Sequence[Generation], reach_us: int, holes: Sequence[Hole] = ()) -> Step:
+    def next(
+        self, generations: Sequence[Generation], reach_us: int, holes: Sequence[Hole] = (), halt_us: int | None = None
+    ) -> Step:
         """Return the next step.
 
         Args:
             generations: all that start before ``horizon_us``, in order of time.
             reach_us: time before which all rows have arrived.
             holes: the expired spans at ``at_us`` or later, in order of time.
+            halt_us: a later time at which the step ends at the latest, although the walk goes on.
         """
         at_us, end_us = self.at_us, self.end_us
         if self.is_done:
@@ -209,7 +212,8 @@ class Walk:
         if following is not None and following.start_us <= min(at_us, reach_us):
             return Switch(following)
         head_us = reach_us if end_us is None else min(reach_us, end_us)
-        limit_us = min([head_us, *(each.start_us for each in (following, hole) if each is not None)])
+        limits = [each.start_us for each in (following, hole) if each is not None]
+        limit_us = min([head_us, *limits, *(() if halt_us is None else (halt_us,))])
         if self._is_to_probe(limit_us):
             return Probe(LogWindow(self.generation.time, at_us, limit_us), limit_us == head_us)
         to_us = min(at_us + self.width.us, limit_us)

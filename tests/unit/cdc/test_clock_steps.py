@@ -155,10 +155,10 @@ def test_a_step_is_met_with_a_look_at_the_nodes_clocks(log: FakeLog) -> None:
     log.metadata.clear()
     for by_s in (7200, -300, -7200):
         run.step(by_s)
-        client._reader.step()
+        client._feed.take()
         assert any("now()" in cql for cql in log.metadata), "no need to wait for the next look that is due"
         log.metadata.clear()
-        client._reader.step()
+        client._feed.take()
         assert not any("now()" in cql for cql in log.metadata)
 
 

@@ -11,7 +11,7 @@ import pytest
 from cassandra import OperationTimedOut
 from fakelog import NOW_US, SECOND, Asked, FakeLog, stream_id
 
-from rscylla.cdc.client import Client
+from rscylla.cdc.client import Client, ReadAhead
 from rscylla.cdc.scan import Limits
 from rscylla.cdc.stream import Stream
 from rscylla.errors import HeadReached
@@ -169,7 +169,9 @@ def test_a_consumer_that_stops_taking_stops_the_reader(log: FakeLog, prefetch: i
             pass
         taken += 1
         # The reader has used all its slots, so it waits for the consumer: from here on nothing more is read.
-        until(lambda: client._ready.qsize() == prefetch and client._slots.empty())
+        feed = client._feed
+        if isinstance(feed, ReadAhead):
+            until(lambda ahead=feed: ahead._ready.qsize() == prefetch and ahead._slots.empty())
         rows = [len(events) for events in _waiting(client)]
         most = max(most, sum(rows))
         assert all(r <= limits.window_rows for r in rows)
@@ -194,14 +196,15 @@ class _Taken:
 
 def _waiting(client: Client) -> list[list[Any]]:
     """Return the events left in the batch in hand and those in the batches read ahead, which stay in their order."""
-    held: list[Any] = [client._ready.get() for _ in range(client._ready.qsize())]
+    feed = client._feed
+    held: list[Any] = [feed._ready.get() for _ in range(feed._ready.qsize())] if isinstance(feed, ReadAhead) else []
     events = [list(batch.events) for batch in (client._batch, *held)]
     client._batch, *held = [
         attrs.evolve(b, events=_Taken(e, b.events.position))
         for b, e in zip((client._batch, *held), events, strict=True)
     ]
     for batch in held:
-        client._ready.put(batch)
+        feed._ready.put(batch)
     return events
 
 

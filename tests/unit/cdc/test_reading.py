@@ -21,7 +21,7 @@ from fakelog import NOW_US, SECOND, FakeLog, Host, Written, columns_of, stream_i
 
 from rscylla import Consumer, Spec, run
 from rscylla._timeuuid import datetime_of, min_timeuuid
-from rscylla.cdc.client import Client
+from rscylla.cdc.client import Client, Direct, ReadAhead
 from rscylla.cdc.driver import ReadSession
 from rscylla.cdc.lifetimes import Lifetimes
 from rscylla.cdc.query import first_row_cql
@@ -237,7 +237,7 @@ def test_a_client_that_is_left_ends_its_thread(one: FakeLog, how: str) -> None:
     waiting, stop = threading.Event(), Stop()
     one.clock.wait = lambda inner, seconds: waiting.set() or inner.wait()  # type: ignore[assignment]
     client = stream_of(one, prefetch=3)("", LAG, stop=stop)
-    thread = client._thread
+    thread = client._feed._thread
     assert thread is not None
     assert waiting.wait(10)
     gone = weakref.ref(client)
@@ -266,7 +266,7 @@ def test_close_waits_for_the_thread_to_end(one: FakeLog, monkeypatch: pytest.Mon
 
     one.clock.wait = wait  # type: ignore[assignment, method-assign]
     client = stream_of(one, prefetch=3)("", LAG)
-    thread = client._thread
+    thread = client._feed._thread
     assert thread is not None
     assert waiting.wait(10)
     join = thread.join
@@ -390,7 +390,7 @@ def test_no_progress_passes_the_moment_when_the_log_became_another(one: FakeLog,
 
 def test_a_returned_point_stays_the_same_when_the_ttl_changes(one: FakeLog) -> None:
     client = stream_of(one)("", LAG)
-    reader = client._reader
+    reader = client._feed._timed._reader
     for _ in range(3):
         reader.step()
     returned = reader.done
@@ -875,7 +875,7 @@ def test_an_interrupt_at_any_line_loses_nothing(one: FakeLog, prefetch: int, ite
     rows = [one.write(HEAD_US - s * SECOND) for s in (50, 40, 30, 20, 10)]
     expected = one.expected(rows)
     settings = {"prefetch": prefetch, "limits": Limits(window_rows=1), "progress_every": timedelta(0)}
-    steps = (Client.recv, Client._runs, Client._turn, Client._advance, Client._take, Client._progress)
+    steps = (Client.recv, Client._runs, Client._turn, Client._advance, Client._progress, Direct.take, ReadAhead.take)
     code = {f.__code__ for f in (*steps, made_in_python)}
     for nth in range(1, 400):
         left = nth

@@ -7,20 +7,20 @@ import struct
 from datetime import timedelta
 from typing import Any
 
-import attrs
 import pytest
-from fakelog import NOW_US, SECOND, FakeLog, Written, body_of, integer, stream_id
+from fakelog import NOW_US, SECOND, FakeLog, body_of, stream_id
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logcells import BASE, LAYOUT, cells, layout_of
+from slicescripts import Owner, build, key_of, name_of, rings, scripts
 
 from rscylla._slices import Slice, slice_at
 from rscylla.cdc.client import Client
 from rscylla.cdc.driver import token_of_key
 from rscylla.cdc.pages import Page
-from rscylla.cdc.rows import LogRows, new_rows
+from rscylla.cdc.rows import LogRows, new_rows, routing_key
 from rscylla.cdc.scan import Limits
-from rscylla.cdc.slices import Part, part_of, routing_key
+from rscylla.cdc.slices import Part, part_of
 from rscylla.cdc.stream import NewStream, Stream
 from rscylla.cdc.topology import TabletTopology, VnodeTopology
 from rscylla.embedded.cluster.generation import Generation, make_generation
@@ -36,22 +36,6 @@ VNODES = VnodeTopology(FakeLog(ManualClock())).ranges  # type: ignore[arg-type]
 TABLETS = TabletTopology(FakeLog(ManualClock()), "ks", "t").ranges  # type: ignore[arg-type]
 
 
-@attrs.frozen
-class Owner:
-    shards: int
-    ignore_msb: int = 12
-
-
-@st.composite
-def rings(draw: st.DrawFn) -> Generation:
-    """Return the streams of some ring of vnodes, as the server makes them."""
-    edges = st.one_of(st.integers(-(2**63) + 1, 2**63 - 1), st.sampled_from([-(2**63) + 1, -1, 0, 2**63 - 1]))
-    tokens = draw(st.lists(edges, min_size=1, max_size=12, unique=True))
-    owner = Owner(draw(st.integers(1, 5)), draw(st.sampled_from([0, 12])))
-    dice = random.Random(draw(st.integers(0, 99)))
-    return make_generation(0, [(t, owner) for t in tokens], lambda: dice.getrandbits(38))
-
-
 def in_order(generation: Generation) -> tuple[bytes, ...]:
     return tuple(sorted(generation.streams, key=lambda s: (int.from_bytes(s[:8], "big", signed=True), s)))
 
@@ -59,7 +43,7 @@ def in_order(generation: Generation) -> tuple[bytes, ...]:
 @given(rings(), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20), st.integers(2, 9))
 def test_the_slice_of_a_key_reads_the_stream_of_the_key(ring: Generation, tokens: list[int], count: int) -> None:
     streams = in_order(ring)
-    parts = [part_of(streams, Slice(i, count), VNODES) for i in range(count)]
+    parts = [part_of(streams, [Slice(i, count)], VNODES) for i in range(count)]
     for token in (*tokens, *(e.range_end for e in ring.entries)):
         stream = ring.stream_of(token)
         owner = slice_at(token, count)
@@ -77,7 +61,7 @@ def test_tablets_are_cut_where_they_are(bits: int, tokens: list[int], count: int
     streams = [
         end.to_bytes(8, "big", signed=True) + (salt << 26 | 1).to_bytes(8, "big") for salt, end in enumerate(ends)
     ]
-    parts = [part_of(streams, Slice(i, count), TABLETS) for i in range(count)]
+    parts = [part_of(streams, [Slice(i, count)], TABLETS) for i in range(count)]
     for token in tokens:
         stream = next(s for s, end in zip(streams, ends, strict=True) if end >= token)
         assert stream in parts[slice_at(token, count)].streams
@@ -92,7 +76,7 @@ def test_most_streams_have_one_reader() -> None:
     ring = make_generation(
         0, [(dice.getrandbits(64) - 2**63, Owner(12)) for _ in range(1024)], lambda: dice.getrandbits(38)
     )
-    parts = [part_of(in_order(ring), Slice(i, 8), VNODES) for i in range(8)]
+    parts = [part_of(in_order(ring), [Slice(i, 8)], VNODES) for i in range(8)]
     read = sum(len(part.streams) for part in parts)
     assert read <= len(ring.streams) * 1.03
     assert max(len(part.streams) for part in parts) < len(ring.streams) / 4
@@ -103,7 +87,7 @@ def test_streams_without_a_vnode_are_read_by_all_slices() -> None:
     mixed = [stream_id(-(2**62), 1), stream_id(0, 0), stream_id(2**62, 1)]  # no ring has vnodes in such an order
     for streams in (old, mixed):
         for i in range(3):
-            part = part_of(streams, Slice(i, 3), VNODES)
+            part = part_of(streams, [Slice(i, 3)], VNODES)
             assert list(part.streams) == streams
             assert set(part.shared.values()) == {(0, 1, 2)}
 
@@ -143,7 +127,7 @@ def keys_in(rows: LogRows) -> list[int]:
 def test_rows_of_a_shared_stream_are_kept_by_the_slice_of_their_key(is_mixed: bool) -> None:
     """It is found from the columns of the key alone: with an object for each cell, two slices cost twice a reader."""
     own, shared = stream_id(1), stream_id(5)
-    part = Part(Slice(1, 2), (own, shared), {shared: (0, 1)})
+    part = Part(2, (1,), (own, shared), {shared: (0, 1)}, {own: 1})
     rows = new_rows()
     for base in (BASE, BASE[:3])[: 1 + is_mixed]:
         layout = layout_of(base)
@@ -164,7 +148,7 @@ def test_rows_of_a_shared_stream_are_kept_by_the_slice_of_their_key(is_mixed: bo
 def test_a_key_that_no_reader_of_its_stream_owns_is_kept_by_the_first_of_them() -> None:
     stream = stream_id(5)
     for index, count in ((1, 10), (2, 0)):
-        part = Part(Slice(index, 3), (stream,), {stream: (1, 2)})
+        part = Part(3, (index,), (stream,), {stream: (1, 2)}, {})
         rows = new_rows()
         page = [cells({"cdc$stream_id": stream, "cdc$batch_seq_no": 0, "pk": FOREIGN}, LAYOUT.columns)] * 10
         rows = rows.add(Page(LAYOUT.columns, body_of(page), 0, None), LAYOUT)
@@ -179,42 +163,6 @@ FOREIGN = next(pk for pk in range(99) if slice_at(murmur3_token(struct.pack(">i"
 # ---------------------------------------------------------------- whole streams
 
 
-@st.composite
-def scripts(draw: st.DrawFn) -> dict[str, Any]:
-    before = st.integers(0, 4_000 * SECOND)
-    return {
-        "rings": draw(st.lists(rings(), min_size=1, max_size=4)),
-        "starts": draw(st.lists(before, min_size=3, max_size=3, unique_by=lambda us: us // 1000)),
-        "rows": draw(st.lists(st.tuples(before, st.integers(0, 9), st.integers(0, 2**64 - 1)), max_size=60)),
-        "count": draw(st.integers(1, 7)),
-        "lost_keys": draw(st.booleans()),
-        "limits": Limits(page_size=draw(st.integers(1, 9)), window_rows=draw(st.integers(2, 40))),
-        "granularity": draw(st.sampled_from(["row", "change"])),
-        "stops": draw(st.sampled_from([0.0, 0.2])),
-        "seed": draw(st.integers(0, 2**16)),
-    }
-
-
-def build(script: dict[str, Any]) -> FakeLog:
-    """Write rows where the server would: by the ring of their time; with lost keys, to just any stream."""
-    log = FakeLog(ManualClock(NOW_US), ttl_s=0, seed=script["seed"])
-    head_us = NOW_US - LAG_US
-    starts = sorted([head_us - 5_000 * SECOND, *(head_us - us for us in script["starts"])])
-    by_time = dict(zip(starts, script["rings"], strict=False))
-    for us, ring in by_time.items():
-        log.generation(us, ring.streams)
-    taken: set[tuple[bytes, int, int]] = set()
-    for before_us, key, low in script["rows"]:
-        us = head_us - before_us - 1
-        ring = by_time[max(s for s in by_time if s // 1000 * 1000 <= us)]
-        pk = integer(key) or b""
-        stream = ring.streams[key % len(ring.streams)] if script["lost_keys"] else ring.stream_of(murmur3_token(pk))
-        if (stream, us, low) not in taken:
-            taken.add((stream, us, low))
-            log.write(us, at=ring.streams.index(stream), low=low, pk=pk)
-    return log
-
-
 def stream_of(log: FakeLog, script: dict[str, Any], index: int) -> Stream:
     return NewStream(
         log,  # type: ignore[arg-type]
@@ -227,12 +175,6 @@ def stream_of(log: FakeLog, script: dict[str, Any], index: int) -> Stream:
         prefetch=0,
         clock=log.clock,
     )
-
-
-def name_of(event: Event) -> tuple[str, str, int]:
-    found = EventID.parse(event.id)
-    raw = found.stream_time.hex()
-    return found.stream_id.hex(), f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}", found.seq
 
 
 def read_all(log: FakeLog, script: dict[str, Any]) -> list[tuple[int, Event]]:
@@ -263,11 +205,6 @@ def read_all(log: FakeLog, script: dict[str, Any]) -> list[tuple[int, Event]]:
             clients[at].close()
             clients[at] = streams[at](cursors[at], *options)
     return got
-
-
-def key_of(written: Written) -> int:
-    (key,) = struct.unpack(">i", written.cells["pk"] or b"")
-    return int(key)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,0 +1,320 @@
+"""Slices of a table in one process, which are read together."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from fakelog import NOW_US, SECOND, FakeLog, Written, stream_id
+from hypothesis import HealthCheck, given, settings
+from slicescripts import build, key_of, name_of, scripts
+from waiting import eventually
+
+from rscylla._slices import slice_at
+from rscylla._timeuuid import datetime_of
+from rscylla.cdc import sharing
+from rscylla.cdc.client import Client
+from rscylla.cdc.meeting import meet
+from rscylla.cdc.reader import Batch, Reader
+from rscylla.cdc.scan import Limits
+from rscylla.cdc.sharing import Share, Sharing
+from rscylla.cdc.stream import NewStream, Stream
+from rscylla.clock import Stop
+from rscylla.embedded.storage.tokens import murmur3_token
+from rscylla.errors import CursorExpired, HeadReached, SourceError, Stopped
+from rscylla.event import Event, EventID, Progress
+from rscylla.options import StreamLag, StreamToHead
+from rscylla.testing import ManualClock
+
+HEAD = StreamLag(seconds=30), StreamToHead()
+
+
+class FastClock(ManualClock):
+    """A wall clock that stands still, while time passes faster than elsewhere."""
+
+    def __init__(self, factor: float = 500) -> None:
+        super().__init__(NOW_US)
+        self._factor = factor
+
+    def monotonic(self) -> float:
+        return time.monotonic() * self._factor
+
+    def wait(self, stop: Any, seconds: float) -> bool:
+        return bool(stop.wait(seconds / self._factor))
+
+
+class StillClock(ManualClock):
+    """A clock that stands still: who waits, waits until somebody calls."""
+
+    def wait(self, stop: Any, seconds: float) -> bool:
+        return bool(stop.wait())
+
+
+def parts(log: FakeLog, count: int, **more: Any) -> list[Stream]:
+    whole = NewStream(log, "ks", "t", clock=log.clock, **more)  # type: ignore[arg-type]
+    return [whole.sliced(i, count) for i in range(count)]
+
+
+def sharing_of(stream: Stream) -> Sharing:
+    assert stream._sharing is not None
+    return stream._sharing
+
+
+def opened(streams: list[Stream], *options: Any, after: str = "", stop: Stop | None = None) -> list[Client]:
+    """Open the streams as threads do that begin at the same time."""
+    with ExitStack() as stack:
+        stack.enter_context(sharing_of(streams[0]).opens())
+        return [stream(after, *options, stop=stop) for stream in streams]
+
+
+def receive(client: Client) -> None:
+    while True:
+        client.recv()
+
+
+def drain(client: Client) -> list[Event]:
+    """Return the events up to the head, and close."""
+    got: list[Event] = []
+    try:
+        while True:
+            new = client.recv()
+            if isinstance(new, Event):
+                got.append(new)
+    except HeadReached:
+        return got
+    finally:
+        client.close()
+
+
+def drain_all(clients: list[Client]) -> list[list[Event]]:
+    with ThreadPoolExecutor(len(clients)) as threads:
+        return list(threads.map(drain, clients))
+
+
+def table(rows: int = 200, clock: ManualClock | None = None, streams: int = 4) -> FakeLog:
+    """Return a log whose every stream has keys of all slices, because their ids do not name a vnode."""
+    log = FakeLog(clock or StillClock(NOW_US), ttl_s=0)
+    log.generation(NOW_US - 8_000 * SECOND, [t.to_bytes(8, "big") + bytes(7) + b"\x07" for t in range(streams)])
+    for i in range(rows):
+        log.write(NOW_US - (7_000 - 30 * i) * SECOND, at=i, pk=i)
+    return log
+
+
+def share_of(client: Client) -> Share:
+    assert isinstance(client._feed, Share)
+    return client._feed
+
+
+# ---------------------------------------------------------------- all of them
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scripts())
+def test_slices_that_share_are_the_whole_once_and_each_key_is_in_order(script: dict[str, Any]) -> None:
+    """Whatever the speed of each: one is asked at a time, by chance, and some stop and resume at their cursors."""
+    log = build(script, FastClock())
+    dice = random.Random(script["seed"])
+    more = {"granularity": script["granularity"], "limits": script["limits"], "progress_every": timedelta()}
+    streams = parts(log, script["count"], prefetch=dice.choice([1, 2]), **more)
+    clients = dict(enumerate(opened(streams, *HEAD)))
+    cursors = dict.fromkeys(clients, "")
+    weights = [dice.random() ** 3 + 0.001 for _ in streams]
+    got: list[tuple[int, Event]] = []
+    ends: list[int] = []
+    while clients:
+        at = dice.choices(list(clients), [weights[i] for i in clients])[0]
+        try:
+            new = clients[at].recv()
+        except HeadReached as head:
+            ends.append(EventID.parse(head.cursor).exact_us)
+            clients.pop(at).close()
+            continue
+        if isinstance(new, Progress):
+            cursors[at] = new.cursor
+        else:
+            cursors[at] = new.id
+            got.append((at, new))
+        if dice.random() < script["stops"]:
+            clients[at].close()
+            clients[at] = streams[at](cursors[at], *HEAD)
+    assert ends == [NOW_US - 30 * SECOND] * script["count"]
+    names = [name_of(event) for _, event in got]
+    assert sorted(names) == sorted(log.expected())
+    assert len(set(names)) == len(names)
+    if not script["lost_keys"]:
+        for key in {key_of(w) for w in log.written}:
+            mine = [w for w in log.written if key_of(w) == key]
+            assert [name_of(e) for _, e in got if e.key["pk"] == key] == log.expected(mine)
+            assert {i for i, e in got if e.key["pk"] == key} == {owner(key, script["count"])}
+    assert not sharing_of(streams[0]).scans or eventually(lambda: not sharing_of(streams[0]).scans)
+
+
+def owner(key: int, count: int) -> int:
+    return slice_at(murmur3_token(key.to_bytes(4, "big")), count)
+
+
+def rows_sent(log: FakeLog) -> int:
+    """Return how often a row was sent."""
+    sent = 0
+    for asked in log.asked:
+        if not asked.is_probe and asked.state is None:
+            sent += sum(w.stream in asked.streams and asked.start_us <= w.us < asked.end_us for w in log.written)
+    return sent
+
+
+def test_slices_that_are_opened_together_read_each_row_once() -> None:
+    log = table()
+    got = drain_all(opened(parts(log, 8), *HEAD))
+    assert sorted(name_of(e) for events in got for e in events) == sorted(log.expected())
+    assert rows_sent(log) == len(log.written)
+
+
+def test_their_metadata_is_read_once() -> None:
+    log = table()
+    first = NewStream(log, "ks", "t", clock=log.clock)  # type: ignore[arg-type]
+    first.describe()
+    alone = len(log.metadata)
+    log.metadata.clear()
+    clients = opened(parts(log, 8), *HEAD)
+    assert len(log.metadata) <= 2 * alone
+    drain_all(clients)
+
+
+def test_slices_whose_cursors_differ_meet_where_the_later_one_is() -> None:
+    """The first reads alone up to there, and each gets what comes after its own cursor."""
+    log = table()
+    one, two = parts(log, 2)
+    row = next(w for w in log.written[100:] if owner(key_of(w), 2) == 1)
+    (all_of_two,) = drain_all(opened([two], *HEAD))
+    after = next(e for e in all_of_two if name_of(e) == row.name)
+    log.asked.clear()
+    earlier_us = row.us - 50 * SECOND
+    with sharing_of(one).opens():
+        clients = [one(one.cursor_at(datetime_of(earlier_us)), *HEAD), two(after.id, *HEAD)]
+    first, second = drain_all(clients)
+    assert [name_of(e) for e in first] == log.expected(w for w in of_slice(log, 0, 2) if w.us >= earlier_us)
+    assert [name_of(e) for e in second] == log.expected(w for w in of_slice(log, 1, 2) if w.order > row.order)
+    assert rows_sent(log) == sum(w.us >= earlier_us for w in log.written)
+
+
+def of_slice(log: FakeLog, index: int, count: int) -> list[Written]:
+    return [w for w in log.written if owner(key_of(w), count) == index]
+
+
+def test_several_consumers_of_one_slice_read_once() -> None:
+    log = table()
+    (one, _) = parts(log, 2)
+    got = drain_all(opened([one, one, one], *HEAD))
+    expected = log.expected(of_slice(log, 0, 2))
+    assert [[name_of(e) for e in events] for events in got] == [expected] * 3
+    assert rows_sent(log) == len(log.written)
+
+
+# ---------------------------------------------------------------- the slow, the failing and the stopped
+
+
+def test_a_slice_that_takes_nothing_starves_no_other_and_keeps_little() -> None:
+    log = table(clock=FastClock())
+    limits = Limits(window_rows=10, page_size=5)
+    slow, *others = opened(parts(log, 4, limits=limits), *HEAD)
+    got = drain_all(others)
+    for index, events in enumerate(got, 1):
+        assert [name_of(e) for e in events] == log.expected(of_slice(log, index, 4))
+    assert sum(batch.rows is not None for batch in share_of(slow)._batches) == 1
+    assert [name_of(e) for e in drain(slow)] == log.expected(of_slice(log, 0, 4))
+
+
+def test_one_that_is_closed_disturbs_no_other() -> None:
+    log = table(clock=FastClock())
+    one, two, three = opened(parts(log, 3, limits=Limits(window_rows=10, page_size=5)), *HEAD)
+    while not isinstance(two.recv(), Event):
+        pass
+    two.close()
+    with pytest.raises(Stopped):
+        receive(two)
+    first, third = drain_all([one, three])
+    assert [name_of(e) for e in first] == log.expected(of_slice(log, 0, 3))
+    assert [name_of(e) for e in third] == log.expected(of_slice(log, 2, 3))
+
+
+def test_a_failed_query_is_an_error_of_each() -> None:
+    log = table()
+    log.on_fetch = lambda asked: ValueError("broken")
+    clients = opened(parts(log, 3), *HEAD)
+    errors = []
+    for client in clients:
+        with pytest.raises(SourceError) as failed:
+            client.recv()
+        errors.append(failed.value)
+        client.close()
+    assert len({id(e) for e in errors}) == 3, "each thread adds its own lines to what it raises"
+    assert all(isinstance(e.__cause__, ValueError) for e in errors)
+
+
+def test_an_error_that_may_concern_one_alone_is_found_by_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that expired were perhaps promised to another consumer."""
+    together = 0
+    step = Reader.step_now
+
+    def expired(reader: Reader, halt_us: int | None = None) -> Batch:
+        nonlocal together
+        if len(reader._slices) > 1:
+            together += 1
+            raise CursorExpired("gone", gap_from=datetime_of(0), gap_to=datetime_of(1))
+        if reader._slices[0].index == 2:
+            raise CursorExpired("its own", gap_from=datetime_of(0), gap_to=datetime_of(1))
+        return step(reader, halt_us)
+
+    monkeypatch.setattr(Reader, "step_now", expired)
+    monkeypatch.setattr(sharing, "meet", lambda me, other: not together and meet(me, other))
+    log = table()
+    *others, last = opened(parts(log, 3), *HEAD)
+    with pytest.raises(CursorExpired, match="its own"):
+        receive(last)
+    last.close()
+    got = drain_all(others)
+    assert together == 1
+    for index, events in enumerate(got):
+        assert [name_of(e) for e in events] == log.expected(of_slice(log, index, 3))
+
+
+def test_a_stop_ends_all_at_once_and_no_thread_stays() -> None:
+    log = FakeLog(FastClock(1), ttl_s=0)
+    log.generation(NOW_US - 4_000 * SECOND, [stream_id(5)])
+    stop = Stop()
+    streams = parts(log, 3)
+    clients = opened(streams, StreamLag(seconds=30), stop=stop)
+    threads = {share_of(client).scan.thread for client in clients}
+
+    with ThreadPoolExecutor(3) as pool:
+        ends = [pool.submit(receive, client) for client in clients]
+        stop.set()
+        for end in ends:
+            with pytest.raises(Stopped):
+                end.result()
+    eventually(lambda: not sharing_of(streams[0]).scans)
+    eventually(lambda: not any(thread.is_alive() for thread in threads))
+
+
+def test_a_client_that_is_dropped_leaves() -> None:
+    log = FakeLog(FastClock(), ttl_s=0)
+    log.generation(NOW_US - 4_000 * SECOND, [stream_id(5)])
+    streams = parts(log, 2)
+    clients = opened(streams, StreamLag(seconds=30))
+    clients.clear()
+    gc.collect()
+    eventually(lambda: not sharing_of(streams[0]).scans)
+
+
+def test_a_stream_that_reads_nothing_ahead_reads_by_itself() -> None:
+    log = table()
+    for stream in parts(log, 2, prefetch=0):
+        client = stream("", *HEAD)
+        assert not isinstance(client._feed, Share)
+        client.close()
