@@ -524,7 +524,9 @@ def test_events_that_are_there_are_batched_without_a_step_for_each() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"filter_types": [1]}, {"event_filter": lambda event: True}, {"max_bytes": 1000}], ids=str
+    "options",
+    [{"filter_types": [1]}, {"event_filter": lambda event: True}, {"max_bytes": 1000}],
+    ids=lambda options: next(iter(options)),
 )
 def test_filters_and_limits_of_bytes_see_single_events(options: Any) -> None:
     bench, batches = Bench(events(7), bulk=True), Batches()
