@@ -38,6 +38,23 @@ class _Entry:
         return self.last if isinstance(self.last, str) else codec.encode(self.last.id)
 
 
+@attrs.define(eq=False)
+class _Cursors:
+    """What is known of one consumer. ``used``: the epoch that it works in; None before it reads or sets its cursor.
+
+    Each has a lock of its own: with one for all, consumers in several threads would wait for it at each event, and
+    each wait is two switches of threads, which cost several times what saving the cursor does.
+    """
+
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+    epochs: list[_Entry] = attrs.field(factory=list)
+    used: int | None = None
+
+    @property
+    def last(self) -> _Entry:
+        return self.epochs[-1] if self.epochs else _Entry(0, "", 0)
+
+
 class MemoryCursorStore:
     """Cursors that live as long as this object. Thread-safe.
 
@@ -55,29 +72,26 @@ class MemoryCursorStore:
         self._codec = codec or EventCursorCodec()
         self._order = EventOrder(self._codec)
         self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
-        self._epochs: dict[str, list[_Entry]] = {}
-        self._used: dict[str, int] = {}  # by consumer, the epoch that it works in
+        self._consumers: dict[str, _Cursors] = {}
         for consumer, cursor in (cursors or {}).items():
-            check_consumer(consumer)
-            self._epochs[consumer] = [_Entry(0, self._codec.encode(cursor), self._clock.now_us())]
+            first = _Entry(0, self._codec.encode(cursor), self._clock.now_us())
+            self._of(consumer).epochs.append(first)
 
     def get_cursor(self, consumer: str) -> str:
-        check_consumer(consumer)
-        with self._lock:
-            last = self._last(consumer)
-            self._used[consumer] = last.epoch
-            return self._codec.decode(last.position(self._codec))
+        known = self._of(consumer)
+        with known.lock:
+            known.used = known.last.epoch
+            return self._codec.decode(known.last.position(self._codec))
 
     def set_cursor(self, consumer: str, cursor: str) -> None:
         self._set(consumer, cursor, None)
 
     def set_cursor_after(self, consumer: str, event: Event) -> None:
         order = event.order_key if type(event) is self._order.known else self._order.of(event)
-        if order is not None:
-            with self._lock:
-                entries = self._epochs.get(consumer)
-                last = entries[-1] if entries else None
+        known = self._consumers.get(consumer)
+        if order is not None and known is not None:
+            with known.lock:
+                last = known.epochs[-1] if known.epochs else None
                 # An order is of the epoch that the consumer works in: a reset begins another one, with no order.
                 if last is not None and last.order is not None and order > last.order:
                     last.last, last.order, last.updated_us = event, order, self._clock.now_us()
@@ -85,15 +99,16 @@ class MemoryCursorStore:
         self._set(consumer, event.id, order)
 
     def _set(self, consumer: str, cursor: str, order: tuple[int, bytes] | None) -> None:
-        check_consumer(consumer)
+        known = self._of(consumer)
         given = self._codec.encode(cursor)
-        with self._lock:
-            last = self._last(consumer)
-            if self._used.setdefault(consumer, last.epoch) != last.epoch:
+        with known.lock:
+            last = known.last
+            if known.used is None:
+                known.used = last.epoch
+            if known.used != last.epoch:
                 raise conflict(consumer)
             if moves(consumer, self._codec, last.position(self._codec), given):
-                moved = _Entry(last.epoch, given, self._clock.now_us(), last.reason, order)
-                self._epochs.setdefault(consumer, [moved])[-1] = moved
+                known.epochs[-1:] = [_Entry(last.epoch, given, self._clock.now_us(), last.reason, order)]
 
     def flush(self) -> None:
         """Do nothing: there is no buffer."""
@@ -103,30 +118,31 @@ class MemoryCursorStore:
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
         """Return the record of *consumer*; None if it never had a cursor."""
-        check_consumer(consumer)
-        with self._lock:
-            return self._record(consumer, self._last(consumer)) if consumer in self._epochs else None
+        return next(iter(self.cursor_history(consumer)), None)
 
     def list_cursors(self) -> list[CursorRecord]:
-        with self._lock:
-            return [self._record(consumer, entries[-1]) for consumer, entries in sorted(self._epochs.items())]
+        newest = (self.find_cursor(consumer) for consumer in sorted(self._consumers.copy()))
+        return [record for record in newest if record is not None]
 
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
         """Return the last cursor of each epoch of *consumer*, the newest epoch first: the audit trail of resets."""
-        check_consumer(consumer)
-        with self._lock:
-            return [self._record(consumer, entry) for entry in reversed(self._epochs.get(consumer, []))]
+        known = self._of(consumer)
+        with known.lock:
+            return [self._record(consumer, entry) for entry in reversed(known.epochs)]
 
     def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
-        check_consumer(consumer)
+        known = self._of(consumer)
         check_reason(reason)
         start = self._codec.encode(cursor)
-        with self._lock:
-            entry = _Entry(self._last(consumer).epoch + 1, start, self._clock.now_us(), reason)
-            self._epochs.setdefault(consumer, []).append(entry)
+        with known.lock:
+            known.epochs.append(_Entry(known.last.epoch + 1, start, self._clock.now_us(), reason))
 
-    def _last(self, consumer: str) -> _Entry:
-        return self._epochs[consumer][-1] if consumer in self._epochs else _Entry(0, "", 0)
+    def _of(self, consumer: str) -> _Cursors:
+        known = self._consumers.get(consumer)
+        if known is None:
+            check_consumer(consumer)
+            known = self._consumers.setdefault(consumer, _Cursors())
+        return known
 
     def _record(self, consumer: str, entry: _Entry) -> CursorRecord:
         cursor, moment = self._codec.decode(entry.position(self._codec)), tu.datetime_of(entry.updated_us)
