@@ -1,8 +1,23 @@
 """The compiled decoder. The project's metadata is in setup.cfg."""
 
+import runpy
+
 from setuptools import Extension, setup
 
-COMPILED = ("rscylla.types.compiled", "rscylla.cdc.compiled")
+# The module by its path: what rscylla imports need not be there yet.
+decoder = runpy.run_path("rscylla/_decoder.py")
 
-# Optional: without a compiler, the installation goes on, and the decoder in Python does the work.
-setup(ext_modules=[Extension(name, [name.replace(".", "/") + ".pyx"], optional=True) for name in COMPILED])
+
+def extension(room: str, sources: tuple[str, ...]) -> Extension:
+    """Return the compiled module of a room, which knows what it was built from."""
+    return Extension(
+        f"rscylla.{room}.compiled",
+        [f"rscylla/{sources[0]}"],
+        depends=[f"rscylla/{name}" for name in sources],
+        define_macros=[("SUM_OF_SOURCES", f"{decoder['sum_of_sources'](room)}u")],
+        # Without a compiler, the installation goes on, and the decoder in Python does the work.
+        optional=True,
+    )
+
+
+setup(ext_modules=[extension(room, sources) for room, sources in decoder["SOURCES"].items()])

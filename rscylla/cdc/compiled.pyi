@@ -16,6 +16,7 @@ class LogRows(RowsInPython):
 
 class ChangeEvent(InPython): ...
 
+SUM_OF_SOURCES: int
 OPERATIONS: dict[str, int]
 
 def split_rows(body: bytes, offset: int, columns: int) -> list[Cells]: ...

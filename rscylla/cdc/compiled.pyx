@@ -29,6 +29,17 @@ cdef extern from "Python.h":
         object tp_new(PyTypeObject*, object, void*)
 
 
+cdef extern from *:
+    """
+    #ifndef SUM_OF_SOURCES
+    #define SUM_OF_SOURCES 0
+    #endif
+    """
+    const unsigned int BUILT_FROM "SUM_OF_SOURCES"
+
+SUM_OF_SOURCES = BUILT_FROM  # see ``rscylla._decoder``
+
+
 cdef inline void put_ulong(char* p, uint64_t value) noexcept nogil:
     cdef int i
     for i in range(8):

@@ -4,6 +4,8 @@ from typing import Any, overload
 from .natives import Decoder
 from .tree import Type
 
+SUM_OF_SOURCES: int
+
 class Cells(Sequence[bytes | None]):
     @overload
     def __getitem__(self, i: int) -> bytes | None: ...

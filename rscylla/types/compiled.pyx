@@ -39,6 +39,16 @@ cdef extern from *:
     """
     ctypedef unsigned long long uint128_t "rscylla_uint128"  # Cython knows its size from the compiler
 
+cdef extern from *:
+    """
+    #ifndef SUM_OF_SOURCES
+    #define SUM_OF_SOURCES 0
+    #endif
+    """
+    const unsigned int BUILT_FROM "SUM_OF_SOURCES"
+
+SUM_OF_SOURCES = BUILT_FROM  # see ``rscylla._decoder``
+
 import_datetime()
 
 cdef object _UTC = timezone.utc

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,8 @@ from rscylla.cdc.rows import new_rows
 from rscylla.types import Type, decoder_for
 print(rscylla.__decoder__, type(new_rows()).__module__, type(decoder_for(Type("int"))).__module__)
 """
+
+HERE = Path(rscylla.__file__).parent
 
 
 def said(code: str, **environment: str) -> str:
@@ -58,3 +62,48 @@ from rscylla._decoder import why_pure
 print(why_pure())
 """
     assert said(code).startswith("the compiled decoder cannot be imported: import of rscylla.types.compiled")
+
+
+def test_the_sources_of_the_compiled_decoder_are_all_known() -> None:
+    found = {str(path.relative_to(HERE)) for path in HERE.rglob("*") if path.suffix in (".pyx", ".pxd")}
+    assert found == {name for names in _decoder.SOURCES.values() for name in names}
+
+
+@pytest.mark.parametrize("source", ["types/compiled.pyx", "types/wire.pxd", "cdc/compiled.pyx"])
+def test_a_decoder_that_was_built_from_other_sources_is_not_used(tmp_path: Path, source: str) -> None:
+    pytest.importorskip("rscylla.cdc.compiled")
+    shutil.copytree(HERE, tmp_path / "rscylla", ignore=shutil.ignore_patterns("*.c", "__pycache__", "spark"))
+    with (tmp_path / "rscylla" / source).open("a") as changed:
+        changed.write("# the build of this failed\n")
+    done = subprocess.run(
+        [sys.executable, "-c", f"{CODE}\nfrom rscylla._decoder import why_pure\nprint(why_pure())"],
+        env={name: value for name, value in os.environ.items() if name != "RSCYLLA_PURE"},
+        cwd=tmp_path,  # comes first where modules are looked for
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    runs, why = done.stdout.splitlines()
+    room = "cdc" if source.startswith("cdc") else "types"
+    assert runs.split()[:2] == ["pure", "rscylla.cdc.rows"]
+    assert why.startswith(f"{tmp_path}/rscylla/{room}/compiled.")
+    assert "was built from other sources than those beside it; install rscylla again" in why
+    assert why in done.stderr
+
+
+def test_it_is_said_once_that_a_decoder_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rscylla.cdc.compiled")
+    monkeypatch.setattr(_decoder, "_IS_PURE", False)
+    monkeypatch.setattr(_decoder, "sum_of_sources", lambda _: 1)
+    monkeypatch.setattr(_decoder, "_told", set())
+    with pytest.warns(RuntimeWarning, match="rscylla decodes in Python, which takes longer: .* install rscylla again"):
+        assert _decoder.compiled("cdc") is None
+    assert _decoder.compiled("cdc") is None
+    assert _decoder.decoder() == "pure"
+
+
+def test_a_decoder_without_its_sources_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiled = pytest.importorskip("rscylla.cdc.compiled")
+    monkeypatch.setattr(_decoder, "_IS_PURE", False)
+    monkeypatch.setattr(_decoder, "_HERE", tmp_path)
+    assert _decoder.compiled("cdc") is compiled
