@@ -19,6 +19,7 @@
     ├── SourceError                   reading from the cluster failed
     │   ├── ConnectionFailed (resumable)
     │   ├── AuthenticationFailed
+    │   ├── MalformedData             bytes that are no page, or no value of their column
     │   ├── QueryFailed
     │   └── QueryTimeout (resumable)
     ├── Stopped                       the stop signal was set; expected
@@ -38,7 +39,7 @@ row values.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "AuthenticationFailed",
@@ -58,6 +59,7 @@ __all__ = [
     "IncompleteKey",
     "InvalidCursor",
     "LeaseLost",
+    "MalformedData",
     "MetadataError",
     "MissingLag",
     "NoStreams",
@@ -195,6 +197,31 @@ class ConnectionFailed(SourceError):
 
 class AuthenticationFailed(SourceError):
     """The cluster refused the user name or password."""
+
+
+class MalformedData(SourceError):
+    """A page, or a cell of it, has bytes that are not what its columns say. The cause is chained.
+
+    No cursor moves past it, and no retry helps: the same bytes come again. ``table`` is keyspace.table, ``column`` the
+    name of the column; each is empty if it is not known.
+    """
+
+    def __init__(self, message: str, *, table: str = "", column: str = "") -> None:
+        super().__init__(message)
+        self.table = table
+        self.column = column
+
+    @classmethod
+    def of_page(cls, table: str, why: str, *, is_log: bool) -> Self:
+        """Return the error of a page of *table*, or of its log, that cannot be split."""
+        return cls(f"{'the log of ' * is_log}{table} has a malformed page: {why}", table=table)
+
+    @classmethod
+    def of_cell(cls, table: str, column: str, *, is_log: bool) -> Self:
+        """Return the error of a cell of *table*, or of its log, that cannot be decoded; the name may be empty."""
+        where = f"column {column!r}" if column else "a column"
+        what = f"{'the log of ' * is_log}{table} has bytes in {where} that are not a value of its type"
+        return cls(what, table=table, column=column)
 
 
 class QueryFailed(SourceError):

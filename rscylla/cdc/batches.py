@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .._timeuuid import FLIP_SIGNS
-from ..errors import ConfigError, SourceError
+from ..errors import ConfigError, MalformedData, RscyllaError, SourceError
 from ..event import GRID_US, Operation
 from ..types import Type
 from ..types.arrow import TIMESTAMP, Build, arrow_type, builder_for, times_of
@@ -72,6 +72,8 @@ class BatchView(Protocol):
 
     schema: Any
     """The ``pyarrow.Schema`` of all columns."""
+    table: str
+    """Keyspace and name of the base table."""
 
     def columns(self, part: Any, names: Sequence[str]) -> list[Any]:
         """Return the arrays of the columns *names*. *part* is of the kind that the view takes."""
@@ -118,6 +120,7 @@ class LogView:
     def __init__(self, layout: Layout, *, keep_dollar: bool = False) -> None:
         mark = "cdc$" if keep_dollar else "cdc_"
         named = [mark + c.name[4:] if c.name.startswith("cdc$") else c.name for c in layout.columns]
+        self.table = layout.table.full_name
         self._time = layout.time
         self._timestamp = f"{mark}timestamp"
         self._index = {name: i for i, name in enumerate(named)}
@@ -151,7 +154,11 @@ def _built(name: str, build: Build, cells: Sequence[bytes | None]) -> Any:
     try:
         return build(cells)
     except (ValueError, pa.ArrowException) as e:
-        raise ValueError(f"column {name!r} contains bytes that are not a value of its type ({type(e).__name__})") from e
+        raise _NoValue(name) from e
+
+
+class _NoValue(ValueError):
+    """A cell of the column that is named has bytes that are not a value of its type."""
 
 
 # ---------------------------------------------------------------- changes by columns
@@ -355,6 +362,7 @@ class ChangeView:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self.table = layout.table.full_name
         split = len(layout.table.partition_key)
         self._clustering = layout.keys[split:]
         self._loose = [c for c in layout.values if c.kind != "value"]
@@ -516,7 +524,9 @@ class ChangeView:
         return pa.StructArray.from_arrays(bounds, fields=list(type_), mask=pa.array(~part.is_range))
 
     def _bounds(self, part: _Part, numbers: Any) -> Any:
-        children = [self._bound_builders[c.name](part.column(c.index, numbers)) for c in self._clustering]
+        children = [
+            _built(c.name, self._bound_builders[c.name], part.column(c.index, numbers)) for c in self._clustering
+        ]
         operations = _tinyints(part.column(self._layout.operation, numbers))
         children.append(pc.is_in(operations, pa.array(_INCLUSIVE, pa.int8())))
         return pa.StructArray.from_arrays(children, fields=list(self._bound), mask=pa.array(numbers < 0))
@@ -548,6 +558,7 @@ class EventView:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self.table = layout.table.full_name
         self._foreign = {c.name: json_builder_for(c.type, sort_keys=True) for c in layout.keys}
         self._keys = {c.name: json_builder_for(c.type) for c in layout.keys}
         self._values = {c.name: json_builder_for(c.type, loose=c.kind == "udt") for c in layout.values}
@@ -592,7 +603,7 @@ class EventView:
         clustering = {c.name for c in self._layout.keys[self._split :]}
         members = []
         for column in columns:
-            text = builders[column.name](part.column(column.index))
+            text = _built(column.name, builders[column.name], part.column(column.index))
             is_member = ~part.is_range if column.name in clustering else None
             if text.null_count:
                 is_cell = text.is_valid().to_numpy(zero_copy_only=False)
@@ -661,7 +672,7 @@ class EventView:
         members = []
         for column in self._layout.values:
             if column.kind == "value":
-                text = self._values[column.name](part.column(column.index))
+                text = _built(column.name, self._values[column.name], part.column(column.index))
                 is_member = None
                 if text.null_count:
                     is_member = text.is_valid().to_numpy(zero_copy_only=False) | part.marked(column)
@@ -674,7 +685,7 @@ class EventView:
         layout = self._layout
         members = []
         for column in layout.values:
-            text = self._values[column.name](part.column(column.index, numbers))
+            text = _built(column.name, self._values[column.name], part.column(column.index, numbers))
             is_member = _has_value(text)
             if is_member is not None:
                 is_null = part.static_in(numbers) == column.static
@@ -782,10 +793,20 @@ def _changes_at(part: _Part, places: Any) -> Iterator[Change]:
 
 
 def in_batches(view: BatchView, parts: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Yield a record batch of the columns *names* for each of *parts*, which are of the kind that *view* takes."""
+    """Yield a record batch of the columns *names* for each of *parts*, which are of the kind that *view* takes.
+
+    Raises:
+        MalformedData: a cell has no value of its type.
+    """
     schema = pa.schema([view.schema.field(n) for n in names])
     for part in parts:
-        yield pa.RecordBatch.from_arrays(view.columns(part, names), schema=schema)
+        try:
+            arrays = view.columns(part, names)
+        except RscyllaError:
+            raise
+        except ValueError as e:
+            raise MalformedData.of_cell(view.table, str(e) if isinstance(e, _NoValue) else "", is_log=True) from e
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def table_of(mode: Mode, rows: LogRows, generation: int, after: bytes, *, joined: bool = True) -> Any:

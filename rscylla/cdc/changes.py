@@ -13,6 +13,7 @@ import attrs
 
 from .. import _timeuuid as tu
 from .._decoder import compiled
+from ..errors import MalformedData
 from ..event import Operation
 from .columns import ColumnChange, column_change, untouched
 from .grouping import IMAGES, PARTITION_DELETES, POSTIMAGE, PREIMAGE, RANGE_STARTS, RANGES, Parts
@@ -64,8 +65,17 @@ class _Lazy(Generic[T]):
     def __get__(self, instance: Any, owner: type | None = None) -> T:
         if instance is None:
             return cast("T", self)
-        value = instance.__dict__[self._name] = self._work(instance)
+        try:
+            value = instance.__dict__[self._name] = self._work(instance)
+        except ValueError as e:
+            raise _malformed(instance) from e
         return value
+
+
+def _malformed(change: PartsInPython) -> MalformedData:
+    """Return the error of a change of which a cell could not be decoded."""
+    rows = (change._cells, change._preimage, change._postimage, change._range_end)  # noqa: SLF001 - of a property of it
+    return change._layout.malformed(rows)  # noqa: SLF001
 
 
 class _Kept(Generic[T]):
@@ -86,11 +96,14 @@ class _Kept(Generic[T]):
         if instance is None:
             return cast("T", self)
         known = instance.__dict__
-        if self._name not in known:
-            known[self._name] = ...
-            return self._work(instance)
-        if known[self._name] is ...:
-            known[self._name] = self._work(instance)
+        try:
+            if self._name not in known:
+                known[self._name] = ...
+                return self._work(instance)
+            if known[self._name] is ...:
+                known[self._name] = self._work(instance)
+        except ValueError as e:
+            raise _malformed(instance) from e
         return cast("T", _copied(known[self._name]))
 
 

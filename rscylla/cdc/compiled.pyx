@@ -21,6 +21,8 @@ from rscylla.types.wire cimport EPOCH_TICKS, int_at, put_hex, put_uuid, ticks_at
 
 from array import array as new_array
 
+from rscylla.errors import MalformedData
+
 cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 maxchar)
     void* PyUnicode_DATA(object text)
@@ -589,8 +591,14 @@ cdef class LogRows:
         """Add the rows of *page*, and return the rows: others, in Python, if the page has another layout.
 
         Raises:
-            ValueError: the page ends within a row, or has a row without a time, stream id or sequence number.
+            MalformedData: the page ends within a row, or has a row without a time, stream id or sequence number.
         """
+        try:
+            return self._add(page, layout)
+        except ValueError as e:
+            raise MalformedData.of_page(layout.table.full_name, str(e), is_log=True) from e
+
+    cdef object _add(self, page, layout):
         cdef bytes body = page.body
         cdef Py_ssize_t offset = page.offset
         cdef int32_t count = count_of(body, offset, len(layout.columns))
@@ -658,7 +666,7 @@ cdef class LogRows:
                 at += row.size
         PyMem_Free(guesses)
         if not good:
-            raise ValueError("a row of a page of the log ends too early, or lacks its time, stream id or sequence number")
+            raise ValueError("a row ends too early, or lacks its time, stream id or sequence number")
         moved = <const char**> PyMem_Realloc(self.starts, (page + 1) * sizeof(char*))
         if moved == NULL:
             raise MemoryError
@@ -1260,20 +1268,33 @@ cdef class ChangeParts:
 
     @property
     def key(self):
-        return self.plan.key_of(PyBytes_AS_STRING(self.row), is_range(self.operation()))
+        try:
+            return self.plan.key_of(PyBytes_AS_STRING(self.row), is_range(self.operation()))
+        except ValueError as e:
+            raise self.malformed() from e
 
     @property
     def before(self):
         cdef bytes image = self.row if self.operation() == PREIMAGE else self.preimage
-        return None if image is None else self.plan.image(image, False)
+        try:
+            return None if image is None else self.plan.image(image, False)
+        except ValueError as e:
+            raise self.malformed() from e
 
     @property
     def after(self):
         cdef int16_t operation = self.operation()
         cdef bytes image = self.row if operation == POSTIMAGE else self.postimage
-        if image is not None:
-            return self.plan.image(image, True)
-        return self.plan.known_after(self.row) if operation == UPDATE or operation == INSERT else None
+        try:
+            if image is not None:
+                return self.plan.image(image, True)
+            return self.plan.known_after(self.row) if operation == UPDATE or operation == INSERT else None
+        except ValueError as e:
+            raise self.malformed() from e
+
+    cdef object malformed(self):
+        """Return the error of a cell that could not be decoded."""
+        return self.plan.layout.malformed([self._cells, self._preimage, self._postimage, self._range_end])
 
 
 cdef bytes bytes_of_cells(cells, Plan plan):
@@ -1398,7 +1419,10 @@ cdef class ChangeEvent:
 
     @property
     def key(self):
-        return self._frame.plan.key_of(self.data(), is_range(self._operation))
+        try:
+            return self._frame.plan.key_of(self.data(), is_range(self._operation))
+        except ValueError as e:
+            raise self._frame.plan.layout.malformed([self._cells]) from e
 
     @property
     def foreign_id(self):

@@ -13,7 +13,7 @@ import attrs
 
 from .._retry import Backoff, retry
 from ..clock import Clock, Stop
-from ..errors import ConfigError, IncompleteKey, QueryFailed
+from ..errors import ConfigError, IncompleteKey, MalformedData, QueryFailed
 from ..event import Event
 from ..types import Decoder, Encoder, Type, decoder_for, encoder_for, native, quote_name
 from .driver import ReadSession, ReadStatement
@@ -138,11 +138,16 @@ class BaseRows:
             with self._lock:  # the table may have been created again with another key: the next call reads it
                 self._by_key = self._static = None
             raise
-        rows = page.cells()
+        rows = page.cells(self._name)
         if not rows:
             return None
-        found = zip(self._decoders_of(page), rows[0], strict=True)
-        return {name: None if raw is None else decode(raw) for (name, decode), raw in found}
+        found: dict[str, Any] = {}
+        for (name, decode), raw in zip(self._decoders_of(page), rows[0], strict=True):
+            try:
+                found[name] = None if raw is None else decode(raw)
+            except ValueError as e:
+                raise MalformedData.of_cell(self._name, name, is_log=False) from e
+        return found
 
     def _decoders_of(self, page: Page) -> list[tuple[str, Decoder]]:
         """Return the decoders for the columns of *page*. Keeps those of the last page."""

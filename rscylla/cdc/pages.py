@@ -6,6 +6,7 @@ The result metadata is parsed once and then recognized by comparing bytes. No ro
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import Any, cast
 
 import attrs
@@ -13,6 +14,7 @@ from cassandra.cqltypes import BytesType, UserType, VectorType
 from cassandra.protocol import RESULT_KIND_ROWS, ProtocolHandler, ResultMessage
 
 from .._decoder import compiled
+from ..errors import MalformedData
 from ..types import Type
 
 __all__ = ["Column", "Page", "raw_handler", "split_rows", "type_of"]
@@ -67,13 +69,27 @@ class Page:
         """Bytes of the rows, without the description of the columns, which every page has, even an empty one."""
         return len(self.body) - self.offset - _INT.size
 
-    def cells(self) -> list[tuple[bytes | None, ...]]:
-        """Return the rows as tuples of undecoded cells, None for null."""
-        if _compiled is not None:
-            return cast(
-                "list[tuple[bytes | None, ...]]", _compiled.split_rows(self.body, self.offset, len(self.columns))
-            )
-        return _split_fast(self) if _FAST else split_rows(self.body, self.offset, len(self.columns))
+    def cells(self, table: str, *, is_log: bool = False) -> list[tuple[bytes | None, ...]]:
+        """Return the rows as tuples of undecoded cells, None for null.
+
+        Args:
+            table: keyspace and name of the table, for an error.
+            is_log: the page is of the log of *table*.
+
+        Raises:
+            MalformedData: the page ends within a row.
+        """
+        try:
+            if _compiled is not None:
+                return cast(
+                    "list[tuple[bytes | None, ...]]", _compiled.split_rows(self.body, self.offset, len(self.columns))
+                )
+            if _FAST:
+                with suppress(Exception):  # of whatever kind: the other parser says what is wrong
+                    return _split_fast(self)
+            return split_rows(self.body, self.offset, len(self.columns))
+        except ValueError as e:
+            raise MalformedData.of_page(table, str(e), is_log=is_log) from e
 
 
 _compiled = compiled("cdc")

@@ -11,7 +11,7 @@ import attrs
 from .._decoder import compiled
 from .._slices import slice_at
 from .._timeuuid import FLIP_SIGNS, ticks_of, ticks_to_us
-from ..errors import MetadataError
+from ..errors import MalformedData, MetadataError
 from ..types import Decoder, Type, decoder_for, log_list
 from .grouping import PARTITION_DELETES, ChangeRows, grouped, records_in
 from .pages import Column, Page
@@ -160,13 +160,40 @@ class Layout:
         )
 
     def key_of(self, cells: Cells) -> Mapping[str, Any]:
-        """Return the primary key's typed values by name; parts that are null in the log row are absent."""
+        """Return the primary key's typed values by name; parts that are null in the log row are absent.
+
+        Raises:
+            MalformedData: a cell has no value of its type.
+        """
         key = {}
-        for column in self.keys:
-            raw = cells[column.index]
-            if raw is not None:
-                key[column.name] = column.decode(raw)
+        try:
+            for column in self.keys:
+                raw = cells[column.index]
+                if raw is not None:
+                    key[column.name] = column.decode(raw)
+        except ValueError as e:
+            raise self.malformed([cells]) from e
         return key
+
+    def malformed(self, rows: Iterable[Cells | None]) -> MalformedData:
+        """Return the error of *rows* of which a cell could not be decoded."""
+        name = next((n for cells in rows if cells is not None for n in self._undecodable(cells)), "")
+        return MalformedData.of_cell(self.table.full_name, name, is_log=True)
+
+    def _undecodable(self, cells: Cells) -> Iterator[str]:
+        """Yield the names of the columns that cannot be decoded."""
+        for column in (*self.keys, *self.values):
+            for index, decode in (
+                (column.index, column.decode),
+                (column.index, column.decode_cells),
+                (column.elements, column.decode_elements),
+            ):
+                if index < 0 or decode is None or (raw := cells[index]) is None:
+                    continue
+                try:
+                    decode(raw)
+                except ValueError:
+                    yield column.name
 
     def is_static(self, cells: Cells) -> bool:
         """Whether an image or a write concerns the static row of its partition: its clustering key is null."""
@@ -321,7 +348,7 @@ class LogRows:
     @property
     def positions(self) -> list[bytes]:
         for layout, cells in self._without:
-            self._positions += _positions_of(cells, layout)
+            self._positions += _checked_positions(cells, layout)
         self._without.clear()
         return self._positions
 
@@ -337,8 +364,11 @@ class LogRows:
         """Add the rows of *page*, and return the rows: the compiled twin returns others if the layout is another one.
 
         Rows keep the layout of their page: another page may have other columns.
+
+        Raises:
+            MalformedData: the bytes are no page of rows of a log.
         """
-        cells = page.cells()
+        cells = page.cells(layout.table.full_name, is_log=True)
         self._note(layout, len(cells))
         self._without.append((layout, cells))
         self.cells += cells
@@ -506,6 +536,22 @@ def leave_out_lost_keys(rows: LogRows, table: LoggedTable, start_us: int, after:
     if lost:
         rows.take([i for i in range(len(rows)) if i not in lost])
     return missed
+
+
+_LACKS_KEY = "a row ends too early, or lacks its time, stream id or sequence number"
+
+
+def _checked_positions(rows: Sequence[Cells], layout: Layout) -> list[bytes]:
+    try:
+        positions = _positions_of(rows, layout)
+    except TypeError as e:  # a cell is null
+        raise MalformedData.of_page(layout.table.full_name, _LACKS_KEY, is_log=True) from e
+    if not set(map(len, positions)) <= {_POSITION_SIZE}:
+        raise MalformedData.of_page(layout.table.full_name, _LACKS_KEY, is_log=True)
+    return positions
+
+
+_POSITION_SIZE = 36
 
 
 def _positions_of(rows: Sequence[Cells], layout: Layout) -> list[bytes]:

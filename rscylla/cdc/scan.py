@@ -360,7 +360,9 @@ class LogScan:
         found: list[int] = []
 
         def collect(page: Page) -> None:
-            found.extend(ticks_of(time) for (time,) in page.cells() if time is not None)
+            found.extend(
+                ticks_of(time) for (time,) in page.cells(".".join(self._table), is_log=True) if time is not None
+            )
 
         try:
             self._ask(self._first_row, window, groups, collect, may_give_up=False)

@@ -56,7 +56,7 @@ class Side:
     def groups(self, low: int, high: int) -> Iterator[Group]:
         """Yield the tokens in ``(low, high]`` that have rows, and these, in the order of the table; tokens rise."""
         found = pages(self._session, self._scan, (low, high), doing=self._doing, clock=self._clock, stop=self.stop)
-        rows = (row for page in found for row in page.cells())
+        rows = (row for page in found for row in page.cells(self.table.full_name))
         for token, group in groupby(rows, key=lambda row: row[0]):
             assert token is not None
             yield _TOKEN.unpack(token)[0], ((row[1 : 1 + self.key_size], self._compared(row, 1)) for row in group)
@@ -69,7 +69,7 @@ class Side:
         read = partial(self._session.read, self._row if whole else self._partition, bound, doing=self._doing)
         self.stop.check()
         page = retry(read, attempts=ATTEMPTS, backoff=BACKOFF, clock=self._clock, stop=self.stop)
-        rows = [row for row in page.cells() if row[: self.key_size] == key]
+        rows = [row for row in page.cells(self.table.full_name) if row[: self.key_size] == key]
         return self._compared(rows[0], 0) if rows else None
 
     def _compared(self, row: Cells, at: int) -> Cells:

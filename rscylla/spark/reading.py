@@ -115,6 +115,7 @@ class _Fitted:
 
     def __init__(self, view: LogView | ChangeView | EventView, target: Any) -> None:
         self._view = view
+        self.table = view.table
         self.schema = target
 
     def columns(self, rows: Any, names: Any) -> list[Any]:

@@ -64,7 +64,7 @@ def rows_of(reader: SpanReader, pages: list[Page]) -> list[tuple[bytes, int]]:
     for page in pages:
         layout = reader.layout_of(page)
         [ck] = [c for c in layout.keys if c.name == "ck"]
-        found += [(cells[layout.time] or b"", ck.decode(cells[ck.index] or b"")) for cells in page.cells()]
+        found += [(cells[layout.time] or b"", ck.decode(cells[ck.index] or b"")) for cells in page.cells("ks.t")]
     return found
 
 

@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._drivererrors": ("rscylla.errors",),
     "rscylla._letters": ("rscylla.event",),
     "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._letters"),
-    "rscylla.cdc.pages": ("rscylla._decoder", "rscylla.types"),
+    "rscylla.cdc.pages": ("rscylla.errors", "rscylla._decoder", "rscylla.types"),
     "rscylla.cdc.shortcut": (*GROUND, "rscylla.cdc.pages"),
     "rscylla.cdc.driver": (*GROUND, "rscylla.cdc.pages", "rscylla.cdc.shortcut"),
     "rscylla.cdc.routing": GROUND,

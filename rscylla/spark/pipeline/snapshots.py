@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from ...base.queries import select_range, token_range, with_times
 from ...base.reading import pages
-from ...cdc.pages import Page
+from ...cdc.rows import Cells
 from ...cdc.stream import Stream
 from ...cdc.table import BaseColumn, LoggedTable
 from ...clock import Stop, SystemClock
@@ -183,13 +183,12 @@ class _RangeReader:
                 tokens, doing = token_range(number, self.ranges), f"reading {self.name}"
                 for page in pages(session, statement, tokens, doing=doing, clock=clock, stop=Stop()):
                     if page.row_count:
-                        yield _batch(page, builders, clock.now_us() // 1_000_000, schema)
+                        yield _batch(page.cells(self.name), builders, clock.now_us() // 1_000_000, schema)
 
 
-def _batch(page: Page, builders: list[Any], second: int, schema: Any) -> Any:
-    cells = list(zip(*page.cells(), strict=True))
-    arrays = [build(column) for build, column in zip(builders, cells, strict=True)]
-    arrays.append(pa.array([second] * page.row_count, pa.int64()))
+def _batch(rows: Sequence[Cells], builders: list[Any], second: int, schema: Any) -> Any:
+    arrays = [build(column) for build, column in zip(builders, zip(*rows, strict=True), strict=True)]
+    arrays.append(pa.array([second] * len(rows), pa.int64()))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

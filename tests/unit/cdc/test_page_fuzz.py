@@ -1,4 +1,4 @@
-"""Damaged pages: the compiled decoder raises ValueError or reads what its twin reads, and stays within the page.
+"""Damaged pages: the compiled decoder raises MalformedData or reads what its twin reads, and stays within the page.
 
 Under AddressSanitizer, as CONTRIBUTING.md describes, a read beyond the page ends the run.
 """
@@ -17,6 +17,7 @@ from logcells import LAYOUT, T, cells, ints, person
 from rscylla import _decoder
 from rscylla.cdc.pages import Page, split_rows
 from rscylla.cdc.records import EventContext, changes_of
+from rscylla.errors import MalformedData
 
 compiled: Any = _decoder.compiled("cdc")
 if compiled is None:
@@ -74,7 +75,7 @@ def test_a_damaged_page_is_refused_or_read_as_the_twin_reads_it(part: int) -> No
         rows: Any = compiled.LogRows()
         try:
             rows.add(Page(LAYOUT.columns, body, 0, None), LAYOUT)
-        except ValueError:
+        except MalformedData:
             refused += 1
             continue
         assert expected is not None, f"seed {seed}: the twin refuses the page"
@@ -85,6 +86,6 @@ def test_a_damaged_page_is_refused_or_read_as_the_twin_reads_it(part: int) -> No
         assert len(rows.changes().delta) <= len(expected)
         for event in changes_of(rows, EventContext(0)):
             for read in (lambda e: e.id, lambda e: e.key, lambda e: e.change.before, lambda e: e.change.after):
-                with contextlib.suppress(ValueError):  # a value that has other bytes than its type
+                with contextlib.suppress(MalformedData):  # a value that has other bytes than its type
                     read(event)
     assert refused

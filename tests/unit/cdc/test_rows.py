@@ -48,7 +48,7 @@ def test_all_ways_to_cut_a_page_give_its_cells(
     assert split_rows(body, len(before), width) == rows
     assert raw_pages._FAST, "the driver's compiled parser is not used"
     assert list(raw_pages._split_fast(page)) == rows
-    assert page.cells() == rows
+    assert page.cells("ks.t") == rows
     assert page.row_count == len(rows)
 
 
@@ -100,7 +100,7 @@ def test_a_raw_page_says_what_the_stock_decoder_says(data: st.DataObject, shared
         page = raw.parsed_rows
         assert (page.state, raw.paging_state, raw.column_names) == (state, oracle.paging_state, oracle.column_names)
         decoders = [decoder_for(c.type) for c in page.columns]
-        ours = [[None if v is None else d(v) for d, v in zip(decoders, r, strict=True)] for r in page.cells()]
+        ours = [[None if v is None else d(v) for d, v in zip(decoders, r, strict=True)] for r in page.cells("ks.t")]
         theirs = [[v.replace(tzinfo=UTC) if isinstance(v, datetime) else v for v in r] for r in oracle.parsed_rows]
         for mine, other, raw_row in zip(ours, theirs, rows, strict=True):
             assert mine[0] == raw_row[0]

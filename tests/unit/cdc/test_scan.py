@@ -112,7 +112,9 @@ def scan(cluster: Cluster, count: int, limits: Limits, **how: Any) -> list[bytes
     """Return what all pages held, in the order they came."""
     got: list[bytes] = []
     scanner = Scanner(cluster, clock=ManualClock(), limits=limits)  # type: ignore[arg-type]
-    scanner.read(STATEMENT, tasks(count), Stop(), lambda page: got.extend(c[0] or b"" for c in page.cells()), **how)
+    scanner.read(
+        STATEMENT, tasks(count), Stop(), lambda page: got.extend(c[0] or b"" for c in page.cells("ks.t")), **how
+    )
     return got
 
 
@@ -219,7 +221,7 @@ def test_queries_of_a_read_that_was_given_up_still_count() -> None:
     finally:
         cluster.close()
     assert len(got) == 1
-    assert got[0].cells() == [(b"0/0",)]
+    assert got[0].cells("ks.t") == [(b"0/0",)]
     assert cluster.most <= 3
 
 
@@ -305,7 +307,7 @@ def test_slots_of_an_abandoned_read_come_back_with_its_answers() -> None:
     at_once = True
     got: list[Page] = []
     scanner.read(STATEMENT, tasks(3), Stop(), got.append, may_give_up=False)
-    assert sorted(page.cells()[0][0] or b"" for page in got) == [b"0", b"1", b"2"]
+    assert sorted(page.cells("ks.t")[0][0] or b"" for page in got) == [b"0", b"1", b"2"]
 
 
 def test_a_failed_page_is_asked_of_any_node() -> None:
