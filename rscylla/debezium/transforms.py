@@ -245,7 +245,7 @@ class ExtractNewRecordState:
         if is_delete and (before is None or self.deletes == "drop"):
             return None
         headers = [
-            Header(r.name, attrs.evolve(found[0], optional=True), found[1])
+            Header(r.name, _added(found[0]), found[1])
             for r in self._headers
             if (found := r.find(schema, envelope)) is not None
         ]
@@ -281,12 +281,17 @@ class ExtractNewRecordState:
                 fields[_DELETED] = Field(_DELETED, _TEXT)
             for reference in self._fields:
                 if (found := _schema_of(reference, envelope)) is not None:
-                    fields[reference.name] = Field(reference.name, attrs.evolve(found, optional=True))
+                    fields[reference.name] = Field(reference.name, _added(found))
             schema = attrs.evolve(row, fields=tuple(fields.values()), optional=False)
             if len(self._schemas) >= _SCHEMAS_KEPT:
                 self._schemas.clear()
             known = self._schemas[id(envelope), is_delete] = (envelope, row, schema)
         return known[2]
+
+
+def _added(schema: Schema) -> Schema:
+    """Return the schema of a field that is added: optional, and without a default, which the transform does not copy."""
+    return attrs.evolve(schema, optional=True, default=None)
 
 
 def _schema_of(reference: _Reference, envelope: Schema) -> Schema | None:

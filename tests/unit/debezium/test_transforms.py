@@ -86,6 +86,15 @@ def test_fields_and_headers_are_added(records: list[Record]) -> None:
     assert [f.name for f in record.value_schema.fields] == list(record.value)  # type: ignore[union-attr]
 
 
+def test_a_field_that_is_added_has_no_default(records: list[Record]) -> None:
+    record = ExtractNewRecordState(add_fields=["snapshot"], add_headers=["snapshot"])(records[0])
+    assert record is not None
+    assert record.value["__snapshot"] == "false"
+    (header,) = record.headers
+    assert record.value_schema.field("__snapshot") == header.schema  # type: ignore[union-attr]
+    assert (header.schema.name, header.schema.default, header.schema.optional) == ("io.debezium.data.Enum", None, True)
+
+
 def test_a_tombstone_that_stays_says_that_it_is_of_a_delete(records: list[Record]) -> None:
     unwrap = ExtractNewRecordState(deletes="rewrite-with-tombstone", add_headers=["op", "db"])
     tombstone = next(r for r in records if r.value is None)
