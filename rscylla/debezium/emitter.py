@@ -12,7 +12,7 @@ from .._timeuuid import ticks_of, ticks_to_us
 from ..cdc.changes import Change
 from ..cdc.grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
 from ..cdc.rows import Cells, Layout, ValueColumn
-from ..errors import ConfigError, MetadataError
+from ..errors import ConfigError, MetadataError, RscyllaError
 from ..event import Event
 from ..types import Decoder
 from ..types.connect import Field, Schema, connect_for
@@ -110,6 +110,7 @@ class Emitter:
 
         Raises:
             ConfigError: the event is not of a stream of ``rscylla``, or a setting is not possible for the table.
+            MalformedData: a cell has bytes that are not a value of its type.
             MetadataError: the operation is not known.
         """
         found = change if isinstance(change, Change) else getattr(change, "change", None)
@@ -121,7 +122,12 @@ class Emitter:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
             known = self._plans[id(layout)] = (layout, _Plan(self.settings, layout))
-        return known[1].records(found, now_ns)
+        try:
+            return known[1].records(found, now_ns)
+        except RscyllaError:
+            raise
+        except ValueError as e:
+            raise layout.malformed(found.raw_rows) from e
 
     def heartbeat(self, now_ms: int) -> Record:
         """Return the record that says that the connector runs. *now_ms*: milliseconds since the epoch."""

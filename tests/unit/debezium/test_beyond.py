@@ -14,7 +14,7 @@ from logcells import LAYOUT, cells
 from rscylla.cdc.changes import Change
 from rscylla.debezium import DIFFERENCES, Emitter, JsonConverter, Record, Settings
 from rscylla.debezium.settings import CONNECTOR_VERSION
-from rscylla.errors import ConfigError, MetadataError
+from rscylla.errors import ConfigError, MalformedData, MetadataError
 
 PAGE = (Path(__file__).parents[3] / "docs" / "debezium.md").read_text()
 KEYSPACE = (
@@ -84,6 +84,16 @@ def test_an_unknown_operation_is_not_dropped_in_silence() -> None:
         emitter.records(row_with(77), 0)
     image, expired = row_with(9), row_with(None)
     assert [emitter.records(change, 0) for change in (image, expired)] == [[], []]
+
+
+@pytest.mark.parametrize("output_format", ["legacy", "advanced"])
+def test_a_cell_that_is_no_value_is_named(output_format: Any) -> None:
+    change = row_with(2)
+    row = list(change.raw_rows[0])
+    row[LAYOUT.keys[1].index] = b"\x01"
+    with pytest.raises(MalformedData) as raised:
+        Emitter(Settings(prefix="p", output_format=output_format)).records(Change(LAYOUT, tuple(row)), 0)
+    assert (raised.value.table, raised.value.column) == (LAYOUT.table.full_name, LAYOUT.keys[1].name)
 
 
 def test_a_restart_within_a_batch_loses_nothing() -> None:
