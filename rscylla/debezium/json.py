@@ -101,7 +101,8 @@ def _converter_of(properties: Mapping[str, str], name: str) -> JsonConverter:
     kind = properties.get(name, _CLASS).strip()
     if kind != _CLASS:
         raise ConfigError(f"{name} is {kind}; rscylla has {_CLASS}")
-    return JsonConverter(schemas=flag(properties.get(f"{name}.schemas.enable", "true").strip()))
+    option = f"{name}.schemas.enable"
+    return JsonConverter(schemas=flag(properties.get(option, "true").strip(), option))
 
 
 def schema_json(schema: Schema, field: str | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Literal, Self, get_args
 
 import attrs
@@ -145,10 +146,10 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def flag(text: str) -> bool:
-    """Return whether *text* is true. Raises ConfigError unless it is true or false."""
+def flag(text: str, name: str) -> bool:
+    """Return whether *text*, the property *name*, is true. Raises ConfigError unless it is true or false."""
     if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{text!r} is neither true nor false")
+        raise ConfigError(f"{name} is {text!r}, which is neither true nor false")
     return text.lower() == "true"
 
 
@@ -156,6 +157,6 @@ _READ: Final[dict[str, Any]] = {
     **dict.fromkeys(PROPERTIES, str),
     **dict.fromkeys(("output_format", "before", "after"), str.lower),
     **dict.fromkeys(("placement", "like_connector"), lambda text: words(text.lower())),
-    **dict.fromkeys(("preimages", "tombstones"), flag),
+    **{field: partial(flag, name=PROPERTIES[field]) for field in ("preimages", "tombstones")},
     "skipped": lambda text: words(text),
 }

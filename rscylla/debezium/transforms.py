@@ -206,7 +206,7 @@ class ExtractNewRecordState:
         keep = None
         if not mode:  # the older pair of options
             mode = _OLD_MODES.get(options.get("delete.handling.mode", "drop").strip().lower(), "")
-            keep = not flag(options.get("drop.tombstones", "true").strip())
+            keep = not flag(options.get("drop.tombstones", "true").strip(), "drop.tombstones")
         if mode not in get_args(Deletes):
             raise ConfigError(
                 "delete.tombstone.handling.mode is one of drop, tombstone, rewrite, rewrite-with-tombstone; "
@@ -350,7 +350,7 @@ def _step(properties: Mapping[str, str], name: str) -> Transform:
     options = _options(properties, f"transforms.{name}.")
     kind = options.pop("type", "").strip()
     predicate = options.pop("predicate", "").strip()
-    negate = flag(options.pop("negate", "false").strip())
+    negate = flag(options.pop("negate", "false").strip(), f"transforms.{name}.negate")
     transform: Transform
     if kind == f"{_PACKAGE}ScyllaExtractNewRecordState":
         transform = ExtractNewRecordState.of(options)

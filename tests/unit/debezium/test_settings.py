@@ -89,6 +89,8 @@ def test_converters_come_with_schemas_unless_they_are_off() -> None:
     record = Record("t", Schema("string"), "k", Schema("string"), "v")
     assert found.key(record) == b'{"schema":{"type":"string","optional":true},"payload":"k"}'
     assert found.value(record) == b'"v"'
+    with pytest.raises(ConfigError, match=r"key\.converter\.schemas\.enable is 'no', which is neither"):
+        converters_of({"key.converter.schemas.enable": "no"})
     with pytest.raises(ConfigError, match=r"value\.converter is io\.confluent\.\S*; rscylla has"):
         converters_of({"value.converter": "io.confluent.connect.avro.AvroConverter"})
 
@@ -100,7 +102,7 @@ def test_converters_come_with_schemas_unless_they_are_off() -> None:
         ({"cdc.output.format": "new"}, "cdc.output.format is 'new'; use one of legacy, advanced"),
         ({"cdc.include.after": "some"}, "cdc.include.after is 'some'"),
         ({"cdc.include.primary-key.placement": "kafka-key,header"}, "placement has 'header'; it is made of kafka-key"),
-        ({"tombstones.on.delete": "yes"}, "'yes' is neither true nor false"),
+        ({"tombstones.on.delete": "yes"}, "tombstones.on.delete is 'yes', which is neither"),
         ({"skipped.operations": "x"}, "skipped.operations has 'x'"),
         ({"rscylla.like.connector": "bugs"}, "rscylla.like.connector has 'bugs'; it is made of blob-headers"),
     ],

@@ -151,7 +151,7 @@ def test_a_transform_applies_where_its_predicate_holds(
         ),
         (
             {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.drop.tombstones": "1"},
-            "neither true nor false",
+            "drop.tombstones is '1', which is neither true nor false",
         ),
         (
             {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.add.fields": "a.b.c"},
