@@ -133,14 +133,14 @@ def _decimal(raw: bytes) -> str | None:
     if len(raw) < _SHORTEST_DECIMAL:
         raise ValueError("a cell is too short for a decimal")
     scale, number = (int.from_bytes(part, "big", signed=True) for part in (raw[:4], raw[4:]))
-    digits = str(abs(number))
+    digits = _digits(abs(number))
     if scale == 0:
         text = digits
     elif 0 < scale < len(digits) + 6:
         digits = digits.rjust(scale + 1, "0")
         text = f"{digits[:-scale]}.{digits[-scale:]}"
     else:
-        return str(Decimal(f"{number}E{-scale}"))
+        text = str(Decimal(f"{digits}E{-scale}"))
     return f"-{text}" if number < 0 else text
 
 
@@ -148,7 +148,15 @@ _SHORTEST_DECIMAL = 5
 
 
 def _varint(raw: bytes) -> str | None:
-    return str(int.from_bytes(raw, "big", signed=True)) if raw else None
+    return _digits(int.from_bytes(raw, "big", signed=True)) if raw else None
+
+
+def _digits(number: int) -> str:
+    """Return the text of a number of any size: ``str`` refuses those of more than 4,300 digits."""
+    return str(number) if -_LONG_NUMBER < number < _LONG_NUMBER else str(Decimal(number))
+
+
+_LONG_NUMBER = 10**4000
 
 
 def _by_value(convert: Callable[[Any], Any]) -> Callable[[Decoder], Decoder]:

@@ -55,6 +55,16 @@ def test_values(text: str, value: Any, expected: Any) -> None:
     assert value_of(text, value) == expected
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_have_any_size(sign: int) -> None:
+    number, minus = sign * 7 * 10**5000, "-" * (sign < 0)
+    raw = number.to_bytes(2100, "big", signed=True)
+    assert connect_for(Type("varint"), str)[1](raw) == f"{minus}7{'0' * 5000}"
+    decimal = connect_for(Type("decimal"), str)[1]
+    assert decimal((2).to_bytes(4, "big") + raw) == f"{minus}7{'0' * 4998}.00"
+    assert decimal((-2).to_bytes(4, "big", signed=True) + raw) == f"{minus}7.{'0' * 5000}E+5002"
+
+
 def test_a_udt_that_was_written_with_fewer_fields_has_nulls_for_the_rest() -> None:
     raw = encoder_for(parse_type("tuple<int>"))([7])
     assert connect_for(POINT, str)[1](raw) == {"x": 7, "tags": []}
