@@ -30,6 +30,7 @@ class Line(NamedTuple):
     """A record as text, without what differs from run to run."""
 
     topic: str
+    partition: int | None
     key: str | None
     value: str | None
     key_schema: str | None
@@ -63,7 +64,9 @@ class Case:
             r = json.loads(text)
             headers = tuple((h["key"], h["type"], h["value"]) for h in r["headers"])
             key_schema, value_schema = (r[name] and schemas[r[name]] for name in ("key_schema", "value_schema"))
-            found.append(Line(r["topic"], r["key"], self.masked(r["value"]), key_schema, value_schema, headers))
+            found.append(
+                Line(r["topic"], r["partition"], r["key"], self.masked(r["value"]), key_schema, value_schema, headers)
+            )
         return found
 
     def ours(self, **more: str) -> list[Line]:
@@ -81,7 +84,7 @@ class Case:
         key, value = (text and text.decode() for text in (converter.key(record), converter.value(record)))
         schemas = [None if s is None else _text_of(s) for s in (record.key_schema, record.value_schema)]
         headers = tuple((h.key, h.schema.type, h.value) for h in record.headers)
-        return Line(record.topic, key, self.masked(value), schemas[0], schemas[1], headers)
+        return Line(record.topic, record.partition, key, self.masked(value), schemas[0], schemas[1], headers)
 
     def masked(self, value: str | None) -> str | None:
         """Return *value* without the time of processing; in ``live-*`` without any time."""

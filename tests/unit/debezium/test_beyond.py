@@ -142,6 +142,23 @@ def test_a_blob_in_a_header_is_base64() -> None:
     assert headers["pk.p_blob"] == "Af8="
 
 
+def test_images_are_those_that_the_log_has() -> None:
+    """The connector refuses to start for such tables: images that are asked for are missing, or full."""
+    records = of_case("images-refused-none")
+    assert [r.value["after"] for r in records if r.value is not None] == [None] * 28
+    assert {r.topic for r in records if r.value is not None and r.value["before"] is not None} == {"demo.img.pre"}
+    whole = {"a": 10, "b": "x", "c": [1, 2], "ck": 1, "pk": 1}
+    assert of_case("images-refused-preimage-full")[1].value["before"] == whole
+
+
+def test_names_with_capitals_are_as_others() -> None:
+    """The connector does not find such tables."""
+    records = of_case("names-refused-capitals")
+    assert {r.topic for r in records} == {"demo.MixedCase.OrderLines", "demo.MixedCase.2nd_table"}
+    assert records[0].key == {"Order Id": 1, "line-no": 2}
+    assert records[0].key_schema.name == "demo.MixedCase.OrderLines.Key"  # type: ignore[union-attr]
+
+
 def test_keys_of_maps_tuples_and_udts() -> None:
     schema = (
         'CREATE TYPE k.point ("X" int, y text);\n'

@@ -53,7 +53,7 @@ def instead(case: Case, lines: list[Line]) -> list[Line]:
         schemas = next((line.key_schema, line.value_schema) for line in of_topic or rows)
         headers = tuple(tuple(header) for header in record["headers"])
         value_schema = None if is_tombstone else schemas[1]
-        found.append(Line(record["topic"], record["key"], record["value"], schemas[0], value_schema, headers))
+        found.append(Line(record["topic"], None, record["key"], record["value"], schemas[0], value_schema, headers))
     return found
 
 
