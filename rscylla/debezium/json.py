@@ -74,7 +74,7 @@ _CLASS = "org.apache.kafka.connect.json.JsonConverter"
 
 @attrs.frozen
 class Converters:
-    """A converter of keys and another one of values, as one."""
+    """A converter of keys and another one of values, as one. Not thread-safe, as they are not."""
 
     of_keys: JsonConverter
     of_values: JsonConverter

@@ -81,6 +81,8 @@ class FlattenColumns:
 
     Columns that were set to null and columns that were not touched then look the same. In the advanced format, which
     has no cells, only a UDT whose one field is ``value`` is opened.
+
+    Not thread-safe: it keeps what becomes of each schema.
     """
 
     def __init__(self) -> None:
@@ -170,6 +172,12 @@ class ExtractNewRecordState:
         add_fields, add_headers: fields of the envelope that are added: ``op``, ``source.ts_us``, ``db:database``.
         fields_prefix, headers_prefix: what their names start with.
         route_by_field: the column, of text, that has the topic of a record.
+
+    Not thread-safe: it keeps what becomes of each schema.
+
+    Raises:
+        ConfigError: a value is not one of those that are known; or, when it is called, records do not have the column
+            *route_by_field*, or it is no text.
     """
 
     deletes: Deletes = "drop"
@@ -290,7 +298,7 @@ class ExtractNewRecordState:
 
 
 def _added(schema: Schema) -> Schema:
-    """Return the schema of a field that is added: optional, and without a default, which the transform does not copy."""
+    """Return the schema of an added field: optional, and without a default, which the transform does not copy."""
     return attrs.evolve(schema, optional=True, default=None)
 
 
@@ -329,6 +337,8 @@ _PREDICATES: Final = "org.apache.kafka.connect.transforms.predicates."
 
 def transforms_of(properties: Mapping[str, str]) -> Transform:
     """Return the chain of transforms that *properties* of a connector configure; without any, records stay as they are.
+
+    The chain is for one thread at a time, as its transforms are.
 
     Raises:
         ConfigError: a transform or predicate has a type that is not known here, or an option that is not possible.
