@@ -200,7 +200,8 @@ class Walk:
             generations: all that start before ``horizon_us``, in order of time.
             reach_us: time before which all rows have arrived.
             holes: the expired spans at ``at_us`` or later, in order of time.
-            halt_us: a later time at which the step ends at the latest, although the walk goes on.
+            halt_us: a time at which the step ends at the latest, although the walk goes on; before the position, as it
+                may be after a skip, it means nothing.
         """
         at_us, end_us = self.at_us, self.end_us
         if self.is_done:
@@ -213,7 +214,9 @@ class Walk:
             return Switch(following)
         head_us = reach_us if end_us is None else min(reach_us, end_us)
         limits = [each.start_us for each in (following, hole) if each is not None]
-        limit_us = min([head_us, *limits, *(() if halt_us is None else (halt_us,))])
+        if halt_us is not None and halt_us > at_us:
+            limits.append(halt_us)
+        limit_us = min([head_us, *limits])
         if self._is_to_probe(limit_us):
             return Probe(LogWindow(self.generation.time, at_us, limit_us), limit_us == head_us)
         to_us = min(at_us + self.width.us, limit_us)

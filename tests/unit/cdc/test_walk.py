@@ -160,6 +160,18 @@ def test_what_has_expired_is_skipped_and_no_window_runs_into_it() -> None:
     assert (walk.generation, walk.at_us) == (NEW, 70 * SECOND)
 
 
+@pytest.mark.parametrize("was_empty", [False, True])
+def test_a_step_ends_at_a_halt_that_is_ahead_and_the_walk_goes_on(was_empty: bool) -> None:
+    walk = attrs.evolve(START, at_us=10 * SECOND, to_head=True, was_empty=was_empty)
+    usual = walk.next((OLD,), 50 * SECOND)
+    assert isinstance(usual, Probe if was_empty else Read)
+    assert usual.window.end_us > 10 * SECOND + 7
+    halted = Read(LogWindow(0, 10 * SECOND, 10 * SECOND + 7), False)
+    assert walk.next((OLD,), 50 * SECOND, halt_us=10 * SECOND + 7) == halted
+    for behind_us in (0, 10 * SECOND):
+        assert walk.next((OLD,), 50 * SECOND, halt_us=behind_us) == usual
+
+
 def test_a_skip_over_the_time_before_the_first_generation_ends_at_its_start() -> None:
     step = Skip(Hole(0, 30 * SECOND))
     listed = (NEW, Generation(90_000))
