@@ -13,6 +13,7 @@ from enum import Enum, auto
 import attrs
 
 __all__ = [
+    "FREE",
     "NEAR_US",
     "NEAR_WINDOWS",
     "PATIENCE_S",
@@ -52,6 +53,10 @@ class Stage(Enum):
     ENDED = auto()
 
 
+FREE = (Stage.HELD, Stage.POLLS, Stage.IDLE)
+"""Between two steps, where a scan can be taken over."""
+
+
 @attrs.frozen
 class Place:
     """Where a scan is: a generation and a time, the length of its next window, and how long ago its last step began."""
@@ -75,8 +80,7 @@ def meet(me: Place, other: Place) -> bool:
 
     A scan whose consumer is slow would block the other.
     """
-    is_free = other.stage in (Stage.HELD, Stage.POLLS, Stage.IDLE)
-    return is_free and (me.generation, me.at_us) == (other.generation, other.at_us)
+    return other.stage in FREE and (me.generation, me.at_us) == (other.generation, other.at_us)
 
 
 def is_awaited(me: Place, others: Iterable[Place]) -> bool:

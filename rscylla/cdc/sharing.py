@@ -22,8 +22,8 @@ import attrs
 
 from .._slices import Slice
 from ..clock import Stop
-from ..errors import CursorExpired, HeadReached, Stopped, TableChanged
-from .meeting import PATIENCE_S, RECENT_S, Backlog, Place, Stage, blocked_s, halt_of, is_awaited, meet
+from ..errors import HeadReached, Stopped, is_resumable
+from .meeting import FREE, PATIENCE_S, RECENT_S, Backlog, Place, Stage, blocked_s, halt_of, is_awaited, meet
 from .reader import Batch, Owed, Reader
 from .records import NO_EVENTS, Counters
 from .settings import StreamSettings
@@ -90,18 +90,21 @@ class Sharing:
         stop.on_set(share.leave)
         return share
 
-    def _start(self, reader: Reader, source: Source, stop: Stop, share: Share) -> None:
-        share.scan = scan = Scan(self, reader, source, stop, share)
+    def _start(self, reader: Reader, source: Source, stop: Stop, share: Share, *, doubts: bool = False) -> None:
+        scan = Scan(self, reader, source, stop, share, doubts=doubts)
+        scan.thread.start()  # may fail; waits for the lock, which the caller has
+        share.scan = scan
         self.scans.append(scan)
-        scan.thread.start()
 
-    def split(self, share: Share) -> None:
-        """Let *share* go on in a scan of its own. Called with the lock."""
+    def split(self, share: Share, *, doubts: bool = False) -> None:
+        """Let *share* go on in a scan of its own; see there for *doubts*. Called with the lock."""
         scan, stop = share.scan, Stop()
         source = scan.source.until(stop)
+        if doubts:
+            source.doubt()
         reader = scan.reader.alone(source, share.settings, stop, share.owed)
         share.gaps_before = share.gaps - source.gaps
-        self._start(reader, source, stop, share)
+        self._start(reader, source, stop, share, doubts=doubts)
 
     def others(self, scan: Scan) -> list[Scan]:
         return [other for other in self.scans if other is not scan and other.reader.reads_as(scan.reader)]
@@ -171,7 +174,8 @@ class Share:
             self._batches.append(batch)
         self.owed = attrs.evolve(self.owed, done=batch.done)
         self._idle_since = None
-        self._signal.put(None)
+        if self._signal.empty():  # else a consumer that never waits leaves a signal for each batch
+            self._signal.put(None)
 
     def fail(self, error: BaseException) -> None:
         """Raise *error* once the batches were taken. Called with the lock."""
@@ -203,14 +207,22 @@ class Share:
 
 
 class Scan:
-    """Reads for some shares, in a thread of its own."""
+    """Reads for some shares, in a thread of its own.
 
-    def __init__(self, sharing: Sharing, reader: Reader, source: Source, stop: Stop, share: Share) -> None:
+    Args:
+        doubts: a scan for several shares failed here, perhaps because of another share. Until the first step that
+            succeeds, the scan reads for *share* alone: together, they would fail again.
+    """
+
+    def __init__(
+        self, sharing: Sharing, reader: Reader, source: Source, stop: Stop, share: Share, *, doubts: bool = False
+    ) -> None:
         self._sharing = sharing
         self._clock = source.clock
         self._stop = stop
         self._shares: tuple[Share, ...] = (share,)
         self._is_fresh = True
+        self._doubts = doubts
         self._began = self._clock.monotonic()
         self._held_since: float | None = None
         self._slow: set[Share] = set()  # those that block the scan
@@ -259,6 +271,8 @@ class Scan:
         generation, at_us = self._from if stage is Stage.READS else self.reader.at
         if stage is Stage.HELD and any(share.is_full for share in self._shares):
             stage = Stage.BLOCKED  # it has not looked since its last step
+        elif self._doubts and stage in FREE:
+            stage = Stage.BLOCKED
         return Place(generation, at_us, self.reader.width_us, stage, self._clock.monotonic() - self._began)
 
     def _run(self) -> None:
@@ -307,8 +321,9 @@ class Scan:
                 return math.inf if left_s is None else left_s
             self._read_for([share for share in self._shares if share not in slow])
             for share in slow:
-                self._sharing.split(share)
-        self._meet()
+                self._let_go(share)
+        if not self._doubts:
+            self._meet()
         if not any(share.has_room for share in self._shares):
             self.stage = Stage.IDLE
             return math.inf
@@ -375,6 +390,7 @@ class Scan:
                 for part in [parts.get(share.key_slice.index)]
             ]
             with self._sharing.lock:
+                self._doubts = False
                 for share, its in zip(shares, new, strict=True):
                     share.put(its)
         with self._sharing.lock:
@@ -390,21 +406,21 @@ class Scan:
                 if isinstance(error, HeadReached):
                     share.fail(HeadReached(*error.args, cursor=str(share.owed.done)))
                 elif isinstance(error, Stopped):  # those for which the scan was stopped have left
-                    self._fail_alone(share)
-                elif len(shares) == 1:
-                    share.fail(error)
-                elif isinstance(error, CursorExpired | TableChanged):
-                    self._fail_alone(share)
+                    self._let_go(share)
+                elif not is_resumable(error) and not self._doubts:
+                    # Each finds out by itself whether this concerns it: another share may have been promised more, or
+                    # read the streams with malformed data.
+                    self._let_go(share, doubts=True)
                 else:
-                    share.fail(_copied(error))
+                    share.fail(error if len(shares) == 1 else _copied(error))
             self._shares = ()
             if self.stage is not Stage.ENDED:
                 self._end()
 
-    def _fail_alone(self, share: Share) -> None:
-        """Let *share* find out by itself whether the error concerns it: another one may have been promised more."""
+    def _let_go(self, share: Share, *, doubts: bool = False) -> None:
+        """Let *share* go on in a scan of its own; if that fails, so does the share."""
         try:
-            self._sharing.split(share)
+            self._sharing.split(share, doubts=doubts)
         except Exception as e:  # noqa: BLE001 - raised by take
             share.fail(e)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -185,6 +186,10 @@ class Source:
             if not e.resumable:
                 raise
             log.info("%s; using the previous description of the table for now", e)
+
+    def doubt(self) -> None:
+        """Let the next ``refresh_metadata`` read everything again, although the last time was just now."""
+        self._metadata_at = -math.inf
 
     def reread_table(self, *, retrying: bool = False) -> LoggedTable:
         """Read the table's columns and options again; *retrying*: with retries.

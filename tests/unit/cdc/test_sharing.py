@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 from fakelog import NOW_US, SECOND, FakeLog, Written, stream_id
 from hypothesis import HealthCheck, given, settings
@@ -18,16 +21,14 @@ from waiting import eventually
 
 from rscylla._slices import slice_at
 from rscylla._timeuuid import datetime_of
-from rscylla.cdc import sharing
 from rscylla.cdc.client import Client
-from rscylla.cdc.meeting import meet
-from rscylla.cdc.reader import Batch, Reader
 from rscylla.cdc.scan import Limits
 from rscylla.cdc.sharing import Share, Sharing
+from rscylla.cdc.source import METADATA_EVERY_S
 from rscylla.cdc.stream import NewStream, Stream
 from rscylla.clock import Stop
 from rscylla.embedded.storage.tokens import murmur3_token
-from rscylla.errors import CursorExpired, HeadReached, SourceError, Stopped
+from rscylla.errors import CursorExpired, HeadReached, MalformedData, SourceError, Stopped, TableChanged
 from rscylla.event import Event, EventID, Progress
 from rscylla.options import StreamLag, StreamToHead
 from rscylla.testing import ManualClock
@@ -257,31 +258,84 @@ def test_a_failed_query_is_an_error_of_each() -> None:
     assert all(isinstance(e.__cause__, ValueError) for e in errors)
 
 
-def test_an_error_that_may_concern_one_alone_is_found_by_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that expired were perhaps promised to another consumer."""
-    together = 0
-    step = Reader.step_now
-
-    def expired(reader: Reader, halt_us: int | None = None) -> Batch:
-        nonlocal together
-        if len(reader._slices) > 1:
-            together += 1
-            raise CursorExpired("gone", gap_from=datetime_of(0), gap_to=datetime_of(1))
-        if reader._slices[0].index == 2:
-            raise CursorExpired("its own", gap_from=datetime_of(0), gap_to=datetime_of(1))
-        return step(reader, halt_us)
-
-    monkeypatch.setattr(Reader, "step_now", expired)
-    monkeypatch.setattr(sharing, "meet", lambda me, other: not together and meet(me, other))
+def test_rows_that_expired_are_an_error_of_each_to_whom_they_were_promised() -> None:
+    """Also if all of them were: they do not join again before each has found out by itself."""
     log = table()
-    *others, last = opened(parts(log, 3), *HEAD)
-    with pytest.raises(CursorExpired, match="its own"):
-        receive(last)
-    last.close()
-    got = drain_all(others)
-    assert together == 1
-    for index, events in enumerate(got):
-        assert [name_of(e) for e in events] == log.expected(of_slice(log, index, 3))
+    log.ttl_s = 7_200
+    one, two, three = parts(log, 3)
+    start = one.cursor_at(datetime_of(NOW_US - 7_050 * SECOND))
+    with sharing_of(one).opens():
+        clients = [one(start, *HEAD), two(start, *HEAD), three("", *HEAD)]
+        log.clock.advance(300.0)
+    for client in clients[:2]:
+        with pytest.raises(CursorExpired):
+            receive(client)
+        client.close()
+    expected = [w for w in of_slice(log, 2, 3) if w.us >= NOW_US - 6_900 * SECOND]
+    assert [name_of(e) for e in drain(clients[2])] == log.expected(expected)
+
+
+def test_a_log_that_was_created_again_is_an_error_of_each() -> None:
+    log = table()
+    streams = parts(log, 3)
+    with sharing_of(streams[0]).opens():
+        clients = [stream("", *HEAD) for stream in streams]
+        log.log_id = uuid.uuid4()
+        log.clock.advance(METADATA_EVERY_S)
+    for client in clients:
+        with pytest.raises(TableChanged):
+            receive(client)
+        client.close()
+    eventually(lambda: not sharing_of(streams[0]).scans)
+
+
+def test_malformed_data_is_an_error_of_those_who_read_it() -> None:
+    log = FakeLog(StillClock(NOW_US), ttl_s=0)
+    vnodes = [stream_id(-(2**63) + (2 * vnode + 1) * 2**60, vnode) for vnode in range(8)]
+    log.generation(NOW_US - 8_000 * SECOND, vnodes)
+    for i in range(100):
+        log.write(NOW_US - (7_000 - 30 * i) * SECOND, at=i, pk=i)
+    alone = NewStream(log, "ks", "t", clock=log.clock, key_slice=(1, 2))  # type: ignore[arg-type]
+    expected = [name_of(e) for e in drain(alone("", *HEAD))]
+    assert len(expected) > 40
+    answer, of_the_first = log._page, vnodes[2]
+
+    def broken(*args: Any) -> Any:
+        page = answer(*args)
+        return attrs.evolve(page, body=page.body[:-1]) if of_the_first in page.body else page
+
+    log._page = broken  # type: ignore[method-assign]
+    first, second = opened(parts(log, 2), *HEAD)
+    with pytest.raises(MalformedData):
+        receive(first)
+    first.close()
+    assert [name_of(e) for e in drain(second)] == expected
+
+
+def test_a_slice_that_cannot_read_by_itself_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left behind, and the process cannot start another thread."""
+    log = table(clock=FastClock())
+    slow, other = opened(parts(log, 2, limits=Limits(window_rows=10, page_size=5)), *HEAD)
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == share_of(slow).scan.thread.name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert [name_of(e) for e in drain(other)] == log.expected(of_slice(log, 1, 2))
+    with pytest.raises(RuntimeError, match="new thread"):
+        receive(slow)
+    slow.close()
+
+
+def test_a_consumer_that_never_waits_leaves_no_signals_behind() -> None:
+    log = table()
+    (one,) = opened(parts(log, 2, prefetch=4, limits=Limits(window_rows=10, page_size=5))[:1], *HEAD)
+    eventually(lambda: not share_of(one).has_room)
+    assert share_of(one)._signal.qsize() <= 1
+    one.close()
 
 
 def test_a_stop_ends_all_at_once_and_no_thread_stays() -> None:
