@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from cdc_mutations import UDT, LogRow, T, Write, cks, compound, log_of, log_rows, logged, single, table, wide
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rscylla.embedded.cdclog import log as cdclog
@@ -751,26 +751,32 @@ PLAIN_OF_WIDE = st.tuples(
     st.booleans(),
     st.sampled_from([("v",), ("a", "v"), ("v", "b", "a"), ()]),
     st.lists(st.none() | st.integers(0, 9).map(INT.encode), min_size=3, max_size=3),
+    st.sampled_from([7, 7, 8]),
+    st.sampled_from([0, 0, 60]),
 )
 
 
 @given(
     rows=st.dictionaries(st.integers(0, 5), PLAIN_OF_WIDE, min_size=1, max_size=4),
-    ttl=st.sampled_from([0, 0, 60]),
     delta=st.sampled_from(["full", "keys"]),
     images=st.booleans(),
 )
+@example(  # inserts come first where there are several TTLs
+    rows={0: (False, ("v",), [b"\0\0\0\1"] * 3, 7, 60), 1: (True, ("v",), [b"\0\0\0\1"] * 3, 7, 0)},
+    delta="full",
+    images=False,
+)
 def test_plain_rows_are_logged_as_their_cells_are(
-    rows: dict[int, tuple[bool, tuple[str, ...], list[bytes | None]]], ttl: int, delta: str, images: bool
+    rows: dict[int, tuple[bool, tuple[str, ...], list[bytes | None], int, int]], delta: str, images: bool
 ) -> None:
     options = CdcOptions(enabled=True, delta=delta, preimage="full" if images else "false", postimage=images)
     base = attrs.evolve(WIDE, cdc=options)
 
     def write(*, plain: bool) -> PartitionMutation:
         out = PartitionMutation(base, (INT.encode(1),))
-        for ck, (has_marker, names, values) in rows.items():
+        for ck, (has_marker, names, values, time, ttl) in rows.items():
             written = [b"\0\0\0\1" if ttl and value is None else value for value in values[: len(names)]]
-            row = PlainRow(shape_of(has_marker or not names, *names), 7, ttl, 60 + ttl if ttl else None, written)
+            row = PlainRow(shape_of(has_marker or not names, *names), time, ttl, 60 + ttl if ttl else None, written)
             out.rows[INT.encode(ck),] = row if plain else RowMutation(row.marker, row.cells)
         return out
 
