@@ -598,21 +598,29 @@ class ReadSession:
         timer = getattr(future, "_timer", None)
         own = [future]  # given away when it is answered, because it refers to its callbacks
 
-        def answered(box: list[Page]) -> None:
+        def taken() -> Any:
+            """Return the future; None if it was answered before: of speculative executions, each calls back."""
             _cut(timer)
-            self._keep_shortcut(read, own.pop())
-            on_page(box.pop())
+            try:
+                return own.pop()
+            except IndexError:
+                return None
+
+        def answered(box: list[Page]) -> None:
+            future = taken()
+            if future is not None:
+                self._keep_shortcut(read, future)
+                on_page(box.pop())
 
         def failed(error: BaseException) -> None:
-            _cut(timer)
-            own.clear()
-            on_error(error)
+            if taken() is not None:
+                on_error(error)
 
         future.add_callbacks(answered, failed)
 
     def _keep_shortcut(self, read: RawRead, future: Any) -> None:
         """Let later reads with the same routing key follow an answered request."""
-        if read.routing_key is not None and self._shortcuts.may_be_taken():
+        if read.routing_key is not None and self._shortcuts.may_be_taken(future):
             known = read.statement.shortcuts
             if len(known) >= MOST_SHORTCUTS:  # those of streams of earlier generations are never used again
                 known.clear()

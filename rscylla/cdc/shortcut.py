@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 from cassandra import OperationTimedOut
 from cassandra.connection import Connection, ConnectionException, ConnectionShutdown
+from cassandra.policies import NoSpeculativeExecutionPlan
 from cassandra.pool import HostConnection
 from cassandra.protocol import RESULT_KIND_ROWS, PreparedQueryNotFound, ResultMessage
 
@@ -105,11 +106,13 @@ class ShortcutSender:
         self._lock = threading.Lock()
         self._is_watching = False
 
-    def may_be_taken(self) -> bool:
-        """Return whether reads may follow others: not if each is counted, or listened to by someone else."""
+    def may_be_taken(self, future: Any) -> bool:
+        """Return whether reads may follow that of *future*: not if each is counted, heard by others, or speculative."""
         session = self._session
         listeners = getattr(session, "_request_init_callbacks", ())
-        return _KNOWN and hasattr(session, "_pools") and not session.cluster.metrics_enabled and len(listeners) == 1
+        if not _KNOWN or not hasattr(session, "_pools") or session.cluster.metrics_enabled or len(listeners) != 1:
+            return False
+        return isinstance(getattr(future, "_spec_execution_plan", None), NoSpeculativeExecutionPlan)
 
     def send(
         self,
@@ -128,7 +131,7 @@ class ShortcutSender:
             otherwise: called if the node does not know the statement, which the driver then prepares.
         """
         pool = self._session._pools.get(shortcut.host)  # noqa: SLF001
-        if not shortcut.left or not pool or pool.is_shutdown:
+        if shortcut.left < 1 or not pool or pool.is_shutdown:
             return False
         shortcut.left -= 1
         try:

@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,8 @@ import pytest
 from cassandra import OperationTimedOut
 from cassandra.connection import Connection, ConnectionBusy
 from cassandra.metadata import Murmur3Token
+from cassandra.policies import ConstantSpeculativeExecutionPolicy, NoSpeculativeExecutionPlan
+from waiting import eventually
 
 import rscylla
 from rscylla._drivererrors import DRIVER_ERRORS, took_too_long
@@ -345,11 +348,41 @@ def test_no_read_follows_in_a_session_that_counts_or_has_other_parts(
     session: dict[str, Any], may: bool, counted: bool
 ) -> None:
     sender = ShortcutSender(SimpleNamespace(**session, cluster=SimpleNamespace(metrics_enabled=counted)))
-    assert sender.may_be_taken() is (may and not counted)
+    future = SimpleNamespace(_spec_execution_plan=NoSpeculativeExecutionPlan())
+    assert sender.may_be_taken(future) is (may and not counted)
+
+
+def test_no_read_follows_where_the_driver_asks_a_second_node_after_a_while(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = place.driver.cluster.profile_manager.default
+    profile.speculative_execution_policy = ConstantSpeculativeExecutionPolicy(10, 1)
+    followed = Followed(place, monkeypatch, keeps=False)
+    followed.read()
+    assert followed.driven == 1
 
 
 def test_the_driver_that_is_installed_is_known() -> None:
     assert shortcut._KNOWN
+
+
+@pytest.mark.parametrize("place", [2], indirect=True)
+def test_of_two_nodes_that_are_asked_the_first_answers(place: Place) -> None:
+    """The driver calls back for each of them."""
+    profile = place.driver.cluster.profile_manager.default
+    profile.speculative_execution_policy = ConstantSpeculativeExecutionPolicy(0.01, 1)
+    statement, answers = place.statement(), SimpleQueue[Page | BaseException]()
+    (task,) = tasks_for(LogWindow(place.generation.time, 0, 1), place.groups[:1], keyspace="ks", table="t")
+    read = statement.bind_raw(scan_values(task), task.streams.routing_key)
+    with place.scylla.faults.delay(timedelta(seconds=0.2), LOG, times=2) as rule:
+        place.session.send(read, None, on_page=answers.put, on_error=answers.put)
+        assert isinstance(answers.get(timeout=10), Page)
+        eventually(lambda: rule.hits == 2)
+        eventually(
+            lambda: not any(c._requests for pool in place.driver.get_pools() for c in pool._connections.values())
+        )
+    place.driver.execute("SELECT key FROM system.local")  # the driver's thread has left the callbacks
+    assert answers.empty()
 
 
 def test_a_full_connection_is_left_to_the_driver(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
