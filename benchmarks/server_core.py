@@ -130,13 +130,6 @@ class Transport(asyncio.Transport):
             raise SystemExit(f"the server refused: {data[HEADER.size :]!r}")
 
 
-class Client(Connection):
-    """The connection of a client that logs in at once: it needs no timer, for which there is no loop."""
-
-    def _time_greeting(self) -> None:
-        """Do not."""
-
-
 class Core:
     """A server without sockets, and one connection to it. Its clock stands still."""
 
@@ -150,7 +143,7 @@ class Core:
         server = Server(self._engine, WireOptions())
         self._engine.writer.faults = server.faults
         node = cluster.nodes[0]
-        self._connection = Client(server, Listener(node, shard_loads=[0] * node.shards))
+        self._connection = Connection(server, Listener(node, shard_loads=[0] * node.shards))
 
         self._connection.connection_made(Transport())
         self.send(frame(Opcode.STARTUP, struct.pack(">H", 1) + string("CQL_VERSION") + string("3.0.0")))

@@ -79,7 +79,7 @@ class EmbeddedScylla(ServerOptions):
         compression: Compress answers for clients that request it. Requires ``lz4``; on loopback, it only costs time.
         max_frame: The largest request accepted, in bytes.
         max_connections: Maximum number of clients. If one more comes, the oldest that has not logged in gives way; none
-            may take longer than 30 s to log in.
+            may take longer than a minute to log in.
         control: Take commands from other processes on a Unix socket, which only its owner can use: the path of the
             socket, or True for one that ``rscylla serve ctl`` and `ControlClient.at_port` find by the port.
 

@@ -198,11 +198,7 @@ def test_damaged_statements(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture, da
 def test_a_client_that_has_gone_gets_a_shard(fuzzed: Fuzzed) -> None:
     """Its socket has no address any more, so it has no port that could choose the shard."""
     connection = Connection(fuzzed.server, fuzzed.listener, shard_by_port=True)
-
-    async def connect() -> None:
-        connection.connection_made(MemoryTransport())
-
-    fuzzed.loop.run_until_complete(connect())
+    connection.connection_made(MemoryTransport())
     assert fuzzed.listener.shard_loads == [1, 0]
     connection.connection_lost(None)
     assert fuzzed.listener.shard_loads == [0, 0]

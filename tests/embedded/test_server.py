@@ -31,8 +31,7 @@ from rscylla.embedded.result import (
     VoidResult,
 )
 from rscylla.embedded.types import INT, TEXT
-from rscylla.embedded.wire import connection
-from rscylla.embedded.wire.connection import Connection
+from rscylla.embedded.wire import server as wire_server
 from rscylla.embedded.wire.frame import HEADER, Flag, Opcode, Values
 from rscylla.embedded.wire.server import Ports, Server, WireOptions
 
@@ -454,36 +453,32 @@ def test_clients_that_do_not_log_in_give_way(make: Callable[..., Fixture]) -> No
 
 
 def test_a_client_has_only_so_long_to_log_in(make: Callable[..., Fixture], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_server, "_GREETING_S", 0.05)
     fixture = make()
-    logged_in = fixture.client()
-    listener = fixture.server.listener(0)
-    assert listener is not None
-    (ready,) = listener.connections
-    assert ready._greeting is None
-    monkeypatch.setattr(connection, "_GREETING_S", 0.05)
     assert fixture.client(started=False).ended()
-    assert logged_in.query("void")[0] == Opcode.RESULT
-    assert listener.connections == {ready}
     assert not fixture.server.greeting
 
 
-def test_a_node_that_hangs_cuts_nobody(make: Callable[..., Fixture], monkeypatch: pytest.MonkeyPatch) -> None:
-    timed: list[Connection] = []
-    time_greeting = Connection._time_greeting
+def test_a_client_that_has_logged_in_is_not_looked_at(make: Callable[..., Fixture]) -> None:
+    fixture = make()
+    first, second = fixture.client(started=False), fixture.client()
+    assert list(fixture.server.greeting.values()) == [False]
+    for _ in range(2):
+        fixture.loop.call_soon_threadsafe(fixture.server._look_at_greeting)
+    assert first.ended()
+    assert second.query("void")[0] == Opcode.RESULT
 
-    def timed_again(client: Connection) -> None:
-        timed.append(client)
-        time_greeting(client)
-        if len(timed) == 3:  # when it connected, and twice since
-            fixture.server.pace(0, held=False)
 
-    monkeypatch.setattr(connection, "_GREETING_S", 0.05)
-    monkeypatch.setattr(Connection, "_time_greeting", timed_again)
+def test_a_node_that_hangs_cuts_nobody(make: Callable[..., Fixture]) -> None:
     fixture = make()
     fixture.server.pace(0, held=True)
     client = fixture.client(started=False)
-    assert client.ask(Opcode.STARTUP, startup())[0] == Opcode.READY
-    assert len(timed) >= 3
+    client.send(Opcode.STARTUP, startup())
+    for _ in range(3):
+        fixture.loop.call_soon_threadsafe(fixture.server._look_at_greeting)
+    fixture.loop.call_soon_threadsafe(lambda: fixture.server.pace(0, held=False))
+    assert client.receive()[0] == Opcode.READY
+    assert not fixture.server.greeting
 
 
 def test_frames_may_arrive_byte_by_byte_and_many_at_a_time(server: Fixture) -> None:

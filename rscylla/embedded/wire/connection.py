@@ -56,7 +56,6 @@ _DIRECT_WRITE: Final = 32 * 1024  # bytes; larger pages are written by themselve
 _WRITE_HIGH_WATER: Final = 4 * 1024 * 1024  # bytes waiting for one client before its requests have to wait
 _LINGER_S: Final = 2.0  # how long a refused connection may drain before it is cut
 _GREETING_MOST: Final = 64 * 1024  # bytes of a request body before READY
-_GREETING_S: Final = 30.0  # how long a client may take until READY
 _DEFERRED_MOST: Final = 1024  # requests of one client that a slow node has put off
 _COUNTED_FROM: Final = 64 * 1024  # bytes; larger bodies count towards max_waiting until they are here
 
@@ -123,7 +122,6 @@ class Connection(asyncio.Protocol):
         self._startup_options: dict[str, str] = {}
         self._client = (listener.node.address, 0)
         self._tracing: Tracing | None = None
-        self._greeting: asyncio.TimerHandle | None = None
         self._handlers: dict[int, Callable[[int, BodyReader], None]] = {
             Opcode.STARTUP: self._startup,
             Opcode.OPTIONS: self._options,
@@ -151,8 +149,7 @@ class Connection(asyncio.Protocol):
         full = self._server.connection_count >= self._server.options.max_connections
         if full:
             full = not self._server.make_room()
-        self._server.greeting[self] = None
-        self._time_greeting()
+        self._server.greeting[self] = False
         self._listener.connections.add(self)
         loads = self._listener.shard_loads
         if self._shard_by_port:
@@ -193,24 +190,14 @@ class Connection(asyncio.Protocol):
             "username": self._user if self._state == "ready" else None,
         }
 
-    def _time_greeting(self) -> None:
-        # By the machine's clock: a client must not be cut because a test moves the server's.
-        self._greeting = asyncio.get_running_loop().call_later(_GREETING_S, self._end_greeting)
-
-    def _end_greeting(self) -> None:
-        # A node that hangs, or is slow, owes the answer itself.
-        if self._listener.held or self._deferred:
-            self._time_greeting()
-        else:
-            log.debug("a client did not log in within %.0f s", _GREETING_S)
-            self.abort()
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the node owes the client an answer, because it hangs or is slow."""
+        return self._listener.held or bool(self._deferred)
 
     def _greeted(self) -> None:
         """The client needs not hurry any more, or is gone. Safe to repeat."""
         self._server.greeting.pop(self, None)
-        if self._greeting is not None:
-            self._greeting.cancel()
-            self._greeting = None
 
     def give_way(self) -> None:
         """Cut the connection, and make its place free at once."""

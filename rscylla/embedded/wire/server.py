@@ -28,6 +28,7 @@ from .frame import SUPPORTED_VERSIONS, Values
 __all__ = ["EngineLike", "Listener", "NodeLike", "Ports", "Server", "WireOptions"]
 
 _HANDSHAKE_S: Final = 10.0  # how long a client may take for the TLS handshake
+_GREETING_S: Final = 30.0  # the least that it may take until READY
 _GOODBYE_S: Final = 2.0  # how long it may take to end TLS before the socket is cut
 
 
@@ -141,8 +142,9 @@ class Server:
         frames = options.max_frame
         self.compressor = Compressor(frames) if options.compression else Compressor.if_installed(frames)
         self.metadata = MetadataCache()
-        self.greeting: dict[Connection, None] = {}
-        """Clients that are not READY yet, by age."""
+        self.greeting: dict[Connection, bool] = {}
+        """Clients that are not READY yet, by age, and whether the last look at them found them so already."""
+        self._next_look: asyncio.TimerHandle | None = None
         self._listeners: dict[int, Listener] = {}
         # By the engine, not by the connection: what the owner changes without a client is announced as well.
         engine.schema_listeners.append(self._on_schema_change)
@@ -170,7 +172,22 @@ class Server:
             raise
         listener.ports = Ports(cql, chosen)
         self._listeners[node.index] = listener
+        if self._next_look is None:
+            self._look_later()
         return listener.ports
+
+    def _look_later(self) -> None:
+        # By the machine's clock: a client must not be cut because a test moves the server's.
+        self._next_look = asyncio.get_running_loop().call_later(_GREETING_S, self._look_at_greeting)
+
+    def _look_at_greeting(self) -> None:
+        """Cut the clients that two looks in a row find not logged in, though no node owes them an answer."""
+        for client, was_found in list(self.greeting.items()):
+            if was_found and not client.is_held_up:
+                client.give_way()
+            else:
+                self.greeting[client] = True
+        self._look_later()
 
     async def _open_by_port(self, listener: Listener, ports: Ports) -> int:
         try:
@@ -254,6 +271,9 @@ class Server:
         """Hang up all nodes."""
         for index in list(self._listeners):
             self.hang_up(index)
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
 
     def announce_topology(self, change: str, node: NodeLike, port: int) -> None:
         """Push TOPOLOGY_CHANGE to every client that asked for it; ``change`` is NEW_NODE or REMOVED_NODE."""
