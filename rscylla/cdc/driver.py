@@ -609,8 +609,10 @@ class ReadSession:
         def answered(box: list[Page]) -> None:
             future = taken()
             if future is not None:
-                self._keep_shortcut(read, future)
-                on_page(box.pop())
+                try:
+                    self._keep_shortcut(read, future)
+                finally:  # the driver catches what is raised, and calls nobody back
+                    on_page(box.pop())
 
         def failed(error: BaseException) -> None:
             if taken() is not None:

@@ -362,6 +362,14 @@ def test_no_read_follows_where_the_driver_asks_a_second_node_after_a_while(
     assert followed.driven == 1
 
 
+def test_a_page_comes_although_no_read_can_follow(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(future: Any) -> None:
+        raise AttributeError("a driver that was not foreseen")
+
+    monkeypatch.setattr(shortcut.Shortcut, "of", of)
+    assert Followed(place, monkeypatch, keeps=False).read().row_count == 0
+
+
 def test_the_driver_that_is_installed_is_known() -> None:
     assert shortcut._KNOWN
 
