@@ -5,13 +5,14 @@ Each method documents when and from which threads it is called, what it returns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import attrs
 
+from ._groups import GroupView
 from ._letters import DEAD, DeadLetter
 from .clock import Clock, Stop
 from .event import ChangeLike, Event, Progress
@@ -30,10 +31,13 @@ __all__ = [
     "DeadLetterAdmin",
     "DeadLetters",
     "Fate",
+    "Fence",
+    "Fencing",
     "IterableStreamClient",
     "LastEvent",
     "LazyCursorStore",
     "Lease",
+    "Membership",
     "Partitioned",
     "Resetter",
     "Run",
@@ -381,7 +385,117 @@ class CursorAdmin(Protocol):
         """
 
 
-class Lease(Protocol):
+class Fence(Protocol):
+    """What a cursor store asks before it reads or saves a cursor. A ``Lease`` is one, for all cursors. Thread-safe."""
+
+    @property
+    def name(self) -> str:
+        """What the epochs belong to: only fences of one name are compared."""
+
+    @property
+    def owner(self) -> str:
+        """The name of this owner, for people."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this owner, 0 before the first. Each new holder gets a higher one."""
+
+    def held(self) -> bool:
+        """Return whether this owner may act now. Sends no query; turns false before another owner can begin."""
+
+
+class Fencing(Protocol):
+    """Gives each consumer a fence of its own. A ``Membership`` does, by the slice in its name. Thread-safe."""
+
+    def fence_of(self, consumer: str) -> Fence:
+        """Return the fence of *consumer*, always the same while the process lives.
+
+        Raises:
+            ConfigError: the name is not that of a slice of the group.
+        """
+
+
+class Membership(Fencing, Protocol):
+    """The membership of a process in a group that shares slices. Thread-safe. One object is one process.
+
+    It decides nothing: the process joins, renews every ``renew_every`` seconds, looks every ``look_every`` seconds, and
+    takes and gives slices as it finds right. Conditional writes see to it that each slice has one holder, and that a
+    process whose membership has ended takes nothing and gives nothing. Who holds a slice may act on it while the
+    ``held()`` of its fence is true.
+
+    All methods but ``held`` and ``fence_of`` send queries, and raise ``SourceError`` if the store does not answer; the
+    next ``look`` then finds out whether the call had its effect. Until then, slices that the call would have given are
+    not held.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+
+    @property
+    def owner(self) -> str:
+        """The name of this process, for people."""
+
+    @property
+    def token(self) -> str:
+        """What the group knows this member by; ``NOBODY`` while it is no member. Each ``join`` makes a new one."""
+
+    @property
+    def renew_every(self) -> float:
+        """Seconds from one ``renew`` to the next; short enough that some renewals may fail."""
+
+    @property
+    def look_every(self) -> float:
+        """Seconds from one ``look`` to the next."""
+
+    def join(self) -> None:
+        """Become a member, without slices. The first member of a group stores the number of slices.
+
+        Raises:
+            ConfigError: the group has another number of slices.
+            SourceError: the store did not answer.
+        """
+
+    def renew(self) -> None:
+        """Extend the membership: its full duration starts again.
+
+        Raises:
+            LeaseLost: it had ended; nothing is held, and the process must join again.
+            SourceError: the store did not answer; the membership lasts until it expires, so try again.
+        """
+
+    def leave(self) -> None:
+        """End the membership, so that others can take at once what this member has not given. Nothing is held then."""
+
+    def look(self) -> GroupView:
+        """Return the group, and begin to hold the slices that other members gave to this one.
+
+        Slices that the view shows in the hands of others are no longer held.
+        """
+
+    def take(self, view: GroupView, indexes: Collection[int]) -> frozenset[int]:
+        """Take slices that *view* shows as free, or with a holder that is not there; return those that are held now.
+
+        Raises:
+            LeaseLost: the membership has ended.
+            SourceError: the store did not answer.
+        """
+
+    def give(self, index: int, to: str) -> bool:
+        """Hand slice *index* to the member *to*, or to ``NOBODY``; return whether it was still this member's to give.
+
+        The work on the slice must have ended, with its cursors saved: from the call on, it is not held.
+
+        Raises:
+            LeaseLost: the membership has ended.
+            SourceError: the store did not answer.
+        """
+
+    def held(self) -> frozenset[int]:
+        """Return the slices that this process may work on now. Sends no query."""
+
+
+class Lease(Fence, Protocol):
     """Permission to work under a name, for one owner at a time, until it expires. Thread-safe.
 
     One object is one owner. It does not renew itself: the owner that acquired it calls ``renew`` every

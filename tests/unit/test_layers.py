@@ -17,7 +17,7 @@ ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
 GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
-GROUND += ("rscylla._drivererrors", "rscylla._decoder", "rscylla.abc")
+GROUND += ("rscylla._groups", "rscylla._drivererrors", "rscylla._decoder", "rscylla.abc")
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
 EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
@@ -36,7 +36,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._drivererrors": ("rscylla.errors",),
     "rscylla._letters": ("rscylla.event",),
-    "rscylla.abc": ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._letters"),
+    "rscylla._groups": (),
+    "rscylla.abc": (
+        *("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),
+        *("rscylla._letters", "rscylla._groups"),
+    ),
     "rscylla.cdc.pages": ("rscylla.errors", "rscylla._decoder", "rscylla.types"),
     "rscylla.cdc.shortcut": (*GROUND, "rscylla.cdc.pages"),
     "rscylla.cdc.driver": (*GROUND, "rscylla.cdc.pages", "rscylla.cdc.shortcut"),
