@@ -72,6 +72,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
     "rscylla.debezium": (*GROUND, "rscylla.cdc.changes", "rscylla.cdc.grouping", "rscylla.cdc.rows"),
+    "rscylla.publish": (*GROUND, "rscylla.reflex", "rscylla.debezium"),
+    "rscylla.kafka": (
+        *(*GROUND, "rscylla.cdc", "rscylla.reflex", "rscylla.base"),
+        *("rscylla.debezium", "rscylla.publish", "cursorstore"),
+    ),
     "cursorstore": GROUND,
     "rscylla.embedded.errors": (),
     "rscylla.embedded.clock": (),
@@ -137,7 +142,10 @@ DOORS: dict[str, tuple[str, ...]] = {
     "numpy": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches"),
     "pyarrow": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", "rscylla.spark"),
     "pyspark": ("rscylla.spark",),
-    "confluent_kafka": ("rscylla.kafka",),
+    "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.avro"),
+    "fastavro": ("rscylla.debezium", "rscylla.publish"),
+    "javaproperties": ("rscylla.kafka",),
+    "cryptography": ("rscylla.kafka",),
 }
 
 PURE = (
@@ -177,7 +185,7 @@ PURE += (
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")
-HEAVY += ("opentelemetry", "pybreaker")
+HEAVY += ("opentelemetry", "pybreaker", "fastavro", "javaproperties", "cryptography")
 
 
 @cache
