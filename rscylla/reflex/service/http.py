@@ -1,7 +1,13 @@
-"""The HTTP endpoint of a service: a few pages for probes and scrapers, with limits on connections and their time."""
+"""The HTTP endpoint of a service: a few pages, with limits on connections and their time. It only answers GET and HEAD.
+
+A browser is told to use an answer in no other way than it was meant: not as another type, not in a frame, not from
+another site. A page on the internet can make a browser send requests to loopback under a name of its own (DNS
+rebinding), and would read the answers; the ``Host`` of such a request gives it away.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import logging
 import socket
@@ -34,13 +40,27 @@ LIFETIME_S = 20.0
 """Maximum lifetime of a connection, whatever its client does."""
 
 
+NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""The Content-Security-Policy of an answer that loads nothing."""
+
+GUARDS = (
+    ("Cache-Control", "no-store"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+)
+"""Headers of each answer."""
+
+
 @attrs.frozen
 class Answer:
-    """The HTTP answer of a page."""
+    """The HTTP answer of a page. ``policy`` is its Content-Security-Policy."""
 
     status: int
     content_type: str
     body: bytes
+    policy: str = NOTHING
 
 
 Page = Callable[[Mapping[str, str]], Answer]
@@ -65,8 +85,30 @@ def metrics_page(registry: CollectorRegistry) -> Page:
     return page
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether *host* is ``localhost`` or an address of this machine alone."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(header: str) -> str:
+    """Return the host in a ``Host`` header, without the port and the brackets of IPv6.
+
+    >>> host_of("localhost:9100"), host_of("[::1]:9100"), host_of("127.0.0.1")
+    ('localhost', '::1', '127.0.0.1')
+    """
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
 class Endpoint:
     """Serves *pages*, by path, in separate threads until ``close``.
+
+    On a loopback address, it answers only requests to a loopback address or ``localhost``, on any port, because a
+    tunnel may have its own.
 
     Args:
         host, port: where to listen; port 0 lets the system choose.
@@ -77,7 +119,7 @@ class Endpoint:
 
     def __init__(self, pages: Mapping[str, Page], host: str, port: int) -> None:
         try:
-            self._server = _Server((host, port), _handler(pages))
+            self._server = _Server((host, port), _handler(pages, guarded=is_loopback(host)))
         except (OSError, OverflowError) as e:
             raise ConfigError(f"the service cannot listen on {host}:{port}: {e}; choose another host or port") from e
         self._thread = threading.Thread(
@@ -167,15 +209,19 @@ class _Server(ThreadingHTTPServer):
                 self._cut_off(left)
 
 
-def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
+def _handler(pages: Mapping[str, Page], *, guarded: bool) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = READ_TIMEOUT_S
         server_version = "rscylla"
         sys_version = ""
+        policy = NOTHING
 
         def do_GET(self) -> None:
             page = pages.get(self.path.partition("?")[0])
-            if page is None:
+            # A browser always sends the header; a probe may leave it out.
+            if guarded and not all(is_loopback(host_of(host)) for host in self.headers.get_all("Host", [])):
+                answer = json_answer(421, {"error": "this service listens on loopback only: ask for it as localhost"})
+            elif page is None:
                 answer = json_answer(404, {"error": "no such page", "pages": sorted(pages)})
             else:
                 try:
@@ -186,12 +232,18 @@ def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
-            self.send_header("Cache-Control", "no-store")
+            self.policy = answer.policy
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
 
         do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
+
+        def end_headers(self) -> None:  # of errors, too, which the base class sends
+            self.send_header("Content-Security-Policy", self.policy)
+            for header in GUARDS:
+                self.send_header(*header)
+            super().end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named so by the base class
             log.debug("%s: " + format, self.client_address[0], *args)

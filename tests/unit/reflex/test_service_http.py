@@ -95,6 +95,51 @@ def test_what_it_does_not_know_is_refused(endpoint: Endpoint, request_line: byte
         assert status in connection.recv(65_536)
 
 
+@pytest.mark.parametrize("request_line", [b"GET /ok", b"GET /no", b"GET /broken", b"POST /ok"])
+def test_a_browser_uses_an_answer_only_as_it_is_meant(endpoint: Endpoint, request_line: bytes) -> None:
+    head = ask(endpoint, request_line + b" HTTP/1.1\r\n\r\n").partition(b"\r\n\r\n")[0].decode()
+    headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (b"127.0.0.1:9100", b" 200 "),
+        (b"127.8.9.1", b" 200 "),
+        (b"LocalHost:1", b" 200 "),
+        (b"[::1]:9100", b" 200 "),
+        (b"evil.example:9100", b" 421 "),
+        (b"localhost.evil.example", b" 421 "),
+        (b"127.0.0.1.evil.example", b" 421 "),
+        (b"10.0.0.1", b" 421 "),
+        (b"localhost\r\nHost: evil.example", b" 421 "),
+        (b"[evil.example]", b" 421 "),
+        (b"", b" 421 "),
+    ],
+)
+def test_on_loopback_a_request_under_another_name_is_refused(endpoint: Endpoint, host: bytes, status: bytes) -> None:
+    """A site that resolves its name to 127.0.0.1 makes browsers send such requests."""
+    answer = ask(endpoint, b"GET /ok HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+    assert status in answer.partition(b"\r\n")[0]
+
+
+def test_on_other_addresses_every_name_is_answered() -> None:
+    endpoint = Endpoint({"/ok": lambda headers: json_answer(200, {})}, "0.0.0.0", 0)
+    endpoint.start()
+    try:
+        with socket.create_connection(("127.0.0.1", endpoint.address[1]), timeout=PATIENCE_S) as connection:
+            connection.sendall(b"GET /ok HTTP/1.1\r\nHost: billing.shop.svc:9100\r\n\r\n")
+            assert b" 200 " in rest(connection)
+    finally:
+        endpoint.close()
+
+
 def test_a_page_that_fails_says_nothing_of_why(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     answer = ask(endpoint, b"GET /broken HTTP/1.1\r\n\r\n")
     assert b" 500 " in answer
