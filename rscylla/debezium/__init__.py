@@ -10,7 +10,7 @@ All of it is pure: nothing here connects, waits, or logs. See docs/debezium.md.
 """
 
 from ..types.connect import Field, Schema
-from .emitter import Emitter
+from .emitter import Emitter, RowReader
 from .json import Converters, JsonConverter, converters_of, schema_json
 from .record import Header, Record
 from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings
@@ -28,6 +28,7 @@ __all__ = [
     "Header",
     "JsonConverter",
     "Record",
+    "RowReader",
     "Schema",
     "Settings",
     "Transform",

@@ -11,17 +11,19 @@ import attrs
 from .._timeuuid import ticks_of, ticks_to_us
 from ..cdc.changes import Change
 from ..cdc.grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
+from ..cdc.pages import Column
 from ..cdc.rows import Cells, Layout, ValueColumn
-from ..errors import ConfigError, MetadataError, RscyllaError
+from ..cdc.table import Table
+from ..errors import ConfigError, MalformedData, MetadataError, RscyllaError
 from ..event import Event
-from ..types import Decoder
+from ..types import Decoder, decoder_for
 from ..types.connect import Field, Schema, connect_for
 from .java import header_text
 from .json import JsonConverter
 from .record import Header, Record
-from .settings import Settings
+from .settings import Settings, Snapshot
 
-__all__ = ["Emitter"]
+__all__ = ["Emitter", "RowReader"]
 
 Row = dict[str, Any]
 _Taken = tuple[str, int, Decoder, ValueColumn]
@@ -129,6 +131,19 @@ class Emitter:
         except ValueError as e:
             raise layout.malformed(found.raw_rows) from e
 
+    def reader(self, table: Table, columns: Sequence[Column]) -> RowReader:
+        """Return what makes records of rows of the base table, for snapshots.
+
+        Args:
+            table: the base table.
+            columns: what each cell of a row is, as a page has them. Those that are not of the table are left out.
+
+        Raises:
+            ConfigError: a setting is not possible for the table.
+            MetadataError: a column of the key is not read.
+        """
+        return RowReader(self.settings, table, columns)
+
     def heartbeat(self, now_ms: int) -> Record:
         """Return the record that says that the connector runs. *now_ms*: milliseconds since the epoch."""
         prefix, delimiter = self.settings.prefix, self.settings.delimiter
@@ -159,20 +174,20 @@ class _Column:
         return None if raw is None else self.decode(raw)
 
 
-class _Plan:
-    """What becomes of the changes of one layout."""
+class _Shape:
+    """Topic, schemas, and columns of the records of one table."""
 
-    def __init__(self, settings: Settings, layout: Layout) -> None:
-        table = layout.table
+    def __init__(
+        self, settings: Settings, table: Table, in_key: Iterable[ValueColumn], others: Iterable[ValueColumn]
+    ) -> None:
         self._settings = settings
-        self._layout = layout
         self._is_legacy = settings.output_format == "legacy"
         names = (settings.prefix, table.keyspace, table.name)
         self._topic = _NOT_IN_TOPICS.sub("_", settings.delimiter.join(names))
         self._full_name = ".".join(names)
         partition = {c.name for c in table.partition_key}
-        keys = [self._column(c, "pk" if c.name in partition else "ck") for c in layout.keys]
-        values = [self._column(c, "") for c in layout.values]
+        keys = [self._column(c, "pk" if c.name in partition else "ck") for c in in_key]
+        values = [self._column(c, "") for c in others]
         if self._is_legacy:
             keys, values = ([c for c in some if c.log.type.kind not in _LEFT_OUT_OF_LOG] for some in (keys, values))
         # As the log has its columns: sorted by the bytes of their names, those of the key among the others.
@@ -196,15 +211,12 @@ class _Plan:
         self._after = self._row_schema("After", in_after)
         self._in_before = [c.taken for c in in_before]
         self._in_after = [c.taken for c in in_after]
+        self._place = {c.name: c.place for c in self._columns}
         self._value_schema = self._envelope()
         self._source: Row = dict.fromkeys([f.name for f in _SOURCE.fields])
         self._source |= {"version": settings.version, "connector": "scylla", "name": settings.prefix}
         self._source |= {"snapshot": "false", "db": table.keyspace}
         self._source |= {"keyspace_name": table.keyspace, "table_name": table.name}
-        self._codes = self._codes_of(has_clustering=bool(table.clustering_key))
-        self._image = self._legacy_images if self._is_legacy else self._advanced_images
-        self._record: tuple[bytes | None, bytes | None] | None = None  # the record of _firsts
-        self._firsts: dict[Cells, int] = {}
         self._clustering = [c for c in keys if c.place == "ck"]  # in the order of the table
 
     def _column(self, column: ValueColumn, place: str) -> _Column:
@@ -233,26 +245,26 @@ class _Plan:
             )
         return _struct(fields, optional=False, name=_schema_name(f"{self._full_name}.Envelope"))
 
-    # ------------------------------------------------------------ one change
+    # ------------------------------------------------------------ one record
 
-    def records(self, change: Change, now_ns: int) -> list[Record]:
-        rows = change.raw_rows
-        cells = rows[0]
-        known = self._codes.get(cells[self._layout.operation])
-        if known is None:
-            return self._without_code(change)
-        code, of_row = known
+    def _key_of(self, cells: Cells, of_row: bool) -> Row:
         key = {name: None if (raw := cells[at]) is None else decode(raw) for name, at, decode in self._in_key}
         if not of_row:
             key.update(dict.fromkeys([c.name for c in self._clustering]))
-        preimage = rows[1]
-        if preimage is not None and self._is_legacy and not (self._settings.preimages and self._is_first(change)):
-            preimage = None
-        before, after, has_clock = self._image(code, cells, preimage, rows[2], of_row)
-        us = ticks_to_us(ticks_of(cells[self._layout.time]))  # type: ignore[arg-type]
+        return key
+
+    def _kept_key(self, key: Row) -> Row | None:
+        """Return the key of the record; None where keys are elsewhere."""
+        return key if self._record_key is not None else None
+
+    def _source_at(self, us: int) -> Row:
         ms = us // 1000
         # A copy keeps the order of the fields.
-        source = {**self._source, "ts_ms": ms, "ts_us": us, "ts_ns": ms * 1_000_000}
+        return {**self._source, "ts_ms": ms, "ts_us": us, "ts_ns": ms * 1_000_000}
+
+    def _value(
+        self, code: str, key: Row, source: Row, before: Row | None, after: Row | None, now_ns: int, has_clock: bool
+    ) -> Row:
         value: Row = {"source": source, "before": before, "after": after}
         if self._payload_key is not None:
             value[self._payload_key] = key
@@ -261,10 +273,122 @@ class _Plan:
         value["transaction"] = None
         value["ts_us"] = now_ns // 1000 if has_clock else None
         value["ts_ns"] = now_ns if has_clock else None
+        return value
+
+    def _headers(self, cells: Cells, of_row: bool) -> tuple[Header, ...]:
+        found = []
+        for column in self._headed:
+            value = column.value_in(cells) if of_row or column.place == "pk" else None
+            if value is not None:
+                text = header_text(column.schema, value, blob_as_object=self._blob_as_object)
+                found.append(Header(f"{column.place}.{column.name}", _REQUIRED_TEXT, text))
+        return tuple(found)
+
+
+class RowReader(_Shape):
+    """Makes records of rows of a base table, with the schemas of those of its changes; see ``Emitter.reader``.
+
+    Not thread-safe, as the emitter is not.
+    """
+
+    def __init__(self, settings: Settings, table: Table, columns: Sequence[Column]) -> None:
+        self._table = table
+        known = {c.name: c for c in table.columns}
+        read = {
+            c.name: ValueColumn(c.name, at, c.type, decoder_for(c.type), known[c.name].type_text)
+            for at, c in enumerate(columns)
+            if c.name in known
+        }
+        missing = [c.name for c in table.key if c.name not in read]
+        if missing:
+            raise MetadataError(f"rows of {table.full_name} were read without {missing[0]!r}, which is of their key")
+        keys = {c.name for c in table.key}
+        super().__init__(
+            settings, table, [read[c.name] for c in table.key], [c for c in read.values() if c.name not in keys]
+        )
+        self._static = frozenset(c.name for c in table.of_kind("static"))
+
+    def record(
+        self, cells: Cells, *, at_us: int, now_ns: int, snapshot: Snapshot = "true", static: bool = False
+    ) -> Record | None:
+        """Return the record of a row with ``op`` ``r``; None where the settings skip ``r``.
+
+        ``before`` is null, and ``after`` has the whole row, whatever the settings say of images. The static row of a
+        partition is a record of its own, as in a log: the rows have no static columns.
+
+        Args:
+            cells: the row as the page has it.
+            at_us: ``source.ts_us``: when the row was read, microseconds since the epoch.
+            now_ns: the time of processing, nanoseconds since the epoch.
+            snapshot: ``source.snapshot``, as Debezium marks rows.
+            static: the record is of the static row of the partition, which each of its rows has.
+
+        Raises:
+            MalformedData: a cell has bytes that are not a value of its type.
+        """
+        if "r" in self._settings.skipped:
+            return None
+        of_row = not static
+        try:
+            key = self._key_of(cells, of_row)
+            after = self._row_of(cells, static=static)
+            headers = self._headers(cells, of_row) if self._headed else ()
+        except ValueError as e:
+            raise MalformedData.of_cell(self._table.full_name, self._undecodable(cells), is_log=False) from e
+        source = self._source_at(at_us) | {"snapshot": snapshot}
+        value = self._value("r", key, source, None, after, now_ns, self._is_legacy)
+        return Record(self._topic, self._record_key, self._kept_key(key), self._value_schema, value, headers)
+
+    def _row_of(self, cells: Cells, *, static: bool) -> Row:
+        found: Row = {}
+        for name, at, decode, _ in self._in_after:
+            raw = cells[at]
+            place = self._place[name]
+            is_there = place == "pk" or (not static if place else (name in self._static) is static)
+            value = decode(raw) if is_there and raw is not None else None
+            # In the legacy format, {"value": null} is a column that is null, and null one that is not known.
+            found[name] = {"value": value} if self._is_legacy and not place and is_there else value
+        return found
+
+    def _undecodable(self, cells: Cells) -> str:
+        """Return the name of a column that cannot be decoded."""
+        for column in self._columns:
+            try:
+                column.value_in(cells)
+            except ValueError:
+                return column.name
+        return ""
+
+
+class _Plan(_Shape):
+    """What becomes of the changes of one layout."""
+
+    def __init__(self, settings: Settings, layout: Layout) -> None:
+        super().__init__(settings, layout.table, layout.keys, layout.values)
+        self._layout = layout
+        self._codes = self._codes_of(has_clustering=bool(layout.table.clustering_key))
+        self._image = self._legacy_images if self._is_legacy else self._advanced_images
+        self._record: tuple[bytes | None, bytes | None] | None = None  # the record of _firsts
+        self._firsts: dict[Cells, int] = {}
+
+    def records(self, change: Change, now_ns: int) -> list[Record]:
+        rows = change.raw_rows
+        cells = rows[0]
+        known = self._codes.get(cells[self._layout.operation])
+        if known is None:
+            return self._without_code(change)
+        code, of_row = known
+        key = self._key_of(cells, of_row)
+        preimage = rows[1]
+        if preimage is not None and self._is_legacy and not (self._settings.preimages and self._is_first(change)):
+            preimage = None
+        before, after, has_clock = self._image(code, cells, preimage, rows[2], of_row)
+        source = self._source_at(ticks_to_us(ticks_of(cells[self._layout.time])))  # type: ignore[arg-type]
+        value = self._value(code, key, source, before, after, now_ns, has_clock)
         headers = self._headers(cells, of_row) if self._headed else ()
         if not of_row:
             headers = (*headers, *self._extent(change))
-        record_key = key if self._record_key is not None else None
+        record_key = self._kept_key(key)
         found = [Record(self._topic, self._record_key, record_key, self._value_schema, value, headers)]
         if code == "d" and of_row and self._settings.tombstones:
             found.append(Record(self._topic, self._record_key, record_key, None, None, headers))
@@ -308,15 +432,6 @@ class _Plan:
                     firsts.setdefault(layout.raw_key(row), index)
             self._record, self._firsts = record, firsts
         return self._firsts.get(layout.raw_key(cells)) == change.batch_index
-
-    def _headers(self, cells: Cells, of_row: bool) -> tuple[Header, ...]:
-        found = []
-        for column in self._headed:
-            value = column.value_in(cells) if of_row or column.place == "pk" else None
-            if value is not None:
-                text = header_text(column.schema, value, blob_as_object=self._blob_as_object)
-                found.append(Header(f"{column.place}.{column.name}", _REQUIRED_TEXT, text))
-        return tuple(found)
 
     def _extent(self, change: Change) -> list[Header]:
         """Return the headers that say what a delete of more than a row deleted."""

@@ -10,7 +10,16 @@ import attrs
 
 from ..errors import ConfigError
 
-__all__ = ["CONNECTOR_VERSION", "DIFFERENCES", "Difference", "Image", "OutputFormat", "Placement", "Settings"]
+__all__ = [
+    "CONNECTOR_VERSION",
+    "DIFFERENCES",
+    "Difference",
+    "Image",
+    "OutputFormat",
+    "Placement",
+    "Settings",
+    "Snapshot",
+]
 
 CONNECTOR_VERSION: Final = "2.0.4-SNAPSHOT"
 """The version of the connector whose records these are."""
@@ -19,6 +28,9 @@ OutputFormat = Literal["legacy", "advanced"]
 Image = Literal["none", "full", "only-updated"]
 Placement = Literal["kafka-key", "payload-after", "payload-before", "payload-key", "kafka-headers", "payload-diff"]
 Difference = Literal["blob-headers", "list-order", "null-keys", "silent-deletes"]
+
+Snapshot = Literal["true", "first", "first_in_data_collection", "last_in_data_collection", "last", "incremental"]
+"""How Debezium 2.7 marks a row of a snapshot in ``source.snapshot``; changes have ``false``."""
 
 DIFFERENCES: Final[tuple[Difference, ...]] = get_args(Difference)
 """What the connector does in another way, and can be had in its way."""

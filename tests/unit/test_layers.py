@@ -71,7 +71,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.replicate": (*GROUND, "rscylla.base", "rscylla.cdc", "rscylla.reflex"),
     "rscylla.spark": (*GROUND, "rscylla.base", "rscylla.cdc"),
     "rscylla.aio": (*GROUND, "rscylla.reflex"),
-    "rscylla.debezium": (*GROUND, "rscylla.cdc.changes", "rscylla.cdc.grouping", "rscylla.cdc.rows"),
+    "rscylla.debezium": (
+        *GROUND,
+        *(f"rscylla.cdc.{name}" for name in ("changes", "grouping", "pages", "rows", "table")),
+    ),
     "rscylla.publish": (*GROUND, "rscylla.reflex", "rscylla.debezium"),
     "rscylla.kafka": (
         *(*GROUND, "rscylla.cdc", "rscylla.reflex", "rscylla.base"),
