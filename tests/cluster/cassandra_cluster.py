@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,24 +25,18 @@ from cassandra import DriverException
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import WhiteListRoundRobinPolicy
 
-__all__ = ["CASSANDRA", "CassandraCluster", "NoCassandra", "TooSlow", "fetch_jars", "reason_for_none"]
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # when this file is the program
 
-CASSANDRA = "5.0.6"
+from maven import fetch_jars, free_ports, lacking_tools, tied_to_us
 
-FETCH_S = 240
+__all__ = ["CASSANDRA", "CassandraCluster", "TooSlow", "reason_for_none"]
+
+CASSANDRA = "org.apache.cassandra:cassandra-all:5.0.6"
+
 START_S = 420
 """A node needs about 15 s when it is alone on two cores; a machine that tests share may need many times that."""
 
 TOKENS = 4
-
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>rscylla.tests</groupId><artifactId>cassandra</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.apache.cassandra</groupId><artifactId>cassandra-all</artifactId><version>{version}</version>
-  </dependency></dependencies>
-</project>
-"""
 
 LOGBACK = """<configuration>
   <appender name="log" class="ch.qos.logback.core.ConsoleAppender">
@@ -106,18 +99,14 @@ JVM = (
 )
 
 
-class NoCassandra(Exception):
-    """There can be no cluster here; the message says why."""
-
-
 class TooSlow(Exception):
     """What the nodes had to do took too long; the message ends with their logs."""
 
 
 def reason_for_none() -> str:
     """Return why no cluster can be started on this machine, as far as that shows without trying; "" if it may be."""
-    if lacking := [tool for tool in ("java", "mvn") if shutil.which(tool) is None]:
-        return f"there is no {' and no '.join(lacking)} on the path"
+    if reason := lacking_tools():
+        return reason
     for host in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
         try:
             with socket.create_server((host, 0)):
@@ -125,33 +114,6 @@ def reason_for_none() -> str:
         except OSError:
             return f"nothing can listen on {host}"
     return ""
-
-
-def fetch_jars(cache: Path, version: str = CASSANDRA) -> Path:
-    """Return the directory with Cassandra's jars, fetched from the Maven registry unless they are in *cache*.
-
-    Raises:
-        NoCassandra: they could not be had.
-    """
-    home = cache / f"cassandra-{version}"
-    jars = home / "lib"
-    done = home / "complete"
-    if done.exists():
-        return jars
-    shutil.rmtree(home, ignore_errors=True)
-    jars.mkdir(parents=True)
-    (home / "pom.xml").write_text(POM.format(version=version))
-    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-    command = ["mvn", "-B", "-q", "-f", str(home / "pom.xml"), goal, f"-DoutputDirectory={jars}"]
-    try:
-        subprocess.run(command, check=True, timeout=FETCH_S, capture_output=True, text=True)
-    except subprocess.TimeoutExpired as e:
-        raise NoCassandra(f"mvn did not fetch Cassandra {version} within {FETCH_S} s") from e
-    except subprocess.CalledProcessError as e:
-        last = [line for line in (e.stdout + e.stderr).splitlines() if "ERROR" in line][:1]
-        raise NoCassandra(f"mvn could not fetch Cassandra {version}: {' '.join(last)[:300]}") from e
-    done.touch()
-    return jars
 
 
 @attrs.define
@@ -174,7 +136,7 @@ class CassandraCluster:
 
     def __init__(self, jars: Path, home: Path, *, count: int = 3) -> None:
         self.contact_points = [f"127.0.0.{n}" for n in range(1, count + 1)]
-        self.port, self._storage_port = _free_ports(self.contact_points)
+        self.port, self._storage_port = free_ports(2, self.contact_points)
         self._jars = jars
         # Tokens are dealt out, so that nodes own the same share each.
         step = 2**64 // (count * TOKENS)
@@ -211,7 +173,11 @@ class CassandraCluster:
         with node.log.open("ab") as log:
             node.logged = log.tell()
             node.process = subprocess.Popen(
-                self._command(node), cwd=node.home, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                tied_to_us(self._command(node)),
+                cwd=node.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def await_up(self, node: _Node) -> None:
@@ -354,27 +320,12 @@ class CassandraCluster:
         }
 
 
-def _free_ports(hosts: Sequence[str]) -> tuple[int, int]:
-    """Return two ports that are free on all *hosts* just now."""
-    found: list[int] = []
-    while len(found) < 2:
-        with socket.create_server((hosts[0], 0)) as probe:
-            port = probe.getsockname()[1]
-            try:
-                for host in hosts[1:]:
-                    socket.create_server((host, port)).close()
-            except OSError:
-                continue
-        found.append(port)
-    return found[0], found[1]
-
-
 def main() -> None:
     """Start a cluster and keep it until Ctrl-C or SIGTERM."""
     if reason := reason_for_none():
         sys.exit(f"error: {reason}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    jars = fetch_jars(Path(tempfile.gettempdir()) / "rscylla-cluster")
+    jars = fetch_jars(Path(tempfile.gettempdir()) / "rscylla-cluster", CASSANDRA)
     with tempfile.TemporaryDirectory() as home, CassandraCluster(jars, Path(home)) as cluster:
         print(",".join(f"{host}:{cluster.port}" for host in cluster.contact_points), flush=True)
         with contextlib.suppress(KeyboardInterrupt):

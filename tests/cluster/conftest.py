@@ -24,7 +24,8 @@ from cursorstore import ScyllaDeadLetters, lease_schema_cql, schema_cql
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cassandra_cluster import CassandraCluster, NoCassandra, TooSlow, fetch_jars, reason_for_none
+from cassandra_cluster import CASSANDRA, CassandraCluster, TooSlow, reason_for_none
+from maven import NoJars, fetch_jars
 from suites import NUMBERS
 
 CONTACT_POINTS = [host for host in os.environ.get("RSCYLLA_CONTACT_POINTS", "").split(",") if host]
@@ -68,8 +69,8 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if reason := reason_for_none():
         pytest.skip(f"Cassandra cannot be started: {reason}")
     try:
-        jars = fetch_jars(Path(request.config.cache.mkdir("cluster")))
-    except NoCassandra as e:
+        jars = fetch_jars(Path(request.config.cache.mkdir("cluster")), CASSANDRA)
+    except NoJars as e:
         pytest.skip(str(e))
     nodes = CassandraCluster(jars, tmp_path_factory.mktemp("cassandra"))
     with ExitStack() as stack:
