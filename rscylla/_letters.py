@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from ._integers import parse_int
 from .event import ChangeLike, Event, Operation
 
 __all__ = ["DEAD", "DISCARDED", "REPLAYED", "STATUSES", "DeadLetter", "KeptChange", "KeptEvent"]
@@ -90,7 +91,7 @@ class KeptEvent(Event):
     @property
     def change(self) -> ChangeLike | None:
         try:
-            fields = json.loads(self.metadata)
+            fields = json.loads(self.metadata, parse_int=parse_int)
         except ValueError:
             return None
         return KeptChange(fields) if isinstance(fields, dict) and "operation" in fields else None

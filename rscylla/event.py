@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self, cast
 import attrs
 
 from . import _timeuuid as tu
+from ._integers import parse_int
 from .errors import InvalidCursor
 
 __all__ = ["ChangeLike", "Event", "EventID", "LogMark", "Operation", "Progress", "SimpleEvent", "cursor_key"]
@@ -273,7 +274,7 @@ class Event(ABC):
     @property
     def key(self) -> Mapping[str, Any]:
         """Typed values of the primary key, by column name, in key order."""
-        return cast("Mapping[str, Any]", json.loads(self.foreign_id)) if self.foreign_id else {}
+        return cast("Mapping[str, Any]", json.loads(self.foreign_id, parse_int=parse_int)) if self.foreign_id else {}
 
     @property
     def change(self) -> ChangeLike | None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from .._integers import parse_int
 from .._retry import Backoff, retry
 from ..clock import Clock, Stop
 from ..errors import ConfigError, IncompleteKey, MalformedData, QueryFailed
@@ -81,7 +82,7 @@ class BaseRows:
     def _key_of(self, prepared: _Prepared, foreign_id: str) -> dict[str, bytes]:
         """Return the serialized key of a foreign id. Errors name the column and never contain values."""
         try:
-            fields = json.loads(foreign_id)
+            fields = json.loads(foreign_id, parse_int=parse_int)
         except (ValueError, RecursionError) as e:
             raise ConfigError("the text is not a foreign id; pass the JSON of Event.foreign_id") from e
         if not isinstance(fields, dict):

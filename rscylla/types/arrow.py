@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from .._decoder import compiled
+from .._integers import format_int
 from .._timeuuid import EPOCH_TICKS
 from .cells import collection_cells, sized_cells, vector_cells
 from .registry import CONTAINERS, decoder_for, native, width_in_vector
@@ -188,7 +189,7 @@ def _shown_builder(type_: Type, _: Beyond) -> Build:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else format_int(value) if isinstance(value, int) else str(value)
 
 
 def _duration_builder(type_: Type, _: Beyond) -> Build:

@@ -27,6 +27,7 @@ from datetime import timezone
 from struct import calcsize
 from uuid import UUID, SafeUUID
 
+from .._integers import format_int
 from .containers import _frozen
 
 cdef extern from "Python.h":
@@ -1098,7 +1099,9 @@ cdef int fill_shown(const Conversion* how, const Cell* cells, int64_t n, ArrowAr
     cdef CellList column
     for i in range(n):
         value = value_of(decoder, cells[i])
-        texts.append(None if value is None else str(value).encode())
+        if value is not None:
+            value = (format_int(value) if isinstance(value, int) else str(value)).encode()
+        texts.append(value)
     column = CellList(texts)
     return fill_texts(column.cells, n, array, False)
 

@@ -24,8 +24,9 @@ from typing import Any
 
 import attrs
 
+from .._integers import format_int
 from .cells import collection_cells, sized_cells, vector_cells
-from .natives import Decoder, has_width
+from .natives import Decoder, decimal_parts, has_width
 from .registry import CONTAINERS, decoder_for, native, width_in_vector
 from .tree import Type
 
@@ -130,10 +131,8 @@ def _duration(value: Any) -> str:
 def _decimal(raw: bytes) -> str | None:
     if not raw:
         return None
-    if len(raw) < _SHORTEST_DECIMAL:
-        raise ValueError("a cell is too short for a decimal")
-    scale, number = (int.from_bytes(part, "big", signed=True) for part in (raw[:4], raw[4:]))
-    digits = _digits(abs(number))
+    scale, number = decimal_parts(raw)
+    digits = format_int(abs(number))
     if scale == 0:
         text = digits
     elif 0 < scale < len(digits) + 6:
@@ -142,21 +141,6 @@ def _decimal(raw: bytes) -> str | None:
     else:
         text = str(Decimal(f"{digits}E{-scale}"))
     return f"-{text}" if number < 0 else text
-
-
-_SHORTEST_DECIMAL = 5
-
-
-def _varint(raw: bytes) -> str | None:
-    return _digits(int.from_bytes(raw, "big", signed=True)) if raw else None
-
-
-def _digits(number: int) -> str:
-    """Return the text of a number of any size: ``str`` refuses those of more than 4,300 digits."""
-    return str(number) if -_LONG_NUMBER < number < _LONG_NUMBER else str(Decimal(number))
-
-
-_LONG_NUMBER = 10**4000
 
 
 def _by_value(convert: Callable[[Any], Any]) -> Callable[[Decoder], Decoder]:
@@ -197,7 +181,7 @@ FORMS: dict[str, Form] = {
     "string": Form(_STRING),
     "bytes": Form(Schema("bytes")),
     "decimal": Form(_STRING, _by_itself(_decimal)),
-    "varint": Form(_STRING, _by_itself(_varint)),
+    "varint": Form(_STRING, _by_value(format_int)),
     "uuid": Form(_STRING, _by_itself(_uuid)),
     "inet": Form(_STRING, _by_itself(_inet)),
     "duration": Form(_STRING, _by_value(_duration)),

@@ -16,6 +16,7 @@ from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any
 
+from .._integers import format_int
 from .._timeuuid import format_time, us_of
 
 __all__ = ["dumps", "dumps_key", "plain"]
@@ -53,7 +54,22 @@ def _sorted(values: AbstractSet[Any]) -> list[Any]:
 
 def dumps(value: Any, *, sort_keys: bool = False) -> str:
     """Return compact JSON text of a CQL value, or of a dict of such values. Text is not escaped to ASCII."""
-    return _encode_sorted(plain(value)) if sort_keys else _encode(plain(value))
+    value = plain(value)
+    try:
+        return _encode_sorted(value) if sort_keys else _encode(value)
+    except ValueError:  # an integer of so many digits that Python refuses to write them
+        return _encode_parts(value, sort_keys=sort_keys)
+
+
+def _encode_parts(value: Any, *, sort_keys: bool) -> str:
+    """Return the same as ``_encode`` and ``_encode_sorted``, with integers of any size."""
+    if isinstance(value, dict):
+        members = sorted(value.items()) if sort_keys else value.items()
+        texts = [f"{encode_basestring(k)}:{_encode_parts(v, sort_keys=sort_keys)}" for k, v in members]
+        return "{" + ",".join(texts) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join([_encode_parts(v, sort_keys=sort_keys) for v in value]) + "]"
+    return format_int(value) if type(value) is int else _encode(value)
 
 
 def dumps_key(key: Mapping[str, Any]) -> str:
@@ -63,7 +79,7 @@ def dumps_key(key: Mapping[str, Any]) -> str:
         value = key[name]
         kind = type(value)
         if kind is int:
-            text = str(value)
+            text = format_int(value)
         elif kind is str:
             text = encode_basestring(value)
         else:

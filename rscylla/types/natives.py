@@ -15,10 +15,11 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from .._integers import format_int, parse_int
 from .._timeuuid import datetime_of, parse_time
 from .cells import unsigned_vint
 
-__all__ = ["Decoder", "Encoder", "has_width"]
+__all__ = ["Decoder", "Encoder", "decimal_parts", "has_width"]
 
 Decoder = Callable[[bytes], Any]
 """Makes the Python value of bytes."""
@@ -75,6 +76,23 @@ def decode_blob(raw: bytes) -> bytes:
 
 def decode_boolean(raw: bytes) -> bool | None:
     return raw != b"\x00" if has_width(raw, 1) else None
+
+
+def decode_decimal(raw: bytes) -> Decimal | None:
+    if not raw:
+        return None
+    scale, number = decimal_parts(raw)
+    return Decimal(f"{format_int(number)}E{-scale}")  # as text, because arithmetic rounds
+
+
+def decimal_parts(raw: bytes) -> tuple[int, int]:
+    """Return scale and unscaled number of the bytes of a decimal."""
+    if len(raw) < _SHORTEST_DECIMAL:
+        raise ValueError("a cell is too short for a decimal")
+    return _INT.unpack_from(raw)[0], int.from_bytes(raw[4:], "big", signed=True)
+
+
+_SHORTEST_DECIMAL = 5
 
 
 def decode_timestamp(raw: bytes) -> datetime | int | None:
@@ -137,7 +155,7 @@ def encode_decimal(value: Any) -> bytes:
     sign, digits, exponent = Decimal(value).as_tuple()
     if not isinstance(exponent, int):
         raise ValueError("not a finite number")
-    unscaled = int("".join(map(str, digits)))
+    unscaled = int(Decimal((0, digits, 0)))
     return _INT.pack(-exponent) + encode_varint(-unscaled if sign else unscaled)
 
 
@@ -234,4 +252,4 @@ def encode_parts(value: Mapping[str, int]) -> bytes:
 
 
 def encode_varint_text(value: str) -> bytes:
-    return encode_varint(int(value))
+    return encode_varint(parse_int(value))

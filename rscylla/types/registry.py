@@ -167,7 +167,7 @@ _ROWS = (
     ),
     _number("counter", ">q", n.integer_encoder(8)),
     _by_driver("date", ct.SimpleDateType, n.encode_date, "date", 4, encode_arrow=n.encode_days, connect="date"),
-    _by_driver("decimal", ct.DecimalType, n.encode_decimal, "shown", 5, sorting=None, connect="decimal"),
+    Native("decimal", n.decode_decimal, n.encode_decimal, "shown", bytes(5), sorting=None, connect="decimal"),
     _number("double", ">d", n.float_encoder(">d"), in_vector=True),
     _by_driver(
         "duration",

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rscylla._letters import KeptEvent
 from rscylla._timeuuid import us_of
 from rscylla.errors import InvalidCursor
 from rscylla.event import Event, EventID, Operation, Progress, SimpleEvent, cursor_key
@@ -235,6 +236,15 @@ def test_a_simple_event_has_all_parts() -> None:
     assert event.key == {"ck": 1, "pk": "a"}
     assert (event.change, event.late, repr(event)) == (None, False, "<SimpleEvent e1>")
     assert SimpleEvent("e1").key == {}
+
+
+def test_a_number_of_any_size_is_read_from_what_an_event_has_as_text() -> None:
+    digits = "9" * 5000
+    event = SimpleEvent("e1", foreign_id=f'{{"k":{digits}}}', metadata=f'{{"operation":1,"after":{digits}}}'.encode())
+    assert event.key == {"k": 10**5000 - 1}
+    change = KeptEvent.of(event).change
+    assert change is not None
+    assert change.after == 10**5000 - 1
 
 
 def test_events_ids_and_progress_can_be_pickled_and_are_frozen() -> None:

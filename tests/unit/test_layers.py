@@ -17,7 +17,7 @@ ROOT = Path(rscylla.__file__).resolve().parents[1]
 
 GROUND = ("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event", "rscylla._timeuuid")
 GROUND += ("rscylla._streamid", "rscylla.types", "rscylla._retry", "rscylla._slices", "rscylla._letters")
-GROUND += ("rscylla._groups", "rscylla._drivererrors", "rscylla._decoder", "rscylla.abc")
+GROUND += ("rscylla._groups", "rscylla._integers", "rscylla._drivererrors", "rscylla._decoder", "rscylla.abc")
 
 EMBEDDED_GROUND = ("rscylla.embedded.errors", "rscylla.embedded.clock")
 EMBEDDED_TABLES = (*EMBEDDED_GROUND, "rscylla.embedded.types", "rscylla.embedded.schema", "rscylla.embedded.storage")
@@ -27,15 +27,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.errors": (),
     "rscylla.clock": ("rscylla.errors",),
     "rscylla.options": ("rscylla.errors", "rscylla._timeuuid"),
-    "rscylla.event": ("rscylla.errors", "rscylla._timeuuid"),
+    "rscylla.event": ("rscylla.errors", "rscylla._integers", "rscylla._timeuuid"),
+    "rscylla._integers": (),
     "rscylla._timeuuid": ("rscylla.errors",),
     "rscylla._streamid": ("rscylla.errors",),
     "rscylla._slices": ("rscylla.errors",),
     "rscylla._decoder": (),
-    "rscylla.types": ("rscylla.errors", "rscylla._decoder", "rscylla._timeuuid"),
+    "rscylla.types": ("rscylla.errors", "rscylla._decoder", "rscylla._integers", "rscylla._timeuuid"),
     "rscylla._retry": ("rscylla.errors", "rscylla.clock"),
     "rscylla._drivererrors": ("rscylla.errors",),
-    "rscylla._letters": ("rscylla.event",),
+    "rscylla._letters": ("rscylla.event", "rscylla._integers"),
     "rscylla._groups": (),
     "rscylla.abc": (
         *("rscylla.errors", "rscylla.clock", "rscylla.options", "rscylla.event"),

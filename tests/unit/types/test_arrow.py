@@ -132,6 +132,17 @@ def test_a_value_without_bytes_is_null_but_for_text_and_blobs(name: str) -> None
     assert builder_for(type_)([]).type == arrow_type(type_)
 
 
+@pytest.mark.parametrize(
+    ("kind", "scale", "text"),
+    [("varint", b"", "-7{}1"), ("decimal", INT.pack(4), "-7{}.0001"), ("decimal", INT.pack(-4), "-7.{}0001E+5005")],
+)
+def test_numbers_have_any_size(kind: str, scale: bytes, text: str) -> None:
+    raw = scale + (-(7 * 10**5001 + 1)).to_bytes(2078, "big", signed=True)
+    text = text.format("0" * (5000 if kind == "varint" else 4997))
+    assert builder_for(type_of(kind))([raw, None, b""]).to_pylist() == [text, None, None]
+    assert encoder_for(type_of(kind), arrow=True)(text) == raw
+
+
 def test_timestamps_beyond_what_spark_has_are_null() -> None:
     build = builder_for(type_of("timestamp"))
     cells = [struct.pack(">q", ms) for ms in (0, MOST_MS, MOST_MS + 1, -(2**63), -MOST_MS)]

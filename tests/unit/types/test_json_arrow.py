@@ -43,6 +43,13 @@ def test_a_column_is_what_its_values_are(column: tuple[Type, list[bytes | None]]
     assert (found.type, found.to_pylist()) == (pa.string(), expected)
 
 
+@pytest.mark.parametrize(("name", "raw"), [("varint", b""), ("decimal", bytes(4))])
+def test_numbers_have_any_size(name: str, raw: bytes) -> None:
+    raw += (10**5000).to_bytes(2077, "big", signed=True)
+    quote = '"' * (name == "decimal")
+    assert json_builder_for(Type(name))([raw, None]).to_pylist() == [f"{quote}1{'0' * 5000}{quote}", None]
+
+
 @pytest.mark.parametrize("text", ["plain", "", 'a "quote"', "back\\slash", "line\nend", "\x00\x1f", "\x7f\u2028é😀"])
 def test_text_is_escaped_where_it_must_be(text: str) -> None:
     build = json_builder_for(Type("text"))

@@ -15,6 +15,7 @@ from fakelog import type_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rscylla._integers import parse_int
 from rscylla.cdc import pages
 from rscylla.types import Type, decoder_for, encoder_for
 from rscylla.types.cells import vector_cells
@@ -24,7 +25,7 @@ from rscylla.types.registry import width_in_vector
 
 def through_json(type_: Type, raw: bytes) -> bytes:
     text = dumps({"k": decoder_for(type_)(raw)}, sort_keys=True)
-    return encoder_for(type_)(json.loads(text)["k"])
+    return encoder_for(type_)(json.loads(text, parse_int=parse_int)["k"])
 
 
 def in_order(type_: Type, raw: bytes) -> Any:
@@ -76,6 +77,22 @@ def test_a_key_has_one_text(key: dict[str, Any]) -> None:
 def test_floats_that_json_lacks_come_back(value: float) -> None:
     for kind, pack in (("double", ">d"), ("float", ">f")):
         assert through_json(type_of(kind), struct.pack(pack, value)) == struct.pack(pack, value)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("kind", "scale"), [("varint", b""), ("decimal", INT.pack(2)), ("decimal", INT.pack(-2))])
+def test_numbers_of_any_size_come_back(kind: str, scale: bytes, sign: int) -> None:
+    raw = scale + (sign * (7 * 10**5000 + 1)).to_bytes(2077, "big", signed=True)
+    assert through_json(type_of(kind), raw) == raw
+
+
+@pytest.mark.parametrize("sort_keys", [False, True])
+def test_a_long_number_changes_nothing_else_of_the_text(sort_keys: bool) -> None:
+    value = {"z": [{"b": 'é"', "a": None}, -0.5, True, math.nan, (1,), b"\xff"], "k": -(10**5000), "": {}, "e": []}
+    written = '"z":[{"b":"é\\"","a":null},-0.5,true,"NaN",[1],"0xff"]', f'"k":-1{"0" * 5000}', '"":{}', '"e":[]'
+    if sort_keys:
+        written = written[2], written[3], written[1], '"z":[{"a":null,"b":"é\\""},-0.5,true,"NaN",[1],"0xff"]'
+    assert dumps(value, sort_keys=sort_keys) == "{" + ",".join(written) + "}"
 
 
 @pytest.mark.parametrize(
