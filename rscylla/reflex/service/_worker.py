@@ -10,9 +10,11 @@ from typing import Literal
 from ...clock import Stop
 from ...errors import RscyllaError, ServiceFailed
 from .._context import Run
+from .._meters import Meters
 from .._spec import Spec
 from ..logs import log_context
 from ..patterns.run_forever import run_forever
+from .health import LaneFacts
 from .restarts import Budget, Restarts
 
 __all__ = ["STATES", "State", "Worker"]
@@ -107,6 +109,37 @@ class Worker:
         if self._thread is not None:
             self._thread.join(seconds)
         return not self.alive
+
+    def facts(self, dead_letters: int | None) -> LaneFacts:
+        """Return the current state for health checks, with the number of the consumer's dead letters."""
+        series = self.spec.series
+        busy_s, event = series.activity.longest()
+        state, why = self.state, "" if self.failure is None else str(self.failure)
+        return LaneFacts(
+            consumer=self.name,
+            source=self.spec.source,
+            state=state,
+            restarts=self.restarts,
+            watermark_lag_s=series.watermark_lag(),
+            last_event_age_s=series.last_event_age(),
+            poll_age_s=series.status().poll_age_s,
+            busy_s=busy_s,
+            pause=series.activity.why(),
+            failing=series.failing()[1],
+            event_id="" if event is None else event.id,
+            dead_letters=dead_letters,
+            why=self.trouble if state == "restarting" else why,
+        )
+
+    def show(self, meters: Meters) -> None:
+        """Show the state among *meters*, computed when it is read."""
+        for state in STATES:
+            meters.lane_state.labels(self.name, state).set_function(lambda state=state: float(self.state == state))  # type: ignore[misc]
+
+    def hide(self, meters: Meters) -> None:
+        """Remove what ``show`` has added."""
+        for state in STATES:
+            meters.lane_state.remove(self.name, state)
 
     def _work(self) -> None:
         spec = self.spec

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -22,7 +21,8 @@ from .._spec import Spec, checked_specs
 from . import health
 from ._lease import LeaseKeeper
 from ._letter_counts import LetterCounts
-from ._worker import STATES, Worker
+from ._signals import signals
+from ._worker import Worker
 from .http import Answer, Endpoint, json_answer, metrics_page
 from .restarts import Restarts
 
@@ -163,7 +163,7 @@ class Service:
             ConfigError: the service ran before, or cannot listen on its port.
         """
         self._open()
-        with _signals(lambda number: self._inbox.put(("halt", number))):
+        with signals(lambda number: self._inbox.put(("halt", number))):
             self._supervise()
         return self.exit_code
 
@@ -388,32 +388,15 @@ class Service:
         return health.Facts(
             supervised=self._supervised,
             stopping=self._stopping,
-            lanes=tuple(self._lane_facts(worker) for worker in self._workers),
+            lanes=tuple(worker.facts(self._letters_of(worker)) for worker in self._workers),
             lease=None if self._lease is None else self._lease.name,
             held=None if self._lease is None else self._lease.held(),
             epoch=0 if self._lease is None else self._lease.epoch,
             failure="" if failure is None else str(failure),
         )
 
-    def _lane_facts(self, worker: Worker) -> health.LaneFacts:
-        series = worker.spec.series
-        busy_s, event = series.activity.longest()
-        state, why = worker.state, "" if worker.failure is None else str(worker.failure)
-        return health.LaneFacts(
-            consumer=worker.name,
-            source=worker.spec.source,
-            state=state,
-            restarts=worker.restarts,
-            watermark_lag_s=series.watermark_lag(),
-            last_event_age_s=series.last_event_age(),
-            poll_age_s=series.status().poll_age_s,
-            busy_s=busy_s,
-            pause=series.activity.why(),
-            failing=series.failing()[1],
-            event_id="" if event is None else event.id,
-            dead_letters=None if self._letter_counts is None else self._letter_counts.of(worker.name),
-            why=worker.trouble if state == "restarting" else why,
-        )
+    def _letters_of(self, worker: Worker) -> int | None:
+        return None if self._letter_counts is None else self._letter_counts.of(worker.name)
 
     def alive(self) -> dict[str, Any]:
         """Return what ``/healthz`` shows: ``status`` is "failed" if only a new process would help."""
@@ -436,9 +419,7 @@ class Service:
     def _show(self) -> None:
         """Register the metrics of states, which are computed when they are read."""
         for worker in self._workers:
-            for state in STATES:
-                gauge = self._meters.lane_state.labels(worker.name, state)
-                gauge.set_function(lambda worker=worker, state=state: float(worker.state == state))  # type: ignore[misc]
+            worker.show(self._meters)
         if self._lease is not None:
             lease = self._lease
             self._meters.lease_held.labels(lease.name).set_function(lambda: float(lease.held()))
@@ -446,8 +427,7 @@ class Service:
 
     def _hide(self) -> None:
         for worker in self._workers:
-            for state in STATES:
-                self._meters.lane_state.remove(worker.name, state)
+            worker.hide(self._meters)
         if self._lease is not None:
             self._meters.lease_held.remove(self._lease.name)
             self._meters.lease_epoch.remove(self._lease.name)
@@ -471,22 +451,3 @@ def _policies(restarts: Restarts | Mapping[str, Restarts] | None, specs: tuple[S
 
 def _names(workers: list[Worker]) -> str:
     return ", ".join(f'lane "{worker.name}"' for worker in workers)
-
-
-@contextmanager
-def _signals(halt: Callable[[int], None]) -> Iterator[None]:
-    """Call *halt* on SIGTERM and SIGINT within the block; do nothing outside the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        halt(number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:  # None: code outside Python installed it, and Python cannot restore it
-                signal.signal(number, handler)
