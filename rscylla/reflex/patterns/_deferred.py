@@ -9,9 +9,10 @@ from ...abc import Run
 from ...errors import ConfigError
 from ...event import Event
 from .._wrapper import Wrapper
+from ..consumer import Consumer
 from ._prefix import Prefix
 
-__all__ = ["Deferred", "Work"]
+__all__ = ["Collector", "Deferred", "Work"]
 
 
 class Work(Protocol):
@@ -29,6 +30,12 @@ class Work(Protocol):
 
 
 W = TypeVar("W", bound=Work)
+
+
+class Collector(Consumer):
+    """Filters and measures events that are taken together, and counted as consumed when they are done."""
+
+    _outcome = None
 
 
 class Deferred(Wrapper, Generic[W]):

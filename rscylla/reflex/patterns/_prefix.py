@@ -35,7 +35,8 @@ def wait_until(changed: threading.Condition, ready: Callable[[], bool], stop: St
 class Entry:
     """A cursor that can be committed once ``event`` is done. As ``cursor``, an event stands for the one right after it.
 
-    ``since`` is when it was added, by the run's clock; ``events`` is how many events it stands for.
+    ``since`` is when it was added, by the run's clock; ``events`` is how many events it stands for, and ``size`` how
+    many bytes they hold.
     """
 
     cursor: str | Event
@@ -43,6 +44,7 @@ class Entry:
     since: float
     done: bool = False
     events: int = 1
+    size: int = 0
 
 
 class Prefix:
@@ -54,32 +56,44 @@ class Prefix:
 
     Args:
         limit: How many uncommitted events there may be, done or not; ``add`` waits for room. None: any number.
+        max_bytes: How many bytes they may hold, as ``add`` is told; more only in one entry alone. None: any number.
     """
 
-    def __init__(self, run: Run, limit: int | None = None) -> None:
+    def __init__(self, run: Run, limit: int | None = None, max_bytes: int | None = None) -> None:
         self._run = run
         self._limit = sys.maxsize if limit is None else limit
+        self._max_bytes = sys.maxsize if max_bytes is None else max_bytes
         self._changed = threading.Condition()  # re-entered when a signal handler sets the stop
         self._entries: deque[Entry] = deque()
-        self._events = 0
+        self._events = self._bytes = 0
         self._committing = False
         self._closed = False
         run.stop.on_set(self._wake)
         run.show("unfinished", self._unfinished)
         run.show("oldest", self._oldest)
 
-    def add(self, event: Event) -> Entry:
-        """Add *event* as not done. Waits until there is room.
+    def add(self, event: Event, events: int = 1, size: int = 0) -> Entry:
+        """Add an entry that is not done: *events*, of which *event* is the last, with *size* bytes. Waits for room.
 
         Raises:
             Stopped: the run ends first.
         """
-        entry = Entry(event, event, self._run.clock.monotonic())
+        entry = Entry(event, event, self._run.clock.monotonic(), events=events, size=size)
         with self._changed:
-            wait_until(self._changed, lambda: self._events < self._limit, self._run.stop)
+            wait_until(self._changed, lambda: self._has_room(events, size), self._run.stop)
             self._entries.append(entry)
-            self._events += 1
+            self._events += events
+            self._bytes += size
         return entry
+
+    def has_room(self, events: int = 1, size: int = 0) -> bool:
+        """Return whether ``add`` would not wait now."""
+        with self._changed:
+            return self._has_room(events, size)
+
+    def _has_room(self, events: int, size: int) -> bool:
+        fits = self._events + events <= self._limit and self._bytes + size <= self._max_bytes
+        return fits or not self._events  # what is more than all room goes alone
 
     def extend(self, entry: Entry, event: Event, events: int = 1) -> None:
         """Let *entry*, the last one, stand for *events* more, of which *event* is the last.
@@ -88,6 +102,8 @@ class Prefix:
         """
         entry.cursor = entry.event = event
         entry.events += events
+        with self._changed:
+            self._events += events
 
     def progress(self, cursor: str | Event) -> None:
         """Add a cursor, or the one right after an event, that waits for nothing but what was added before it."""
@@ -146,7 +162,9 @@ class Prefix:
                             # Set inside the loop: an interrupt may come right after it, and ``finally`` below resets
                             # this only if an entry was taken.
                             self._committing = True
-                            self._events -= ready.event is not None
+                            if ready.event is not None:
+                                self._events -= ready.events
+                                self._bytes -= ready.size
                 if ready is None:
                     return
                 self._run.commit(ready.cursor)

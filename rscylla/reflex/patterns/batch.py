@@ -16,8 +16,7 @@ from ...clock import Stop
 from ...errors import ConfigError, is_expected
 from ...event import Event
 from .._wrapper import Wrapper
-from ..consumer import Consumer
-from ._deferred import Deferred
+from ._deferred import Collector, Deferred
 from ._prefix import Entry, Prefix, positive, wait_until
 
 __all__ = ["BatchFunc", "batch"]
@@ -31,12 +30,6 @@ class _Limits:
     size: int
     period_s: float | None
     max_bytes: int | None
-
-
-class _Collector(Consumer):
-    """Filters and measures events before they enter a batch. They are counted as consumed with the batch."""
-
-    _outcome = None
 
 
 class _Batches:
@@ -173,7 +166,7 @@ class _Batch(Deferred[_Batches]):
     def __init__(
         self, name: str, fn: BatchFunc, limits: _Limits, fallback: ConsumerLike | None, options: dict[str, Any]
     ) -> None:
-        self._collector = _Collector(name, self._collect, **options)
+        self._collector = Collector(name, self._collect, **options)
         super().__init__(self._collector)
         if not callable(fn):
             raise ConfigError(f'consumer "{name}": fn is not callable; pass a function')

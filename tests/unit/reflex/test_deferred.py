@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from bulkstream import BulkStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -17,12 +18,11 @@ from rscylla._timeuuid import datetime_of
 from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, FateError, HeadReached, RscyllaError, RunError, Stopped
 from rscylla.event import Event, Progress, SimpleEvent
-from rscylla.options import StreamOption, StreamToHead
+from rscylla.options import StreamToHead
 from rscylla.reflex import Ack, Consumer, Run, Spec, ack, batch, best_effort, concurrent, dead_letter, run
 from rscylla.reflex.fate import NO_FATE
 from rscylla.reflex.patterns._prefix import Prefix
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer, ScriptedFate
-from rscylla.testing.fakes import FakeStreamClient
 
 NAME = "recording"
 START_US = 1_790_000_000_000_000
@@ -35,31 +35,6 @@ def events(count: int, keys: int = 1000) -> list[SimpleEvent]:
         SimpleEvent(f"e{n}", 1, f'{{"pk":{n % keys}}}', datetime_of(START_US - 1), b"0123456789")
         for n in range(1, count + 1)
     ]
-
-
-class BulkStream(FakeStream):
-    """A stream whose client also returns several events at once; ``taken`` is how many, each time."""
-
-    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> FakeStreamClient:
-        self.taken: list[int] = []
-        return BulkClient(self, super().__call__(after, *options, stop=stop))
-
-
-class BulkClient(FakeStreamClient):
-    def __init__(self, stream: BulkStream, same: FakeStreamClient) -> None:
-        vars(self).update(vars(same))
-        self._bulk = stream
-
-    def recv_many(self, limit: int) -> list[Event] | Progress:
-        assert limit > 0
-        item = self.recv()
-        if isinstance(item, Progress):
-            return item
-        found = [item]
-        while len(found) < limit and isinstance(self._peek(), Event):
-            found.append(self.recv())  # type: ignore[arg-type]
-        self._bulk.taken.append(len(found))
-        return found
 
 
 class Bench:
