@@ -22,6 +22,8 @@
     │   ├── MalformedData             bytes that are no page, or no value of their column
     │   ├── QueryFailed
     │   └── QueryTimeout (resumable)
+    ├── PublishFailed                 a record was not acknowledged (resumable)
+    │   └── PublishRejected           a record can never be published (not resumable)
     ├── Stopped                       the stop signal was set; expected
     ├── HeadReached                   everything up to the head, or the requested end, was delivered
     ├── FateError (resumable)         injected on purpose
@@ -64,6 +66,8 @@ __all__ = [
     "MissingLag",
     "NoStreams",
     "ProcessDied",
+    "PublishFailed",
+    "PublishRejected",
     "QueryFailed",
     "QueryTimeout",
     "RscyllaError",
@@ -232,6 +236,27 @@ class QueryTimeout(SourceError):
     """A query did not succeed in time, after all its retries."""
 
     resumable = True
+
+
+class PublishFailed(RscyllaError):
+    """A record was not acknowledged, so it may or may not have been published. The cause is chained."""
+
+    resumable = True
+
+
+class PublishRejected(PublishFailed):
+    """A record can never be published, for example because it is too large.
+
+    ``index``: its place in the call that refused it: the records before it were taken, those after it were not. None if
+    it was refused after the call; then ``rejected`` has the places of all such records of the call, and why.
+    """
+
+    resumable = False
+
+    def __init__(self, message: str, *, index: int | None = None, rejected: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.index = index
+        self.rejected = rejected
 
 
 class Stopped(RscyllaError):

@@ -26,6 +26,7 @@ from rscylla.event import Event, EventID, LogMark, cursor_key
 
 from .leasecontracts import ExpiringLeaseContract, LeaseContract
 from .lettercontracts import DeadLettersContract
+from .publishcontracts import PublisherContract
 
 __all__ = [
     "CursorAdminContract",
@@ -34,6 +35,7 @@ __all__ = [
     "EventCursorStoreContract",
     "ExpiringLeaseContract",
     "LeaseContract",
+    "PublisherContract",
     "SharedCursorStoreContract",
 ]
 

@@ -25,6 +25,7 @@ from rscylla.errors import (
     LeaseLost,
     MissingLag,
     NoStreams,
+    PublishFailed,
     QueryTimeout,
     RscyllaError,
     RunError,
@@ -96,6 +97,7 @@ RESUMABLE = {
     FilterError,
     LeaseLost,
     NoStreams,
+    PublishFailed,
     QueryTimeout,
     Stopped,
 }

@@ -1,0 +1,332 @@
+"""``publishing``: the consumer that publishes records of events, and commits what is acknowledged."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ..abc import Consumer as ConsumerLike
+from ..abc import Message, PublishDone, Publisher, Run
+from ..errors import ConfigError, PublishFailed, PublishRejected, Stopped, is_expected
+from ..event import Event
+from ..reflex.patterns._deferred import Collector, Deferred
+from ..reflex.patterns._prefix import Entry, Prefix, positive
+
+__all__ = ["DeadLetter", "Messages", "publishing"]
+
+log = logging.getLogger("rscylla.publish")
+
+Messages = Callable[[Event], Sequence[Message]]
+"""Makes the records of an event, in order; none if the event is not published. Called by one thread at a time."""
+
+DeadLetter = Callable[[Message, str], Message | None]
+"""Returns what is published instead of a record that can never be published, and why it cannot; None: nothing."""
+
+TOGETHER: Final = 256
+"""How many events are passed to the publisher at once, at most. Each time, the cursor may move."""
+
+TOGETHER_BYTES: Final = 1 << 20
+
+OVERHEAD: Final = 100
+"""What a record takes in memory besides its key and value, in bytes."""
+
+
+def publishing(
+    name: str,
+    messages: Messages,
+    publisher: Publisher,
+    *,
+    max_unacknowledged: int = 10_000,
+    max_bytes: int = 64 << 20,
+    dead_letter: DeadLetter | None = None,
+    settle_s: float = 15.0,
+    **options: Any,
+) -> ConsumerLike:
+    """Return a consumer that publishes the records of each event.
+
+    Thousands of records are on their way at the same time. The cursor moves to the last event before which the records
+    of all events are acknowledged, so a crash at any point repeats records, but loses none. Records of one key keep
+    their order. While the sink is down, the consumer waits; health checks show why.
+
+    If the run is stopped, and at the head, the consumer waits for what it passed to the publisher: at most *settle_s*
+    seconds for a stop. What is not acknowledged by then is abandoned, and published again by the next run.
+
+    Metrics: an event counts as consumed when it is acknowledged; ``rscylla_unfinished_events`` and
+    ``rscylla_oldest_unfinished_seconds`` show what is on its way.
+
+    Args:
+        messages: Makes the records; called by the thread of the run, in order. An error ends the run.
+        publisher: May be shared with other consumers; its owner closes it.
+        max_unacknowledged: How many events may be taken from the stream and not committed; then the stream waits.
+        max_bytes: How many bytes their records may have. A single event may have more, and is then published alone.
+        dead_letter: What is published instead of a record that can never be published, such as one that is too large;
+            None: the run ends with ``PublishRejected``, which a restart does not help. It is called by any thread.
+        options: As for ``rscylla.Consumer``: filters, alerts, registry, clock. The cursor moves past filtered events.
+
+    Raises:
+        ConfigError: an argument is invalid.
+    """
+    if "recover" in options:
+        raise ConfigError(
+            f'consumer "{name}": recover= needs a consumer that is done when it returns; use dead_letter='
+        )
+    return _Publishing(name, messages, publisher, max_unacknowledged, max_bytes, dead_letter, settle_s, options)
+
+
+class _Publishing(Deferred["_OnTheirWay"]):
+    def __init__(
+        self,
+        name: str,
+        messages: Messages,
+        publisher: Publisher,
+        limit: int,
+        max_bytes: int,
+        dead_letter: DeadLetter | None,
+        settle_s: float,
+        options: dict[str, Any],
+    ) -> None:
+        self._collector = Collector(name, self._collect, **options)
+        super().__init__(self._collector)
+        for role, function in (("messages", messages), ("dead_letter", dead_letter)):
+            if not callable(function) and (function is not None or role == "messages"):
+                raise ConfigError(f'consumer "{name}": {role} is not callable; pass a function')
+        self._messages = messages
+        self._publisher = publisher
+        self._limit = positive("max_unacknowledged", name, limit)
+        self._max_bytes = positive("max_bytes", name, max_bytes)
+        self._dead_letter = dead_letter
+        self._settle_s = settle_s
+        self._together = min(TOGETHER, self._limit)
+        self._collected = False
+
+    def open(self, run: Run) -> _OnTheirWay:
+        prefix = Prefix(run, self._limit, self._max_bytes)
+        return _OnTheirWay(prefix, self._messages, self._publisher, self._dead_letter, self._settle_s, run)
+
+    def consume(self, event: Event, run: Run) -> None:
+        self._collected = False
+        self._inner.consume(event, run)
+        if not self._collected:  # filtered out: the cursor still moves past it
+            self.progress(event)
+
+    def room(self) -> int:
+        return self._together if self._collector.takes_all else 0
+
+    def consume_many(self, events: Sequence[Event], run: Run) -> None:
+        with self.series.collecting(events):
+            self.work.put(events)
+
+    def _collect(self, event: Event, run: Run) -> None:
+        self._collected = True
+        self.work.put((event,))
+
+
+class _OnTheirWay:
+    """The events of one run whose records are not all acknowledged."""
+
+    def __init__(
+        self,
+        prefix: Prefix,
+        messages: Messages,
+        publisher: Publisher,
+        dead_letter: DeadLetter | None,
+        settle_s: float,
+        run: Run,
+    ) -> None:
+        self.prefix = prefix
+        self._messages = messages
+        self._publisher = publisher
+        self._dead_letter = dead_letter
+        self._settle_s = settle_s
+        self._run = run
+        self._settled = threading.Condition()
+        self._parcels = 0
+
+    def put(self, events: Sequence[Event]) -> None:
+        """Publish the records of *events*, which are not empty. Waits while too much is on its way."""
+        make = self._messages
+        taken: list[Message] = []
+        since = size = 0
+        for index, event in enumerate(events):
+            try:
+                found = make(event)
+            except Exception as error:
+                self._send(events[since:index], taken, size)
+                if is_expected(error):
+                    raise
+                self._run.count("errors")
+                self._run.fail(error, event=event)  # here, where the event is known
+                raise Stopped from error
+            for message in found:
+                size += OVERHEAD + len(message.key or b"") + len(message.value or b"")
+            taken += found
+            if size >= TOGETHER_BYTES:
+                self._send(events[since : index + 1], taken, size)
+                taken, since, size = [], index + 1, 0
+        self._send(events[since:], taken, size)
+
+    def _send(self, events: Sequence[Event], messages: list[Message], size: int) -> None:
+        if not events:
+            return
+        count, last = len(events), events[-1]
+        if not messages:
+            self._run.count("consumed", count)
+            self.prefix.progress(last)
+            return
+        if self.prefix.has_room(count, size):
+            entry = self.prefix.add(last, count, size)
+        else:
+            with self._run.waiting(self._publisher.trouble() or "records that are not acknowledged yet"):
+                entry = self.prefix.add(last, count, size)
+        with self._settled:
+            self._parcels += 1
+        _Parcel(self, entry, messages).send()
+
+    def drain(self) -> None:
+        self.prefix.drain()
+
+    def close(self) -> None:
+        """Wait until everything is settled, so that the next owner of these keys publishes nothing before it."""
+        try:
+            with self._settled:
+                settled = self._settled.wait_for(lambda: not self._parcels, self._settle_s)
+            if not settled:
+                log.warning(
+                    'consumer "%s": records are not acknowledged %g s after the end of the run%s; they are abandoned, '
+                    "and published again by the next run",
+                    self._run.consumer,
+                    self._settle_s,
+                    f", because {trouble}" if (trouble := self._publisher.trouble()) else "",
+                )
+                self._publisher.abandon()
+            self.prefix.settle()
+        finally:  # also after an interrupt: late acknowledgements must not move the cursor of a later run
+            self.prefix.close()
+
+    # ------------------------------------------------------------ of parcels
+
+    @property
+    def publish(self) -> Callable[[Sequence[Message], PublishDone], None]:
+        return self._publisher.publish
+
+    def instead(self, message: Message, error: PublishRejected, why: str) -> Message | None:
+        """Return what is published instead of *message*. Raises *error* if nothing can be."""
+        if self._dead_letter is None:
+            raise error
+        found = self._dead_letter(message, why)
+        self._run.count("dead_lettered")
+        return found
+
+    def delivered(self, entry: Entry) -> None:
+        self._run.count("consumed", entry.events)
+        self.prefix.done(entry)
+        self._one_less()
+
+    def failed(self, entry: Entry, error: BaseException) -> None:
+        if not is_expected(error):
+            self._run.count("errors", entry.events)
+        self._run.fail(error, event=entry.event)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        with self._settled:
+            self._parcels -= 1
+            if not self._parcels:
+                self._settled.notify_all()
+
+
+class _Parcel:
+    """The records of one entry. It is delivered when all parts of it are: usually one, more if a record is refused."""
+
+    __slots__ = ("_entry", "_error", "_left", "_lock", "_messages", "_owner")
+
+    def __init__(self, owner: _OnTheirWay, entry: Entry, messages: Sequence[Message]) -> None:
+        self._owner = owner
+        self._entry = entry
+        self._messages = messages
+        self._left = 1  # the sender's own part, so that no other part is taken for the last one
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+
+    def send(self) -> None:
+        """Publish all records. Raises the errors of the publisher; the parts that it took settle nonetheless."""
+        try:
+            self._send_all(self._messages, final=False)
+        except BaseException as error:
+            self._settled(error)
+            raise
+        self._settled(None)
+
+    def _send_all(self, messages: Sequence[Message], *, final: bool) -> None:
+        """Publish *messages*; with *final*, none of them may be refused."""
+        while messages:
+            part = _Part(self, messages, final)
+            with self._lock:
+                self._left += 1
+            try:
+                self._owner.publish(messages, part)
+                return
+            except PublishRejected as error:
+                at = error.index
+                if not at:  # nothing was taken, so nothing is reported
+                    self._settled(None)
+                if at is None or final:
+                    raise
+                instead = self._owner.instead(messages[at], error, str(error))
+                if instead is not None:
+                    self._send_all((instead,), final=True)
+                messages = messages[at + 1 :]
+            except BaseException:
+                part.cancel()
+                raise
+
+    def settles(self, part: _Part) -> bool:
+        """Return whether *part* is settled now, and was not before."""
+        with self._lock:
+            was_settled, part.is_settled = part.is_settled, True
+        return not was_settled
+
+    def reported(self, part: _Part, error: Exception | None) -> None:
+        if isinstance(error, PublishRejected) and not part.final:
+            try:
+                for index, why in error.rejected:
+                    instead = self._owner.instead(part.messages[index], error, why)
+                    if instead is not None:
+                        self._send_all((instead,), final=True)
+                error = None
+            except Exception as other:  # noqa: BLE001 - ends the run, by the thread of the publisher
+                error = other
+        self._settled(error)
+
+    def _settled(self, error: BaseException | None) -> None:
+        with self._lock:
+            self._left -= 1
+            self._error = self._error or error
+            if self._left:
+                return
+        if self._error is None:
+            self._owner.delivered(self._entry)
+        else:
+            self._owner.failed(self._entry, self._error)
+
+
+class _Part:
+    """What one call of the publisher took of a parcel; called when that is settled, and not more than once."""
+
+    __slots__ = ("_parcel", "final", "is_settled", "messages")
+
+    def __init__(self, parcel: _Parcel, messages: Sequence[Message], final: bool) -> None:
+        self._parcel = parcel
+        self.is_settled = False
+        self.messages = messages
+        self.final = final
+
+    def __call__(self, error: Exception | None) -> None:
+        if self._parcel.settles(self):
+            self._parcel.reported(self, error)
+
+    def cancel(self) -> None:
+        """Settle this part if the publisher did not: its call failed, and it may have taken nothing."""
+        self(PublishFailed("the publisher failed"))

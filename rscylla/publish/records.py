@@ -1,0 +1,72 @@
+"""``DebeziumMessages``: records as the Scylla CDC source connector makes them, as bytes."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from ..abc import Message
+from ..clock import Clock, SystemClock
+from ..debezium import Emitter, Header, JsonConverter, Record, Settings, converters_of, transforms_of
+from ..debezium.java import double_text, float_text
+from ..event import Event
+
+__all__ = ["DebeziumMessages"]
+
+
+class DebeziumMessages:
+    """Makes records of events: emitter, transforms, and converters, as the connector's *properties* say.
+
+    Used by one thread at a time: make one for each lane. *clock*: its time is the time of processing in the envelopes.
+
+    Raises:
+        ConfigError: a property is missing, or has a value that is not possible.
+    """
+
+    def __init__(self, properties: Mapping[str, str], *, clock: Clock | None = None) -> None:
+        self._emitter = Emitter(Settings.of(properties))
+        self._transform = transforms_of(properties)
+        self._converters = converters_of(properties)
+        self._clock = clock or SystemClock()
+
+    def __call__(self, event: Event) -> list[Message]:
+        """Return the records of *event*.
+
+        Raises:
+            ConfigError, MalformedData, MetadataError: as ``Emitter.records``.
+        """
+        return self.of_records(self._emitter.records(event, self._clock.now_us() * 1000))
+
+    def heartbeat(self) -> list[Message]:
+        """Return the record that says that the connector runs."""
+        return self.of_records([self._emitter.heartbeat(self._clock.now_us() // 1000)])
+
+    def of_records(self, records: list[Record]) -> list[Message]:
+        """Return *records* as bytes, without those that a transform drops."""
+        transform, converters = self._transform, self._converters
+        made = []
+        for given in records:
+            record = transform(given)
+            if record is not None:
+                headers = tuple([(h.key, header_bytes(h)) for h in record.headers]) if record.headers else ()
+                made.append(
+                    Message(record.topic, converters.key(record), converters.value(record), headers, record.partition)
+                )
+        return made
+
+
+def header_bytes(header: Header) -> bytes | None:
+    """Return the value of a header as Connect's SimpleHeaderConverter makes it: text, without quotes."""
+    value: Any = header.value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, float):
+        return (float_text if header.schema.type == "float32" else double_text)(value).encode()
+    if isinstance(value, bytes):
+        return b64encode(value)
+    return str(value).encode() if isinstance(value, int) else JsonConverter.once(header.schema, value).encode()
