@@ -32,17 +32,13 @@ from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
 from ._leasetable import Claim, LeaseRow, LeaseTable
+from ._term import DEFAULT_TTL, Term
 from .codec import format_us, parse_us
 from .schema import DEFAULT_LEASE_TABLE
 
 __all__ = ["LeaseRecord", "MemoryLease", "MemoryLeaseTable", "ScyllaLease", "list_leases"]
 
 _log = logging.getLogger("rscylla.cursorstore")
-
-_TTL = timedelta(seconds=30)
-
-_GRANULARITY_S = 1.0
-"""A TTL is counted in whole seconds, so it may end up to one second early."""
 
 _AFTER_EXPIRY = Backoff(initial=timedelta(seconds=1))
 """A standby asks for the lease again about this long after it expires."""
@@ -94,24 +90,19 @@ class _Lease:
         margin: timedelta | None,
         clock: Clock | None,
     ) -> None:
-        ttl_s, margin_s = _spans(ttl, margin)
+        self._clock = clock or SystemClock()
+        self._term = Term("a lease", ttl, margin, self._clock)
         if not isinstance(name, str) or not 0 < len(name.encode()) <= 65_535:
             raise ConfigError("a lease's name must be text of 1 to 65535 bytes")
         self._rows = rows
         self._name = name
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
         self._token = str(uuid.uuid4())
-        self._ttl_s = ttl_s
-        self._span_s = ttl_s - margin_s
-        # A third, so that two renewals in a row may fail. A standby polls about as often.
-        self._renew_every = self._span_s / 3
-        self._poll = Backoff(initial=timedelta(seconds=self._renew_every), maximum=ttl)
-        self._clock = clock or SystemClock()
+        self._poll = Backoff(initial=timedelta(seconds=self.renew_every), maximum=ttl)
         self._lock = threading.Lock()  # held over queries; held() does not wait for them
         self._epoch = 0
         self._left_s = 0  # how long the holder's lease still ran at the last read
         self._since = ""
-        self._until = _NEVER, 0  # monotonic seconds, and microseconds of the wall clock
 
     def __repr__(self) -> str:
         state = f"held, epoch {self._epoch}" if self.held() else "not held"
@@ -135,14 +126,11 @@ class _Lease:
     @property
     def renew_every(self) -> float:
         """Seconds between calls of ``renew``: a third of the lease's time. Retry a failed renewal sooner."""
-        return self._renew_every
+        return self._term.renew_every
 
     def held(self) -> bool:
         """Return whether this owner may act now. Sends no query; turns false *margin* before others can acquire."""
-        monotonic, wall_us = self._until
-        # The monotonic clock of a machine that slept may not have advanced, so the wall clock counts, too: it can end a
-        # lease, but not prolong it.
-        return self._clock.monotonic() < monotonic and self._clock.now_us() < wall_us
+        return self._term.runs()
 
     def try_acquire(self) -> bool:
         """Acquire the lease if it is free or expired, with a new epoch; return whether it is held now."""
@@ -158,12 +146,12 @@ class _Lease:
             if row.token not in ("", self._token):
                 self._left_s = row.seconds
                 return False
-            began = self._now()
+            began = self._term.now()
             since = format_us(self._clock.now_us())
             if not self._take(row, since):
                 return False
             self._epoch, self._since = row.epoch + 1, since
-            self._hold_from(began)
+            self._term.extend(began)
             if not self.held():
                 _log.warning("lease %r: the answer to its acquisition arrived after its time had ended", self._name)
                 return False
@@ -203,20 +191,21 @@ class _Lease:
         """Extend the lease: its full duration starts again."""
         with self._lock:
             if not self.held():
-                self._until = _NEVER, 0
+                self._term.end()
                 raise self._lost("it was not renewed in time")
-            began = self._now()
+            began = self._term.now()
             if not self._rows.keep(self._name, self._epoch, self._claim(self._since)):
-                self._until = _NEVER, 0
+                self._term.end()
                 raise self._lost("it expired, or its row was changed manually")
-            self._hold_from(began)
+            self._term.extend(began)
             if not self.held():
                 raise self._lost("the answer to its renewal arrived after its time had ended")
 
     def release(self) -> None:
         """Release the lease, so another owner can acquire it at once."""
         with self._lock:
-            held_once, self._until = self._until != (_NEVER, 0), (_NEVER, 0)
+            held_once = self._term.begun
+            self._term.end()
             if held_once and self._rows.drop(self._name, self._epoch, self._claim(self._since)):
                 _log.info("lease %r was released by %s", self._name, self._owner)
 
@@ -234,14 +223,7 @@ class _Lease:
         return row is not None and (row.token, row.epoch) == (self._token, last.epoch + 1)
 
     def _claim(self, since: str) -> Claim:
-        return Claim(self._token, self._owner, since, self._ttl_s)
-
-    def _now(self) -> tuple[float, int]:
-        return self._clock.monotonic(), self._clock.now_us()
-
-    def _hold_from(self, began: tuple[float, int]) -> None:
-        monotonic, wall_us = began
-        self._until = monotonic + self._span_s, wall_us + int(self._span_s * 1_000_000)
+        return Claim(self._token, self._owner, since, self._term.ttl_s)
 
     def _lost(self, why: str) -> LeaseLost:
         return LeaseLost(
@@ -278,7 +260,7 @@ class ScyllaLease(_Lease):
         table: str = DEFAULT_LEASE_TABLE,
         *,
         owner: str | None = None,
-        ttl: timedelta = _TTL,
+        ttl: timedelta = DEFAULT_TTL,
         margin: timedelta | None = None,
         create: bool = False,
         consistency: int | str = "LOCAL_QUORUM",
@@ -356,7 +338,7 @@ class MemoryLease(_Lease):
         table: MemoryLeaseTable | None = None,
         *,
         owner: str | None = None,
-        ttl: timedelta = _TTL,
+        ttl: timedelta = DEFAULT_TTL,
         margin: timedelta | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -382,14 +364,3 @@ def _record(row: LeaseRow) -> LeaseRecord:
         return LeaseRecord(row.name, row.epoch)
     since = tu.datetime_of(parse_us(row.since)) if row.since else None
     return LeaseRecord(row.name, row.epoch, row.owner, since, timedelta(seconds=row.seconds))
-
-
-def _spans(ttl: timedelta, margin: timedelta | None) -> tuple[int, float]:
-    """Return the TTL in whole seconds and the margin in seconds, checked."""
-    ttl_s = ttl.total_seconds()
-    if ttl_s < 3 or ttl_s % 1:
-        raise ConfigError("the ttl of a lease must be a whole number of seconds, at least 3")
-    margin_s = max(ttl_s / 4, 1.5 * _GRANULARITY_S) if margin is None else margin.total_seconds()
-    if not _GRANULARITY_S < margin_s < ttl_s:
-        raise ConfigError("the margin of a lease must be longer than one second and shorter than its ttl")
-    return int(ttl_s), margin_s
