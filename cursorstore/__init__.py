@@ -5,6 +5,7 @@ import logging
 from .buffered import BufferedCursorStore
 from .codec import CursorCodec, EventCursorCodec, IntCursorCodec
 from .deadletters import MemoryDeadLetters, ScyllaDeadLetters
+from .group import MemoryGroupTable, MemoryMembership
 from .lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .memory import MemoryCursorStore
 from .readthrough import ReadThroughCursorStore
@@ -30,8 +31,10 @@ __all__ = [
     "LeaseRecord",
     "MemoryCursorStore",
     "MemoryDeadLetters",
+    "MemoryGroupTable",
     "MemoryLease",
     "MemoryLeaseTable",
+    "MemoryMembership",
     "ReadThroughCursorStore",
     "ScyllaCursorStore",
     "ScyllaDeadLetters",

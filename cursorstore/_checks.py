@@ -11,7 +11,7 @@ from rscylla.errors import ConfigError, CursorConflict, CursorRegression
 
 from .codec import CursorCodec, format_us
 
-__all__ = ["admin_of", "check_consumer", "check_reason", "conflict", "find", "moves", "signature"]
+__all__ = ["admin_of", "check_consumer", "check_reason", "conflict", "find", "moves", "process_name", "signature"]
 
 
 def check_consumer(consumer: str) -> None:
@@ -50,9 +50,14 @@ def conflict(consumer: str) -> CursorConflict:
     return CursorConflict(f"the cursor of consumer {consumer!r} was reset while it was in use; read it again")
 
 
+def process_name() -> str:
+    """Return the name of this process, for people: ``host/4711``."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
 def signature(now_us: int) -> str:
     """Return the time and the process as text that sorts by time: ``2026-11-21T10:00:05.250000Z host/4711``."""
-    return f"{format_us(now_us)} {socket.gethostname()}/{os.getpid()}"
+    return f"{format_us(now_us)} {process_name()}"
 
 
 def admin_of(store: CursorStore) -> CursorAdmin:

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import socket
 import threading
 import uuid
 from datetime import datetime, timedelta
@@ -31,6 +29,7 @@ from rscylla._retry import Backoff, retry
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout, SourceError
 
+from ._checks import process_name
 from ._leasetable import Claim, LeaseRow, LeaseTable
 from ._term import DEFAULT_TTL, Term
 from .codec import format_us, parse_us
@@ -96,7 +95,7 @@ class _Lease:
             raise ConfigError("a lease's name must be text of 1 to 65535 bytes")
         self._rows = rows
         self._name = name
-        self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
+        self._owner = owner or process_name()
         self._token = str(uuid.uuid4())
         self._poll = Backoff(initial=timedelta(seconds=self.renew_every), maximum=ttl)
         self._lock = threading.Lock()  # held over queries; held() does not wait for them

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
 
 from rscylla import _timeuuid as tu
-from rscylla.abc import CursorRecord, Lease
+from rscylla.abc import CursorRecord, Fence, Fencing, Lease
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import (
     ConfigError,
@@ -93,8 +94,9 @@ class ScyllaCursorStore:
         epoch_check: How often a saving process checks whether its cursor was reset, or passed by another process.
         consistency: LOCAL_QUORUM, QUORUM, or ALL, as text or the driver's number.
         lease: Only its holder can read and save cursors for work; the store neither acquires nor renews it. All
-            processes that share a consumer need it. ``find_cursor``, ``list_cursors``, and ``reset_cursor`` are for
-            operators, and need no lease.
+            processes that share a consumer need it. With a membership in a group, each slice of a consumer has the
+            fence of its slice of the group. ``find_cursor``, ``list_cursors``, and ``reset_cursor`` are for operators,
+            and need no lease.
         clock: The clock for times that people see. The order of cursors does not depend on it.
 
     ``set_cursor`` raises ``CursorRegression`` for a cursor lower than the one that this process knows to be saved. If
@@ -115,7 +117,7 @@ class ScyllaCursorStore:
         codec: CursorCodec | None = None,
         epoch_check: timedelta = timedelta(seconds=10),
         consistency: int | str = "LOCAL_QUORUM",
-        lease: Lease | None = None,
+        lease: Lease | Fencing | None = None,
         clock: Clock | None = None,
     ) -> None:
         if epoch_check < timedelta():
@@ -123,7 +125,9 @@ class ScyllaCursorStore:
         self._table = CursorTable(session, keyspace, table, create=create, consistency=consistency)
         self._codec = codec or EventCursorCodec()
         self._epoch_check = epoch_check.total_seconds()
-        self._lease = lease
+        self._fence_of: Callable[[str], Fence | None] = (
+            lease.fence_of if isinstance(lease, Fencing) else lambda consumer: lease
+        )
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
@@ -162,7 +166,7 @@ class ScyllaCursorStore:
                 self._check(consumer, known)
             # The lease may be held again, with a new epoch. The cursor that was read belongs to the previous one.
             if self._fence(consumer) != known.fence:
-                known.error = _not_held(consumer, self._lease)
+                known.error = _not_held(consumer, self._fence_of(consumer))
                 raise known.error
             if moves(consumer, self._codec, known.position, given):
                 self._advance(consumer, known, given)
@@ -206,27 +210,29 @@ class ScyllaCursorStore:
             return self._known.setdefault(consumer, _Known())
 
     def _fence(self, consumer: str) -> int:
-        """Return the epoch of the lease, 0 without one.
+        """Return the epoch of the consumer's lease, 0 without one.
 
         Raises:
             LeaseLost: it is not held.
         """
-        if self._lease is None:
+        lease = self._fence_of(consumer)
+        if lease is None:
             return 0
-        fence = self._lease.epoch  # read before the check, so a concurrent change leaves the old one
-        if not self._lease.held():
-            raise _not_held(consumer, self._lease)
+        fence = lease.epoch  # read before the check, so a concurrent change leaves the old one
+        if not lease.held():
+            raise _not_held(consumer, lease)
         return fence
 
     def _load(self, consumer: str, known: _Known) -> None:
         """Read the cursor; with a lease, ensure first that no earlier holder can write it."""
         fence = self._fence(consumer)
+        lease = self._fence_of(consumer)
         row = self._table.read(consumer)
-        if self._lease is not None and not (known.fence == fence and row and self._is_of(row, fence)):
-            row = self._take_over(consumer, self._lease, fence)
+        if lease is not None and not (known.fence == fence and row and _is_of(row, lease, fence)):
+            row = self._take_over(consumer, lease, fence)
         # The lease may have ended during the read, and later holders may have passed this cursor.
         if self._fence(consumer) != fence:
-            raise _not_held(consumer, self._lease)
+            raise _not_held(consumer, lease)
         self._adopt(known, row)
         known.fence = fence
 
@@ -255,7 +261,8 @@ class ScyllaCursorStore:
         stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
         if row and (row.epoch, stamp) > (known.epoch, known.stamp):
             # A reset after a manual deletion may have the same epoch again, but not the same stamp.
-            known.error = _passed_on(consumer, row) if self._is_later(row, known.fence) else conflict(consumer)
+            later = _is_later(row, self._fence_of(consumer), known.fence)
+            known.error = _passed_on(consumer, row) if later else conflict(consumer)
         elif not row or row.epoch < known.epoch or found < known.position:
             if known.epoch or known.position:
                 known.error = CursorConflict(
@@ -268,23 +275,15 @@ class ScyllaCursorStore:
             raise known.error
         known.checked = self._clock.monotonic()
 
-    def _is_of(self, row: CursorRow, fence: int) -> bool:
-        """Return whether the epoch of *row* was opened while we have held the lease this time."""
-        return self._lease is not None and (row.lease, row.fence) == (self._lease.name, fence)
-
-    def _is_later(self, row: CursorRow, fence: int) -> bool:
-        """Return whether a later holder of our lease opened the epoch of *row*."""
-        return self._lease is not None and row.lease == self._lease.name and row.fence > fence
-
-    def _take_over(self, consumer: str, lease: Lease, fence: int) -> CursorRow:
+    def _take_over(self, consumer: str, lease: Fence, fence: int) -> CursorRow:
         """Return our epoch under the present lease; open it if necessary. It continues at the last cursor."""
         opened = _takeover_reason(lease.name, fence) + lease.owner
         failed: SourceError | None = None
         for _ in range(_ATTEMPTS):
             last = self._table.read(consumer, serial=True)
-            if last and self._is_later(last, fence):
+            if last and _is_later(last, lease, fence):
                 raise _passed_on(consumer, last)
-            if last and self._is_of(last, fence):
+            if last and _is_of(last, lease, fence):
                 # Opened by an attempt that seemed to fail, or by a reset since we acquired the lease.
                 return self._caught_up(last) if last.reason == opened else last
             now_us = self._clock.now_us()
@@ -394,6 +393,16 @@ class ScyllaCursorStore:
         )
 
 
+def _is_of(row: CursorRow, lease: Fence, fence: int) -> bool:
+    """Return whether the epoch of *row* was opened while we have held *lease* this time."""
+    return (row.lease, row.fence) == (lease.name, fence)
+
+
+def _is_later(row: CursorRow, lease: Fence | None, fence: int) -> bool:
+    """Return whether a later holder of our lease opened the epoch of *row*."""
+    return lease is not None and row.lease == lease.name and row.fence > fence
+
+
 def _takeover_reason(lease: str, fence: int) -> str:
     """Return the beginning of the reason of an epoch that a holder of *lease* opened."""
     return f"lease {lease!r}, epoch {fence}, acquired by "
@@ -404,7 +413,7 @@ def _took_over(row: CursorRow) -> bool:
     return row.reason.startswith(_takeover_reason(row.lease, row.fence))
 
 
-def _not_held(consumer: str, lease: Lease | None) -> LeaseLost:
+def _not_held(consumer: str, lease: Fence | None) -> LeaseLost:
     name = lease.name if lease else ""
     return LeaseLost(
         f"the cursor of consumer {consumer!r} is guarded by lease {name!r}, which is not held, or was lost "

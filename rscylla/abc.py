@@ -407,6 +407,7 @@ class Fence(Protocol):
         """Return whether this owner may act now. Sends no query; turns false before another owner can begin."""
 
 
+@runtime_checkable
 class Fencing(Protocol):
     """Gives each consumer a fence of its own. A ``Membership`` does, by the slice in its name. Thread-safe."""
 

@@ -29,7 +29,10 @@ _OPTION = "embedded_scylla_scope"
 
 # Before anything imports them: pytest rewrites them automatically only in an installed wheel, not in an editable tree.
 pytest.register_assert_rewrite(
-    "rscylla.testing.contracts", "rscylla.testing.leasecontracts", "rscylla.testing.lettercontracts"
+    "rscylla.testing.contracts",
+    "rscylla.testing.groupcontracts",
+    "rscylla.testing.leasecontracts",
+    "rscylla.testing.lettercontracts",
 )
 
 

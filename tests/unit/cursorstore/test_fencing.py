@@ -324,10 +324,11 @@ def test_tenure_that_begins_while_the_lease_is_checked_is_not_taken_for_the_one_
             was_held, self.epoch = self.epoch == 1, 2
             return was_held
 
-    store._lease = Changing("orders", world.leases)
+    changing = Changing("orders", world.leases)
+    store._fence_of = lambda consumer: changing
     with pytest.raises(LeaseLost):
         store.get_cursor("c")
-    store._lease = lease
+    store._fence_of = lambda consumer: lease
     assert store.get_cursor("c") == ""
     assert [row.fence for row in store._table.history("c")] == [1]
 

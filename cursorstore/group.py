@@ -1,0 +1,650 @@
+"""Groups: processes that share slices, each with a membership that expires like a lease.
+
+The row of a member expires by TTL. Each slice has an epoch, which grows with each holder and never expires. One
+conditional write moves slices: it also renews the row of the member that writes, if it is still there, so a member
+whose membership has ended moves nothing. To take a slice from another member, the write also requires that the row of
+that member is gone. So a slice has one holder, whose membership lasts at least as long as the holder believes
+(``_term.py``).
+
+The answer to a write may be lost. A serial read tells what was applied by then, but a write that is still on its way
+may be applied after it. That is harmless for a slice that is taken. A slice whose hand-over is in doubt is not held
+until ``look`` has raised its epoch, so that the hand-over can no longer be applied. Sources: those of ``lease.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import groupby
+
+import attrs
+
+from rscylla import _timeuuid as tu
+from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
+from rscylla._slices import Slice, split_name
+from rscylla.abc import Fence
+from rscylla.clock import Clock, SystemClock
+from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout
+
+from ._checks import process_name
+from ._grouprows import GroupRows, Move, Standing
+from ._term import DEFAULT_TTL, Term
+from .codec import format_us, parse_us
+
+__all__ = ["MemoryGroupTable", "MemoryMembership"]
+
+_log = logging.getLogger("rscylla.cursorstore")
+
+SLICES = 64
+"""Slices of a group unless it is told otherwise."""
+
+_LOOK_EVERY = 2.0
+"""Seconds between looks, at most: a look is one read, of one partition."""
+
+_AT_ONCE = 16
+"""Slices that one write takes, at most."""
+
+_LANE = re.compile(r"(.*\])\[[^\[\]/]*\]", re.DOTALL)
+"""The name of a lane of a slice, such as ``billing[5/64][fast]``."""
+
+_UNKNOWN = (QueryTimeout, ConnectionFailed)
+"""Errors of a write that may have been applied."""
+
+
+class _Holdings:
+    """The slices that a member holds, with their epochs. Changed by one thread at a time, and read by any."""
+
+    def __init__(self, term: Term) -> None:
+        self.term = term
+        self.slices: Mapping[Slice, int] = {}  # set as a whole
+        self.epochs: dict[Slice, int] = {}  # of all slices that were ever held
+
+    def holds(self, key_slice: Slice) -> bool:
+        # The time is checked before the slices are read: after a new membership has begun, no old ones are there.
+        return self.term.runs() and key_slice in self.slices
+
+    def set(self, slices: Mapping[Slice, int]) -> None:
+        # The epochs first: a slice that is held has its epoch.
+        self.epochs.update(slices)
+        self.slices = slices
+
+
+class _SliceFence:
+    """The fence of one slice of a group. Implements ``rscylla.abc.Fence``."""
+
+    def __init__(self, group: str, owner: str, key_slice: Slice, holdings: _Holdings) -> None:
+        self._name = key_slice.name(group)
+        self._owner = owner
+        self._slice = key_slice
+        self._holdings = holdings
+
+    def __repr__(self) -> str:
+        return f"<fence of slice {self._name!r}: {'held' if self.held() else 'not held'}, epoch {self.epoch}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the group and the slice, such as ``workers[5/64]``."""
+        return self._name
+
+    @property
+    def owner(self) -> str:
+        """The name of the process."""
+        return self._owner
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this process last held the slice, 0 before the first."""
+        return self._holdings.epochs.get(self._slice, 0)
+
+    def held(self) -> bool:
+        """Return whether this process may work on the slice now. Sends no query."""
+        return self._holdings.holds(self._slice)
+
+
+class _Membership:
+    """The common part of all memberships."""
+
+    def __init__(
+        self,
+        rows: GroupRows,
+        name: str,
+        owner: str | None,
+        slices: int | None,
+        ttl: timedelta,
+        margin: timedelta | None,
+        clock: Clock | None,
+    ) -> None:
+        check_group(name)
+        if slices is not None:
+            check_count(slices)
+        self._rows = rows
+        self._name = name
+        self._owner = owner or process_name()
+        self._slices = slices
+        self._clock = clock or SystemClock()
+        self._term = Term("a membership", ttl, margin, self._clock)
+        self._holdings = _Holdings(self._term)
+        self._lock = threading.Lock()  # held over queries; held() does not wait for them
+        self._token = NOBODY
+        self._since = ""
+        self._renewals = 0
+        self._unsure = False  # a write may have been applied, or not
+        self._names: Mapping[str, str] = {}  # of the members of the last view, by token
+        self._counts: frozenset[int] = frozenset()  # numbers of slices that the group has had
+        self._giving: dict[Slice, int] = {}  # epochs of hand-overs whose result is not known
+        self._fences: dict[str, _SliceFence] = {}
+
+    def __repr__(self) -> str:
+        state = f"holds {len(self.held())} slices" if self._term.runs() else "no member"
+        return f"<{type(self).__name__} {self._name!r} of {self._owner}: {state}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self._name
+
+    @property
+    def owner(self) -> str:
+        """The name of this process, for people."""
+        return self._owner
+
+    @property
+    def token(self) -> str:
+        """What the group knows this member by, "" while it is no member. Each ``join`` makes a new one."""
+        return self._token
+
+    @property
+    def renew_every(self) -> float:
+        """Seconds between calls of ``renew``: a third of the membership's time. Retry a failed renewal sooner."""
+        return self._term.renew_every
+
+    @property
+    def look_every(self) -> float:
+        """Seconds between calls of ``look``."""
+        return min(_LOOK_EVERY, self._term.renew_every)
+
+    def held(self) -> frozenset[int]:
+        """Return the slices that this process may work on now. Sends no query."""
+        return frozenset(s.index for s in self._holdings.slices) if self._term.runs() else frozenset()
+
+    def fence_of(self, consumer: str) -> Fence:
+        """Return the fence of the slice that *consumer* is of, or a lane of it, by its name.
+
+        Raises:
+            ConfigError: the name is not that of a slice of the group.
+        """
+        fence = self._fences.get(consumer)
+        if fence is None:
+            fence = _SliceFence(self._name, self._owner, self._slice_of(consumer), self._holdings)
+            fence = self._fences.setdefault(consumer, fence)
+        return fence
+
+    def _slice_of(self, consumer: str) -> Slice:
+        lane = _LANE.fullmatch(consumer)
+        split = split_name(consumer) or (split_name(lane[1]) if lane else None)
+        key_slice = split[1] if split else Slice(0, 1)
+        known = self._counts
+        if key_slice.count in known or (split and not known):
+            return key_slice
+        counts = " or ".join(map(str, sorted(known))) or "some"
+        raise ConfigError(
+            f"consumer {consumer!r} has no slice of group {self._name!r}, which has {counts} slices; consumers of the "
+            f"group are named like {Slice(0, max(known, default=SLICES)).name('NAME')!r}. Give other consumers a "
+            "cursor store without this membership"
+        )
+
+    def join(self) -> None:
+        """Become a member, without slices; the first member of a group stores the number of slices.
+
+        Raises:
+            ConfigError: the group has no number of slices, and this process was not given one.
+            LeaseLost: the answer arrived after the time of the membership had ended; join again.
+            SourceError: the store did not answer.
+        """
+        with self._lock:
+            if self._term.runs():
+                return
+            self._forget()
+            view = self._founded()
+            token, self._since, self._renewals = str(uuid.uuid4()), format_us(self._clock.now_us()), 0
+            self._token = token
+            began = self._term.now()
+            try:
+                self._rows.add(self._name, self._standing())
+            except _UNKNOWN as e:
+                _log.info("group %r: the result of joining is unknown (%s); reading it", self._name, type(e).__name__)
+                self._token = NOBODY
+                found = self._rows.read(self._name, serial=True)
+                if found is None or found.member(token) is None:
+                    raise
+                self._token = token
+            except BaseException:
+                self._token = NOBODY
+                raise
+            self._term.extend(began)
+            if not self._term.runs():
+                raise self._lost("the answer arrived after its time had ended")
+            self._counts |= {view.count}
+            if self._slices not in (None, view.count):
+                _log.warning(
+                    "group %r has %d slices, not the %d that %s was given; the number of the group counts",
+                    *(self._name, view.count, self._slices, self._owner),
+                )
+            _log.info("group %r: %s has joined", self._name, self._owner)
+
+    def _founded(self) -> GroupView:
+        """Return the group, stored first if it is new."""
+        view = self._rows.read(self._name)
+        if view is None:
+            if self._slices is None:
+                raise ConfigError(f"group {self._name!r} does not exist yet; give its number of slices with slices=")
+            failed: Exception | None = None
+            try:
+                self._rows.found(self._name, self._slices)
+            except _UNKNOWN as e:
+                failed = e
+            view = self._rows.read(self._name, serial=True)
+            if view is None:
+                raise failed or QueryTimeout(f"group {self._name!r} could not be stored; try again")
+        return view
+
+    def renew(self) -> None:
+        """Extend the membership: its full duration starts again.
+
+        Raises:
+            LeaseLost: it had ended; nothing is held. Join again.
+            SourceError: the store did not answer; the membership lasts until it expires, so try again.
+        """
+        with self._lock:
+            self._check()
+            began = self._term.now()
+            self._renewals += 1
+            if not self._rows.keep(self._name, self._standing()):
+                raise self._lost("it expired, or its row was changed manually")
+            self._extend(began)
+
+    def leave(self) -> None:
+        """End the membership, so that others can take its slices at once. Nothing is held from the call on.
+
+        Raises:
+            SourceError: the store did not answer; the membership expires by itself.
+        """
+        with self._lock:
+            token = self._token
+            self._forget()
+            if token != NOBODY and self._rows.drop(self._name, token):
+                _log.info("group %r: %s has left", self._name, self._owner)
+
+    def look(self) -> GroupView:
+        """Return the group, and begin to hold the slices that other members gave to this one.
+
+        Raises:
+            ConfigError: the group does not exist yet.
+            SourceError: the store did not answer.
+        """
+        with self._lock:
+            view = self._read()
+            return self._reclaimed(view) if self._giving else view
+
+    def take(self, view: GroupView, indexes: Collection[int]) -> frozenset[int]:
+        """Take slices that *view* shows as free, or with a holder that is not there; return those that are held now.
+
+        Raises:
+            LeaseLost: the membership has ended.
+            SourceError: the store did not answer.
+        """
+        with self._lock:
+            self._check()
+            wanted = [view.slices[index] for index in sorted(set(indexes))]
+            if not view.next_count:
+                free = [s for s in wanted if s.holder != self._token and view.member(s.holder) is None]
+                for gone, batch in _batches(free):
+                    self._take(view.count, gone, batch)
+            return frozenset(s.index for s in wanted if self._holdings.holds(Slice(s.index, view.count)))
+
+    def give(self, index: int, to: str) -> bool:
+        """Hand slice *index* to the member *to*, or to ``NOBODY``; return whether it was still this member's to give.
+
+        Raises:
+            LeaseLost: the membership has ended.
+            SourceError: the store did not answer; the slice is not held until ``look`` finds out.
+        """
+        with self._lock:
+            self._check()
+            mine = {**self._giving, **self._holdings.slices}
+            key_slice = next((s for s in mine if s.index == index), None)
+            if key_slice is None:
+                return False
+            epoch = mine[key_slice]
+            self._giving[key_slice] = epoch
+            self._holdings.set({s: e for s, e in self._holdings.slices.items() if s != key_slice})
+            why = "handed over" if to != NOBODY else "let go"
+            move = self._move(index, epoch, to, self._names.get(to, ""), self._owner, why)
+            began = self._term.now()
+            failed: Exception | None = None
+            try:
+                if self._rows.give(self._name, key_slice.count, self._standing(), [move]):
+                    self._giving.pop(key_slice)
+                    self._extend(began)
+                    return True
+            except _UNKNOWN as e:
+                failed = e
+            self._settle("giving slice", [index], failed)
+            # While this member is there, only its own writes change the epoch.
+            if key_slice not in self._giving:
+                return True
+            raise failed or QueryTimeout(f"giving slice {index} of group {self._name!r} was refused; look again")
+
+    def _take(self, count: int, gone: str, batch: Sequence[GroupSlice]) -> None:
+        why = "was free" if gone == NOBODY else "holder gone"
+        moves = [self._move(s.index, s.epoch, self._token, self._owner, s.owner or s.before, why) for s in batch]
+        began = self._term.now()
+        failed: Exception | None = None
+        try:
+            if self._rows.take(self._name, count, self._standing(), moves, gone):
+                self._holdings.set({**self._holdings.slices, **{Slice(m.index, count): m.epoch + 1 for m in moves}})
+                self._extend(began)
+                return
+        except _UNKNOWN as e:
+            failed = e
+        # If the driver retries, its first attempt may make the second one fail, so a refusal is checked, too.
+        self._settle("taking slices", [m.index for m in moves], failed)
+
+    def _settle(self, doing: str, indexes: Sequence[int], failed: Exception | None) -> None:
+        """Find out what a write did whose answer was a refusal or did not come."""
+        if failed:
+            _log.info(
+                "group %r: the result of %s %s is unknown (%s); reading it",
+                *(self._name, doing, ", ".join(map(str, indexes)), type(failed).__name__),
+            )
+        self._unsure = True
+        self._read()
+        if self._token == NOBODY:
+            raise self._lost("it expired, or its row was changed manually")
+
+    def _read(self) -> GroupView:
+        view = self._rows.read(self._name, serial=self._unsure)
+        if view is None:
+            if self._token != NOBODY:
+                self._forget()
+            raise ConfigError(f"group {self._name!r} does not exist; no process has joined it yet")
+        self._unsure = False
+        self._note(view)
+        return view
+
+    def _reclaimed(self, view: GroupView) -> GroupView:
+        """Return *view* with the slices held again whose hand-over was not applied, in an epoch in which it cannot be.
+
+        Errors are left to the next look: until then, the slices are not held.
+        """
+        for key_slice, epoch in list(self._giving.items()):
+            if not self._term.runs():
+                break
+            move = self._move(key_slice.index, epoch, self._token, self._owner, self._owner, "hand-over failed")
+            began = self._term.now()
+            try:
+                done = self._rows.give(self._name, key_slice.count, self._standing(), [move])
+            except _UNKNOWN:
+                self._unsure = True
+                continue
+            if done:
+                self._giving.pop(key_slice)
+                self._holdings.set({**self._holdings.slices, key_slice: epoch + 1})
+                self._term.extend(began)
+                slices = list(view.slices)
+                slices[key_slice.index] = _moved(slices[key_slice.index], move)
+                view = attrs.evolve(view, slices=tuple(slices))
+            else:
+                self._unsure = True
+        return view
+
+    def _note(self, view: GroupView) -> None:
+        """Hold what *view* shows as held by this member, and nothing else."""
+        self._counts |= {view.count}
+        self._names = {member.token: member.owner for member in view.members}
+        if self._token == NOBODY:
+            return
+        if view.member(self._token) is None and self._term.begun:
+            _log.warning("group %r: %s is no longer a member", self._name, self._owner)
+            self._forget()
+            return
+        mine = {Slice(s.index, view.count): s.epoch for s in view.slices if s.holder == self._token}
+        self._giving = {s: epoch for s, epoch in self._giving.items() if mine.get(s) == epoch}
+        self._holdings.set({s: epoch for s, epoch in mine.items() if s not in self._giving})
+
+    def _forget(self) -> None:
+        # The slices first: none of them may still be there when a new membership begins.
+        self._holdings.set({})
+        self._giving = {}
+        self._term.end()
+        self._token = NOBODY
+
+    def _check(self) -> None:
+        if not self._term.runs():
+            raise self._lost("it was not renewed in time" if self._term.begun else "it has not joined, or has left")
+
+    def _extend(self, began: tuple[float, int]) -> None:
+        self._term.extend(began)
+        if not self._term.runs():
+            raise self._lost("the answer arrived after its time had ended")
+
+    def _lost(self, why: str) -> LeaseLost:
+        self._forget()
+        return LeaseLost(
+            f"{self._owner} is no member of group {self._name!r}: {why}; stop the work on its slices, and join again"
+        )
+
+    def _standing(self) -> Standing:
+        return Standing(self._token, self._owner, self._since, self._renewals, self._term.ttl_s)
+
+    def _move(self, index: int, epoch: int, to: str, owner: str, before: str, why: str) -> Move:
+        return Move(index, epoch, to, owner, format_us(self._clock.now_us()), before, why)
+
+
+class MemoryGroupTable:
+    """Groups in memory, for members in one process. Thread-safe. Memberships expire by *clock*.
+
+    Its methods are the storage of memberships, which a test may override to delay or lose answers.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._groups: dict[str, _Group] = {}
+
+    def names(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+        with self._lock:
+            return sorted(self._groups)
+
+    def read(self, name: str, *, serial: bool = False) -> GroupView | None:
+        """Return the group; None if it has never had a member."""
+        with self._lock:
+            group = self._groups.get(name)
+            if group is None:
+                return None
+            members = (_member(group, token, left) for token, left in self._left(group))
+            return view_of(name, group.count, group.planned, members, group.slices)
+
+    def found(self, name: str, count: int) -> bool:
+        """Store the group with *count* slices, unless it is there."""
+        with self._lock:
+            return self._groups.setdefault(name, fresh := _Group(count)) is fresh
+
+    def add(self, name: str, standing: Standing) -> bool:
+        """Add a member."""
+        with self._lock:
+            return self._write(name, standing)
+
+    def keep(self, name: str, standing: Standing) -> bool:
+        """Write what a member tells of itself again, if it is still there."""
+        with self._lock:
+            return self._is_there(name, standing.token) and self._write(name, standing)
+
+    def drop(self, name: str, token: str) -> bool:
+        """Remove a member if it is still there."""
+        with self._lock:
+            there = self._is_there(name, token)
+            if there:
+                del self._groups[name].members[token]
+            return there
+
+    def take(self, name: str, count: int, standing: Standing, moves: Sequence[Move], gone: str) -> bool:
+        """As ``give``, and only if the group has *count* slices and shall keep them, and member *gone* is not there."""
+        with self._lock:
+            group = self._groups[name]
+            return (
+                (group.count, group.planned) == (count, 0)
+                and not self._is_there(name, gone)
+                and self._swap(name, count, standing, moves)
+            )
+
+    def give(self, name: str, count: int, standing: Standing, moves: Sequence[Move]) -> bool:
+        """Do all *moves* and ``keep``, or nothing: each slice of *count* must have its epoch, and the member exist."""
+        with self._lock:
+            return self._swap(name, count, standing, moves)
+
+    def drain(self, name: str, token: str, drains: bool) -> bool:
+        """Ask a member to hand over its slices, or no longer, if it is there."""
+        with self._lock:
+            there = self._is_there(name, token)
+            if there:
+                (self._groups[name].drains.add if drains else self._groups[name].drains.discard)(token)
+            return there
+
+    def plan(self, name: str, count: int, was: int, planned: int) -> bool:
+        """Set the next count to *planned*, 0 for none, if the group has *count* slices and the next count *was*."""
+        with self._lock:
+            group = self._groups[name]
+            if (group.count, group.planned) != (count, was):
+                return False
+            group.planned = planned
+            return True
+
+    def recount(self, name: str, count: int, planned: int) -> bool:
+        """Set the number of slices to *planned* if it is *count*, and *planned* is its next count."""
+        with self._lock:
+            group = self._groups[name]
+            if (group.count, group.planned) != (count, planned):
+                return False
+            group.count, group.planned = planned, 0
+            return True
+
+    def _left(self, group: _Group) -> Iterator[tuple[str, float]]:
+        now = self.clock.monotonic()
+        return ((token, until - now) for token, (_, until) in group.members.items() if until > now)
+
+    def _is_there(self, name: str, token: str) -> bool:
+        group = self._groups.get(name)
+        return group is not None and any(token == there for there, _ in self._left(group))
+
+    def _write(self, name: str, standing: Standing) -> bool:
+        self._groups[name].members[standing.token] = standing, self.clock.monotonic() + standing.ttl_s
+        return True
+
+    def _swap(self, name: str, count: int, standing: Standing, moves: Sequence[Move]) -> bool:
+        slices = self._groups[name].slices
+        last = {Slice(m.index, count): slices.get(Slice(m.index, count), GroupSlice(m.index)) for m in moves}
+        if not self._is_there(name, standing.token) or any(
+            s.epoch != m.epoch for s, m in zip(last.values(), moves, strict=True)
+        ):
+            return False
+        slices.update((of, _moved(s, m)) for (of, s), m in zip(last.items(), moves, strict=True))
+        return self._write(name, standing)
+
+
+class MemoryMembership(_Membership):
+    """A membership in a group of a ``MemoryGroupTable``, for tests of services. It works like ``ScyllaMembership``.
+
+    The members of a group share *table* and, unless *clock* is given, its clock: with a driven clock, memberships
+    expire when the test says so. Without *table*, the member is alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: MemoryGroupTable | None = None,
+        *,
+        owner: str | None = None,
+        slices: int | None = SLICES,
+        ttl: timedelta = DEFAULT_TTL,
+        margin: timedelta | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        table = table or MemoryGroupTable(clock)
+        super().__init__(table, name, owner, slices, ttl, margin, clock or table.clock)
+
+
+@attrs.define(eq=False)
+class _Group:
+    """A group in memory. ``members``: what each wrote last, and until when it counts, by token."""
+
+    count: int
+    planned: int = 0
+    members: dict[str, tuple[Standing, float]] = attrs.field(factory=dict)
+    drains: set[str] = attrs.field(factory=set)
+    slices: dict[Slice, GroupSlice] = attrs.field(factory=dict)
+
+
+def _member(group: _Group, token: str, left_s: float) -> GroupMember:
+    standing, _ = group.members[token]
+    return member_of(token, standing.owner, standing.since, left_s, standing.renewals, token in group.drains)
+
+
+def member_of(token: str, owner: str, since: str, left_s: float, renewals: int, drains: bool) -> GroupMember:
+    """Return a member as a table has it."""
+    when = tu.datetime_of(parse_us(since)) if since else None
+    return GroupMember(token, owner, when, timedelta(seconds=left_s), renewals, drains)
+
+
+def view_of(
+    name: str, count: int, planned: int, members: Iterable[GroupMember], slices: Mapping[Slice, GroupSlice]
+) -> GroupView:
+    """Return the view of a group with the slices of *count* that were ever held."""
+    return GroupView(
+        name,
+        count,
+        planned,
+        tuple(sorted(members, key=lambda member: (member.since is None, member.since, member.token))),
+        tuple(slices.get(Slice(index, count)) or GroupSlice(index) for index in range(count)),
+    )
+
+
+def check_group(name: str) -> None:
+    """Raise ``ConfigError`` if *name* cannot be the name of a group."""
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= 65_535:
+        raise ConfigError("a group's name must be text of 1 to 65535 bytes")
+
+
+MOST_SLICES = 4096
+"""A view has all slices, and a process looks every few seconds."""
+
+
+def check_count(count: int) -> None:
+    """Raise ``ConfigError`` if a group cannot have *count* slices."""
+    if type(count) is not int or not 0 < count <= MOST_SLICES:
+        raise ConfigError(f"a group has 1 to {MOST_SLICES} slices, not {count!r}")
+
+
+def _moved(last: GroupSlice, move: Move) -> GroupSlice:
+    since = tu.datetime_of(parse_us(move.since))
+    return GroupSlice(last.index, move.epoch + 1, move.holder, move.owner, since, move.before, move.why)
+
+
+def _batches(slices: Iterable[GroupSlice]) -> Iterator[tuple[str, Sequence[GroupSlice]]]:
+    """Yield slices that one write can take, and the member that must be gone for that, ``NOBODY`` if none.
+
+    Slices that were never held are apart, so that few different statements are prepared.
+    """
+    for (gone, _), group in groupby(sorted(slices, key=_kind), key=_kind):
+        batch = list(group)
+        for first in range(0, len(batch), _AT_ONCE):
+            yield gone, batch[first : first + _AT_ONCE]
+
+
+def _kind(key_slice: GroupSlice) -> tuple[str, bool]:
+    return key_slice.holder, not key_slice.epoch

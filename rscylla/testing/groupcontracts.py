@@ -1,0 +1,458 @@
+"""Contract suites of memberships in groups, which ``contracts`` exports."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from typing import ClassVar
+
+import pytest
+
+from rscylla._groups import NOBODY, GroupView
+from rscylla.abc import CursorStore, Membership
+from rscylla.errors import ConfigError, LeaseLost, QueryTimeout
+
+__all__ = ["ExpiringMembershipContract", "GroupFencingContract", "MembershipContract"]
+
+
+class _Groups:
+    """What the suites of groups have in common."""
+
+    def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
+        """Return a new membership. Called once for each process that a test simulates."""
+        raise NotImplementedError("a contract suite needs open_membership(), which returns the membership to test")
+
+    @pytest.fixture
+    def name(self) -> str:
+        return f"contract-{uuid.uuid4()}"
+
+    def joined(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
+        member = self.open_membership(name, owner, slices=slices)
+        member.join()
+        return member
+
+
+def holders(view: GroupView) -> dict[int, str]:
+    """Return who holds what, by the names of the members that are there."""
+    found = {s.index: view.holder(s.index) for s in view.slices}
+    return {index: member.owner for index, member in found.items() if member is not None}
+
+
+class MembershipContract(_Groups):
+    """The contract of ``Membership`` while none expires: memberships must last a minute or more."""
+
+    def test_first_member_founds_the_group_and_holds_nothing(self, name: str) -> None:
+        member = self.open_membership(name, "a")
+        assert (member.name, member.owner, member.token, member.held()) == (name, "a", NOBODY, frozenset())
+        member.join()
+        view = member.look()
+        assert (view.name, view.count, view.next_count) == (name, 8, 0)
+        [seen] = view.members
+        assert (seen.token, seen.owner, seen.renewals, seen.drains) == (member.token, "a", 0, False)
+        assert seen.expires_in.total_seconds() > 0
+        assert [(s.index, s.epoch, s.holder) for s in view.slices] == [(i, 0, NOBODY) for i in range(8)]
+        assert member.held() == frozenset()
+
+    def test_stored_number_of_slices_counts(self, name: str) -> None:
+        with pytest.raises(ConfigError, match="slices="):
+            self.open_membership(name, slices=None).join()
+        first = self.joined(name, slices=4)
+        for slices in (None, 8):
+            assert self.joined(name, slices=slices).look().count == 4
+        assert len(first.look().members) == 3
+
+    def test_group_without_members_cannot_be_looked_at(self, name: str) -> None:
+        with pytest.raises(ConfigError, match=name):
+            self.open_membership(name).look()
+
+    def test_joining_again_changes_nothing(self, name: str) -> None:
+        member = self.joined(name)
+        member.take(member.look(), {1})
+        token = member.token
+        member.join()
+        assert (member.token, set(member.held()), len(member.look().members)) == (token, {1}, 1)
+
+    def test_members_take_free_slices(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        assert a.take(a.look(), {0, 3}) == {0, 3} == a.held()
+        assert b.take(b.look(), range(4, 8)) == {4, 5, 6, 7} == b.held()
+        for view in (a.look(), b.look()):
+            assert holders(view) == {0: "a", 3: "a", 4: "b", 5: "b", 6: "b", 7: "b"}
+            assert [s.epoch for s in view.slices] == [1, 0, 0, 1, 1, 1, 1, 1]
+        taken = a.look().slices[3]
+        assert (taken.owner, taken.before) == ("a", "")
+        assert taken.since is not None
+        assert taken.why
+
+    def test_many_slices_are_taken_at_once(self, name: str) -> None:
+        member = self.joined(name, slices=64)
+        assert member.take(member.look(), range(64)) == frozenset(range(64)) == member.held()
+        assert {s.epoch for s in member.look().slices} == {1}
+
+    def test_slice_has_one_taker(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        seen = b.look()
+        assert a.take(a.look(), {0, 1}) == {0, 1}
+        assert b.take(seen, {0, 1}) == frozenset() == b.held()
+        assert holders(b.look()) == {0: "a", 1: "a"}
+
+    def test_refused_take_leaves_the_rest_to_the_next_look(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        seen = b.look()
+        a.take(a.look(), {0})
+        b.take(seen, {0, 1, 2})
+        assert b.take(b.look(), {1, 2}) == {1, 2} == b.held()
+        assert a.held() == {0}
+
+    def test_slices_of_living_members_are_not_taken(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        a.take(a.look(), {0})
+        assert b.take(b.look(), {0}) == frozenset()
+        assert a.take(a.look(), {0}) == {0}
+        assert (set(a.held()), a.look().slices[0].epoch) == ({0}, 1)
+
+    def test_slice_is_handed_over(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        a.take(a.look(), {2})
+        a.look()
+        assert a.give(2, b.token)
+        assert (a.held(), b.held()) == (frozenset(), frozenset())
+        view = b.look()
+        assert b.held() == {2}
+        given = view.slices[2]
+        assert (given.epoch, given.holder, given.owner, given.before) == (2, b.token, "b", "a")
+        assert not a.give(2, b.token)
+        a.look()
+        assert (set(a.held()), set(b.held())) == (set(), {2})
+
+    def test_slice_that_is_let_go_is_free(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        a.take(a.look(), {2})
+        assert a.give(2, NOBODY)
+        freed = b.look().slices[2]
+        assert (freed.epoch, freed.holder, freed.before) == (2, NOBODY, "a")
+        assert b.take(b.look(), {2}) == {2}
+        assert (b.look().slices[2].epoch, b.look().slices[2].before) == (3, "a")
+
+    def test_slice_that_was_never_held_cannot_be_given(self, name: str) -> None:
+        a, b = self.joined(name), self.joined(name)
+        assert not a.give(0, b.token)
+        b.take(b.look(), {0})
+        assert not a.give(0, NOBODY)
+        assert b.held() == {0}
+
+    def test_slice_given_to_a_member_that_is_gone_can_be_taken(self, name: str) -> None:
+        a, b, c = self.joined(name, "a"), self.joined(name, "b"), self.joined(name, "c")
+        a.take(a.look(), {0})
+        gone = b.token
+        b.leave()
+        assert a.give(0, gone)
+        assert (a.held(), b.held()) == (frozenset(), frozenset())
+        view = c.look()
+        assert view.holder(0) is None
+        assert c.take(view, {0}) == {0}
+        assert c.look().slices[0].epoch == 3
+
+    def test_slices_of_a_member_that_left_can_be_taken_at_once(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        a.take(a.look(), range(8))
+        a.leave()
+        assert (a.held(), a.token) == (frozenset(), NOBODY)
+        view = b.look()
+        assert [m.owner for m in view.members] == ["b"]
+        assert b.take(view, range(8)) == frozenset(range(8))
+        assert {(s.epoch, s.before) for s in b.look().slices} == {(2, "a")}
+
+    def test_process_that_left_can_do_nothing_until_it_joins_again(self, name: str) -> None:
+        a = self.joined(name)
+        a.take(a.look(), {0})
+        token = a.token
+        a.leave()
+        a.leave()
+        for act in (a.renew, lambda: a.take(a.look(), {0}), lambda: a.give(0, NOBODY)):
+            with pytest.raises(LeaseLost, match="join again"):
+                act()
+        a.join()
+        assert a.token not in (token, NOBODY)
+        assert (a.held(), a.look().slices[0].holder) == (frozenset(), token)
+        assert a.take(a.look(), {0}) == {0}
+
+    def test_renewals_are_counted_and_nothing_else_counts_as_one(self, name: str) -> None:
+        a = self.joined(name)
+        a.take(a.look(), {0, 1})
+        a.give(1, NOBODY)
+        counts = [a.look().members[0].renewals]
+        for _ in range(2):
+            a.renew()
+            counts.append(a.look().members[0].renewals)
+        assert counts == [0, 1, 2]
+        assert a.held() == {0}
+
+    def test_members_are_listed_oldest_first(self, name: str) -> None:
+        members = [self.joined(name, owner) for owner in "abc"]
+        since = [m.since for m in members[0].look().members if m.since]
+        assert since == sorted(since)
+        assert {m.token for m in members[0].look().members} == {m.token for m in members}
+
+    def test_members_with_the_same_name_are_different(self, name: str) -> None:
+        a, b = self.joined(name, "same"), self.joined(name, "same")
+        assert a.token != b.token
+        a.take(a.look(), {0})
+        assert b.take(b.look(), {0}) == frozenset()
+
+    def test_groups_are_independent(self, name: str) -> None:
+        a, b = self.joined(name), self.joined(f"{name} größe '", slices=4)
+        assert a.take(a.look(), {0}) == {0} == b.take(b.look(), {0})
+        assert (a.look().count, b.look().count) == (8, 4)
+
+    def test_threads_that_compete_for_slices_get_each_once(self, name: str) -> None:
+        members = [self.joined(name) for _ in range(4)]
+        views = [member.look() for member in members]
+        gate = threading.Barrier(len(members))
+        failures: list[BaseException] = []
+
+        def rush(member: Membership, view: GroupView) -> None:
+            gate.wait()
+            for index in range(4):
+                try:
+                    with contextlib.suppress(QueryTimeout):  # concurrent conditional writes may time out
+                        member.take(view, {index})
+                except BaseException as e:  # noqa: BLE001  shown by the assertion below
+                    failures.append(e)
+
+        threads = [threading.Thread(target=rush, args=pair) for pair in zip(members, views, strict=True)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        # All of them may be refused; then the next round decides.
+        for member in members:
+            member.take(member.look(), range(4))
+        assert sorted(index for member in members for index in member.held()) == [0, 1, 2, 3]
+
+
+class ExpiringMembershipContract(MembershipContract):
+    """The contract of ``Membership`` as time passes, on a clock that the test drives."""
+
+    ttl: ClassVar[float] = 60.0
+
+    def pass_time(self, seconds: float) -> None:
+        """Advance all clocks: those of the members and that of the storage."""
+        raise NotImplementedError("this contract suite needs pass_time(), which moves the clocks")
+
+    def test_slices_of_a_dead_member_can_be_taken_once_it_expires(self, name: str) -> None:
+        dead, other = self.joined(name, "dead"), self.joined(name, "other")
+        dead.take(dead.look(), {0, 1})
+        while other.look().holder(0) is not None:
+            assert other.take(other.look(), {0, 1}) == frozenset()
+            self.pass_time(other.renew_every)
+            other.renew()
+        assert not dead.held()
+        assert other.take(other.look(), {0, 1}) == {0, 1}
+        taken = other.look().slices[0]
+        assert (taken.epoch, taken.before, [m.owner for m in other.look().members]) == (2, "dead", ["other"])
+
+    def test_holder_stops_before_another_member_can_take(self, name: str) -> None:
+        paused, other = self.joined(name), self.joined(name)
+        paused.take(paused.look(), {0})
+        held = [bool(paused.held())]
+        while not other.take(other.look(), {0}):
+            held.append(bool(paused.held()))
+            self.pass_time(0.5)
+            other.renew()
+            assert len(held) < 4 * self.ttl, "the membership never expires"
+        assert held[0]
+        assert not held[-1]
+        assert held == sorted(held, reverse=True)
+
+    def test_renewed_membership_keeps_its_slices(self, name: str) -> None:
+        a, b = self.joined(name), self.joined(name)
+        a.take(a.look(), {0})
+        for _ in range(12):
+            self.pass_time(a.renew_every)
+            a.renew()
+            b.renew()
+            assert (set(a.held()), set(b.take(b.look(), {0}))) == ({0}, set())
+        assert a.look().slices[0].epoch == 1
+
+    def test_two_renewals_may_fail(self, name: str) -> None:
+        a = self.joined(name)
+        a.take(a.look(), {0})
+        self.pass_time(2.9 * a.renew_every)
+        assert a.held() == {0}
+        a.renew()
+        assert a.held() == {0}
+
+    def test_process_that_was_paused_does_nothing_until_it_joins_again(self, name: str) -> None:
+        paused = self.joined(name)
+        paused.take(paused.look(), {0})
+        for act in (lambda seen: paused.renew(), lambda seen: paused.take(seen, {1}), lambda seen: paused.give(0, "")):
+            seen = paused.look()
+            self.pass_time(self.ttl + 1)
+            assert paused.held() == frozenset()
+            with pytest.raises(LeaseLost, match="join again"):
+                act(seen)
+            assert paused.token == NOBODY
+            paused.join()
+            assert paused.held() == frozenset()
+            assert paused.take(paused.look(), {0}) == {0}
+
+    def test_lapsed_process_moves_nothing_though_its_row_is_still_there(self, name: str) -> None:
+        """A process stops before its row expires. From then on, it neither takes nor gives."""
+        a = self.joined(name)
+        a.take(a.look(), {0})
+        while a.held():
+            self.pass_time(0.5)
+        view = a.look()
+        assert (view.member(a.token) is not None, a.held()) == (True, frozenset())
+        with pytest.raises(LeaseLost):
+            a.take(view, {1})
+        a.join()
+        assert a.take(a.look(), {0}) == frozenset(), "its former self is still there"
+        self.pass_time(self.ttl / 2)
+        a.renew()
+        assert a.take(a.look(), {0}) == {0}
+
+    def test_renewal_that_comes_too_late_finds_its_slices_taken(self, name: str) -> None:
+        paused, other = self.joined(name, "paused"), self.joined(name, "other")
+        paused.take(paused.look(), {0})
+        self.pass_time(self.ttl / 2)
+        other.renew()
+        self.pass_time(self.ttl / 2 + 1)
+        other.join()
+        assert other.take(other.look(), {0}) == {0}
+        with pytest.raises(LeaseLost):
+            paused.renew()
+        paused.join()
+        paused.look()
+        assert (set(paused.held()), set(other.held())) == (set(), {0})
+
+    def test_slice_given_to_a_dead_member_is_not_lost(self, name: str) -> None:
+        a, dead = self.joined(name), self.joined(name)
+        a.take(a.look(), {0})
+        self.pass_time(self.ttl / 2)
+        a.renew()
+        self.pass_time(self.ttl / 2 + 1)
+        a.join()
+        a.take(a.look(), {0})
+        assert a.give(0, dead.token)
+        assert dead.held() == frozenset()
+        dead.look()
+        assert dead.held() == frozenset()
+        assert a.take(a.look(), {0}) == {0}
+
+    def test_slice_given_is_held_only_while_the_membership_lasts(self, name: str) -> None:
+        a, b = self.joined(name), self.joined(name)
+        a.take(a.look(), {0})
+        assert a.give(0, b.token)
+        self.pass_time(self.ttl + 1)
+        b.look()
+        assert b.held() == frozenset()
+        assert b.token == NOBODY
+
+    def test_fences_follow_the_slices(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        of_a, of_b = a.fence_of("billing[2/8]"), b.fence_of("audit[2/8][fast]")
+        assert (of_a.name, of_a.owner, of_b.name, of_b.owner) == (f"{name}[2/8]", "a", f"{name}[2/8]", "b")
+        assert a.fence_of("billing[2/8]") is of_a
+        assert (of_a.epoch, of_a.held()) == (0, False)
+        a.take(a.look(), {2})
+        assert (of_a.epoch, of_a.held(), of_b.epoch, of_b.held()) == (1, True, 0, False)
+        assert not a.fence_of("billing[3/8]").held()
+        a.give(2, b.token)
+        assert (of_a.epoch, of_a.held()) == (1, False)
+        b.look()
+        assert (of_b.epoch, of_b.held()) == (2, True)
+        self.pass_time(self.ttl + 1)
+        assert not of_b.held()
+
+    @pytest.mark.parametrize("consumer", ["billing", "billing[2/9]", "billing[8/8]", "billing[2/8]x", "[fast]"])
+    def test_consumer_that_has_no_slice_of_the_group_has_no_fence(self, name: str, consumer: str) -> None:
+        with pytest.raises(ConfigError, match=r"8 slices.*'NAME\[0/8\]'"):
+            self.joined(name).fence_of(consumer)
+
+
+class GroupFencingContract(_Groups):
+    """Cursors of the slices of a group move only for the holder of their slice. Cursors are numbers."""
+
+    def open_numbers(self, member: Membership) -> CursorStore:
+        """Return a new store of cursors that are numbers, of the process *member*, which checks epochs rarely."""
+        raise NotImplementedError("this contract suite needs open_numbers(), which returns the store to test")
+
+    def saved(self, store: CursorStore, consumer: str, cursor: str) -> None:
+        store.set_cursor(consumer, cursor)
+        store.flush()
+
+    def test_former_holder_cannot_move_the_cursor(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        consumer = f"{name}-billing[5/8]"
+        a.take(a.look(), {5})
+        fence = a.fence_of(consumer)
+        former, present = self.open_numbers(a), self.open_numbers(b)
+        assert former.get_cursor(consumer) == ""
+        self.saved(former, consumer, "5")
+        with pytest.raises(LeaseLost):
+            present.get_cursor(consumer)
+        assert a.give(5, b.token)
+        with pytest.raises(LeaseLost):
+            self.saved(former, consumer, "6")
+        fence.held = lambda: True  # type: ignore[method-assign]  # paused, and does not notice
+        b.look()
+        assert present.get_cursor(consumer) == "5"
+        blind = self.open_numbers(a)
+        with pytest.raises(LeaseLost, match="later holder"):
+            blind.get_cursor(consumer)
+        self.saved(present, consumer, "7")
+        assert present.get_cursor(consumer) == "7"
+
+    def test_paused_holder_writes_to_an_epoch_that_is_no_longer_read(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        consumer = f"{name}-billing[5/8]"
+        a.take(a.look(), {5})
+        former, present = self.open_numbers(a), self.open_numbers(b)
+        former.get_cursor(consumer)
+        self.saved(former, consumer, "5")
+        fence = a.fence_of(consumer)
+        fence.held = lambda: True  # type: ignore[method-assign]  # paused, and does not notice
+        assert a.give(5, b.token)
+        b.look()
+        assert present.get_cursor(consumer) == "5"
+        self.saved(former, consumer, "99")
+        assert present.get_cursor(consumer) == "5"
+        self.saved(present, consumer, "6")
+        self.saved(former, consumer, "100")
+        assert self.open_numbers(b).get_cursor(consumer) == "6"
+
+    def test_both_lanes_of_a_slice_have_its_fence(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        lanes = [f"{name}-billing[1/8]", f"{name}-billing[1/8][fast]"]
+        a.take(a.look(), {1})
+        former, present = self.open_numbers(a), self.open_numbers(b)
+        for lane in lanes:
+            self.saved(former, lane, "3")
+        a.give(1, b.token)
+        b.look()
+        for lane in lanes:
+            with pytest.raises(LeaseLost):
+                former.get_cursor(lane)
+            assert present.get_cursor(lane) == "3"
+
+    def test_slices_of_one_consumer_move_by_themselves(self, name: str) -> None:
+        a, b = self.joined(name, "a"), self.joined(name, "b")
+        a.take(a.look(), {0})
+        b.take(b.look(), {1})
+        first, second = self.open_numbers(a), self.open_numbers(b)
+        self.saved(first, f"{name}[0/8]", "1")
+        self.saved(second, f"{name}[1/8]", "2")
+        for store, other in ((first, f"{name}[1/8]"), (second, f"{name}[0/8]")):
+            with pytest.raises(LeaseLost):
+                self.saved(store, other, "3")
+        assert (first.get_cursor(f"{name}[0/8]"), second.get_cursor(f"{name}[1/8]")) == ("1", "2")
+
+    def test_consumer_outside_the_group_is_told_so(self, name: str) -> None:
+        a = self.joined(name)
+        store = self.open_numbers(a)
+        with pytest.raises(ConfigError, match="without this membership"):
+            store.get_cursor(f"{name}-other")
