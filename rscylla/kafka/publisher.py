@@ -1,0 +1,340 @@
+"""``KafkaPublisher``: records go to Kafka, by the idempotent producer of librdkafka."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Self
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from ..abc import Message, PublishDone
+from ..clock import Stop, SystemClock
+from ..errors import ConfigError, PublishFailed, PublishRejected
+
+__all__ = ["DEFAULTS", "KafkaPublisher"]
+
+log = logging.getLogger("rscylla.kafka")
+
+DEFAULTS: Final[dict[str, Any]] = {
+    "client.id": "rscylla",
+    "enable.idempotence": True,
+    # A broker that is down is waited for: a record that timed out would be overtaken by the next one of its key.
+    "message.timeout.ms": 0,
+    # As the Java producer, so that keys stay in the partitions in which the connector put them.
+    "partitioner": "murmur2_random",
+    "linger.ms": 5,
+    # Consumers bound what is on its way; this is the bound of all of them together.
+    "queue.buffering.max.messages": 1_000_000,
+}
+"""What librdkafka is told unless the user says otherwise."""
+
+IDLE_S: Final = 1.0
+BUSY_S: Final = 0.02
+"""How often a thread looks for acknowledgements, while none and while some are missing. Those who publish look, too."""
+
+NEVER: Final = frozenset(
+    (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._BAD_MSG,  # noqa: SLF001 - the names of librdkafka's own errors begin so
+    )
+)
+"""Errors of a record that stay, however often it is sent. All others may pass: topics are created, rights granted."""
+
+DOWN: Final = frozenset((KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE))  # noqa: SLF001
+REFUSED: Final = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))  # noqa: SLF001
+
+
+class KafkaPublisher:
+    """Publishes to Kafka; a ``Publisher``. Thread-safe: lanes share it, with its connections and memory.
+
+    A record is acknowledged when the broker says so, with *acks* of its configuration: all replicas in sync, unless
+    told otherwise. The producer is idempotent, so its own retries neither repeat nor reorder records. It waits for
+    brokers that are down without end, and consumers wait with it (``trouble`` says why).
+
+    A record that the broker refuses is sent once more in a request of its own, since the broker refuses whole requests;
+    only then it counts as one that can never be published.
+
+    Args:
+        config: By the names of librdkafka, at least ``bootstrap.servers``; it replaces ``DEFAULTS``.
+        prepare: Called with the name of each topic before its first record, to create it.
+
+    Raises:
+        ConfigError: librdkafka refuses the configuration.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, prepare: Callable[[str], None] | None = None) -> None:
+        self._config = {**DEFAULTS, **config}
+        if not self._config.get("bootstrap.servers") and "test.mock.num.brokers" not in self._config:
+            raise ConfigError("bootstrap.servers is missing; it is where Kafka is, such as localhost:9092")
+        self._prepare = prepare
+        self._prepared: set[str] = set()
+        self._lock = threading.Lock()  # of the fields
+        self._serving = threading.Lock()  # so that callbacks come one at a time
+        self._trouble = ""
+        self._fatal: KafkaError | None = None
+        self._closed = False
+        self._producer = self._connect(self._config)
+        self._alone: Producer | None = None
+        self._ended, self._wanted = Stop(), Stop()
+        self._thread = threading.Thread(target=self._look, name="rscylla-kafka", daemon=True)
+        self._thread.start()
+
+    def publish(self, messages: Sequence[Message], done: PublishDone) -> None:
+        """Pass *messages* to librdkafka; see ``Publisher``. Waits while its queue is full."""
+        if not messages:
+            done(None)
+            return
+        producer = self._ready(messages)
+        tally = _Tally(self, messages, done)
+        produce = producer.produce
+        for index, (topic, key, value, headers, partition) in enumerate(messages):
+            while True:
+                try:
+                    if not headers and partition is None:
+                        produce(topic, value, key, on_delivery=tally)
+                    else:
+                        at = -1 if partition is None else partition
+                        produce(topic, value, key, at, on_delivery=tally, headers=[*headers])
+                    break
+                except BufferError:
+                    self._serve(producer, BUSY_S)
+                except KafkaException as error:
+                    tally.ends_at(index)
+                    raise self._refused(error, index, topic) from error
+        if not self._wanted.is_set():
+            self._wanted.set()
+        self._serve(producer, 0)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until librdkafka has an answer for each record."""
+        deadline = _Deadline(timeout_s)
+        for producer in self._producers():
+            while len(producer):
+                left = deadline.left()
+                if left <= 0:
+                    return False
+                self._serve(producer, min(left, BUSY_S), wait=True)
+        return True
+
+    def abandon(self) -> None:
+        """Drop what librdkafka has. Requests that are with a broker may still be carried out."""
+        for producer in self._producers():
+            producer.purge()
+            self._serve(producer, 0, wait=True)
+        self.flush(1.0)
+
+    def trouble(self) -> str:
+        """Return why records wait, as librdkafka says it."""
+        return self._trouble
+
+    def close(self) -> None:
+        """Stop the thread, and drop what is not settled. Safe to repeat."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._ended.set()
+        self._wanted.set()
+        self._thread.join()
+        self.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ of callbacks
+
+    def delivered(self) -> None:
+        """Note that a broker answered."""
+        if self._trouble:
+            log.info("Kafka answers again")
+            self._trouble = ""
+
+    def failed(self, error: KafkaError) -> PublishFailed:
+        """Return the error of a record that was not delivered."""
+        if error.fatal():
+            self._fatal = error
+        return PublishFailed(f"Kafka did not take a record: {error.str()}")
+
+    def send_alone(self, message: Message, answer: Callable[[KafkaError | None, Any], None]) -> None:
+        """Send *message* in a request of its own."""
+        if self._alone is None:
+            self._alone = self._connect({**self._config, "batch.num.messages": 1})
+        at = -1 if message.partition is None else message.partition
+        headers: list[tuple[str, str | bytes | None]] = [*message.headers]
+        self._alone.produce(message.topic, message.value, message.key, at, on_delivery=answer, headers=headers)
+
+    # ------------------------------------------------------------ of the producer
+
+    def _connect(self, config: Mapping[str, Any]) -> Producer:
+        try:
+            return Producer({**config, "error_cb": self._erred}, logger=log)
+        except (KafkaException, TypeError, ValueError) as error:
+            found = error.args[0] if error.args else error
+            why = found.str() if isinstance(found, KafkaError) else str(found)
+            raise ConfigError(f"librdkafka refuses the configuration: {why}") from error
+
+    def _erred(self, error: KafkaError) -> None:
+        """Note what librdkafka reports outside of records."""
+        if error.fatal():
+            self._fatal = error
+        known = error.code() in DOWN or error.code() in REFUSED
+        if known and (not self._trouble or error.code() == KafkaError._ALL_BROKERS_DOWN):  # noqa: SLF001
+            self._trouble = f"Kafka does not answer: {error.str()}"
+        log.log(logging.WARNING if known else logging.INFO, "Kafka: %s", error.str())
+
+    def _ready(self, messages: Sequence[Message]) -> Producer:
+        """Return the producer, after each topic is prepared; another one if a fatal error ended the last."""
+        if self._closed:
+            raise ConfigError("this KafkaPublisher is closed; create another one")
+        if self._fatal is not None:
+            self._renew()
+        if self._prepare is not None:
+            for topic in {message.topic for message in messages} - self._prepared:
+                self._prepare(topic)
+                self._prepared.add(topic)
+        return self._producer
+
+    def _renew(self) -> None:
+        with self._lock:
+            if self._fatal is None:
+                return
+            log.warning("the Kafka producer ended with %s; another one begins", self._fatal.str())
+            self._fatal, ended = None, self._producer
+            self._producer = self._connect(self._config)
+        ended.purge()
+        self._serve(ended, 0, wait=True)
+
+    def _refused(self, error: KafkaException, index: int, topic: str) -> PublishFailed:
+        """Return the error of a record that librdkafka does not take."""
+        found = error.args[0]
+        if found.code() in NEVER or found.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
+            return PublishRejected(f"a record for topic {topic} can never be sent: {found.str()}", index=index)
+        return self.failed(found)
+
+    def _producers(self) -> list[Producer]:
+        return [p for p in (self._producer, self._alone) if p is not None]
+
+    def _serve(self, producer: Producer, timeout_s: float, *, wait: bool = False) -> None:
+        """Run the callbacks that are due, or leave that to the thread that runs them now."""
+        if self._serving.acquire(blocking=wait or timeout_s > 0):
+            try:
+                producer.poll(timeout_s)
+            finally:
+                self._serving.release()
+
+    def _look(self) -> None:
+        """Look for acknowledgements while nobody publishes.
+
+        Not in a poll that blocks: for each callback, its thread would wait for the interpreter, which a thread that
+        computes passes on only every few milliseconds. Those who publish run the callbacks in their own thread.
+        """
+        while not self._ended.is_set():
+            for producer in self._producers():
+                self._serve(producer, 0)
+            if any(len(producer) for producer in self._producers()):
+                self._ended.wait(BUSY_S)
+            else:
+                self._wanted = wanted = Stop()
+                if not any(len(producer) for producer in self._producers()) and not self._ended.is_set():
+                    wanted.wait(IDLE_S)
+
+
+class _Deadline:
+    """A point in real time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._clock = SystemClock()
+        self._at = self._clock.monotonic() + seconds
+
+    def left(self) -> float:
+        return self._at - self._clock.monotonic()
+
+
+class _Tally:
+    """Counts the answers to the records of one call. Called for each record, by one thread at a time."""
+
+    __slots__ = ("_done", "_error", "_expected", "_finished", "_lock", "_messages", "_owner", "_rejected", "_settled")
+
+    def __init__(self, owner: KafkaPublisher, messages: Sequence[Message], done: PublishDone) -> None:
+        self._owner = owner
+        self._messages = messages
+        self._done = done
+        self._expected = len(messages)
+        self._settled = 0
+        self._error: Exception | None = None
+        self._rejected: dict[int, str] = {}
+        self._finished = False
+        self._lock = threading.Lock()
+
+    def __call__(self, error: KafkaError | None, answer: Any) -> None:
+        if error is not None and not self._settles(error, answer):
+            return
+        self._settled += 1
+        if self._settled >= self._expected:
+            self._finish()
+
+    def ends_at(self, index: int) -> None:
+        """Expect answers for the first *index* records only; the others were not taken."""
+        self._expected = index
+        if index and self._settled >= index:
+            self._finish()
+
+    def _settles(self, error: KafkaError, answer: Any) -> bool:
+        """Note the error of a record; return False if the record is sent again, alone."""
+        if error.code() not in NEVER:
+            failed = self._owner.failed(error)
+            failed.__cause__ = KafkaException(error)
+            self._error = self._error or failed
+            return True
+        index = self._find(answer)
+        self._rejected[index] = error.str()
+        try:
+            self._owner.send_alone(self._messages[index], self._alone(index))
+        except (BufferError, KafkaException, ConfigError) as other:
+            log.warning("a record that Kafka refused cannot be sent again: %s", other)
+            return True
+        return False
+
+    def _alone(self, index: int) -> Callable[[KafkaError | None, Any], None]:
+        def answer(error: KafkaError | None, message: Any) -> None:
+            if error is None or error.code() not in NEVER:
+                del self._rejected[index]
+            if error is not None and error.code() not in NEVER:
+                self._error = self._error or self._owner.failed(error)
+            self(None, message)
+
+        return answer
+
+    def _find(self, answer: Any) -> int:
+        """Return the index of the record of *answer*. Of records that are equal, any will do."""
+        looked_for = answer.topic(), answer.key(), answer.value()
+        for index, message in enumerate(self._messages):
+            if index not in self._rejected and message[:3] == looked_for:
+                return index
+        raise AssertionError("librdkafka answers for a record that it was not given")
+
+    def _finish(self) -> None:
+        with self._lock:
+            if self._finished:
+                return
+            self._finished = True
+        error = self._error
+        if error is None:
+            self._owner.delivered()
+            if self._rejected:
+                why = next(iter(self._rejected.values()))
+                rejected = tuple(sorted(self._rejected.items()))
+                error = PublishRejected(f"{len(rejected)} records can never be sent: {why}", rejected=rejected)
+        self._done(error)

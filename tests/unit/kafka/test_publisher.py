@@ -1,0 +1,180 @@
+"""``KafkaPublisher`` on librdkafka's mock cluster: its contract, brokers that go away, and errors that they return."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from mockkafka import PRODUCE, MockKafka
+from waiting import eventually
+
+from rscylla.abc import Message, Publisher
+from rscylla.errors import ConfigError, PublishFailed, PublishRejected
+from rscylla.kafka import KafkaPublisher
+from rscylla.testing.contracts import PublisherContract
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    with MockKafka(partitions=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def publisher(kafka: MockKafka) -> Iterator[KafkaPublisher]:
+    with KafkaPublisher({"bootstrap.servers": kafka.servers, "log_level": 2, "retry.backoff.ms": 10}) as publisher:
+        yield publisher
+
+
+class Outcome:
+    def __init__(self) -> None:
+        self.errors: list[Exception | None] = []
+        self._called = threading.Event()
+
+    def __call__(self, error: Exception | None) -> None:
+        self.errors.append(error)
+        self._called.set()
+
+    def wait(self) -> Exception | None:
+        assert self._called.wait(LONG_S)
+        [error] = self.errors
+        return error
+
+
+class TestOnTheMockCluster(PublisherContract):
+    @pytest.fixture(autouse=True)
+    def make(self, kafka: MockKafka) -> Any:
+        self.kafka = kafka
+        self.opened: list[KafkaPublisher] = []
+        yield
+        for publisher in self.opened:
+            publisher.close()
+
+    def open_publisher(self) -> Publisher:
+        self.opened.append(KafkaPublisher({"bootstrap.servers": self.kafka.servers, "log_level": 2}))
+        return self.opened[-1]
+
+    def read(self, topic: str) -> Sequence[Message]:
+        return self.kafka.read(topic)
+
+    def never(self, topic: str) -> Message:
+        return Message(topic, b"k", b"x" * 2_000_000)
+
+
+def test_a_key_is_in_the_partition_where_the_java_producer_puts_it(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+    # By murmur2 of org.apache.kafka.common.utils.Utils; the hashes are those of Kafka's own tests.
+    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    publisher.publish([Message("t", key, b"v") for key in known], Outcome())
+    assert publisher.flush(LONG_S)
+    found = {m.key(): m.partition() for m in kafka.messages("t")}
+    assert found == {key: (number & 0x7FFFFFFF) % 4 for key, number in known.items()}
+
+
+def test_brokers_that_are_down_are_waited_for(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+    first, second = Outcome(), Outcome()
+    publisher.publish([Message("t", b"k", b"1")], first)
+    assert first.wait() is None
+    kafka.down()
+    publisher.publish([Message("t", b"k", b"2")], second)
+    eventually(publisher.trouble, LONG_S)
+    assert "Kafka does not answer" in publisher.trouble()
+    assert second.errors == []
+    assert not publisher.flush(0.01)
+    kafka.up()
+    assert second.wait() is None
+    eventually(lambda: publisher.trouble() == "")
+    assert [m.value for m in kafka.read("t")] == [b"1", b"2"]
+
+
+def test_what_passes_is_retried_in_order(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+    passing = [KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_LEADER_FOR_PARTITION]
+    kafka.create("t", 1)
+    kafka.fail(PRODUCE, *passing)
+    outcomes = [Outcome() for _ in range(100)]
+    for n, outcome in enumerate(outcomes):
+        publisher.publish([Message("t", b"k", b"%d" % n)], outcome)
+    assert publisher.flush(LONG_S)
+    assert [outcome.wait() for outcome in outcomes] == [None] * 100
+    assert [m.value for m in kafka.read("t")] == [b"%d" % n for n in range(100)]
+
+
+def test_what_the_broker_refuses_in_company_is_sent_alone(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+    kafka.create("t", 1)
+    kafka.fail(PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE)
+    outcome = Outcome()
+    publisher.publish([Message("t", b"k", b"%d" % n) for n in range(3)], outcome)
+    assert outcome.wait() is None
+    assert sorted(m.value or b"" for m in kafka.read("t")) == [b"0", b"1", b"2"]
+
+
+def test_what_the_broker_refuses_alone_can_never_be_published(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+    kafka.create("t", 1)
+    kafka.fail(PRODUCE, *[KafkaError.INVALID_RECORD] * 2)
+    outcome = Outcome()
+    publisher.publish([Message("t", b"k", b"v")], outcome)
+    error = outcome.wait()
+    assert isinstance(error, PublishRejected)
+    assert [index for index, _ in error.rejected] == [0]
+    after = Outcome()
+    publisher.publish([Message("t", b"k", b"w")], after)
+    assert after.wait() is None
+
+
+def test_what_someone_can_allow_is_no_verdict_on_the_record(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+    kafka.create("t", 1)
+    kafka.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    outcome = Outcome()
+    publisher.publish([Message("t", b"k", b"v")], outcome)
+    error = outcome.wait()
+    assert type(error) is PublishFailed
+    assert error.resumable
+
+
+def test_abandoned_records_are_reported_and_do_not_come_later(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+    kafka.create("t", 1)
+    kafka.down()
+    outcome, after = Outcome(), Outcome()
+    publisher.publish([Message("t", b"k", b"old")], outcome)
+    publisher.abandon()
+    assert isinstance(outcome.wait(), PublishFailed)
+    kafka.up()
+    publisher.publish([Message("t", b"k", b"new")], after)
+    assert after.wait() is None
+    assert [m.value for m in kafka.read("t")] == [b"new"]
+
+
+def test_a_full_queue_is_waited_for(kafka: MockKafka) -> None:
+    config = {"bootstrap.servers": kafka.servers, "queue.buffering.max.messages": 5, "log_level": 2}
+    outcome = Outcome()
+    with KafkaPublisher(config) as publisher:
+        publisher.publish([Message("t", b"k", b"%d" % n) for n in range(50)], outcome)
+        assert publisher.flush(LONG_S)
+    assert outcome.wait() is None
+    assert [m.value for m in kafka.read("t")] == [b"%d" % n for n in range(50)]
+
+
+def test_topics_are_prepared_once_before_their_first_record(kafka: MockKafka) -> None:
+    prepared: list[str] = []
+    with KafkaPublisher({"bootstrap.servers": kafka.servers, "log_level": 2}, prepare=prepared.append) as publisher:
+        for topic in ("a", "b", "a"):
+            publisher.publish([Message(topic, b"k", b"v")] * 2, Outcome())
+        assert publisher.flush(LONG_S)
+    assert prepared == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({}, "bootstrap.servers is missing"),
+        ({"bootstrap.servers": "x", "no.such": 1}, "no.such"),
+        ({"bootstrap.servers": "x", "partitioner": "mine"}, "partitioner"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(config: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why.replace(".", r"\.")):
+        KafkaPublisher(config)
