@@ -2,18 +2,21 @@
 
 import logging
 
+from ._grouptable import ScyllaGroupTable
 from .buffered import BufferedCursorStore
 from .codec import CursorCodec, EventCursorCodec, IntCursorCodec
 from .deadletters import MemoryDeadLetters, ScyllaDeadLetters
-from .group import MemoryGroupTable, MemoryMembership
+from .group import MemoryGroupTable, MemoryMembership, ScyllaMembership
 from .lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .memory import MemoryCursorStore
 from .readthrough import ReadThroughCursorStore
 from .reslice import reslice_cursors
 from .schema import (
+    DEFAULT_GROUP_TABLE,
     DEFAULT_LEASE_TABLE,
     DEFAULT_LETTER_TABLE,
     DEFAULT_TABLE,
+    group_schema_cql,
     lease_schema_cql,
     letter_schema_cql,
     schema_cql,
@@ -21,6 +24,7 @@ from .schema import (
 from .scylla import ScyllaCursorStore
 
 __all__ = [
+    "DEFAULT_GROUP_TABLE",
     "DEFAULT_LEASE_TABLE",
     "DEFAULT_LETTER_TABLE",
     "DEFAULT_TABLE",
@@ -38,7 +42,10 @@ __all__ = [
     "ReadThroughCursorStore",
     "ScyllaCursorStore",
     "ScyllaDeadLetters",
+    "ScyllaGroupTable",
     "ScyllaLease",
+    "ScyllaMembership",
+    "group_schema_cql",
     "lease_schema_cql",
     "letter_schema_cql",
     "list_leases",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import attrs
 
-from rscylla._groups import GroupView
+from rscylla import _timeuuid as tu
+from rscylla._groups import GroupMember, GroupSlice, GroupView
+from rscylla._slices import Slice
 
-__all__ = ["GroupRows", "Move", "Standing"]
+from .codec import parse_us
+
+__all__ = ["GroupRows", "Move", "Standing", "member_of", "moment", "view_of"]
 
 
 @attrs.frozen
@@ -75,3 +80,26 @@ class GroupRows(Protocol):
 
     def recount(self, name: str, count: int, planned: int) -> bool:
         """Set the number of slices to *planned* if it is *count*, and *planned* is its next count."""
+
+
+def moment(text: str) -> datetime | None:
+    """Return the time that a row has as text; None for ""."""
+    return tu.datetime_of(parse_us(text)) if text else None
+
+
+def member_of(token: str, owner: str, since: str, left_s: float, renewals: int, drains: bool) -> GroupMember:
+    """Return a member as a table has it."""
+    return GroupMember(token, owner, moment(since), timedelta(seconds=left_s), renewals, drains)
+
+
+def view_of(
+    name: str, count: int, planned: int, members: Iterable[GroupMember], slices: Mapping[Slice, GroupSlice]
+) -> GroupView:
+    """Return the view of a group with the slices of *count* that were ever held."""
+    return GroupView(
+        name,
+        count,
+        planned,
+        tuple(sorted(members, key=lambda member: (member.since is None, member.since, member.token))),
+        tuple(slices.get(Slice(index, count)) or GroupSlice(index) for index in range(count)),
+    )

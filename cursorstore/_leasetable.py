@@ -9,7 +9,7 @@ import attrs
 from ._cql import StoreTable, values_of
 from .schema import LEASES
 
-__all__ = ["Claim", "LeaseRow", "LeaseTable"]
+__all__ = ["Claim", "LeaseRow", "LeaseTable", "write_timeout_s"]
 
 LEAST_TIMEOUT_S = 1.0
 """Minimum time-out of a conditional write, which takes several round trips."""
@@ -86,10 +86,8 @@ class LeaseTable(StoreTable):
             "IF epoch = ? AND claim = ?"
         )
         values = (claim.ttl_s, claim.token, claim.owner, claim.since, name, epoch, claim.token)
-        # Shorter than the session's time-out, ten seconds by default, to leave time for another attempt.
-        timeout_s = max(LEAST_TIMEOUT_S, claim.ttl_s / 8)
         with self.errors(f"renewing lease {name!r} in table {self.name}"):
-            return self.applied(text, values, timeout_s=timeout_s)
+            return self.applied(text, values, timeout_s=write_timeout_s(claim.ttl_s))
 
     def drop(self, name: str, epoch: int, claim: Claim) -> bool:
         """Remove *claim* if the lease still has it with *epoch*; return whether it did."""
@@ -98,6 +96,12 @@ class LeaseTable(StoreTable):
         )
         with self.errors(f"releasing lease {name!r} in table {self.name}"):
             return self.applied(text, (name, epoch, claim.token))
+
+
+def write_timeout_s(ttl_s: int) -> float:
+    """Return how long to wait for the answer to a write that renews what expires after *ttl_s*."""
+    # Shorter than the session's time-out, ten seconds by default, to leave time for another attempt.
+    return max(LEAST_TIMEOUT_S, ttl_s / 8)
 
 
 def _row(row: Any) -> LeaseRow:

@@ -20,10 +20,10 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
+from typing import Any
 
 import attrs
 
-from rscylla import _timeuuid as tu
 from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from rscylla._slices import Slice, split_name
 from rscylla.abc import Fence
@@ -31,11 +31,13 @@ from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout
 
 from ._checks import process_name
-from ._grouprows import GroupRows, Move, Standing
+from ._grouprows import GroupRows, Move, Standing, member_of, moment, view_of
+from ._grouptable import ScyllaGroupTable
 from ._term import DEFAULT_TTL, Term
-from .codec import format_us, parse_us
+from .codec import format_us
+from .schema import DEFAULT_GROUP_TABLE
 
-__all__ = ["MemoryGroupTable", "MemoryMembership"]
+__all__ = ["MemoryGroupTable", "MemoryMembership", "ScyllaMembership"]
 
 _log = logging.getLogger("rscylla.cursorstore")
 
@@ -579,6 +581,53 @@ class MemoryMembership(_Membership):
         super().__init__(table, name, owner, slices, ttl, margin, clock or table.clock)
 
 
+class ScyllaMembership(_Membership):
+    """A membership in a group of the table *keyspace*.*table*. Implements ``rscylla.abc.Membership``. Thread-safe.
+
+    One object is one process.
+
+    Args:
+        session: A connected driver session. The caller keeps it; it is neither changed nor closed.
+        keyspace: The keyspace of the table; names are case-sensitive.
+        name: The name of the group. All processes of a service use the same name.
+        table: Name of the table; see ``group_schema_cql``.
+        owner: The name of this process, for people; default: the host and the process id.
+        slices: The number of slices of a new group, 1 to 4096; None: the group must exist. A group that exists keeps
+            its number, whatever is given here; ``reslice_group`` changes it.
+        ttl: How long the membership lasts unless it is renewed, in whole seconds, at least 3. If the process dies,
+            nobody works on its slices for that long.
+        margin: How much earlier the process stops; default: a quarter of *ttl*. As for ``ScyllaLease``.
+        create: Create the table at first use if it does not exist. The keyspace must exist.
+        consistency: LOCAL_QUORUM, QUORUM, or ALL, as text or the driver's number. With LOCAL_QUORUM, all processes of
+            the group must be in one data center.
+        clock: The clock of the process.
+
+    Give it to ``ScyllaCursorStore(lease=...)``: the cursors of a slice then move only for its holder.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        keyspace: str,
+        name: str,
+        table: str = DEFAULT_GROUP_TABLE,
+        *,
+        owner: str | None = None,
+        slices: int | None = SLICES,
+        ttl: timedelta = DEFAULT_TTL,
+        margin: timedelta | None = None,
+        create: bool = False,
+        consistency: int | str = "LOCAL_QUORUM",
+        clock: Clock | None = None,
+    ) -> None:
+        self._table = ScyllaGroupTable(session, keyspace, table, create=create, consistency=consistency)
+        super().__init__(self._table, name, owner, slices, ttl, margin, clock)
+
+    def create_schema(self) -> None:
+        """Create the table if it does not exist."""
+        self._table.create()
+
+
 @attrs.define(eq=False)
 class _Group:
     """A group in memory. ``members``: what each wrote last, and until when it counts, by token."""
@@ -593,25 +642,6 @@ class _Group:
 def _member(group: _Group, token: str, left_s: float) -> GroupMember:
     standing, _ = group.members[token]
     return member_of(token, standing.owner, standing.since, left_s, standing.renewals, token in group.drains)
-
-
-def member_of(token: str, owner: str, since: str, left_s: float, renewals: int, drains: bool) -> GroupMember:
-    """Return a member as a table has it."""
-    when = tu.datetime_of(parse_us(since)) if since else None
-    return GroupMember(token, owner, when, timedelta(seconds=left_s), renewals, drains)
-
-
-def view_of(
-    name: str, count: int, planned: int, members: Iterable[GroupMember], slices: Mapping[Slice, GroupSlice]
-) -> GroupView:
-    """Return the view of a group with the slices of *count* that were ever held."""
-    return GroupView(
-        name,
-        count,
-        planned,
-        tuple(sorted(members, key=lambda member: (member.since is None, member.since, member.token))),
-        tuple(slices.get(Slice(index, count)) or GroupSlice(index) for index in range(count)),
-    )
 
 
 def check_group(name: str) -> None:
@@ -631,8 +661,7 @@ def check_count(count: int) -> None:
 
 
 def _moved(last: GroupSlice, move: Move) -> GroupSlice:
-    since = tu.datetime_of(parse_us(move.since))
-    return GroupSlice(last.index, move.epoch + 1, move.holder, move.owner, since, move.before, move.why)
+    return GroupSlice(last.index, move.epoch + 1, move.holder, move.owner, moment(move.since), move.before, move.why)
 
 
 def _batches(slices: Iterable[GroupSlice]) -> Iterator[tuple[str, Sequence[GroupSlice]]]:

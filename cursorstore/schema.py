@@ -1,10 +1,14 @@
-"""The tables of cursors, leases, and dead letters, as CQL text.
+"""The tables of cursors, leases, groups, and dead letters, as CQL text.
 
 Cursors: one row per epoch of a consumer; the highest epoch counts. Each save writes the columns ``position`` and
 ``updated``, which only grow (see ``scylla.py``). The other columns are written once, when a reset or a new holder of
 the lease opens the epoch.
 
 Leases: one row per lease. ``claim`` and the columns that describe the holder expire with the lease; ``epoch`` stays.
+
+Groups: one partition per group. The static columns are the number of slices, and the one that replaces it, 0 if none.
+The row ``member/TOKEN`` of a member has no column that does not expire, so it vanishes with the member. The row
+``slice/COUNT/INDEX`` of a slice stays, also while the group has another number of slices, because epochs must grow.
 
 Dead letters: one row per event of a consumer, in a partition for each consumer and day of events. ``tries`` is written
 before there is a letter, and expires; a row without ``status`` is not a letter yet. ``dead`` has an element for each
@@ -22,12 +26,15 @@ from rscylla.errors import ConfigError
 
 __all__ = [
     "CURSORS",
+    "DEFAULT_GROUP_TABLE",
     "DEFAULT_LEASE_TABLE",
     "DEFAULT_LETTER_TABLE",
     "DEFAULT_TABLE",
+    "GROUPS",
     "LEASES",
     "LETTERS",
     "TableKind",
+    "group_schema_cql",
     "lease_schema_cql",
     "letter_schema_cql",
     "qualified",
@@ -35,6 +42,8 @@ __all__ = [
 ]
 
 DEFAULT_TABLE = "rscylla_cursors"
+
+DEFAULT_GROUP_TABLE = "rscylla_groups"
 
 DEFAULT_LEASE_TABLE = "rscylla_leases"
 
@@ -48,7 +57,7 @@ class TableKind:
     what: str
     columns: Mapping[str, str]
     primary_key: str
-    order: str
+    options: str
     comment: str
     hint: str
 
@@ -59,7 +68,7 @@ class TableKind:
         return (
             f"CREATE TABLE IF NOT EXISTS {qualified(keyspace, table)} (\n{columns}"
             f"    PRIMARY KEY ({self.primary_key})\n)\n"
-            f"WITH {self.order}default_time_to_live = 0\n    AND comment = '{self.comment}'"
+            f"WITH {self.options}default_time_to_live = 0\n    AND comment = '{self.comment}'"
         )
 
 
@@ -78,7 +87,7 @@ CURSORS = TableKind(
         "fence": "bigint",
     },
     primary_key="(consumer), epoch",
-    order="CLUSTERING ORDER BY (epoch DESC) AND ",
+    options="CLUSTERING ORDER BY (epoch DESC) AND ",
     comment="cursors of rscylla consumers; the highest epoch counts; reset cursors with rscylla, do not edit rows",
     hint="create it with create_schema() or create=True of the store, --create-store of `rscylla tail`, or the "
     "statement that `rscylla cursor schema` prints",
@@ -88,10 +97,37 @@ LEASES = TableKind(
     what="lease table",
     columns={"name": "text", "epoch": "bigint", "claim": "text", "owner": "text", "since": "text"},
     primary_key="name",
-    order="",
+    options="",
     comment="leases of rscylla services; what tells their holders expires by TTL; do not delete rows, epochs must grow",
     hint="create it with create_schema() or create=True of the lease, or the statement that `rscylla cursor schema "
     "--leases` prints",
+)
+
+
+GROUPS = TableKind(
+    what="group table",
+    columns={
+        "name": "text",
+        "item": "text",
+        "slices": "int static",
+        "next": "int static",
+        "claim": "text",
+        "renewals": "bigint",
+        "drains": "boolean",
+        "holder": "text",
+        "epoch": "bigint",
+        "owner": "text",
+        "since": "text",
+        "before": "text",
+        "why": "text",
+    },
+    primary_key="(name), item",
+    # Members that are gone leave tombstones, which each look reads. Only what has expired by itself is ever deleted, so
+    # a replica that misses a tombstone brings nothing back.
+    options="gc_grace_seconds = 86400 AND ",
+    comment="groups of rscylla services; members expire by TTL; do not delete rows, epochs must grow",
+    hint="create it with create_schema() or create=True of the membership, or the statement that `rscylla group "
+    "schema` prints",
 )
 
 
@@ -117,7 +153,7 @@ LETTERS = TableKind(
         "audit": "map<text, text>",
     },
     primary_key="(consumer, day), event_us, event_id",
-    order="CLUSTERING ORDER BY (event_us ASC, event_id ASC) AND ",
+    options="CLUSTERING ORDER BY (event_us ASC, event_id ASC) AND ",
     comment="dead letters of rscylla consumers; replay or discard them with rscylla, do not edit rows",
     hint="create it with create_schema() or create=True of the store, or the statement that `rscylla deadletter "
     "schema` prints",
@@ -138,6 +174,11 @@ def schema_cql(keyspace: str, table: str = DEFAULT_TABLE) -> str:
 def lease_schema_cql(keyspace: str, table: str = DEFAULT_LEASE_TABLE) -> str:
     """Return the statement that creates the table of the leases, as ``schema_cql`` does."""
     return LEASES.cql(keyspace, table)
+
+
+def group_schema_cql(keyspace: str, table: str = DEFAULT_GROUP_TABLE) -> str:
+    """Return the statement that creates the table of the groups, as ``schema_cql`` does."""
+    return GROUPS.cql(keyspace, table)
 
 
 def letter_schema_cql(keyspace: str, table: str = DEFAULT_LETTER_TABLE) -> str:

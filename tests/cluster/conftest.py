@@ -20,7 +20,7 @@ import attrs
 import pytest
 
 import rscylla
-from cursorstore import ScyllaDeadLetters, lease_schema_cql, schema_cql
+from cursorstore import ScyllaDeadLetters, group_schema_cql, lease_schema_cql, schema_cql
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -101,6 +101,7 @@ def create(database: Database) -> None:
         session.execute(schema_cql(database.keyspace))
         session.execute(schema_cql(database.keyspace, NUMBERS))
         session.execute(lease_schema_cql(database.keyspace))
+        session.execute(group_schema_cql(database.keyspace))
         ScyllaDeadLetters(session, database.keyspace).create_schema()
     finally:
         session.cluster.shutdown()

@@ -17,13 +17,16 @@ from cursorstore import (
     ScyllaCursorStore,
     ScyllaDeadLetters,
     ScyllaLease,
+    ScyllaMembership,
 )
-from rscylla.abc import CursorStore, DeadLetters, Lease
+from rscylla.abc import CursorStore, DeadLetters, Lease, Membership
 from rscylla.testing.contracts import (
     CursorAdminContract,
     DeadLettersContract,
     EventCursorStoreContract,
+    GroupFencingContract,
     LeaseContract,
+    MembershipContract,
     SharedCursorStoreContract,
 )
 
@@ -49,6 +52,10 @@ class OnTheCluster:
     def scylla_lease(self, name: str, **options: Any) -> ScyllaLease:
         options = {"ttl": FOREVER, **options}
         return ScyllaLease(next(self.sessions), self.keyspace, name, **options)
+
+    def scylla_membership(self, name: str, owner: str = "", *, slices: int | None = 8, **options: Any) -> Membership:
+        options = {"ttl": FOREVER, **options}
+        return ScyllaMembership(next(self.sessions), self.keyspace, name, owner=owner, slices=slices, **options)
 
 
 class Cursors(OnTheCluster, SharedCursorStoreContract):
@@ -86,6 +93,29 @@ class Leases(OnTheCluster, LeaseContract):
 class LeasesOfAllDatacenters(OnTheCluster, LeaseContract):
     def open_lease(self, name: str, owner: str = "") -> Lease:
         return self.scylla_lease(name, owner=owner, consistency="QUORUM")
+
+
+class Memberships(OnTheCluster, MembershipContract):
+    def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
+        return self.scylla_membership(name, owner, slices=slices)
+
+
+class MembershipsOfAllDatacenters(OnTheCluster, MembershipContract):
+    def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
+        return self.scylla_membership(name, owner, slices=slices, consistency="QUORUM")
+
+
+class CursorsOfAGroup(OnTheCluster, GroupFencingContract):
+    def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
+        return self.scylla_membership(name, owner, slices=slices)
+
+    def open_numbers(self, member: Membership) -> CursorStore:
+        return self.number_store(lease=member, epoch_check=FOREVER)
+
+
+class BufferedCursorsOfAGroup(CursorsOfAGroup):
+    def open_numbers(self, member: Membership) -> CursorStore:
+        return BufferedCursorStore(super().open_numbers(member), codec=IntCursorCodec(), interval=FOREVER)
 
 
 class Letters(OnTheCluster, DeadLettersContract):

@@ -24,5 +24,13 @@ class TestLeases(suites.Leases):
     pass
 
 
+class TestMemberships(suites.Memberships):
+    pass
+
+
+class TestCursorsOfAGroup(suites.CursorsOfAGroup):
+    pass
+
+
 class TestDeadLetters(suites.Letters):
     pass

@@ -41,6 +41,22 @@ class TestLeasesOfAllDatacenters(suites.LeasesOfAllDatacenters):
     pass
 
 
+class TestMemberships(suites.Memberships):
+    pass
+
+
+class TestMembershipsOfAllDatacenters(suites.MembershipsOfAllDatacenters):
+    pass
+
+
+class TestCursorsOfAGroup(suites.CursorsOfAGroup):
+    pass
+
+
+class TestBufferedCursorsOfAGroup(suites.BufferedCursorsOfAGroup):
+    pass
+
+
 class TestDeadLetters(suites.Letters):
     pass
 
@@ -63,6 +79,29 @@ class TestExpiry(OnTheCluster):
         [record] = [r for r in list_leases(next(self.sessions), self.keyspace) if r.name == name]
         assert (record.epoch, record.owner) == (2, "standby")
         assert timedelta() < record.expires_in <= timedelta(seconds=60)
+
+    def test_expired_member_loses_its_slices_and_epochs_grow(self) -> None:
+        name, clock = self.lease_name, SystemClock()
+        dead = self.scylla_membership(name, "dead", ttl=timedelta(seconds=3))
+        other = self.scylla_membership(name, "other")
+        dead.join()
+        other.join()
+        began = clock.monotonic()
+        while not dead.held():  # again, where this machine is so slow that it expired on the way
+            dead.join()
+            dead.take(dead.look(), {5})
+        taken = 0
+        while not other.take(other.look(), {5}):
+            assert clock.monotonic() - began < 300, "the member never expires"
+            taken += 1
+        assert taken, "it was there for a while"
+        assert not dead.held()
+        with pytest.raises(LeaseLost):
+            dead.renew()
+        seen = other.look()
+        assert [member.owner for member in seen.members] == ["other"]
+        assert (seen.slices[5].owner, seen.slices[5].before) == ("other", "dead")
+        assert seen.slices[5].epoch >= 2
 
     def test_lease_that_expired_long_ago_still_has_its_epoch(self) -> None:
         name = self.lease_name

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryGroupTable, MemoryMembership, ScyllaCursorStore
+from cursorstore import (
+    BufferedCursorStore,
+    IntCursorCodec,
+    MemoryCursorStore,
+    MemoryGroupTable,
+    MemoryMembership,
+    ReadThroughCursorStore,
+    ScyllaCursorStore,
+    ScyllaMembership,
+)
 from rscylla.abc import CursorStore, Membership
+from rscylla.clock import SystemClock
+from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 from rscylla.testing.contracts import ExpiringMembershipContract, GroupFencingContract
 
@@ -33,6 +45,53 @@ class InMemory:
 
 class TestMemoryMembership(InMemory, ExpiringMembershipContract):
     pass
+
+
+CLOCK = ManualClock()
+"""The driven clock that the members and the server below have in common."""
+
+
+@pytest.fixture(scope="module")
+def driven_sessions() -> Iterator[Any]:
+    with EmbeddedScylla(seed=1, clock=CLOCK) as server:
+        session = server.connect()
+        session.execute(
+            f'CREATE KEYSPACE "{KEYSPACE}" WITH replication = '
+            "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1} AND tablets = {'enabled': false}"
+        )
+        yield itertools.cycle([session, server.connect()])
+
+
+class OverTCP:
+    consistency: ClassVar[str] = "LOCAL_QUORUM"
+
+    @pytest.fixture(autouse=True)
+    def take_sessions(self, driven_sessions: Iterator[Any]) -> None:
+        self.sessions = driven_sessions
+
+    def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
+        return ScyllaMembership(
+            next(self.sessions),
+            KEYSPACE,
+            name,
+            owner=owner,
+            slices=slices,
+            ttl=TTL,
+            create=True,
+            consistency=self.consistency,
+            clock=CLOCK,
+        )
+
+    def pass_time(self, seconds: float) -> None:
+        CLOCK.advance(seconds)
+
+
+class TestScyllaMembership(OverTCP, ExpiringMembershipContract):
+    pass
+
+
+class TestScyllaMembershipOverDatacenters(TestScyllaMembership):
+    consistency = "QUORUM"
 
 
 class ScyllaNumbers:
@@ -61,3 +120,22 @@ class TestCursorsOfAMemoryGroup(ScyllaNumbers, InMemory, GroupFencingContract):
 class TestBufferedCursorsOfAMemoryGroup(TestCursorsOfAMemoryGroup):
     def open_numbers(self, member: Membership) -> CursorStore:
         return BufferedCursorStore(super().open_numbers(member), codec=IntCursorCodec(), interval=timedelta(hours=1))
+
+
+class TestCursorsOfAGroup(OverTCP, GroupFencingContract):
+    def open_numbers(self, member: Membership) -> CursorStore:
+        return ScyllaCursorStore(
+            next(self.sessions),
+            KEYSPACE,
+            create=True,
+            codec=IntCursorCodec(),
+            lease=member,
+            epoch_check=timedelta(hours=1),
+            clock=CLOCK,
+        )
+
+
+class TestReadThroughCursorsOfAGroup(TestCursorsOfAGroup):
+    def open_numbers(self, member: Membership) -> CursorStore:
+        local = MemoryCursorStore(codec=IntCursorCodec(), clock=SystemClock())
+        return ReadThroughCursorStore(super().open_numbers(member), local)
