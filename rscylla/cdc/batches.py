@@ -155,10 +155,16 @@ def _built(name: str, build: Build, cells: Sequence[bytes | None]) -> Any:
         return build(cells)
     except (ValueError, pa.ArrowException) as e:
         raise _NoValue(name) from e
+    except OverflowError as e:
+        raise _BeyondArrow(name) from e
 
 
 class _NoValue(ValueError):
     """A cell of the column that is named has bytes that are not a value of its type."""
+
+
+class _BeyondArrow(OverflowError):
+    """A key in the column that is named has a timestamp that Arrow cannot hold."""
 
 
 # ---------------------------------------------------------------- changes by columns
@@ -474,14 +480,7 @@ class ChangeView:
         """Return a key column. The key of a range delete is the partition key."""
         whole = column.name in self._partition or not part.is_range.any()
         numbers = part.changes.delta if whole else np.where(part.is_range, -1, part.changes.delta)
-        try:
-            return _built(column.name, self._key_builders[column.name], part.column(column.index, numbers))
-        except OverflowError as e:
-            raise SourceError(
-                f"a change of {self._layout.table.full_name} has a timestamp in its key column {column.name!r} that is "
-                "beyond what Arrow and Spark can hold (292,000 years); read the table with rscylla.NewStream, or with "
-                "mode events"
-            ) from e
+        return _built(column.name, self._key_builders[column.name], part.column(column.index, numbers))
 
     def _values(self, part: _Part, numbers: Any, *, whole: bool) -> Any:
         """Return all columns outside the key in the rows *numbers*, as a struct.
@@ -797,6 +796,7 @@ def in_batches(view: BatchView, parts: Iterable[Any], names: Sequence[str]) -> I
 
     Raises:
         MalformedData: a cell has no value of its type.
+        SourceError: a timestamp in a key is beyond what Arrow can hold.
     """
     schema = pa.schema([view.schema.field(n) for n in names])
     for part in parts:
@@ -806,6 +806,11 @@ def in_batches(view: BatchView, parts: Iterable[Any], names: Sequence[str]) -> I
             raise
         except ValueError as e:
             raise MalformedData.of_cell(view.table, str(e) if isinstance(e, _NoValue) else "", is_log=True) from e
+        except _BeyondArrow as e:
+            raise SourceError(
+                f"a change of {view.table} has a timestamp in a key, in column {str(e)!r}, that is beyond what Arrow "
+                "and Spark can hold (292,000 years); read the table with rscylla.NewStream, or with mode events"
+            ) from e
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -34,6 +34,7 @@ TYPES = {
     "elements:map<int, int>": MARSHAL + f"SetType({MARSHAL}Int32Type)",
     "list<int>": MARSHAL + f"MapType({MARSHAL}TimeUUIDType,{MARSHAL}Int32Type)",
     "elements:list<int>": MARSHAL + f"SetType({MARSHAL}TimeUUIDType)",
+    "frozen<map<timestamp, int>>": MARSHAL + f"FrozenType({MARSHAL}MapType({MARSHAL}TimestampType,{MARSHAL}Int32Type))",
 }
 UDT = UserType.make_udt_class("ks", "person", ("name", "age"), (UTF8Type, Int32Type))
 

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logcells import BASE, LAYOUT, T, cells, ints, layout_of, packed, person
 
-from rscylla.cdc.batches import Changes, ChangeView, EventView, LogView, in_batches
+from rscylla.cdc.batches import Changes, ChangeView, EventView, LogView, Mode, in_batches, table_of
 from rscylla.cdc.changes import operation_of
 from rscylla.cdc.pages import Page
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of
 from rscylla.cdc.rows import Layout, LogRows, new_rows
+from rscylla.errors import SourceError
 from rscylla.types.arrow import builder_for
 
 GENERATION = 1_699_999_000_000
@@ -200,3 +201,20 @@ def test_batches_have_the_rows_of_a_window_once() -> None:
     parts = list(Changes.of(rows, GENERATION).batches())
     assert [len(p) for p in parts] == [5_000, 1]
     assert [n for p in parts for n in p.delta] == list(range(5_001))
+
+
+@pytest.mark.parametrize(("mode", "name"), [("log", "m"), ("changes", "m"), ("changes", "ck")])
+def test_a_key_beyond_arrow_is_named_by_table_and_column(mode: Mode, name: str) -> None:
+    base = (
+        ("pk", "partition_key", "int"),
+        ("ck", "clustering", "timestamp"),
+        ("m", "regular", "frozen<map<timestamp, int>>"),
+    )
+    layout = layout_of(base)
+    far = (2**62).to_bytes(8, "big")
+    row = {"ck": bytes(8), "m": packed(bytes(8), bytes(4), count=1)}
+    row[name] = far if name == "ck" else packed(far, bytes(4), count=1)
+    own = cells({"cdc$batch_seq_no": 0, **row}, layout.columns)
+    rows = LogRows().add(Page(layout.columns, body_of([own]), 0, None), layout)
+    with pytest.raises(SourceError, match=rf"^a change of ks\.t has a timestamp in a key, in column '{name}', that is"):
+        table_of(mode, rows, GENERATION, b"")
