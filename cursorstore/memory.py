@@ -118,7 +118,11 @@ class MemoryCursorStore:
 
     def find_cursor(self, consumer: str) -> CursorRecord | None:
         """Return the record of *consumer*; None if it never had a cursor."""
-        return next(iter(self.cursor_history(consumer)), None)
+        known = self._known(consumer)
+        if known is None:
+            return None
+        with known.lock:
+            return self._record(consumer, known.epochs[-1]) if known.epochs else None
 
     def list_cursors(self) -> list[CursorRecord]:
         newest = (self.find_cursor(consumer) for consumer in sorted(self._consumers.copy()))
@@ -126,7 +130,9 @@ class MemoryCursorStore:
 
     def cursor_history(self, consumer: str) -> list[CursorRecord]:
         """Return the last cursor of each epoch of *consumer*, the newest epoch first: the audit trail of resets."""
-        known = self._of(consumer)
+        known = self._known(consumer)
+        if known is None:
+            return []
         with known.lock:
             return [self._record(consumer, entry) for entry in reversed(known.epochs)]
 
@@ -137,12 +143,14 @@ class MemoryCursorStore:
         with known.lock:
             known.epochs.append(_Entry(known.last.epoch + 1, start, self._clock.now_us(), reason))
 
-    def _of(self, consumer: str) -> _Cursors:
+    def _known(self, consumer: str) -> _Cursors | None:
         known = self._consumers.get(consumer)
         if known is None:
             check_consumer(consumer)
-            known = self._consumers.setdefault(consumer, _Cursors())
         return known
+
+    def _of(self, consumer: str) -> _Cursors:
+        return self._known(consumer) or self._consumers.setdefault(consumer, _Cursors())
 
     def _record(self, consumer: str, entry: _Entry) -> CursorRecord:
         cursor, moment = self._codec.decode(entry.position(self._codec)), tu.datetime_of(entry.updated_us)

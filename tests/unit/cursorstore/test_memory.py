@@ -30,3 +30,28 @@ def test_consumers_in_several_threads_do_not_wait_for_each_other() -> None:
             gate.set()
         assert slow.result(PATIENCE_S) == "7"
     assert store.get_cursor("fast") == "8"
+
+
+def test_the_newest_record_is_found_without_the_older_ones() -> None:
+    class Counts(IntCursorCodec):
+        decoded = 0
+
+        def decode(self, position: str) -> str:
+            self.decoded += 1
+            return super().decode(position)
+
+    codec = Counts()
+    store = MemoryCursorStore(codec=codec, cursors={"c": "1"})
+    for n in range(100):
+        store.reset_cursor("c", str(n), reason="a test")
+    record = store.find_cursor("c")
+    assert record is not None
+    assert (record.epoch, record.cursor, codec.decoded) == (100, "99", 1)
+
+
+def test_asking_for_consumers_without_a_cursor_keeps_nothing_of_them() -> None:
+    store = MemoryCursorStore()
+    for n in range(10):
+        assert store.find_cursor(f"c{n}") is None
+        assert list(store.cursor_history(f"c{n}")) == []
+    assert store._consumers == {}
