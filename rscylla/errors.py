@@ -283,15 +283,25 @@ class FateError(RscyllaError):
 
 
 class EventTypeError(RscyllaError):
-    """The ``event_type=`` function of the stream failed, or did not return an int. The cause is chained."""
+    """The ``event_type=`` function of the stream failed, or did not return an int. The cause is chained.
 
-    resumable = True
+    It is resumable unless the cause is not, such as ``MalformedData``.
+    """
+
+    def __init__(self, message: str, *, resumable: bool = True) -> None:
+        super().__init__(message)
+        self.resumable = resumable
 
 
 class FilterError(RscyllaError):
-    """A consumer's event filter failed, so nothing decides whether to consume the event. The cause is chained."""
+    """A consumer's event filter failed, so nothing decides whether to consume the event. The cause is chained.
 
-    resumable = True
+    It is resumable unless the cause is not, such as ``MalformedData``.
+    """
+
+    def __init__(self, message: str, *, resumable: bool = True) -> None:
+        super().__init__(message)
+        self.resumable = resumable
 
 
 class DeserializationError(FilterError):

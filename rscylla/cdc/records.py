@@ -13,7 +13,7 @@ import attrs
 
 from .. import _timeuuid as tu
 from .._decoder import compiled
-from ..errors import EventTypeError
+from ..errors import EventTypeError, is_resumable
 from ..event import GRID_US, Event, Operation
 from ..types.json import dumps, dumps_key
 from .changes import Change, ChangeBatch, operation_of
@@ -78,7 +78,8 @@ class EventContext:
         try:
             found = self.event_type(event.change)
         except Exception as e:
-            raise EventTypeError(f"event_type= failed for event {event.id}: {type(e).__name__}") from e
+            what = f"event_type= failed for event {event.id}: {type(e).__name__}"
+            raise EventTypeError(what, resumable=is_resumable(e)) from e
         if not isinstance(found, int) or isinstance(found, bool):
             raise EventTypeError(f"event_type= must return an int, not {type(found).__name__}, for event {event.id}")
         return found

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from ..abc import Consumer as ConsumerLike
 from ..abc import Run
 from ..clock import Clock, SystemClock
-from ..errors import ConfigError, FilterError, is_expected
+from ..errors import ConfigError, FilterError, is_expected, is_resumable
 from ..event import Event
 from .filters import EventFilter
 from .metrics import metrics_for, outcome_of
@@ -161,7 +161,8 @@ class Consumer:
         except Exception as error:
             raise FilterError(
                 f'consumer "{self._name}": the event filter failed on event {event.id} ({type(error).__name__}); '
-                "filters must not raise for events that may come"
+                "filters must not raise for events that may come",
+                resumable=is_resumable(error),
             ) from error
 
     def _call(self, event: Event, run: Run) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import ConfigError, DeserializationError
+from ..errors import ConfigError, DeserializationError, is_resumable
 from ..event import Event
 
 __all__ = ["EventFilter", "all_event_filters", "any_event_filters", "metadata_event_filter"]
@@ -75,7 +75,8 @@ def metadata_event_filter(deserialize: Callable[[bytes], T], wanted: Callable[[T
         except Exception as error:
             raise DeserializationError(
                 f"the metadata of event {event.id if event is not None else None} could not be decoded "
-                f"({type(error).__name__}); check that the deserializer of the filter matches the stream"
+                f"({type(error).__name__}); check that the deserializer of the filter matches the stream",
+                resumable=is_resumable(error),
             ) from error
         return wanted(data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from rscylla.cdc import reader
 from rscylla.cdc.pages import Page
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of
 from rscylla.cdc.rows import LogRows
-from rscylla.errors import MalformedData, RunError
+from rscylla.errors import DeserializationError, EventTypeError, FilterError, MalformedData, RunError
 
 compiled: Any = _decoder.compiled("cdc")
 TWINS = [LogRows] + ([] if compiled is None else [compiled.LogRows])
@@ -154,6 +155,37 @@ def test_no_cursor_moves_past_an_event_that_cannot_be_decoded(written: FakeLog) 
     written.written[2].cells["v"] = SECRET
     assert ended(written, store, seen).stage == "consume"
     assert seen == [{"v": 1}, {"v": 2}]
+
+
+def _reads_values(event: rscylla.Event | None) -> bool:
+    assert event is not None
+    assert event.change is not None
+    return bool(event.change.after)
+
+
+@pytest.mark.parametrize(
+    ("error", "stream", "consumer"),
+    [
+        (EventTypeError, {"event_type": lambda change: len(change.after)}, {"filter_types": [1]}),
+        (FilterError, {}, {"event_filter": _reads_values}),
+        (DeserializationError, {}, {"event_filter": rscylla.metadata_event_filter(json.loads, bool)}),
+    ],
+)
+def test_functions_that_meet_malformed_data_are_not_tried_again(
+    written: FakeLog, error: type[Exception], stream: dict[str, Any], consumer: dict[str, Any]
+) -> None:
+    written.write(HEAD_US - 10 * SECOND, v=SECRET)
+    spec = rscylla.Spec(
+        rscylla.NewStream(written, "ks", "t", clock=written.clock, **stream),  # type: ignore[arg-type]
+        MemoryCursorStore(),
+        rscylla.Consumer("c", lambda event, run: None, **consumer),
+        rscylla.StreamLag(seconds=30),
+    )
+    with pytest.raises(RunError) as caught:
+        rscylla.run(spec)
+    assert isinstance(caught.value.__cause__, error)
+    assert isinstance(caught.value.__cause__.__cause__, MalformedData)
+    assert not caught.value.resumable
 
 
 def test_no_cursor_moves_past_a_page_that_cannot_be_split(written: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
