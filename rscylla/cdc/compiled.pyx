@@ -681,11 +681,13 @@ cdef class LogRows:
     def _in_python(self, page, layout):
         from .rows import LogRows as InPython
 
+        cdef Py_ssize_t i
         rows = InPython()
         for known in self.pages:
             rows.add(known, self.plan.layout)
-        if self.kept < self.filled:
-            raise ValueError("rows were taken out before the last page was added")
+        taken = [self.order[i] for i in range(self.kept)]
+        if taken != list(range(self.filled)):
+            rows.take(taken)
         return rows.add(page, layout)
 
     cdef int _find_places(self) except -1:

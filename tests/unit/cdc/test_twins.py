@@ -181,6 +181,19 @@ def test_both_keep_the_same_rows(values: list[dict[str, Any]], data: st.DataObje
     assert twins[0].positions == twins[1].positions
 
 
+@pytest.mark.parametrize("kept", [[2, 0], [0, 2], [1, 1, 0], [2, 1, 0]])
+def test_a_page_of_another_layout_follows_rows_that_were_taken(kept: list[int]) -> None:
+    wide = pages_of([{"ck": n, "cdc$batch_seq_no": n} for n in range(3)], [2], LAYOUT)
+    narrow = pages_of([{"cdc$batch_seq_no": 9}], [], NO_CLUSTERING)[0]
+    shown = []
+    for found in both(wide, LAYOUT):
+        found.take(kept)
+        found = found.add(narrow, NO_CLUSTERING)
+        shown.append((found.cells, found.positions, [found.layout_at(n) for n in range(len(found))]))
+    assert shown[0] == shown[1]
+    assert shown[0][2] == [LAYOUT] * len(kept) + [NO_CLUSTERING]
+
+
 @pytest.mark.parametrize("count", [3, 700, 5_000])
 def test_many_rows_of_one_time_are_sorted(count: int) -> None:
     """As after an import that gave all rows one timestamp."""
