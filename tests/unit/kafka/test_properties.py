@@ -1,0 +1,300 @@
+"""``Properties``: formats, references, verdicts by name, secrets; and what becomes of them for librdkafka and TLS."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from connectorcases import cases
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+
+from rscylla.debezium import PROPERTIES as OF_RECORDS
+from rscylla.errors import ConfigError
+from rscylla.kafka.client import producer_config
+from rscylla.kafka.properties import HIDDEN, PROPERTIES, Properties, property_of
+from rscylla.kafka.stores import kafka_stores, read_store, scylla_context
+
+NEEDED = {
+    "topic.prefix": "demo",
+    "scylla.cluster.ip.addresses": "127.0.0.1:9042",
+    "scylla.table.names": "shop.items",
+}
+
+SEED = r"""
+name=ScyllaCDCSourceConnector
+connector.class=com.scylladb.cdc.debezium.connector.ScyllaConnector
+scylla.name=MyScyllaCluster
+scylla.cluster.ip.addresses=127.0.0.1:9042,127.0.0.2:9042
+scylla.table.names=ks.my_table
+
+tasks.max=10
+key.converter=org.apache.kafka.connect.json.JsonConverter
+value.converter=org.apache.kafka.connect.json.JsonConverter
+key.converter.schemas.enable=true
+value.converter.schemas.enable=true
+
+auto.create.topics.enable=true
+"""
+
+
+def levels(properties: Properties) -> dict[str, str]:
+    return {finding.property: finding.level for finding in properties.findings}
+
+
+def of(**more: str) -> Properties:
+    return Properties.of(NEEDED | {name.replace("_", "."): value for name, value in more.items()})
+
+
+def test_the_file_of_the_connectors_own_documentation_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "connector.properties"
+    path.write_text(SEED)
+    properties = Properties.read(path)
+    assert properties.errors == []
+    assert properties["topic.prefix"] == "MyScyllaCluster"
+    assert properties.parts("scylla.cluster.ip.addresses") == ["127.0.0.1:9042", "127.0.0.2:9042"]
+    assert levels(properties) == {"tasks.max": "warning"}
+
+
+def test_javas_format_has_continuations_escapes_and_comments(tmp_path: Path) -> None:
+    path = tmp_path / "c.properties"
+    path.write_text(
+        "# comment\n! comment\ntopic.prefix : d\\u00e4mo\nscylla.table.names = a.b,\\\n    c.d\n"
+        "scylla.cluster.ip.addresses h\\:9042\nname = \\ lead\\tä\n",
+        "utf-8",
+    )
+    found = Properties.read(path)
+    assert dict(found) == {
+        "topic.prefix": "dämo",
+        "scylla.table.names": "a.b,c.d",
+        "scylla.cluster.ip.addresses": "h:9042",
+        "name": " lead\tä",
+    }
+
+
+def test_json_is_taken_as_connects_rest_interface_takes_it(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"name": "orders", "config": NEEDED | {"tasks.max": 1, "tombstones.on.delete": False}}))
+    found = Properties.read(path)
+    assert (found["name"], found["tombstones.on.delete"], found.errors) == ("orders", "false", [])
+    path.write_text(json.dumps(NEEDED))
+    assert dict(Properties.read(path)) == NEEDED
+    path.write_text("{")
+    with pytest.raises(ConfigError, match="is not JSON"):
+        Properties.read(path)
+
+
+def test_a_workers_file_gives_what_the_connectors_does_not(tmp_path: Path) -> None:
+    worker, connector = tmp_path / "worker.properties", tmp_path / "connector.properties"
+    worker.write_text("bootstrap.servers=kafka:9092\nkey.converter=x\ngroup.id=connect\n")
+    connector.write_text("\n".join(f"{k}={v}" for k, v in NEEDED.items()) + "\nkey.converter=y\n")
+    found = Properties.read(connector, worker)
+    assert (found["bootstrap.servers"], found["key.converter"]) == ("kafka:9092", "y")
+
+
+def test_references_are_resolved_and_never_shown(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("pw=hunter22\n")
+    (tmp_path / "token").write_text("t0ken\n")
+    given = NEEDED | {
+        "scylla.user": "${env:WHO}",
+        "scylla.password": f"${{file:{secrets}:pw}}",
+        "producer.override.sasl.jaas.config": f'x required username="u" password="${{directory:{tmp_path}:token}}";',
+    }
+    found = Properties.of(given, env={"WHO": "scylla"})
+    assert (found["scylla.user"], found["scylla.password"]) == ("scylla", "hunter22")
+    for shown in (repr(found), str(found.shown()), found.redacted("login of scylla with hunter22 failed")):
+        assert "hunter22" not in shown
+        assert "t0ken" not in shown
+    assert found.shown()["scylla.password"] == HIDDEN
+
+
+@pytest.mark.parametrize("reference", ["${env:NONE}", "${file:/none:x}", "${vault:a:b}", "${directory:/none:x}"])
+def test_a_reference_that_leads_nowhere_is_refused_with_the_name_of_the_property(reference: str) -> None:
+    with pytest.raises(ConfigError, match=r"scylla\.password|/none"):
+        Properties.of(NEEDED | {"scylla.password": reference}, env={})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "level"),
+    [
+        ("scylla.table.name", "a.b", "warning"),  # unknown
+        ("scylla.query.time.window.size", "60000", "warning"),  # inert
+        ("scylla.query.time.window.size", "30000", None),  # inert, at its default
+        ("scylla.query.time.window.size", "-1", "error"),
+        ("converters", "x", "warning"),  # unsupported
+        ("cdc.output.format", "modern", "error"),
+        ("tombstones.on.delete", "yes", "error"),
+        ("connector.class", "io.debezium.connector.mysql.MySqlConnector", "error"),
+        ("scylla.table.names", 'shop."Orders"', "error"),
+        ("scylla.table.names", "shop.*", None),
+        ("scylla.cluster.ip.addresses", "localhost", "error"),
+        ("header.converter", "org.apache.kafka.connect.json.JsonConverter", "error"),
+        ("exactly.once.support", "required", "error"),
+        ("heartbeat.interval.ms", "1" * 30, "error"),
+    ],
+)
+def test_each_property_has_its_verdict(name: str, value: str, level: str | None) -> None:
+    found = Properties.of(NEEDED | {name: value})
+    assert levels(found).get(name) == level or {"warning", "error"} & {levels(found).get(name)} == {level}
+
+
+def test_a_name_that_is_nearly_right_is_corrected() -> None:
+    [finding] = of(scylla_table_name="a.b").findings
+    assert "did you mean scylla.table.names?" in finding.message
+
+
+@pytest.mark.parametrize("missing", sorted(NEEDED))
+def test_what_is_missing_is_named(missing: str) -> None:
+    found = Properties.of({name: value for name, value in NEEDED.items() if name != missing})
+    assert [finding.property for finding in found.errors] == [missing]
+    with pytest.raises(ConfigError, match=missing.replace(".", r"\.")):
+        found.require()
+
+
+def test_user_and_password_belong_together() -> None:
+    assert [f.property for f in of(scylla_user="u").errors] == ["scylla.password"]
+    assert [f.property for f in of(scylla_password="p").errors] == ["scylla.user"]
+    assert of(scylla_user="u", scylla_password="p").findings == ()
+
+
+def test_no_value_of_a_secret_is_in_a_verdict() -> None:
+    assert "swordfish" not in str(of(scylla_password="swordfish").findings)
+
+
+@pytest.mark.parametrize("case", [case for case in cases().values() if not case.is_refused], ids=lambda case: case.name)
+def test_recorded_configurations_are_taken(case: Any) -> None:
+    found = Properties.of({"scylla.cluster.ip.addresses": "h:9042"} | case.properties)
+    assert found.errors == []
+    assert [f for f in found.findings if "is not known" in f.message] == []
+
+
+def test_the_table_has_each_name_once_and_all_that_decide_about_records() -> None:
+    names = [one.name for one in PROPERTIES]
+    assert len(set(names)) == len(names)
+    for name in OF_RECORDS.values():
+        known = property_of(name)
+        assert known is not None, name
+        assert known.status == "supported"
+
+
+def test_defaults_are_what_their_checks_take() -> None:
+    for one in PROPERTIES:
+        assert one.default is None or one.check(one.default) == "", one.name
+
+
+# ---------------------------------------------------------------- the producer
+
+
+def test_javas_names_of_the_producer_become_librdkafkas() -> None:
+    found = Properties.of(
+        NEEDED
+        | {
+            "bootstrap.servers": "kafka:9092",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": 'org.apache...ScramLoginModule required username="u" password="p\\"q";',
+            "producer.linger.ms": "1",
+            "producer.override.linger.ms": "50",
+            "producer.override.buffer.memory": "33554432",
+            "producer.override.max.request.size": "2000000",
+            "producer.override.compression.type": "lz4",
+            "producer.override.partitioner.class": "org.example.Mine",
+            "producer.override.metric.reporters": "org.example.Mine",
+            "producer.override.max.block.ms": "1",
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    config, findings = producer_config(found)
+    assert config == {
+        "bootstrap.servers": "kafka:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "u",
+        "sasl.password": 'p"q',
+        "linger.ms": "50",
+        "queue.buffering.max.kbytes": 32768,
+        "message.max.bytes": "2000000",
+        "compression.type": "lz4",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    assert sorted(f.property.removeprefix("producer.override.") for f in findings) == [
+        "max.block.ms",
+        "metric.reporters",
+        "partitioner.class",
+    ]
+
+
+# ---------------------------------------------------------------- TLS
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def as_pkcs12(authority: trustme.CA, password: str, *, identity: bool) -> bytes:
+    leaf = authority.issue_cert("client")
+    encryption = BestAvailableEncryption(password.encode())
+    ca = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    if not identity:
+        return pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(ca, b"ca")], encryption)
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    own = x509.load_pem_x509_certificate(leaf.cert_chain_pems[0].bytes())
+    return pkcs12.serialize_key_and_certificates(b"me", key, own, [ca], encryption)  # type: ignore[arg-type]
+
+
+def test_stores_of_java_are_read_as_pkcs12(authority: trustme.CA, tmp_path: Path) -> None:
+    trust, keys = tmp_path / "trust.jks", tmp_path / "keys.p12"  # Java writes PKCS12 under either name
+    trust.write_bytes(as_pkcs12(authority, "changeit", identity=False))
+    keys.write_bytes(as_pkcs12(authority, "changeit", identity=True))
+    given = {
+        "scylla.ssl.enabled": "true",
+        "scylla.ssl.truststore.path": str(trust),
+        "scylla.ssl.truststore.password": "changeit",
+        "scylla.ssl.keystore.path": str(keys),
+        "scylla.ssl.keystore.password": "changeit",
+    }
+    context = scylla_context(Properties.of(NEEDED | given))
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert len(context.get_ca_certs()) == 1
+    found = kafka_stores({"ssl.truststore.location": str(trust), "ssl.truststore.password": "changeit"})
+    assert found["ssl.ca.pem"].startswith("-----BEGIN CERTIFICATE-----")
+    with pytest.raises(ConfigError, match="its password is wrong"):
+        scylla_context(Properties.of(NEEDED | given | {"scylla.ssl.keystore.password": "wrong"}))
+
+
+def test_pem_is_read_for_either_provider(authority: trustme.CA, tmp_path: Path) -> None:
+    leaf = authority.issue_cert("client")
+    chain, key, ca = tmp_path / "chain.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
+    leaf.private_key_pem.write_to_path(str(key))
+    leaf.cert_chain_pems[0].write_to_path(str(chain))
+    authority.cert_pem.write_to_path(str(ca))
+    given = {
+        "scylla.ssl.enabled": "true",
+        "scylla.ssl.provider": "OPENSSL",
+        "scylla.ssl.truststore.path": str(ca),
+        "scylla.ssl.openssl.keyCertChain": str(chain),
+        "scylla.ssl.openssl.privateKey": str(key),
+    }
+    assert scylla_context(Properties.of(NEEDED | given)) is not None
+    other = tmp_path / "other.pem"
+    authority.issue_cert("other").private_key_pem.write_to_path(str(other))
+    with pytest.raises(ConfigError, match="do not fit together"):
+        scylla_context(Properties.of(NEEDED | given | {"scylla.ssl.openssl.privateKey": str(other)}))
+    assert scylla_context(Properties.of(NEEDED)) is None
+
+
+def test_a_java_key_store_is_answered_with_the_command_that_converts_it(tmp_path: Path) -> None:
+    path = tmp_path / "trust.jks"
+    path.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    with pytest.raises(ConfigError, match=f"keytool -importkeystore -srckeystore {path}"):
+        read_store("scylla.ssl.truststore.path", str(path), "changeit")
+    path.write_bytes(b"nonsense")
+    with pytest.raises(ConfigError, match="neither PEM nor PKCS12"):
+        read_store("x", str(path), "")
