@@ -7,6 +7,7 @@ from .buffered import BufferedCursorStore
 from .codec import CursorCodec, EventCursorCodec, IntCursorCodec
 from .deadletters import MemoryDeadLetters, ScyllaDeadLetters
 from .group import MemoryGroupTable, MemoryMembership, ScyllaMembership
+from .groupadmin import abort_reslice, drain_member, find_group, list_groups, reslice_group
 from .lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .memory import MemoryCursorStore
 from .readthrough import ReadThroughCursorStore
@@ -45,11 +46,16 @@ __all__ = [
     "ScyllaGroupTable",
     "ScyllaLease",
     "ScyllaMembership",
+    "abort_reslice",
+    "drain_member",
+    "find_group",
     "group_schema_cql",
     "lease_schema_cql",
     "letter_schema_cql",
+    "list_groups",
     "list_leases",
     "reslice_cursors",
+    "reslice_group",
     "schema_cql",
 ]
 

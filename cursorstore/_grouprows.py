@@ -11,10 +11,15 @@ import attrs
 from rscylla import _timeuuid as tu
 from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._slices import Slice
+from rscylla.errors import ConfigError
 
 from .codec import parse_us
 
-__all__ = ["GroupRows", "Move", "Standing", "member_of", "moment", "view_of"]
+__all__ = ["GroupRows", "Move", "Standing", "check_count", "check_group", "member_of", "moment", "view_of"]
+
+
+MOST_SLICES = 4096
+"""A view has all slices, and a process looks every few seconds."""
 
 
 @attrs.frozen
@@ -103,3 +108,15 @@ def view_of(
         tuple(sorted(members, key=lambda member: (member.since is None, member.since, member.token))),
         tuple(slices.get(Slice(index, count)) or GroupSlice(index) for index in range(count)),
     )
+
+
+def check_group(name: str) -> None:
+    """Raise ``ConfigError`` if *name* cannot be the name of a group."""
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= 65_535:
+        raise ConfigError("a group's name must be text of 1 to 65535 bytes")
+
+
+def check_count(count: int) -> None:
+    """Raise ``ConfigError`` if a group cannot have *count* slices."""
+    if type(count) is not int or not 0 < count <= MOST_SLICES:
+        raise ConfigError(f"a group has 1 to {MOST_SLICES} slices, not {count!r}")

@@ -31,7 +31,7 @@ from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout
 
 from ._checks import process_name
-from ._grouprows import GroupRows, Move, Standing, member_of, moment, view_of
+from ._grouprows import GroupRows, Move, Standing, check_count, check_group, member_of, moment, view_of
 from ._grouptable import ScyllaGroupTable
 from ._term import DEFAULT_TTL, Term
 from .codec import format_us
@@ -642,22 +642,6 @@ class _Group:
 def _member(group: _Group, token: str, left_s: float) -> GroupMember:
     standing, _ = group.members[token]
     return member_of(token, standing.owner, standing.since, left_s, standing.renewals, token in group.drains)
-
-
-def check_group(name: str) -> None:
-    """Raise ``ConfigError`` if *name* cannot be the name of a group."""
-    if not isinstance(name, str) or not 0 < len(name.encode()) <= 65_535:
-        raise ConfigError("a group's name must be text of 1 to 65535 bytes")
-
-
-MOST_SLICES = 4096
-"""A view has all slices, and a process looks every few seconds."""
-
-
-def check_count(count: int) -> None:
-    """Raise ``ConfigError`` if a group cannot have *count* slices."""
-    if type(count) is not int or not 0 < count <= MOST_SLICES:
-        raise ConfigError(f"a group has 1 to {MOST_SLICES} slices, not {count!r}")
 
 
 def _moved(last: GroupSlice, move: Move) -> GroupSlice:

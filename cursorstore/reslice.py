@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rscylla._slices import Slice
 from rscylla.abc import CursorStore
 from rscylla.errors import ConfigError, CursorError, CursorRegression
@@ -9,7 +11,7 @@ from rscylla.event import cursor_key
 
 from ._checks import admin_of, check_consumer, find
 
-__all__ = ["reslice_cursors"]
+__all__ = ["reslice_cursors", "reslice_started"]
 
 
 def reslice_cursors(
@@ -36,6 +38,22 @@ def reslice_cursors(
     if old == new:
         raise ConfigError(f"consumer {consumer!r} already has {old} slices; give two different numbers")
     before = {key_slice: _saved(store, key_slice.name(consumer), old) for key_slice in _slices(old)}
+    return _resliced(store, consumer, before, old, new, reason, rewind=rewind)
+
+
+def reslice_started(store: CursorStore, consumer: str, old: int, new: int, *, reason: str) -> dict[str, str]:
+    """Do as ``reslice_cursors`` with *rewind*, also if some of the old slices have never run.
+
+    They have no cursor, and start at the oldest event, like the new slices that take over their keys.
+    """
+    records = {key_slice: find(store, key_slice.name(consumer)) for key_slice in _slices(old)}
+    before = {key_slice: record.cursor if record else "" for key_slice, record in records.items()}
+    return _resliced(store, consumer, before, old, new, reason, rewind=True)
+
+
+def _resliced(
+    store: CursorStore, consumer: str, before: Mapping[Slice, str], old: int, new: int, reason: str, *, rewind: bool
+) -> dict[str, str]:
     after: dict[str, str] = {}
     for key_slice in _slices(new):
         cursor = min((saved for other, saved in before.items() if other.overlaps(key_slice)), key=cursor_key)

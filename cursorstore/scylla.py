@@ -390,6 +390,7 @@ class ScyllaCursorStore:
             _moment(written),
             row.reason,
             takeover=_took_over(row),
+            lease=row.lease,
         )
 
 

@@ -339,7 +339,8 @@ class CursorRecord:
 
     ``updated_at`` is aware UTC, or None if not known. ``reason`` says why the epoch was opened, "" for the first one.
     With ``takeover``, it names the new lease holder, which continued at the previous cursor; otherwise, it is the
-    reason of a reset.
+    reason of a reset. ``lease`` is the name of the fence under which the cursor was last read for work, "" if none: of
+    a lease, or of a slice of a group.
     """
 
     consumer: str
@@ -348,6 +349,7 @@ class CursorRecord:
     updated_at: datetime | None = None
     reason: str = ""
     takeover: bool = False
+    lease: str = ""
 
 
 class CursorAdmin(Protocol):

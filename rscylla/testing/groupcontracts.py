@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
+from datetime import timedelta
 from typing import ClassVar
 
 import pytest
 
+from cursorstore import abort_reslice, drain_member, find_group, list_groups, reslice_group
+from cursorstore._grouprows import GroupRows
 from rscylla._groups import NOBODY, GroupView
 from rscylla.abc import CursorStore, Membership
 from rscylla.errors import ConfigError, LeaseLost, QueryTimeout
+
+from ..embedded.clock import ManualClock
 
 __all__ = ["ExpiringMembershipContract", "GroupFencingContract", "MembershipContract"]
 
@@ -22,6 +27,10 @@ class _Groups:
     def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
         """Return a new membership. Called once for each process that a test simulates."""
         raise NotImplementedError("a contract suite needs open_membership(), which returns the membership to test")
+
+    def open_table(self) -> GroupRows:
+        """Return the table of the groups, for operators."""
+        raise NotImplementedError("this contract suite needs open_table(), which returns the table of the groups")
 
     @pytest.fixture
     def name(self) -> str:
@@ -37,6 +46,10 @@ def holders(view: GroupView) -> dict[int, str]:
     """Return who holds what, by the names of the members that are there."""
     found = {s.index: view.holder(s.index) for s in view.slices}
     return {index: member.owner for index, member in found.items() if member is not None}
+
+
+def _abort(table: GroupRows, name: str) -> None:
+    abort_reslice(table, name)
 
 
 class MembershipContract(_Groups):
@@ -194,6 +207,135 @@ class MembershipContract(_Groups):
         since = [m.since for m in members[0].look().members if m.since]
         assert since == sorted(since)
         assert {m.token for m in members[0].look().members} == {m.token for m in members}
+
+    def test_operators_find_groups(self, name: str) -> None:
+        table = self.open_table()
+        assert find_group(table, name) is None
+        member = self.joined(name, "a", slices=4)
+        member.take(member.look(), {3})
+        found = find_group(table, name)
+        assert found is not None
+        assert (found.name, found.count, [m.owner for m in found.members], found.slices[3].owner) == (
+            name,
+            4,
+            ["a"],
+            "a",
+        )
+        member.leave()
+        assert [view.count for view in list_groups(table) if view.name == name] == [4]
+        names = [view.name for view in list_groups(table)]
+        assert names == sorted(names)
+
+    def test_member_is_asked_to_drain_and_told_otherwise(self, name: str) -> None:
+        table, member, other = self.open_table(), self.joined(name, "a"), self.joined(name, "b")
+
+        def drains() -> list[tuple[str, bool]]:
+            return sorted((m.owner, m.drains) for m in other.look().members)
+
+        assert drain_member(table, name, "a").token == member.token
+        member.renew()  # which must not undo what was asked
+        assert drains() == [("a", True), ("b", False)]
+        drain_member(table, name, member.token[:8], undo=True)
+        member.renew()
+        assert drains() == [("a", False), ("b", False)]
+        drain_member(table, name, "a")
+        member.leave()
+        member.join()
+        assert drains() == [("a", False), ("b", False)]
+
+    def test_members_that_cannot_be_asked_to_drain(self, name: str) -> None:
+        table = self.open_table()
+        with pytest.raises(ConfigError, match="no group"):
+            drain_member(table, name, "a")
+        self.joined(name, "same")
+        self.joined(name, "same")
+        with pytest.raises(ConfigError, match="no member 'a', but same, same"):
+            drain_member(table, name, "a")
+        with pytest.raises(ConfigError, match="2 members 'same'; give the token"):
+            drain_member(table, name, "same")
+
+    def test_nothing_is_taken_while_the_number_of_slices_changes(self, name: str) -> None:
+        table, a = self.open_table(), self.joined(name, "a")
+        seen = a.look()
+        a.take(seen, {0, 1})
+        assert table.plan(name, 8, 0, 16)
+        assert a.take(seen, {2}) == frozenset(), "what it saw is no longer so"
+        view = a.look()
+        assert (view.count, view.next_count, set(a.held())) == (8, 16, {0, 1})
+        assert a.take(view, {2}) == frozenset()
+        assert a.give(0, NOBODY)
+        assert abort_reslice(table, name).next_count == 0
+        assert a.take(a.look(), {0, 2}) == {0, 2}
+        assert a.held() == {0, 1, 2}
+
+    def test_number_of_slices_changes_while_members_run(self, name: str) -> None:
+        table, members = self.open_table(), [self.joined(name, owner) for owner in "ab"]
+        for index, member in enumerate(members):
+            member.take(member.look(), {index})
+        held: list[int] = []
+
+        def let_go(view: GroupView) -> None:
+            assert (view.count, view.next_count) == (8, 16)
+            held.append(sum(view.holder(s.index) is not None for s in view.slices))
+            for member in members:
+                member.look()
+                for index in sorted(member.held())[:1]:
+                    member.give(index, NOBODY)
+
+        assert reslice_group(table, name, 16, watch=let_go, clock=ManualClock()) == {}
+        assert held == [2, 0]
+        former = members[0].fence_of("billing[0/8]")
+        view = members[0].look()
+        assert (view.count, view.next_count, len(view.slices)) == (16, 0, 16)
+        assert members[0].take(view, {0, 15}) == {0, 15}
+        assert not former.held()
+        assert members[0].fence_of("billing[15/16]").held()
+        assert reslice_group(table, name, 16, clock=ManualClock()) == {}
+
+    def test_epochs_grow_over_changes_of_the_number_of_slices(self, name: str) -> None:
+        table, a = self.open_table(), self.joined(name, slices=64)
+        epochs = []
+        for count in (128, 64, 128, 64):
+            a.take(a.look(), {5})
+            epochs.append((a.look().count, a.look().slices[5].epoch))
+            a.give(5, NOBODY)
+            reslice_group(table, name, count, clock=ManualClock())
+        assert epochs == [(64, 1), (128, 1), (64, 3), (128, 3)]
+        assert a.fence_of("billing[5/64]").epoch == 3
+
+    def test_change_that_takes_too_long_is_undone(self, name: str) -> None:
+        table, a = self.open_table(), self.joined(name, "busy")
+        a.take(a.look(), {0})
+        with pytest.raises(QueryTimeout, match="still hold slices after 30 s: busy"):
+            reslice_group(table, name, 16, timeout=timedelta(seconds=30), clock=ManualClock())
+        view = a.look()
+        assert (view.count, view.next_count) == (8, 0)
+        assert a.take(view, {1}) == {1}
+        assert a.held() == {0, 1}
+
+    def test_only_one_change_of_the_number_of_slices_at_a_time(self, name: str) -> None:
+        table, a = self.open_table(), self.joined(name)
+        table.plan(name, 8, 0, 16)  # by a process that has died since
+        with pytest.raises(ConfigError, match="from 8 to 16 slices; finish that change first"):
+            reslice_group(table, name, 32, clock=ManualClock())
+        assert a.look().next_count == 16
+        reslice_group(table, name, 16, clock=ManualClock())
+        assert (a.look().count, a.look().next_count) == (16, 0)
+
+    def test_change_that_is_aborted_by_somebody_else_ends(self, name: str) -> None:
+        table, a = self.open_table(), self.joined(name)
+        a.take(a.look(), {0})
+        with pytest.raises(ConfigError, match="ended by somebody else"):
+            reslice_group(table, name, 16, watch=lambda view: _abort(table, name), clock=ManualClock())
+        assert (a.look().count, a.look().next_count) == (8, 0)
+
+    @pytest.mark.parametrize("count", [0, -1, 4097, 1.5])
+    def test_number_of_slices_is_checked(self, name: str, count: int) -> None:
+        with pytest.raises(ConfigError, match="1 to 4096"):
+            self.open_membership(name, slices=count)
+        self.joined(name)
+        with pytest.raises(ConfigError, match="1 to 4096"):
+            reslice_group(self.open_table(), name, count, clock=ManualClock())
 
     def test_members_with_the_same_name_are_different(self, name: str) -> None:
         a, b = self.joined(name, "same"), self.joined(name, "same")

@@ -16,9 +16,11 @@ from cursorstore import (
     ReadThroughCursorStore,
     ScyllaCursorStore,
     ScyllaDeadLetters,
+    ScyllaGroupTable,
     ScyllaLease,
     ScyllaMembership,
 )
+from cursorstore._grouprows import GroupRows
 from rscylla.abc import CursorStore, DeadLetters, Lease, Membership
 from rscylla.testing.contracts import (
     CursorAdminContract,
@@ -56,6 +58,9 @@ class OnTheCluster:
     def scylla_membership(self, name: str, owner: str = "", *, slices: int | None = 8, **options: Any) -> Membership:
         options = {"ttl": FOREVER, **options}
         return ScyllaMembership(next(self.sessions), self.keyspace, name, owner=owner, slices=slices, **options)
+
+    def open_table(self) -> GroupRows:
+        return ScyllaGroupTable(next(self.sessions), self.keyspace)
 
 
 class Cursors(OnTheCluster, SharedCursorStoreContract):
@@ -101,6 +106,9 @@ class Memberships(OnTheCluster, MembershipContract):
 
 
 class MembershipsOfAllDatacenters(OnTheCluster, MembershipContract):
+    def open_table(self) -> GroupRows:
+        return ScyllaGroupTable(next(self.sessions), self.keyspace, consistency="QUORUM")
+
     def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
         return self.scylla_membership(name, owner, slices=slices, consistency="QUORUM")
 

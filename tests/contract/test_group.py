@@ -17,8 +17,10 @@ from cursorstore import (
     MemoryMembership,
     ReadThroughCursorStore,
     ScyllaCursorStore,
+    ScyllaGroupTable,
     ScyllaMembership,
 )
+from cursorstore._grouprows import GroupRows
 from rscylla.abc import CursorStore, Membership
 from rscylla.clock import SystemClock
 from rscylla.embedded import EmbeddedScylla
@@ -37,6 +39,9 @@ class InMemory:
 
     def open_membership(self, name: str, owner: str = "", *, slices: int | None = 8) -> Membership:
         return MemoryMembership(name, self.table, owner=owner, slices=slices, ttl=TTL)
+
+    def open_table(self) -> GroupRows:
+        return self.table
 
     def pass_time(self, seconds: float) -> None:
         assert isinstance(self.table.clock, ManualClock)
@@ -81,6 +86,9 @@ class OverTCP:
             consistency=self.consistency,
             clock=CLOCK,
         )
+
+    def open_table(self) -> GroupRows:
+        return ScyllaGroupTable(next(self.sessions), KEYSPACE, create=True, consistency=self.consistency)
 
     def pass_time(self, seconds: float) -> None:
         CLOCK.advance(seconds)
