@@ -193,6 +193,8 @@ class StreamStatus:
     """How long the source keeps changes, in seconds; 0: forever."""
     clock_skew_us: int | None = None
     """Time of the source's clock that is furthest off, minus time of the client's clock, in microseconds."""
+    generation_us: int | None = None
+    """Start of the generation of CDC streams that the watermark is in, in microseconds since the epoch."""
 
 
 class StreamFunc(Protocol):

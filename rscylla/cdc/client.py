@@ -82,7 +82,8 @@ class Client:
         """Return the stream's position, and facts about the log and the cluster. Thread-safe."""
         # The watermark is the end of the finished batch, or the last event of the current one. The two are read in the
         # opposite order of being set, so that the watermark does not appear to step back.
-        feed, position, asked_at = self._feed, self._batch.events.position, self._feed.since
+        feed, batch = self._feed, self._batch
+        position, asked_at = batch.events.position, feed.since
         return StreamStatus(
             watermark_us=max(self._finished.exact_us, _us_of(position) if position else 0),
             incomplete_records=feed.counters.incomplete_records,
@@ -90,6 +91,7 @@ class Client:
             poll_age_s=0.0 if asked_at is None else max(0.0, self._clock.monotonic() - asked_at),
             log_ttl_s=feed.source.table.ttl_s,
             clock_skew_us=max(feed.source.node_clocks.skew_us.values(), key=abs, default=0),
+            generation_us=batch.done.generation * 1000 or None,
         )
 
     def recv(self) -> ChangeEvent | Progress:

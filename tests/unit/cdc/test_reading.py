@@ -312,6 +312,19 @@ def test_the_watermark_follows_the_events_of_a_batch(one: FakeLog) -> None:
         assert client.status().watermark_us == row.us
 
 
+def test_the_status_names_the_generation_that_is_read(one: FakeLog) -> None:
+    begins_us = HEAD_US - 100 * SECOND
+    cut(one, begins_us)
+    first, second = one.write(begins_us - SECOND), one.write(begins_us + SECOND)
+    client = stream_of(one)("", LAG)
+    found = {}
+    for row in (first, second):
+        while isinstance(client.recv(), Progress):
+            pass
+        found[row.name] = client.status().generation_us
+    assert found == {first.name: NOW_US - HOUR, second.name: begins_us}
+
+
 def test_a_page_that_fails_is_asked_again_and_no_other(one: FakeLog) -> None:
     rows = [one.write(HEAD_US - n * SECOND, at=n) for n in range(1, 60)]
     one.on_fetch = lambda asked: OperationTimedOut("late") if one.asked.count(asked) == 1 else None
