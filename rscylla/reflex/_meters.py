@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-__all__ = ["Meters", "meters_for"]
+__all__ = ["BREAKER_STATES", "BreakerState", "Meters", "meters_for"]
+
+BreakerState = Literal["closed", "open", "half-open"]
+
+BREAKER_STATES: dict[BreakerState, int] = {"closed": 0, "open": 1, "half-open": 2}
+"""The states of a circuit breaker, and the numbers that stand for them in metrics."""
 
 
 class Meters:
@@ -37,6 +42,15 @@ class Meters:
         self.breaker_changes: Final = Counter(
             "rscylla_circuit_breaker_changes", "changes of state", ("breaker", "to"), registry=registry
         )
+
+    def breakers(self) -> dict[str, BreakerState]:
+        """Return the state of each circuit breaker of the registry by name."""
+        names = {number: state for state, number in BREAKER_STATES.items()}
+        return {
+            sample.labels["breaker"]: names[int(sample.value)]
+            for family in self.breaker_state.collect()
+            for sample in family.samples
+        }
 
 
 _meters: weakref.WeakKeyDictionary[CollectorRegistry, Meters] = weakref.WeakKeyDictionary()

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -23,7 +23,7 @@ from ..clock import Clock, SystemClock
 from ..errors import ConfigError, Stopped, is_expected
 from ..event import Event
 from ._context import Run
-from ._meters import meters_for
+from ._meters import BREAKER_STATES, BreakerState, meters_for
 from ._wrapper import Wrapper
 
 __all__ = ["CircuitBreaker", "Outage"]
@@ -34,10 +34,6 @@ T = TypeVar("T")
 
 Outage = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 """Which errors mean that the system behind the breaker is down: classes, or a function that decides."""
-
-BreakerState = Literal["closed", "open", "half-open"]
-
-_NUMBERS: dict[BreakerState, int] = {"closed": 0, "open": 1, "half-open": 2}
 
 BETWEEN_PROBES_S = 1.0
 """While the breaker is half-open, consumers that wait check this often whether the probe of another one is back."""
@@ -206,7 +202,7 @@ class CircuitBreaker:
         if to == "open":
             self._opened_at = self._clock.monotonic()
             self._openings += 1
-        self._meters.breaker_state.labels(self.name).set(_NUMBERS[to])
+        self._meters.breaker_state.labels(self.name).set(BREAKER_STATES[to])
         self._meters.breaker_changes.labels(self.name, to).inc()
         log.log(logging.INFO if to != "open" else logging.WARNING, 'circuit breaker "%s" is %s', self.name, to)
 

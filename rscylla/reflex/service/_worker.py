@@ -114,6 +114,7 @@ class Worker:
         """Return the current state for health checks, with the number of the consumer's dead letters."""
         series = self.spec.series
         busy_s, event = series.activity.longest()
+        status = series.status()
         state, why = self.state, "" if self.failure is None else str(self.failure)
         return LaneFacts(
             consumer=self.name,
@@ -122,13 +123,16 @@ class Worker:
             restarts=self.restarts,
             watermark_lag_s=series.watermark_lag(),
             last_event_age_s=series.last_event_age(),
-            poll_age_s=series.status().poll_age_s,
+            poll_age_s=status.poll_age_s,
             busy_s=busy_s,
             pause=series.activity.why(),
             failing=series.failing()[1],
             event_id="" if event is None else event.id,
             dead_letters=dead_letters,
             why=self.trouble if state == "restarting" else why,
+            events=series.counts["consumed"],
+            generation_us=status.generation_us,
+            last_error=self.trouble,
         )
 
     def show(self, meters: Meters) -> None:

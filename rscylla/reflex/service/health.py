@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Check", "Facts", "LaneFacts", "Limits", "alive", "ready", "report"]
+__all__ = ["Check", "Facts", "LaneFacts", "Limits", "alive", "ready", "report", "rounded"]
 
 
 @attrs.frozen
@@ -28,7 +28,9 @@ class LaneFacts:
     """The current state of a lane. Unknown values are None.
 
     ``busy_s``: how long its consumer has worked on ``event_id``. ``pause``: why it waits on purpose. ``failing``: how
-    often in a row its event has failed. ``why``: why the service gave up on it or restarts it.
+    often in a row its event has failed. ``why``: why the service gave up on it or restarts it. ``events``: how many its
+    consumer has handled in this process. ``generation_us``: start of the generation of CDC streams that it reads.
+    ``last_error``: why its last run failed, without row values.
     """
 
     consumer: str
@@ -44,6 +46,9 @@ class LaneFacts:
     event_id: str = ""
     dead_letters: int | None = None
     why: str = ""
+    events: int = 0
+    generation_us: int | None = None
+    last_error: str = ""
 
 
 @attrs.frozen
@@ -87,14 +92,15 @@ def report(facts: Facts, checks: Iterable[Check]) -> dict[str, Any]:
     body: dict[str, Any] = {
         "status": "ok" if all(one.ok for one in shown) else "failed",
         "checks": [{"check": one.check, "ok": one.ok} | ({"why": one.why} if one.why else {}) for one in shown],
-        "lanes": [_rounded(attrs.asdict(lane)) for lane in facts.lanes],
+        "lanes": [rounded(attrs.asdict(lane)) for lane in facts.lanes],
     }
     if facts.lease is not None:
         body["lease"] = {"name": facts.lease, "held": facts.held, "epoch": facts.epoch}
     return body
 
 
-def _rounded(lane: dict[str, Any]) -> dict[str, Any]:
+def rounded(lane: dict[str, Any]) -> dict[str, Any]:
+    """Return *lane* with seconds to three decimals."""
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in lane.items()}
 
 

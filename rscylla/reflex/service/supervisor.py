@@ -19,9 +19,11 @@ from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import meters_for
 from .._spec import Spec, checked_specs
 from . import health
+from ._history import consumer_of
 from ._lease import LeaseKeeper
 from ._letter_counts import LetterCounts
 from ._signals import signals
+from ._status import Watch
 from ._worker import Worker
 from .http import Answer, Endpoint, json_answer, metrics_page
 from .restarts import Restarts
@@ -52,7 +54,7 @@ class Service:
       ends the service at once.
     - With a *lease*, the service stands by until it holds the lease. When it loses the lease, it stops its lanes at
       once and stands by again.
-    - With a *port*, it serves ``/metrics``, ``/healthz``, and ``/readyz``.
+    - With a *port*, it serves ``/metrics``, ``/healthz``, ``/readyz``, and ``/status``.
 
     Exit codes: 0: done or stopped; if a cursor could not be saved, the log says so. 1: the service gave up on a lane;
     ``failure`` has the cause. 3: a consumer hung, and the service ended without it. 128 plus the number of the signal:
@@ -65,7 +67,9 @@ class Service:
         lease: Guards all lanes. Give it to the cursor store, too, so that a paused process cannot write.
         port, host: The HTTP address. Port 0 lets the system choose; None: no HTTP. The default host is loopback,
             because there is no login.
-        dead_letters: Where to count dead letters, every half minute, for metrics and health checks.
+        dead_letters: Where to count dead letters, every half minute, for metrics, health checks, and ``/status``.
+        show_values: Whether ``/status`` may show row values: the keys of dead letters, and their errors
+            with tracebacks. Without it, they show the classes of these errors.
         stop_timeout: How long a stop may take; keep it below the time after which your platform kills the process.
         stuck_after: A consumer that works on one event for longer than this fails ``/healthz``.
         poll_timeout: A source that does not answer for longer than this fails ``/readyz``.
@@ -87,6 +91,7 @@ class Service:
         port: int | None = None,
         host: str = "127.0.0.1",
         dead_letters: DeadLetterAdmin | None = None,
+        show_values: bool = False,
         stop_timeout: timedelta = timedelta(seconds=25),
         stuck_after: timedelta = timedelta(minutes=15),
         poll_timeout: timedelta = timedelta(minutes=2),
@@ -113,7 +118,12 @@ class Service:
         self._real = SystemClock()  # joining threads takes real time
         policies = _policies(restarts, chosen)
         self._workers = tuple(self._worker(spec, policies[spec.name]) for spec in chosen)
-        self._letter_counts = None if dead_letters is None else LetterCounts(dead_letters, self._clock, self._counted)
+        self._letter_counts = (
+            None if dead_letters is None else LetterCounts(dead_letters, self._clock, self._counted, self._is_shown)
+        )
+        self._status_watch = Watch(
+            self.facts, self._meters.breakers, self._limits, self._letter_counts, self._clock, show_values=show_values
+        )
         self._endpoint: Endpoint | None = None
         self._lease_keeper: LeaseKeeper | None = None
         # Lanes, the lease keeper and signal handlers report here. A SimpleQueue can be used in signal handlers.
@@ -153,6 +163,10 @@ class Service:
     def _counted(self, counts: Mapping[str, int]) -> None:
         for worker in self._workers:
             self._meters.dead_letters.labels(worker.name).set(counts.get(worker.name, 0))
+
+    def _is_shown(self, name: str) -> bool:
+        """Return whether ``/status`` shows dead letters of *name*: of a consumer of this service, or of a slice."""
+        return self._where is not None and consumer_of(name)[0] in {consumer_of(w.name)[0] for w in self._workers}
 
     # ------------------------------------------------------------ running
 
@@ -207,12 +221,18 @@ class Service:
                 raise ConfigError("this Service has already run; create another one")
             self._begun = True
         if self._where is not None:
-            pages = {"/metrics": metrics_page(self._registry), "/healthz": self._healthz, "/readyz": self._readyz}
+            pages = {
+                "/status": self._status_watch.answer,
+                "/metrics": metrics_page(self._registry),
+                "/healthz": self._healthz,
+                "/readyz": self._readyz,
+            }
             self._endpoint = Endpoint(pages, *self._where)
         self._supervised = True
         if self._endpoint is not None:
             self._endpoint.start()
-            log.info("metrics and health on http://%s:%d", *self._endpoint.address)
+            self._status_watch.start()
+            log.info("status, metrics and health on http://%s:%d", *self._endpoint.address)
         self._show()
         if self._letter_counts is not None:
             self._letter_counts.start()
@@ -349,6 +369,7 @@ class Service:
             self.exit_code = self._code(left)
         finally:
             self._supervised = False
+            self._status_watch.stop()
             if self._letter_counts is not None:
                 self._letter_counts.stop()
             with suppress(KeyError):  # another Service with the same names has removed the metrics
