@@ -22,6 +22,7 @@ from . import health
 from ._history import consumer_of
 from ._lease import LeaseKeeper
 from ._letter_counts import LetterCounts
+from ._page import page
 from ._signals import signals
 from ._status import Watch
 from ._worker import Worker
@@ -54,7 +55,7 @@ class Service:
       ends the service at once.
     - With a *lease*, the service stands by until it holds the lease. When it loses the lease, it stops its lanes at
       once and stands by again.
-    - With a *port*, it serves ``/metrics``, ``/healthz``, ``/readyz``, and ``/status``.
+    - With a *port*, it serves ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, and ``/``, a page for people.
 
     Exit codes: 0: done or stopped; if a cursor could not be saved, the log says so. 1: the service gave up on a lane;
     ``failure`` has the cause. 3: a consumer hung, and the service ended without it. 128 plus the number of the signal:
@@ -67,8 +68,8 @@ class Service:
         lease: Guards all lanes. Give it to the cursor store, too, so that a paused process cannot write.
         port, host: The HTTP address. Port 0 lets the system choose; None: no HTTP. The default host is loopback,
             because there is no login.
-        dead_letters: Where to count dead letters, every half minute, for metrics, health checks, and ``/status``.
-        show_values: Whether ``/status`` may show row values: the keys of dead letters, and their errors
+        dead_letters: Where to count dead letters, every half minute, for metrics, health checks, and the page.
+        show_values: Whether the page and ``/status`` may show row values: the keys of dead letters, and their errors
             with tracebacks. Without it, they show the classes of these errors.
         stop_timeout: How long a stop may take; keep it below the time after which your platform kills the process.
         stuck_after: A consumer that works on one event for longer than this fails ``/healthz``.
@@ -165,7 +166,7 @@ class Service:
             self._meters.dead_letters.labels(worker.name).set(counts.get(worker.name, 0))
 
     def _is_shown(self, name: str) -> bool:
-        """Return whether ``/status`` shows dead letters of *name*: of a consumer of this service, or of a slice."""
+        """Return whether the page shows dead letters of *name*: that of a consumer of this service, or of a slice."""
         return self._where is not None and consumer_of(name)[0] in {consumer_of(w.name)[0] for w in self._workers}
 
     # ------------------------------------------------------------ running
@@ -222,6 +223,7 @@ class Service:
             self._begun = True
         if self._where is not None:
             pages = {
+                "/": page,
                 "/status": self._status_watch.answer,
                 "/metrics": metrics_page(self._registry),
                 "/healthz": self._healthz,

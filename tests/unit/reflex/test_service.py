@@ -751,7 +751,7 @@ def test_the_pages_of_a_service_that_is_well(bench: Bench) -> None:
             "application/openmetrics-text"
         )
         status, _, body = get(service, "/secrets")
-        assert (status, json.loads(body)["pages"]) == (404, ["/healthz", "/metrics", "/readyz", "/status"])
+        assert (status, json.loads(body)["pages"]) == (404, ["/", "/healthz", "/metrics", "/readyz", "/status"])
         address = service.address
     assert address is not None
     with pytest.raises(urllib.error.URLError):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 import urllib.request
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -21,6 +24,7 @@ from rscylla.reflex._meters import meters_for
 from rscylla.reflex.service import Service, _letter_counts, _status
 from rscylla.reflex.service._history import EVERY_S, NOTES, POINTS, History
 from rscylla.reflex.service._letter_counts import LISTED, LetterCounts
+from rscylla.reflex.service._page import page
 from rscylla.reflex.service._status import Watch
 from rscylla.reflex.service.health import Facts, LaneFacts, Limits
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock
@@ -290,7 +294,29 @@ def service_of(consumer: Consumer, **more: Any) -> Service:
 def test_a_service_answers_its_page_and_its_status_without_a_query() -> None:
     asked = stored(letter("billing", 1))
     with service_of(Consumer("billing", print, registry=CollectorRegistry()), dead_letters=asked) as service:  # type: ignore[arg-type]
+        headers, body = get(service, "/")
+        assert headers["Content-Type"] == "text/html; charset=utf-8"
         for _ in range(20):
             found = json.loads(get(service, "/status")[1])
         assert found["lanes"][0]["lane"] == "billing"
     assert asked.calls in ([], ["count"], ["count", "list billing"]), "the half-minute's count, and none for a reader"
+    assert b"billing" not in body
+
+
+def test_the_page_loads_nothing_and_its_policy_names_all_that_runs() -> None:
+    answer = page({})
+    html, policy = answer.body.decode(), dict(part.split(" ", 1) for part in answer.policy.split("; "))
+    for tag in ("style", "script"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        assert len(text) > 1000
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert policy[f"{tag}-src"] == f"'sha256-{digest}'"
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    assert "unsafe" not in answer.policy
+    markup = re.sub(r"<(style|script)>.*?</\1>", "", html, flags=re.DOTALL)
+    assert not re.search(r"\son\w+=|\sstyle=|<link[^>]+stylesheet|<script[^>]+src|https?://(?!www\.w3\.org)", markup)
+    script = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)[0]
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|https?://(?!www\.w3\.org)", script
+    )
