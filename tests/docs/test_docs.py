@@ -57,6 +57,9 @@ HEAVY = {
     "rscylla.types.arrow": ("numpy", "pyarrow"),
     "rscylla.types.json_arrow": ("numpy", "pyarrow"),
     "rscylla.cdc.batches": ("numpy", "pyarrow"),
+    "rscylla.cdc.changeview": ("numpy", "pyarrow"),
+    "rscylla.cdc.columnar": ("numpy", "pyarrow"),
+    "rscylla.cdc.eventview": ("numpy", "pyarrow"),
     "rscylla.spark": ("numpy", "pyarrow", "pyspark"),
 }
 """Modules, and packages of them, that need what only an extra brings."""

@@ -60,10 +60,20 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.cdc.doctor": (*GROUND, "rscylla.cdc.lifetimes", "rscylla.cdc.table", "rscylla.cdc.topology"),
     "rscylla.cdc.scan": (*GROUND, "rscylla.cdc.driver", "rscylla.cdc.pages", "rscylla.cdc.query", "rscylla.cdc.walk"),
     "rscylla.cdc.lifetimes": (*GROUND, "rscylla.cdc.table", "rscylla.cdc.walk"),
-    "rscylla.cdc.batches": (
+    "rscylla.cdc.columnar": (*GROUND, "rscylla.cdc.rows"),
+    "rscylla.cdc.changeview": (*GROUND, "rscylla.cdc.columnar", "rscylla.cdc.rows"),
+    "rscylla.cdc.eventview": (
         *GROUND,
         "rscylla.cdc.changes",
+        "rscylla.cdc.columnar",
         "rscylla.cdc.records",
+        "rscylla.cdc.rows",
+    ),
+    "rscylla.cdc.batches": (
+        *GROUND,
+        "rscylla.cdc.changeview",
+        "rscylla.cdc.columnar",
+        "rscylla.cdc.eventview",
         "rscylla.cdc.rows",
     ),
     "rscylla.cdc": GROUND,
@@ -122,6 +132,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla": (*GROUND, "rscylla.cdc", "rscylla.reflex"),
 }
 
+_VIEWS = ("rscylla.cdc.columnar", "rscylla.cdc.changeview", "rscylla.cdc.eventview")
+
 DOORS: dict[str, tuple[str, ...]] = {
     # library: the modules that may import it
     "cassandra": (
@@ -143,8 +155,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "lark": ("rscylla.embedded",),
     "sortedcontainers": ("rscylla.embedded",),
     "lz4": ("rscylla.embedded",),
-    "numpy": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches"),
-    "pyarrow": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", "rscylla.spark"),
+    "numpy": ("rscylla.types.arrow", "rscylla.types.json_arrow", *_VIEWS),
+    "pyarrow": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", *_VIEWS, "rscylla.spark"),
     "pyspark": ("rscylla.spark",),
     "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.avro"),
     "fastavro": ("rscylla.debezium", "rscylla.publish"),
