@@ -10,7 +10,7 @@ import typer
 
 import rscylla
 
-from . import ctl, cursor, deadletter, demo, doctor, replicate, serve, tail, topology
+from . import ctl, cursor, deadletter, demo, doctor, kafka, replicate, serve, tail, topology
 from .common import Exit, end_with, print_error
 from .standard import say, unwritable, write
 
@@ -56,6 +56,7 @@ app.add_typer(cursor.app, name="cursor")
 app.add_typer(deadletter.app, name="deadletter")
 app.command("replicate")(replicate.replicate)
 app.command("topology")(topology.topology)
+app.add_typer(kafka.app, name="kafka")
 app.command("doctor")(doctor.doctor)
 
 

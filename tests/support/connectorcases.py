@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -136,6 +136,30 @@ def events_of(schema: str, statements: str) -> list[Any]:
     return [event for _, event in _events("{}", schema, statements)]
 
 
+def play(
+    scylla: EmbeddedScylla,
+    session: Any,
+    clock: ManualClock,
+    statements: str,
+    on_wait: Callable[[], None] = lambda: None,
+) -> None:
+    """Run the statements of a case, one a line, a second apart; *on_wait* is called at each ``-- wait``."""
+    for line in statements.splitlines():
+        clock.advance(1)
+        if line.startswith("-- clock"):
+            clock.advance(float(line.split()[2]) - 1)
+        elif line.startswith("-- wait"):
+            on_wait()
+        elif line == "-- new generation":
+            scylla.new_generation()
+            clock.advance(120)
+        elif line == "-- expire":
+            scylla.expire_rows()
+        else:
+            assert not line.startswith("--"), line
+            session.execute(line)
+
+
 @cache
 def _events(server: str, schema: str, statements: str) -> list[tuple[str, Any]]:
     """Run statements against an embedded server, and return the events of all tables, each with its table."""
@@ -166,20 +190,7 @@ def _events(server: str, schema: str, statements: str) -> list[tuple[str, Any]]:
                 finally:
                     client.close()
 
-        for line in statements.splitlines():
-            clock.advance(1)
-            if line.startswith("-- clock"):
-                clock.advance(float(line.split()[2]) - 1)
-            elif line.startswith("-- wait"):
-                read()
-            elif line == "-- new generation":
-                scylla.new_generation()
-                clock.advance(120)
-            elif line == "-- expire":
-                scylla.expire_rows()
-            else:
-                assert not line.startswith("--"), line
-                session.execute(line)
+        play(scylla, session, clock, statements, read)
         if not statements.rstrip().splitlines()[-1].startswith("-- wait"):
             read()
     return found

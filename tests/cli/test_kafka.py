@@ -1,0 +1,99 @@
+"""``rscylla kafka import-offsets`` on an embedded server, with a file as Kafka Connect writes it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+import rscylla
+from cursorstore import ScyllaCursorStore
+from rscylla import _timeuuid as tu
+
+from .conftest import Ran, Run, Shop
+
+
+@pytest.fixture
+def offsets(shop: Shop, tmp_path: Path) -> Path:
+    """The file of a connector that has delivered nothing of any vnode from a second after the generation's start."""
+    source = rscylla.NewStream(shop.session, shop.keyspace, "orders").describe()
+    generation = source.generations[-1]
+    start = tu.min_timeuuid(generation.start_us + 1_000_000)
+    entries = {}
+    for vnode in range(source.topology.vnodes(source.streams(generation)) or 0):
+        partition = {"keyspace_name": shop.keyspace, "table_name": "orders", "vnode_id": str(vnode)}
+        partition["generation_start"] = str(generation.time)
+        key = json.dumps(["orders-connector", partition]).encode()
+        entries[key] = json.dumps({"window_start": str(start), "window_end": str(start)}).encode()
+    file = tmp_path / "connect.offsets"
+    file.write_bytes(serialized(entries))
+    return file
+
+
+def serialized(entries: dict[bytes, bytes]) -> bytes:
+    """Return what Java writes for a map of byte arrays."""
+    name = b"\x00\x11java.util.HashMap\x05\x07\xda\xc1\xc3\x16\x60\xd1\x03"
+    parts = [b"\xac\xed\x00\x05sr", name, b"\x00\x02F\x00\x0aloadFactorI\x00\x09thresholdxp"]
+    parts.append(struct.pack(">fi2sii", 0.75, 12, b"w\x08", 16, len(entries)))
+    kind = b"r\x00\x02[B\xac\xf3\x17\xf8\x06\x08\x54\xe0\x02\x00\x00xp"
+    for array in (one for pair in entries.items() for one in pair):
+        parts += [b"u", kind, struct.pack(">i", len(array)), array]
+        kind = b"q\x00\x7e\x00\x02"
+    return b"".join([*parts, b"x"])
+
+
+@pytest.fixture
+def take(run: Run, shop: Shop, offsets: Path) -> Run:
+    def command(*arguments: str, connector: str = "orders-connector") -> Ran:
+        where = ("--store", shop.keyspace, "--host", shop.host, "--file", str(offsets))
+        return run("kafka", "import-offsets", connector, "--prefix", "demo", *where, *arguments)
+
+    return command
+
+
+def test_the_cursor_continues_where_the_connector_stopped(take: Run, shop: Shop) -> None:
+    ran = take("--json")
+    assert ran.code == 0
+    [line] = ran.objects
+    assert line["consumer"] == f"demo.{shop.keyspace}.orders"
+    assert line["tasks"] == line["with_offset"] > 0
+    saved = ScyllaCursorStore(shop.session, shop.keyspace).get_cursor(line["consumer"])
+    assert saved == line["cursor"]
+    generation = rscylla.NewStream(shop.session, shop.keyspace, "orders").describe().generations[-1]
+    assert rscylla.EventID.parse(saved).exact_us == generation.start_us + 1_000_000
+    assert take().code == 0  # once more is the same
+    assert "consumer" in take().out[0]
+
+
+def test_a_dry_run_saves_nothing(take: Run, shop: Shop) -> None:
+    assert take("--dry-run").code == 0
+    store = ScyllaCursorStore(shop.session, shop.keyspace)
+    store.create_schema()
+    assert store.list_cursors() == []
+
+
+def test_a_consumer_that_has_run_keeps_its_cursor(take: Run, shop: Shop) -> None:
+    store = ScyllaCursorStore(shop.session, shop.keyspace)
+    store.create_schema()
+    head = rscylla.GetCursor(shop.session, shop.keyspace, "orders")
+    consumer = f"demo.{shop.keyspace}.orders"
+    for name in (consumer, f"{consumer}[1/4]"):
+        store.set_cursor(name, head)
+        ran = take()
+        assert ran.code == 5
+        assert f"the consumer '{name}' already has a cursor" in ran.error
+        assert store.get_cursor(name) == head
+
+
+def test_what_does_not_fit(take: Run, shop: Shop, run: Run) -> None:
+    ran = take(connector="other")
+    assert (ran.code, "there are those of 'orders-connector'" in ran.error) == (5, True)
+    shop.session.execute(f"CREATE TABLE {shop.keyspace}.carts (id int PRIMARY KEY) WITH cdc = {{'enabled': true}}")
+    ran = take("--of", f"{shop.keyspace}.carts")
+    assert (ran.code, f"no offsets of {shop.keyspace}.carts" in ran.error) == (5, True)
+    ran = take("--topic", "connect-offsets")
+    assert (ran.code, "either --file" in ran.error) == (2, True)
+    ran = run("kafka", "import-offsets", "c", "--prefix", "p", "--store", "s", "--topic", "t", "--kafka", "x")
+    assert (ran.code, "--kafka x: give a property as NAME=VALUE" in ran.error) == (2, True)
