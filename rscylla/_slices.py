@@ -13,10 +13,12 @@ import attrs
 
 from .errors import ConfigError
 
-__all__ = ["Slice", "split_name"]
+__all__ = ["Slice", "split_lane", "split_name"]
 
 TOKENS = 1 << 64
 """How many tokens the ring has; the lowest is ``-TOKENS // 2``."""
+
+_LANE = re.compile(r"(.*\])\[[^\[\]/]*\]", re.DOTALL)
 
 _NAME = re.compile(r"(.*)\[(\d{1,9})/(\d{1,9})\]", re.DOTALL)
 
@@ -91,3 +93,13 @@ def split_name(name: str) -> tuple[str, Slice] | None:
         return None
     index, count = int(match[2]), int(match[3])
     return (match[1], Slice(index, count)) if index < count and count > 1 else None
+
+
+def split_lane(name: str) -> tuple[str, Slice] | None:
+    """Return the consumer and slice that *name* is of, also as a lane of a slice, None if it is of a whole consumer.
+
+    >>> split_lane("billing[0/4][fast]"), split_lane("billing[fast]")
+    (('billing', Slice(index=0, count=4)), None)
+    """
+    lane = _LANE.fullmatch(name)
+    return split_name(name) or (split_name(lane[1]) if lane else None)

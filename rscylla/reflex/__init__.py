@@ -27,7 +27,7 @@ from .patterns import (
     run_forever,
     windows,
 )
-from .service import Restarts, Service
+from .service import Group, Restarts, Service, group_lanes
 from .slices import Sliceable, slice_name, slice_of, slice_specs
 from .tracing import traced
 
@@ -40,6 +40,7 @@ __all__ = [
     "Consumer",
     "EventFilter",
     "Fate",
+    "Group",
     "JsonFormatter",
     "LaneFilter",
     "Lanes",
@@ -60,6 +61,7 @@ __all__ = [
     "dead_letter",
     "fast_and_sweep",
     "fast_lane_name",
+    "group_lanes",
     "metadata_event_filter",
     "metrics_for",
     "parallel",

@@ -36,6 +36,28 @@ class Meters:
         self.lease_epoch: Final = Gauge(
             "rscylla_lease_epoch", "fencing epoch of the service's last tenure", ("lease",), registry=registry
         )
+        group = ("group",)
+        self.group_members: Final = Gauge(
+            "rscylla_group_members", "members of the group at this member's last look", group, registry=registry
+        )
+        self.group_slices: Final = Gauge(
+            "rscylla_group_slices", "slices of the group, of all members", group, registry=registry
+        )
+        self.group_slices_held: Final = Gauge(
+            "rscylla_group_slices_held", "slices that this member holds", group, registry=registry
+        )
+        self.group_joined: Final = Gauge(
+            "rscylla_group_joined_timestamp_seconds",
+            "when this process became a member of the group; 0 while it is none",
+            group,
+            registry=registry,
+        )
+        self.group_moves: Final = Counter(
+            "rscylla_group_moves", "slices that came or went, by reason", (*group, "reason"), registry=registry
+        )
+        self.group_renewals_failed: Final = Counter(
+            "rscylla_group_renewals_failed", "renewals of the membership without an answer", group, registry=registry
+        )
         self.breaker_state: Final = Gauge(
             "rscylla_circuit_breaker_state", "0 closed, 1 open, 2 half-open", ("breaker",), registry=registry
         )

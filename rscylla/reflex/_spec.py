@@ -17,7 +17,7 @@ from .consumer import check_threads_can_drive
 from .fate import NO_FATE
 from .metrics import ConsumerSeries, series_of
 
-__all__ = ["RunOptions", "Spec", "checked_specs"]
+__all__ = ["RunOptions", "Spec", "checked_specs", "flat_specs"]
 
 
 class RunOptions(TypedDict, total=False):
@@ -100,6 +100,11 @@ class Spec:
         """Stop the consumer's background work, if it has any."""
         if isinstance(self.consumer, Stopper):
             self.consumer.stop()
+
+
+def flat_specs(specs: Iterable[Spec | Iterable[Spec]]) -> tuple[Spec, ...]:
+    """Return *specs* in one tuple, in which an item may stand for several."""
+    return tuple(spec for item in specs for spec in ((item,) if isinstance(item, Spec) else item))
 
 
 def checked_specs(who: str, specs: Sequence[Spec]) -> None:

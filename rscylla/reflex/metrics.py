@@ -121,6 +121,11 @@ class ConsumerSeries:
         self._finished = False
         self._lock = threading.Lock()
 
+    def collected(self, shown: bool) -> None:
+        """Let scrapes see this series, or no longer, for a consumer that has moved to another process."""
+        if self._metrics is not None:
+            self._metrics.show(self, shown)
+
     def configure(self, *, clock: Clock, lag_alert: timedelta | None, activity_ttl: timedelta | None) -> None:
         """Set what the gauges need. Called when a ``Consumer`` is made."""
         with self._lock:
@@ -405,6 +410,14 @@ class Metrics(Collector):
         """Return the series of consumer *name*, created on first use; consumers with the same name share it."""
         with self._lock:
             return self._series.setdefault(name, ConsumerSeries(name, self))
+
+    def show(self, series: ConsumerSeries, shown: bool) -> None:
+        """Add *series* unless its name has one, or remove it."""
+        with self._lock:
+            if shown:
+                self._series.setdefault(series.name, series)
+            elif self._series.get(series.name) is series:
+                del self._series[series.name]
 
     def describe(self) -> Iterable[Metric]:
         """Return the families without samples, so that a registry notices names that are taken."""

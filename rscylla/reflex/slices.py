@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, Unpack
 
-from .._slices import Slice, split_name
+from .._slices import Slice, split_lane, split_name
 from ..abc import Consumer, CursorStore, StreamFunc
 from ..errors import ConfigError
 from ..options import StreamOption
@@ -38,6 +38,16 @@ def slice_of(name: str) -> tuple[str, int, int]:
     """
     found = split_name(name)
     return (name, 0, 1) if found is None else (found[0], found[1].index, found[1].count)
+
+
+def consumer_of(name: str) -> str:
+    """Return the name of the consumer whose slice, or lane of a slice, has *name*.
+
+    >>> consumer_of("billing[0/4]"), consumer_of("billing[0/4][fast]"), consumer_of("billing[fast]")
+    ('billing', 'billing', 'billing[fast]')
+    """
+    found = split_lane(name)
+    return name if found is None else found[0]
 
 
 def slice_specs(

@@ -1,4 +1,4 @@
-"""``LeaseKeeper``: acquires and renews a lease; when the lease is lost, it stops the lanes at once."""
+"""``LeaseKeeper``: acquires and renews a lease, or a membership of a group; when it is lost, the lanes stop at once."""
 
 from __future__ import annotations
 
@@ -6,19 +6,84 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Protocol
 
-from ..._retry import Backoff, retry
-from ...abc import Lease
-from ...clock import Clock, Stop
+from ..._groups import NOBODY
+from ..._retry import Backoff, may_help, retry
+from ...abc import Membership
+from ...clock import Clock, InnerStop, Stop
 from ...errors import LeaseLost, RscyllaError, Stopped
 
-__all__ = ["LeaseKeeper", "LeasedStop"]
+__all__ = ["JoinedGroup", "Keepable", "LeaseKeeper", "LeasedStop", "is_unanswered"]
 
 log = logging.getLogger("rscylla.service")
 
 
 RETRY = 0.25
 """After a failed renewal, the next one follows after this fraction of the usual time."""
+
+
+class Held(Protocol):
+    """A fence, or a lease: tells without a query whether this process may act."""
+
+    def held(self) -> bool: ...
+
+
+class Keepable(Held, Protocol):
+    """What a ``LeaseKeeper`` keeps: a ``Lease``, or something that is acquired, renewed, and released like one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def renew_every(self) -> float: ...
+
+    def acquire(self, stop: Stop | None = None) -> int: ...
+
+    def renew(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+class JoinedGroup:
+    """A membership of a group, to be kept like a lease. ``epoch`` is how often this process has joined."""
+
+    def __init__(self, membership: Membership, clock: Clock) -> None:
+        self._membership = membership
+        self._clock = clock
+        self.name = membership.name
+        self.epoch = 0
+        self.renew = membership.renew
+        self.release = membership.leave
+
+    @property
+    def renew_every(self) -> float:
+        return self._membership.renew_every
+
+    def held(self) -> bool:
+        return self._membership.token != NOBODY
+
+    def acquire(self, stop: Stop | None = None) -> int:
+        """Join the group. Retries after errors that may be temporary, and when the answer came too late."""
+        if stop is not None:
+            stop.check()
+        every = timedelta(seconds=self.renew_every * RETRY)
+        retry(
+            self._membership.join,
+            backoff=Backoff(initial=every, maximum=timedelta(seconds=self.renew_every), jitter=0.2),
+            clock=self._clock,
+            stop=stop,
+            again=may_help,
+            waiting=self._not_joined,
+        )
+        self.epoch += 1
+        return self.epoch
+
+    def _not_joined(self, error: Exception, failures: int, seconds: float) -> None:
+        log.warning('group "%s" cannot be joined yet: %s', self.name, error)
 
 
 class LeasedStop(Stop):
@@ -29,14 +94,16 @@ class LeasedStop(Stop):
     may already have ended. The keeper wakes the threads that wait.
     """
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Held) -> None:
         super().__init__()
         self._lease = lease
         self.lapsed = False
 
     def is_set(self) -> bool:
-        if super().is_set():
-            return True
+        return super().is_set() or self.is_over()
+
+    def is_over(self) -> bool:
+        """Return whether the lease has lapsed, even if the signal was set before."""
         if not self.lapsed and not self._lease.held():
             self.lapsed = True
         return self.lapsed
@@ -54,26 +121,33 @@ class LeaseKeeper:
     """Acquires a lease, and again each time that it is lost, in a thread of its own.
 
     Args:
+        what: what it is called in logs.
         begun: called with a new stop signal when the lease is acquired. The keeper then renews the lease.
         over: called when the lease is lost and the signal is set. The keeper then waits for ``resume``.
         failed: called with an error that a retry cannot fix, which ends the keeper.
+        missed: called when a renewal failed that can be tried again.
     """
 
     def __init__(
         self,
-        lease: Lease,
+        lease: Keepable,
         clock: Clock,
         *,
+        what: str = "lease",
         begun: Callable[[LeasedStop], None],
         over: Callable[[], None],
         failed: Callable[[Exception], None],
+        missed: Callable[[], None] = lambda: None,
     ) -> None:
         self._lease = lease
+        self._what = f'{what} "{lease.name}"'
         self._clock = clock
         self._begun = begun
         self._over = over
         self._failed = failed
+        self._missed = missed
         self._stop = Stop()
+        self._wake = InnerStop(self._stop)
         self._release = False
         self._resume = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rscylla-lease", daemon=True)
@@ -85,6 +159,10 @@ class LeaseKeeper:
     def resume(self) -> None:
         """Let the keeper stand by again. Call it once no lane runs under the lost lease."""
         self._resume.set()
+
+    def renew_now(self) -> None:
+        """Renew at once, which finds out whether the lease is still held."""
+        self._wake.set()
 
     def stop(self, *, release: bool) -> None:
         """End the keeper; with *release*, release the lease if it is held. ``join`` waits for that."""
@@ -101,7 +179,7 @@ class LeaseKeeper:
         try:
             while True:
                 epoch = self._lease.acquire(self._stop)
-                log.info('lease "%s" is held, epoch %d', self._lease.name, epoch)
+                log.info("%s is held, epoch %d", self._what, epoch)
                 signal = LeasedStop(self._lease)
                 self._resume.clear()
                 self._begun(signal)
@@ -120,7 +198,7 @@ class LeaseKeeper:
         try:
             self._lease.release()
         except RscyllaError as error:
-            log.warning('lease "%s" was not released and will expire: %s', self._lease.name, error)
+            log.warning("%s was not released and will expire: %s", self._what, error)
 
     def _keep(self, signal: LeasedStop) -> None:
         """Renew until the lease is lost, also while the lanes of a stopping service save their cursors.
@@ -131,7 +209,7 @@ class LeaseKeeper:
         lease, clock = self._lease, self._clock
         pause_s = lease.renew_every
         soon = timedelta(seconds=lease.renew_every * RETRY)
-        while not clock.wait(self._stop, pause_s):
+        while not self._stops_within(pause_s):
             began = clock.monotonic()
             try:
                 retry(
@@ -139,29 +217,38 @@ class LeaseKeeper:
                     backoff=Backoff(initial=soon, maximum=soon, factor=1, jitter=0),
                     clock=clock,
                     stop=self._stop,
-                    again=lambda error: _is_unanswered(error) and self._goes_on(signal),
+                    again=lambda error: is_unanswered(error) and self._goes_on(signal),
                     waiting=self._not_renewed,
                 )
             except LeaseLost as lost:
                 log.warning("%s; the lanes stop", lost)
                 return
             except RscyllaError as error:
-                if not _is_unanswered(error):
+                if not is_unanswered(error):
                     raise
                 self._not_renewed(error, 1, 0.0)
             if not self._goes_on(signal):
-                log.warning('lease "%s" ended, at least for a moment; the lanes stop', lease.name)
+                log.warning("%s ended, at least for a moment; the lanes stop", self._what)
                 return
             # The lease counts from the start of a renewal, so after a slow one the pause is shorter.
             pause_s = max(0.0, lease.renew_every - (clock.monotonic() - began))
         raise Stopped
 
+    def _stops_within(self, seconds: float) -> bool:
+        """Wait until the keeper is stopped, which this returns, or is to renew."""
+        self._clock.wait(self._wake, seconds)
+        self._wake.forget()
+        self._wake = InnerStop(self._stop)
+        return self._stop.is_set()
+
     def _goes_on(self, signal: LeasedStop) -> bool:
         return not signal.lapsed and self._lease.held()
 
     def _not_renewed(self, error: Exception, failures: int, seconds: float) -> None:
-        log.warning('lease "%s" was not renewed: %s', self._lease.name, error)
+        log.warning("%s was not renewed: %s", self._what, error)
+        self._missed()
 
 
-def _is_unanswered(error: Exception) -> bool:
+def is_unanswered(error: Exception) -> bool:
+    """Return whether *error* says nothing about whether the lease is held."""
     return isinstance(error, RscyllaError) and not isinstance(error, LeaseLost | Stopped)

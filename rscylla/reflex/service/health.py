@@ -7,12 +7,15 @@ and an open circuit breaker fail only ``/readyz``, because a new process would b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import attrs
 
-__all__ = ["Check", "Facts", "LaneFacts", "Limits", "alive", "ready", "report", "rounded"]
+from ..._groups import GroupView
+
+__all__ = ["Check", "Facts", "GroupFacts", "LaneFacts", "Limits", "alive", "ready", "report", "rounded"]
 
 
 @attrs.frozen
@@ -52,6 +55,26 @@ class LaneFacts:
 
 
 @attrs.frozen
+class GroupFacts:
+    """The current state of a member of a group.
+
+    ``owner`` is its name, and ``token`` what ``view`` knows it by, "" while it is no member. ``held``: the slices that
+    it may work on now. ``since``: when it joined. ``view``: the group at its last look, ``view_age_s`` ago. ``moves``:
+    how many slices came or went, by reason.
+    """
+
+    name: str
+    owner: str
+    token: str = ""
+    held: tuple[int, ...] = ()
+    since: datetime | None = None
+    view: GroupView | None = None
+    view_age_s: float | None = None
+    moves: Mapping[str, int] = attrs.field(factory=dict)
+    renewals_failed: int = 0
+
+
+@attrs.frozen
 class Facts:
     """The current state of a service. Without a lease, ``lease`` and ``held`` are None. ``failure``: why it ends."""
 
@@ -62,6 +85,7 @@ class Facts:
     held: bool | None = None
     epoch: int = 0
     failure: str = ""
+    group: GroupFacts | None = None
 
 
 @attrs.frozen
@@ -96,6 +120,16 @@ def report(facts: Facts, checks: Iterable[Check]) -> dict[str, Any]:
     }
     if facts.lease is not None:
         body["lease"] = {"name": facts.lease, "held": facts.held, "epoch": facts.epoch}
+    if facts.group is not None:
+        group = facts.group
+        body["group"] = {
+            "name": group.name,
+            "member": group.owner,
+            "joined": bool(group.token),
+            "members": 0 if group.view is None else len(group.view.members),
+            "slices": 0 if group.view is None else group.view.count,
+            "held": len(group.held),
+        }
     return body
 
 
@@ -123,6 +157,8 @@ def _ready(facts: Facts, limits: Limits) -> Iterator[Check]:
         yield Check("service", "it is stopping" if facts.stopping else "it does not run")
     else:
         yield Check("service")
+    if facts.group is not None:
+        yield Check(f'group "{facts.group.name}"', "" if facts.group.token else "is not joined")
     for lane in facts.lanes:
         yield Check(f'lane "{lane.consumer}"', _not_ready(lane, limits))
 

@@ -17,15 +17,17 @@ from ...abc import DeadLetterAdmin, Lease
 from ...clock import LOOK_S, Clock, Stop, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import meters_for
-from .._spec import Spec, checked_specs
+from .._spec import Spec, checked_specs, flat_specs
+from ..slices import consumer_of
 from . import health
-from ._history import consumer_of
+from ._groupwork import GroupWork
 from ._lease import LeaseKeeper
 from ._letter_counts import LetterCounts
 from ._page import page
 from ._signals import signals
 from ._status import Watch
 from ._worker import Worker
+from .group import Group
 from .http import Answer, Endpoint, json_answer, metrics_page
 from .restarts import Restarts
 
@@ -55,6 +57,8 @@ class Service:
       ends the service at once.
     - With a *lease*, the service stands by until it holds the lease. When it loses the lease, it stops its lanes at
       once and stands by again.
+    - With a *group*, the lanes of the slices that this process holds come and go beside those of *specs*. Such a
+      service runs until it is stopped or gives up. It hands its slices over to other members before it ends.
     - With a *port*, it serves ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, and ``/``, a page for people.
 
     Exit codes: 0: done or stopped; if a cursor could not be saved, the log says so. 1: the service gave up on a lane;
@@ -64,7 +68,9 @@ class Service:
     Args:
         specs: The specs to run, with different consumer names. Several specs, as ``slice_specs`` and
             ``fast_and_sweep`` return them, can be one item.
-        restarts: For all lanes, or by consumer name (the other lanes use the default).
+        restarts: For all lanes, or by consumer name (the other lanes use the default). The name of a consumer whose
+            slices are lanes of a group is that without the slice.
+        group: Shares the slices of consumers with other processes; not with *lease*.
         lease: Guards all lanes. Give it to the cursor store, too, so that a paused process cannot write.
         port, host: The HTTP address. Port 0 lets the system choose; None: no HTTP. The default host is loopback,
             because there is no login.
@@ -85,8 +91,9 @@ class Service:
 
     def __init__(
         self,
-        specs: Iterable[Spec | Iterable[Spec]],
+        specs: Iterable[Spec | Iterable[Spec]] = (),
         *,
+        group: Group | None = None,
         restarts: Restarts | Mapping[str, Restarts] | None = None,
         lease: Lease | None = None,
         port: int | None = None,
@@ -100,7 +107,9 @@ class Service:
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
     ) -> None:
-        chosen = _checked(specs)
+        if group is not None and lease is not None:
+            raise ConfigError("Service: group= and lease= exclude each other; a member of a group needs no lease")
+        chosen = _checked(specs, needed=group is None)
         for name, span in (
             ("stop_timeout", stop_timeout),
             ("stuck_after", stuck_after),
@@ -117,8 +126,8 @@ class Service:
         self._limits = health.Limits(stuck_after.total_seconds(), poll_timeout.total_seconds())
         self._clock = clock or SystemClock()
         self._real = SystemClock()  # joining threads takes real time
-        policies = _policies(restarts, chosen)
-        self._workers = tuple(self._worker(spec, policies[spec.name]) for spec in chosen)
+        self._policy_of = _policies(restarts, None if group is not None else chosen)
+        self._fixed = tuple(self._worker(spec, self._is_the_lease) for spec in chosen)
         self._letter_counts = (
             None if dead_letters is None else LetterCounts(dead_letters, self._clock, self._counted, self._is_shown)
         )
@@ -129,6 +138,19 @@ class Service:
         self._lease_keeper: LeaseKeeper | None = None
         # Lanes, the lease keeper and signal handlers report here. A SimpleQueue can be used in signal handlers.
         self._inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._lanes_lock = threading.Lock()  # so that no metric of a lane is set after the lane has moved away
+        self._group_work: GroupWork | None = None
+        if group is not None:
+            self._group_work = GroupWork(
+                group,
+                self._clock,
+                self._meters,
+                hire=self._hired,
+                retire=self._retired,
+                call=lambda function: self._inbox.put(("call", function)),
+                fixed=(spec.name for spec in chosen),
+                patience_s=self._stop_timeout_s,
+            )
         self._term = Stop()
         self._begin_lock = threading.Lock()
         self._begun = False
@@ -143,13 +165,34 @@ class Service:
         self.exit_code = 0
         """The exit code for the process; final once the service has ended."""
 
-    def _worker(self, spec: Spec, restarts: Restarts) -> Worker:
+    @property
+    def _workers(self) -> tuple[Worker, ...]:
+        return self._fixed if self._group_work is None else self._fixed + self._group_work.workers
+
+    def _hired(self, spec: Spec, excused: Callable[[Exception], bool]) -> Worker:
+        """Return the worker of a lane that has come, with its metrics."""
+        worker = self._worker(spec, excused)
+        spec.series.collected(True)
+        worker.show(self._meters)
+        return worker
+
+    def _retired(self, worker: Worker) -> None:
+        """Remove the metrics of a lane that has moved away."""
+        with self._lanes_lock:
+            worker.spec.series.collected(False)
+            with suppress(KeyError):  # another Service with the same names has removed them
+                worker.hide(self._meters)
+            for meter in (self._meters.restarts, self._meters.dead_letters):
+                with suppress(KeyError):
+                    meter.remove(worker.name)
+
+    def _worker(self, spec: Spec, excused: Callable[[Exception], bool]) -> Worker:
         return Worker(
             spec,
-            restarts,
+            self._policy_of(spec.name),
             ended=lambda worker: self._inbox.put(("ended", worker)),
             failed=self._lane_failed,
-            excused=self._is_the_lease,
+            excused=excused,
             restarting=self._meters.restarts.labels(spec.name).inc,
         )
 
@@ -162,12 +205,13 @@ class Service:
         return isinstance(error.__cause__, LeaseLost) and self._lease is not None and not self._lease.held()
 
     def _counted(self, counts: Mapping[str, int]) -> None:
-        for worker in self._workers:
-            self._meters.dead_letters.labels(worker.name).set(counts.get(worker.name, 0))
+        with self._lanes_lock:
+            for worker in self._workers:
+                self._meters.dead_letters.labels(worker.name).set(counts.get(worker.name, 0))
 
     def _is_shown(self, name: str) -> bool:
         """Return whether the page shows dead letters of *name*: that of a consumer of this service, or of a slice."""
-        return self._where is not None and consumer_of(name)[0] in {consumer_of(w.name)[0] for w in self._workers}
+        return self._where is not None and consumer_of(name) in {consumer_of(w.name) for w in self._workers}
 
     # ------------------------------------------------------------ running
 
@@ -244,6 +288,9 @@ class Service:
     def _supervise(self) -> None:
         try:
             self._watch()
+        except ServiceFailed as failure:
+            self.failure = failure
+            log.error("%s; the service stops", failure)
         except Exception as error:
             log.exception("the supervisor failed")
             self._fail(f"the supervisor failed: {error}", error)
@@ -256,7 +303,11 @@ class Service:
             self._start_lanes(Stop())
         else:
             self._stand_by(self._lease)
+        if self._group_work is not None:
+            self._group_work.start()
         while True:
+            if self._group_work is not None:
+                self._group_work.check()
             try:
                 what, about = self._inbox.get(timeout=LOOK_S)
             except Empty:
@@ -264,6 +315,8 @@ class Service:
             if what == "halt":
                 self._halted(about)
                 return
+            if what == "call":
+                about()
             if what == "failed":
                 self._fail(f"the lease cannot be held: {about}", about)
                 return
@@ -272,9 +325,17 @@ class Service:
             elif what == "over" and not self._lease_over():
                 return
             elif what == "ended":
-                about.join(self._stop_timeout_s)  # short: the thread sent this as its last action
+                self._lane_ended(about, self._stop_timeout_s)
+                if about.state == "failed":
+                    self.failure = about.failure
+                    return
                 if self._is_the_end():
                     return
+
+    def _lane_ended(self, worker: Worker, seconds: float) -> None:
+        worker.join(seconds)  # short: the thread sent this as its last action
+        if self._group_work is not None:
+            self._group_work.ended(worker)
 
     def _stand_by(self, lease: Lease) -> None:
         for worker in self._workers:
@@ -309,7 +370,9 @@ class Service:
         return True
 
     def _is_the_end(self) -> bool:
-        """Return whether the service ends: it gave up on a lane, or every lane has ended."""
+        """Return whether the service ends: it gave up on a lane, or every lane has ended, and no other can come."""
+        if self._group_work is not None:
+            return False
         for state in ("failed", "parked"):
             given_up = [worker for worker in self._workers if worker.state == state]
             if given_up and (state == "failed" or all(worker.settled for worker in self._workers)):
@@ -344,16 +407,28 @@ class Service:
             except Empty:
                 continue
             if what == "ended":
-                about.join(max(0.0, deadline - self._real.monotonic()))
-            elif what == "halt":
-                self._halted(about)
+                self._lane_ended(about, max(0.0, deadline - self._real.monotonic()))
+            else:
+                self._handle_late(what, about)
         self._deadline = None
         return []
+
+    def _handle_late(self, what: str, about: Any) -> None:
+        """Handle a message that came while the service stops."""
+        if what == "halt":
+            self._halted(about)
+        elif what == "call":
+            try:
+                about()
+            except ServiceFailed as failure:
+                log.warning("%s; the service was being stopped", failure)
 
     def _wind_down(self) -> None:
         self._stopping = True
         try:
             self._term.set()
+            if self._group_work is not None:
+                self._group_work.leave()
             ends_at = self._deadline or self._real.monotonic() + self._stop_timeout_s
             left = self._await_lanes()
             for worker in left:
@@ -367,7 +442,11 @@ class Service:
                 # While a lane may still act under the lease, the lease is not released; it expires by itself.
                 self._lease_keeper.stop(release=not left)
                 if not left:
-                    self._await(self._lease_keeper, max(ends_at, self._real.monotonic() + RELEASE_S))
+                    self._await(self._lease_keeper.join, max(ends_at, self._real.monotonic() + RELEASE_S))
+            if self._group_work is not None:
+                if any(worker.alive for worker in self._group_work.workers):
+                    self._group_work.give_up()
+                self._await(self._group_work.has_left, max(ends_at, self._real.monotonic() + RELEASE_S))
             self.exit_code = self._code(left)
         finally:
             self._supervised = False
@@ -380,16 +459,22 @@ class Service:
                 self._endpoint.close()
             self._ended.set()
 
-    def _await(self, keeper: LeaseKeeper, ends_at: float) -> None:
-        """Wait until the lease is released, but not beyond *ends_at* or a second signal."""
+    def _await(self, done: Callable[[float], bool], ends_at: float) -> None:
+        """Wait until the lease is released, but not beyond *ends_at* or a second signal.
+
+        Args:
+            done: waits for at most the given seconds, and returns whether it is.
+        """
         while len(self._signals) < 2 and (left_s := ends_at - self._real.monotonic()) > 0:
-            if keeper.join(min(left_s, LOOK_S)):
+            if done(min(left_s, LOOK_S)):
                 return
             with suppress(Empty):
                 while True:
                     what, about = self._inbox.get_nowait()
-                    if what == "halt":
-                        self._halted(about)
+                    if what == "ended":
+                        self._lane_ended(about, 0.0)
+                    else:
+                        self._handle_late(what, about)
 
     def _code(self, left: list[Worker]) -> int:
         if len(self._signals) > 1 and left:
@@ -416,6 +501,7 @@ class Service:
             held=None if self._lease is None else self._lease.held(),
             epoch=0 if self._lease is None else self._lease.epoch,
             failure="" if failure is None else str(failure),
+            group=None if self._group_work is None else self._group_work.facts(),
         )
 
     def _letters_of(self, worker: Worker) -> int | None:
@@ -441,8 +527,10 @@ class Service:
 
     def _show(self) -> None:
         """Register the metrics of states, which are computed when they are read."""
-        for worker in self._workers:
+        for worker in self._fixed:
             worker.show(self._meters)
+        if self._group_work is not None:
+            self._group_work.show()
         if self._lease is not None:
             lease = self._lease
             self._meters.lease_held.labels(lease.name).set_function(lambda: float(lease.held()))
@@ -451,25 +539,35 @@ class Service:
     def _hide(self) -> None:
         for worker in self._workers:
             worker.hide(self._meters)
+        if self._group_work is not None:
+            self._group_work.hide()
         if self._lease is not None:
             self._meters.lease_held.remove(self._lease.name)
             self._meters.lease_epoch.remove(self._lease.name)
 
 
-def _checked(specs: Iterable[Spec | Iterable[Spec]]) -> tuple[Spec, ...]:
-    chosen = tuple(spec for item in specs for spec in ((item,) if isinstance(item, Spec) else item))
-    checked_specs("Service", chosen)
+def _checked(specs: Iterable[Spec | Iterable[Spec]], *, needed: bool) -> tuple[Spec, ...]:
+    chosen = flat_specs(specs)
+    if chosen or needed:
+        checked_specs("Service", chosen)
     return chosen
 
 
-def _policies(restarts: Restarts | Mapping[str, Restarts] | None, specs: tuple[Spec, ...]) -> dict[str, Restarts]:
-    """Return the policy of each lane by name."""
+def _policies(
+    restarts: Restarts | Mapping[str, Restarts] | None, specs: tuple[Spec, ...] | None
+) -> Callable[[str], Restarts]:
+    """Return a function from the name of a lane to its policy. *specs*: all lanes, None if others may come."""
     if restarts is None or isinstance(restarts, Restarts):
-        return dict.fromkeys((spec.name for spec in specs), restarts or Restarts())
-    unknown = sorted(set(restarts) - {spec.name for spec in specs})
-    if unknown:
+        policy = restarts or Restarts()
+        return lambda name: policy
+    by_name = dict(restarts)
+    if specs is not None and (unknown := sorted(set(by_name) - {spec.name for spec in specs})):
         raise ConfigError(f"restarts= names lanes that the Service does not have: {', '.join(unknown)}")
-    return {spec.name: restarts.get(spec.name, Restarts()) for spec in specs}
+
+    def policy_of(name: str) -> Restarts:
+        return by_name.get(name) or by_name.get(consumer_of(name)) or Restarts()
+
+    return policy_of
 
 
 def _names(workers: list[Worker]) -> str:

@@ -1,0 +1,520 @@
+"""``Service(group=...)``: lanes of slices that come and go between services. Time is driven by the tests."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cursorstore import MemoryGroupTable, MemoryMembership
+from rscylla._groups import GroupView
+from rscylla._timeuuid import datetime_of
+from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
+from rscylla.event import SimpleEvent
+from rscylla.reflex import Consumer, Spec, slice_name
+from rscylla.reflex.service import Group, Restarts, Service, group_lanes
+from rscylla.reflex.slices import consumer_of
+from rscylla.testing import FakeCursorStore, FakeStream, RecordingConsumer
+from tests.support.drivenclock import PATIENCE_S, DrivenClock, until
+
+START_US = 1_790_000_000_000_000
+COUNT = 8
+KEEPERS = ("rscylla-group", "rscylla-lease")
+DOWN = ConnectionFailed("no node answers; start one")
+
+
+def event(number: int) -> SimpleEvent:
+    return SimpleEvent(f"e{number}", timestamp=datetime_of(START_US - 1))
+
+
+class Member:
+    """A process of a group: a service with a registry of its own."""
+
+    def __init__(self, team: Team, name: str, **more: Any) -> None:
+        self.name = name
+        self.registry = CollectorRegistry()
+        self.membership: Any = more.pop("membership", None) or MemoryMembership(
+            "shop", team.table, owner=name, slices=COUNT
+        )
+        lanes = more.pop("lanes", None) or (lambda index, count: team.lanes(self, index, count))
+        self.service = Service(
+            more.pop("specs", ()),
+            group=Group(self.membership, lanes),
+            registry=self.registry,
+            clock=team.clock,
+            **more,
+        )
+
+    @property
+    def lanes(self) -> list[str]:
+        return [lane.consumer for lane in self.service.facts().lanes if lane.state == "streaming"]
+
+    @property
+    def held(self) -> list[int]:
+        return sorted(self.membership.held())
+
+    def samples(self, name: str) -> dict[str, float]:
+        """Return the values of a metric by their only label, or by the last of them."""
+        families = text_string_to_metric_families(generate_latest(self.registry).decode())
+        found = [sample for family in families for sample in family.samples if sample.name == name]
+        return {list(sample.labels.values())[-1]: sample.value for sample in found}
+
+
+class Team:
+    """Services that share the slices of two consumers, in one process and on one driven clock."""
+
+    def __init__(self) -> None:
+        self.clock = DrivenClock(START_US)
+        self.table = MemoryGroupTable(self.clock)
+        self.store = FakeCursorStore(buffered=True)
+        self.streams = {index: FakeStream([event(1)], clock=self.clock) for index in range(2 * COUNT)}
+        self.members: list[Member] = []
+        self.seen: list[tuple[str, str, str]] = []
+        self.blocked: dict[str, threading.Event] = {}
+
+    def join(self, name: str, **more: Any) -> Member:
+        member = Member(self, name, **more)
+        self.members.append(member)
+        member.service.start()
+        return member
+
+    def lanes(self, member: Member, index: int, count: int) -> Iterable[Spec]:
+        name = slice_name("billing", index, count)
+
+        def fn(event: Any, run: Any) -> None:
+            self.seen.append((member.name, name, event.id))
+            if (blocked := self.blocked.get(name)) is not None:
+                blocked.wait(PATIENCE_S)
+
+        consumer = Consumer(name, fn, registry=member.registry, clock=self.clock)
+        yield Spec(self.streams[index], self.store, consumer, clock=self.clock, registry=member.registry)
+
+    def step(self) -> None:
+        self.clock.step(0.25, KEEPERS)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        until(condition, what, self.step)
+
+    def until_held(self, *numbers: int) -> None:
+        """Wait until the members hold that many slices, and read all of them."""
+        self.until(lambda: [len(one.lanes) for one in self.members] == list(numbers), f"slices held: {numbers}")
+        assert [len(one.held) for one in self.members] == list(numbers)
+
+    def view(self) -> GroupView:
+        view = self.table.read("shop")
+        assert view is not None
+        return view
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.service.stop()
+        for member in self.members:
+            self.until(lambda: member.service.wait(timedelta()), f"{member.name} has ended")  # noqa: B023
+
+
+@pytest.fixture
+def team() -> Iterable[Team]:
+    team = Team()
+    yield team
+    for blocked in team.blocked.values():
+        blocked.set()
+    team.stop()
+
+
+# ---------------------------------------------------------------- joining, leaving, dying
+
+
+def test_one_process_takes_all_slices_and_a_second_one_its_part(team: Team) -> None:
+    first = team.join("first")
+    team.until_held(8)
+    second = team.join("second")
+    team.until_held(4, 4)
+    assert sorted(first.held + second.held) == list(range(8))
+    assert sorted(first.lanes + second.lanes) == [f"billing[{index}/8]" for index in range(8)]
+    team.until(lambda: len(team.seen) == 8, "all events")
+    assert Counter(seen[1:] for seen in team.seen) == Counter((f"billing[{i}/8]", "e1") for i in range(8))
+
+
+def test_a_slice_that_moved_goes_on_at_its_cursor(team: Team) -> None:
+    team.join("first")
+    team.until(lambda: len(team.seen) == 8, "all events")
+    second = team.join("second")
+    team.until_held(4, 4)
+    for stream in team.streams.values():
+        stream.append(event(2))
+    team.until(lambda: len(team.seen) == 16, "all new events")
+    moved = {f"billing[{index}/8]" for index in second.held}
+    assert {name for by, name, one in team.seen if by == "second"} == moved
+    assert len({seen[1:] for seen in team.seen}) == 16  # none twice: it was saved before it moved
+
+
+def test_who_stops_hands_its_slices_over_at_once(team: Team) -> None:
+    first, second = team.join("first"), team.join("second")
+    team.until_held(4, 4)
+    third = team.join("third")
+    team.until(lambda: sorted(len(one.held) for one in team.members) == [2, 3, 3], "a balance of three")
+    first.service.stop()
+    until(lambda: first.service.wait(timedelta()), "it has ended", team.step)
+    view = team.view()
+    assert {view.holder(index) for index in range(8)} == set(view.members)
+    assert {one.owner for one in view.members} == {"second", "third"}
+    assert first.service.exit_code == 0
+    assert first.service.facts().group.moves["left"] >= 2  # type: ignore[union-attr]
+    team.members.remove(first)
+    team.until_held(4, 4)
+    assert first.held == []
+    assert second.held + third.held
+
+
+def test_slices_of_a_process_that_dies_are_taken_when_its_membership_has_expired(team: Team) -> None:
+    dead = MemoryMembership("shop", team.table, owner="dead", slices=COUNT)
+    dead.join()
+    dead.take(dead.look(), range(8))
+    team.join("heir")
+    team.until_held(8)
+    since = [one.since - datetime_of(START_US) for one in team.view().slices if one.since]
+    assert len(since) == 8
+    assert timedelta(seconds=30) <= min(since) <= max(since) <= timedelta(seconds=32)
+
+
+def test_free_slices_do_not_wait_for_a_member_that_died_before_it_took_them(team: Team) -> None:
+    dead = MemoryMembership("shop", team.table, owner="dead", slices=COUNT)
+    dead.join()
+    began = team.clock.monotonic()
+    team.join("heir")
+    team.until_held(8)
+    assert team.clock.monotonic() - began < 10
+
+
+def test_a_process_that_dies_soon_after_it_joined_moves_nothing(team: Team) -> None:
+    first = team.join("first")
+    team.until_held(8)
+    for number in range(5):
+        ghost = MemoryMembership("shop", team.table, owner=f"ghost {number}", slices=COUNT)
+        ghost.join()
+        for _ in range(16):
+            team.step()
+            assert len(first.held) == 8
+    assert "given" not in first.service.facts().group.moves  # type: ignore[union-attr]
+
+
+def test_a_member_that_drains_hands_over_all_and_continues_without(team: Team) -> None:
+    first, second = team.join("first"), team.join("second")
+    team.until_held(4, 4)
+    team.table.drain("shop", first.membership.token, True)
+    team.until_held(0, 8)
+    assert first.service.ready()["status"] == "ok"
+    assert first.service.facts().group.moves["drained"] == 4  # type: ignore[union-attr]
+    team.table.drain("shop", first.membership.token, False)
+    team.until_held(4, 4)
+    assert second.service.facts().group.moves["received"] >= 4  # type: ignore[union-attr]
+
+
+def test_a_new_number_of_slices_lets_go_of_all_and_goes_on_with_the_new_one(team: Team) -> None:
+    first, second = team.join("first"), team.join("second")
+    team.until_held(4, 4)
+    assert team.table.plan("shop", 8, 0, 16)
+    team.until(lambda: not any(one.holder for one in team.view().slices), "all slices are free")
+    assert first.lanes == second.lanes == []
+    assert team.table.recount("shop", 8, 16)
+    team.until_held(8, 8)
+    assert sorted(first.lanes + second.lanes) == sorted(f"billing[{index}/16]" for index in range(16))
+
+
+# ---------------------------------------------------------------- lapses
+
+
+def test_a_pause_beyond_the_membership_stops_all_lanes_and_it_joins_again(team: Team) -> None:
+    first = team.join("first")
+    team.until_held(8)
+    token, lanes = first.membership.token, first.service._workers
+    team.clock.advance(60)  # at once: as after a pause of the whole process
+    assert first.held == []
+    assert all(worker._stop.is_set() for worker in lanes)
+    team.until(lambda: first.membership.token not in ("", token), "it has joined again")
+    team.until_held(8)
+    assert not set(lanes) & set(first.service._workers)
+
+
+def test_a_store_that_does_not_answer_ends_the_membership_in_time_and_later_it_joins_again(team: Team) -> None:
+    first = team.join("first")
+    team.until_held(8)
+    broken = {"read", "keep", "take", "give", "add", "drop"}
+    for name in broken:
+        setattr(team.table, name, raising(DOWN))
+    team.until(lambda: not first.lanes, "no lane reads")
+    assert first.held == []
+    assert first.service.facts().group.renewals_failed >= 1  # type: ignore[union-attr]
+    assert first.service.ready()["status"] == "failed"
+    for name in broken:
+        delattr(team.table, name)
+    team.until_held(8)
+    assert first.service.failure is None
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*args: Any, **more: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def test_a_lane_that_goes_on_after_the_membership_ended_ends_the_process(team: Team) -> None:
+    team.blocked["billing[3/8]"] = threading.Event()
+    first = team.join("first", stop_timeout=timedelta(milliseconds=50))
+    team.until(lambda: len(team.seen) == 8, "all lanes work")
+    team.clock.advance(60)
+    team.until(lambda: first.service.wait(timedelta()), "it has ended")
+    assert 'lane "billing[3/8]" went on for 0.05 s after the slice was lost' in str(first.service.failure)
+    assert first.service.exit_code == 1
+
+
+def test_a_hand_over_that_is_not_answered_is_found_out(team: Team) -> None:
+    first = team.join("first")
+    team.until_held(8)
+    give, failures = team.table.give, iter([True, False, True])
+
+    def unanswered(*args: Any) -> bool:
+        done = give(*args)
+        if next(failures, False):
+            raise DOWN
+        return done
+
+    team.table.give = unanswered  # type: ignore[method-assign]
+    second = team.join("second")
+    team.until_held(4, 4)
+    assert not set(first.held) & set(second.held)
+
+
+# ---------------------------------------------------------------- slow lanes, errors, ends
+
+
+def test_a_slow_consumer_holds_up_its_own_slice_alone(team: Team) -> None:
+    team.blocked["billing[7/8]"] = threading.Event()  # the first one that would be given
+    first = team.join("first")
+    team.until(lambda: len(team.seen) == 8, "all lanes work")
+    second = team.join("second")
+    team.until(lambda: len(second.lanes) == 3, "the others have moved")
+    assert 7 in first.held
+    team.blocked["billing[7/8]"].set()
+    team.until_held(4, 4)
+    assert 7 in second.held
+    assert second.held == [4, 5, 6, 7]
+
+
+def test_slices_move_one_after_the_other(team: Team) -> None:
+    first = team.join("first")
+    team.until_held(8)
+    running = []
+    give = team.table.give
+
+    def noting(name: str, count: int, *more: Any) -> bool:
+        running.append(len(first.lanes))
+        return give(name, count, *more)
+
+    team.table.give = noting  # type: ignore[method-assign]
+    team.join("second")
+    team.until_held(4, 4)
+    assert running == [7, 6, 5, 4]
+
+
+def test_a_service_that_gives_up_hands_its_slices_over_first(team: Team) -> None:
+    first, second = team.join("first"), team.join("second")
+    team.until_held(4, 4)
+    team.streams[first.held[0]].fail("recv", CursorExpired("the log is gone", gap_from=None, gap_to=None))
+    team.streams[first.held[0]].append(event(2))
+    team.until(lambda: first.service.wait(timedelta()), "it has ended")
+    assert first.service.exit_code == 1
+    assert [one.owner for one in team.view().members] == ["second"]
+    assert {one.holder for one in team.view().slices} == {second.membership.token}
+
+
+def test_a_parked_lane_stays_down_and_its_slice_may_move(team: Team) -> None:
+    restarts = {"billing": Restarts(most=0, give_up="park")}
+    first = team.join("first", restarts=restarts)
+    team.until_held(8)
+    team.streams[7].fail("recv", QueryFailed("no"))
+    team.streams[7].append(event(2))
+    team.until(lambda: "billing[7/8]" not in first.lanes, "it is parked")
+    assert {lane.state for lane in first.service.facts().lanes if lane.consumer == "billing[7/8]"} == {"parked"}
+    assert first.service.ready()["status"] == "failed"
+    second = team.join("second")
+    team.until(lambda: "billing[7/8]" in second.lanes, "another process tries it")
+    assert first.service.ready()["status"] == "ok"
+
+
+def test_a_lane_that_fails_runs_again_and_tells(team: Team) -> None:
+    errors: list[str] = []
+    team.join("first", on_error=lambda name, error: errors.append(name))
+    team.until_held(8)
+    team.streams[2].fail("recv", DOWN)
+    team.streams[2].append(event(2))
+    team.until(lambda: ("first", "billing[2/8]", "e2") in team.seen, "it went on")
+    assert errors == ["billing[2/8]"]
+
+
+def test_a_consumer_that_hangs_at_the_end_keeps_its_slice_from_others(team: Team) -> None:
+    team.blocked["billing[3/8]"] = threading.Event()
+    first = team.join("first", stop_timeout=timedelta(milliseconds=200))
+    second = team.join("second")
+    team.until(lambda: len({name for _, name, _ in team.seen}) == 8, "all lanes work")
+    team.until(lambda: len(first.held) + len(second.held) == 8, "all held")
+    hangs = first if 3 in first.held else second
+    hangs.service._stop_timeout_s = 0.2
+    hangs.service.stop()
+    team.until(lambda: hangs.service.wait(timedelta()), "it has ended")
+    assert hangs.service.exit_code == 3
+    view = team.view()
+    assert [one.index for one in view.slices if one.holder == hangs.membership.token] == [3]
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["billing[0/8]"], "is not named after the slice"),
+        (["billing"], "no slice of group"),
+        (["billing[{}/8]", "billing[{}/8]"], "would share a cursor"),
+        (["fixed[{}/8]"], 'another lane of the service is named "fixed[1/8]"'),
+    ],
+)
+def test_lanes_that_are_not_of_the_slice_end_the_service(team: Team, names: list[str], why: str) -> None:
+    def lanes(index: int, count: int) -> Iterable[Spec]:
+        made = [name.format(index) for name in names] if index == 1 else []
+        return [Spec(FakeStream(), team.store, RecordingConsumer(name), clock=team.clock) for name in made]
+
+    fixed = Spec(FakeStream(), team.store, RecordingConsumer("fixed[1/8]"), clock=team.clock)
+    member = team.join("first", lanes=lanes, specs=[fixed])
+    team.until(lambda: member.service.wait(timedelta()), "it has ended")
+    assert 'the lanes of slice 1 of 8 of group "shop" cannot be made' in str(member.service.failure)
+    assert why in str(member.service.failure)
+    assert team.view().members == ()
+
+
+def test_a_group_that_cannot_be_joined_ends_the_service(team: Team) -> None:
+    lost = MemoryMembership("other", team.table, owner="first", slices=None)
+    member = team.join("first", membership=lost)
+    team.until(lambda: member.service.wait(timedelta()), "it has ended")
+    assert 'group "other" cannot be joined' in str(member.service.failure)
+
+
+def test_ordinary_lanes_run_beside_and_do_not_stop_with_the_membership(team: Team) -> None:
+    stream, consumer = FakeStream([event(1)], clock=team.clock), RecordingConsumer("fixed")
+    first = team.join("first", specs=[Spec(stream, team.store, consumer, clock=team.clock)])
+    team.until(lambda: len(first.lanes) == 9, "all lanes read")
+    team.clock.advance(60)
+    stream.append(event(2))
+    until(lambda: consumer.ids == ["e1", "e2"], "the ordinary lane went on")
+    assert len(stream.opened) == 1
+    team.until(lambda: len(first.lanes) == 9, "the slices are back")
+
+
+def test_a_group_and_a_lease_exclude_each_other(team: Team) -> None:
+    with pytest.raises(ConfigError, match="exclude each other"):
+        Member(team, "first", lease=object())
+
+
+# ---------------------------------------------------------------- facts and metrics
+
+
+def test_facts_and_metrics_show_the_group(team: Team) -> None:
+    first, second = team.join("first"), team.join("second")
+    team.until_held(4, 4)
+    team.until(lambda: len(getattr(first.service.facts().group.view, "members", ())) == 2, "first sees both")  # type: ignore[union-attr]
+    group = first.service.facts().group
+    assert group is not None
+    assert group.view is not None
+    assert (group.name, group.owner, group.token) == ("shop", "first", first.membership.token)
+    assert group.held == tuple(first.held)
+    assert {group.view.holder(index).owner for index in first.held} == {"first"}  # type: ignore[union-attr]
+    assert group.since is not None
+    assert group.view_age_s is not None
+    assert first.service.ready()["group"] == {
+        "name": "shop",
+        "member": "first",
+        "joined": True,
+        "members": 2,
+        "slices": 8,
+        "held": 4,
+    }
+    assert first.samples("rscylla_group_members") == {"shop": 2}
+    assert first.samples("rscylla_group_slices") == {"shop": 8}
+    assert first.samples("rscylla_group_slices_held") == {"shop": 4}
+    assert first.samples("rscylla_group_joined_timestamp_seconds")["shop"] > 1e9
+    moves = Counter(first.samples("rscylla_group_moves_total")) + Counter(second.samples("rscylla_group_moves_total"))
+    assert moves["taken"] + moves["received"] - moves["given"] == 8
+    first.service.stop()
+    team.until(lambda: first.service.wait(timedelta()), "it has ended")
+    assert first.samples("rscylla_group_members") == {}
+
+
+def test_metrics_of_a_lane_go_with_its_slice_and_come_back_with_it(team: Team) -> None:
+    first = team.join("first")
+    team.until(lambda: len(team.seen) == 8, "all events")
+    assert first.samples("rscylla_consumed_events_total")["billing[7/8]"] == 1
+    second = team.join("second")
+    team.until_held(4, 4)
+    page = generate_latest(first.registry).decode()
+    for index in range(8):
+        assert (f"billing[{index}/8]" in page) == (index in first.held)
+    assert "billing[7/8]" in generate_latest(second.registry).decode()
+    second.service.stop()
+    team.until(lambda: second.service.wait(timedelta()), "it has ended")
+    team.members.remove(second)
+    team.until_held(8)
+    assert first.samples("rscylla_consumed_events_total")["billing[7/8]"] == 0
+    assert "billing[7/8]" not in generate_latest(second.registry).decode()
+
+
+def test_series_of_consumers_that_are_kept_are_shown_again(team: Team) -> None:
+    """The function may return the same specs each time."""
+    kept: dict[tuple[str, int], list[Spec]] = {}
+
+    def lanes(index: int, count: int) -> list[Spec]:
+        return kept.setdefault(("first", index), list(team.lanes(first, index, count)))
+
+    first = Member(team, "first", lanes=lanes)
+    team.members.append(first)
+    first.service.start()
+    team.until_held(8)
+    team.table.drain("shop", first.membership.token, True)
+    team.until(lambda: not first.service.facts().lanes, "all have ended")
+    assert first.samples("rscylla_consumed_events_total") == {}
+    team.table.drain("shop", first.membership.token, False)
+    team.until_held(8)
+    assert len(first.samples("rscylla_consumed_events_total")) == 8
+
+
+# ---------------------------------------------------------------- the lanes of a group
+
+
+class Sliced:
+    def sliced(self, index: int, count: int) -> FakeStream:
+        return FakeStream([event(index + 1)])
+
+
+def test_group_lanes_are_those_of_each_consumer_in_the_slice(team: Team) -> None:
+    membership = MemoryMembership("shop", team.table)
+    both = [group_lanes(name, Sliced(), team.store, RecordingConsumer) for name in ("billing", "audit")]
+    specs = Group(membership, *both).lanes(3, 8)
+    assert [spec.name for spec in specs] == ["billing[3/8]", "audit[3/8]"]
+    assert [spec.store for spec in specs] == [team.store, team.store]
+
+
+def test_a_group_needs_functions(team: Team) -> None:
+    for lanes in ((), ([],)):
+        with pytest.raises(ConfigError, match="pass a function"):
+            Group(MemoryMembership("shop", team.table), *lanes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "consumer"),
+    [("a[1/4]", "a"), ("a[1/4][fast]", "a"), ("a", "a"), ("a[fast]", "a[fast]"), ("a[1/4][2/4]", "a[1/4]")],
+)
+def test_the_consumer_that_a_lane_is_of(name: str, consumer: str) -> None:
+    assert consumer_of(name) == consumer
