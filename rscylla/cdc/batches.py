@@ -13,10 +13,9 @@ from typing import Any, Literal, Protocol
 import attrs
 import pyarrow as pa
 
-from ..errors import MalformedData, RscyllaError, SourceError
 from ..types.arrow import TIMESTAMP, arrow_type, builder_for, times_of
 from .changeview import ChangeView
-from .columnar import ROWS_A_BATCH, BeyondArrow, Changes, NoValue, built, schema_of, timestamps
+from .columnar import ROWS_A_BATCH, Changes, built, naming, schema_of, timestamps
 from .eventview import EventView
 from .rows import Layout, LogRows
 
@@ -116,17 +115,8 @@ def in_batches(view: BatchView, parts: Iterable[Any], names: Sequence[str]) -> I
     """
     schema = pa.schema([view.schema.field(n) for n in names])
     for part in parts:
-        try:
+        with naming(view.table, is_log=True, instead="read the table with rscylla.NewStream, or with mode events"):
             arrays = view.columns(part, names)
-        except RscyllaError:
-            raise
-        except ValueError as e:
-            raise MalformedData.of_cell(view.table, str(e) if isinstance(e, NoValue) else "", is_log=True) from e
-        except BeyondArrow as e:
-            raise SourceError(
-                f"a change of {view.table} has a timestamp in a key, in column {str(e)!r}, that is beyond what Arrow "
-                "and Spark can hold (292,000 years); read the table with rscylla.NewStream, or with mode events"
-            ) from e
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

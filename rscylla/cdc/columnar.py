@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from .._timeuuid import FLIP_SIGNS
-from ..errors import ConfigError
+from ..errors import ConfigError, MalformedData, RscyllaError, SourceError
 from ..event import Operation
 from ..types import Type
 from ..types.arrow import TIMESTAMP, Build, builder_for, times_of
@@ -22,12 +23,11 @@ __all__ = [
     "ENDS",
     "ROWS_A_BATCH",
     "STARTS",
-    "BeyondArrow",
     "Changes",
-    "NoValue",
     "Part",
     "built",
     "names_of_operations",
+    "naming",
     "nulls_in",
     "schema_of",
     "timestamps",
@@ -71,21 +71,42 @@ def timestamps(us: Any) -> Any:
 
 
 def built(name: str, build: Build, cells: Sequence[bytes | None]) -> Any:
-    """Return what *build* makes of the *cells* of the column *name*; ``NoValue`` and ``BeyondArrow`` name it."""
+    """Return what *build* makes of the *cells* of the column *name*, within ``naming``, whose errors name it."""
     try:
         return build(cells)
     except (ValueError, pa.ArrowException) as e:
-        raise NoValue(name) from e
+        raise _NoValue(name) from e
     except OverflowError as e:
-        raise BeyondArrow(name) from e
+        raise _BeyondArrow(name) from e
 
 
-class NoValue(ValueError):
+class _NoValue(ValueError):
     """A cell of the column that is named has bytes that are not a value of its type."""
 
 
-class BeyondArrow(OverflowError):
+class _BeyondArrow(OverflowError):
     """A key in the column that is named has a timestamp that Arrow cannot hold."""
+
+
+@contextmanager
+def naming(table: str, *, is_log: bool, instead: str) -> Iterator[None]:
+    """Raise the errors of cells of *table*, or of its log, that have no Arrow; *instead* is what to do about time.
+
+    Raises:
+        MalformedData: a cell has no value of its type.
+        SourceError: a timestamp in a key is beyond what Arrow can hold.
+    """
+    try:
+        yield
+    except RscyllaError:
+        raise
+    except ValueError as e:
+        raise MalformedData.of_cell(table, str(e) if isinstance(e, _NoValue) else "", is_log=is_log) from e
+    except _BeyondArrow as e:
+        raise SourceError(
+            f"a {'change' if is_log else 'row'} of {table} has a timestamp in a key, in column {str(e)!r}, that is "
+            f"beyond what Arrow and Spark can hold (292,000 years); {instead}"
+        ) from e
 
 
 # ---------------------------------------------------------------- changes by columns

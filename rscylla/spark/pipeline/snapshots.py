@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from ...base.queries import select_range, token_range, with_times
 from ...base.reading import pages
+from ...cdc.columnar import built, naming
 from ...cdc.rows import Cells
 from ...cdc.stream import Stream
 from ...cdc.table import BaseColumn, LoggedTable
@@ -22,7 +23,7 @@ from ...clock import Stop, SystemClock
 from ...errors import ConfigError
 from ...options import StreamLag
 from ...types import Type
-from ...types.arrow import arrow_type, builder_for
+from ...types.arrow import Build, arrow_type, builder_for
 from ..options import Connection, Options
 from ..session import session_for
 from ..shape import ColumnShape, Shape
@@ -113,7 +114,7 @@ def snapshot(
     fields = from_arrow_schema(query.schema, prefer_timestamp_ntz=False).fields
     types = {f.name: f.dataType for f in fields}
     count = ranges or 4 * _cores(spark)
-    reader = _RangeReader(options.connection, query, source.table.full_name, count, options.page_size)
+    reader = _RangeReader(options.connection, query, count, options.page_size)
     # One row a task: its number is that of the task's range of tokens.
     raw = spark.range(0, count, 1, count).mapInArrow(reader, StructType(fields))
     shape = Shape.from_columns([(c, types[c.name]) for c in columns_])
@@ -148,19 +149,46 @@ class _TableQuery:
     second at which the row was read.
     """
 
+    table: str
     cql: str
     types: tuple[tuple[str, Type], ...]
+    keys: frozenset[str]
 
     @classmethod
     def of(cls, table: LoggedTable, columns: list[BaseColumn]) -> _TableQuery:
         """Return the query of *columns*."""
         selected = list(with_times(columns))
         types = tuple((_PREFIXES[s.what] + s.column.name, s.type) for s in selected)
-        return cls(select_range(table, [s.cql for s in selected]), types)
+        keys = frozenset(c.name for c in columns if c.in_key)
+        return cls(table.full_name, select_range(table, [s.cql for s in selected]), types, keys)
 
     @property
     def schema(self) -> Any:
         return pa.schema([*((name, arrow_type(type_)) for name, type_ in self.types), ("cdc$read", pa.int64())])
+
+    def builders(self) -> list[tuple[str, Build]]:
+        """Return what converts the cells of each column but the last."""
+        return [
+            (
+                name,
+                # A null key would make rows equal that are not.
+                builder_for(t, loose=t.kind == "udt" and not t.frozen, beyond="raise" if name in self.keys else "null"),
+            )
+            for name, t in self.types
+        ]
+
+    def batch(self, rows: Sequence[Cells], builders: Sequence[tuple[str, Build]], second: int) -> Any:
+        """Return *rows*, which were read in *second*, as a record batch.
+
+        Raises:
+            MalformedData: a cell has no value of its type.
+            SourceError: a timestamp in a key is beyond what Arrow can hold.
+        """
+        columns = zip(builders, zip(*rows, strict=True), strict=True)
+        with naming(self.table, is_log=False, instead="copy the table with rscylla.replicate"):
+            arrays = [built(name, build, column) for (name, build), column in columns]
+        arrays.append(pa.array([second] * len(rows), pa.int64()))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 @attrs.frozen
@@ -169,27 +197,20 @@ class _RangeReader:
 
     connection: Connection
     query: _TableQuery
-    name: str
     ranges: int
     page_size: int
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         session, clock = session_for(self.connection), SystemClock()
-        statement = session.prepare(self.query.cql, page_size=self.page_size, doing=f"preparing to read {self.name}")
-        builders = [builder_for(t, loose=t.kind == "udt" and not t.frozen) for _, t in self.query.types]
-        schema = self.query.schema
+        name = self.query.table
+        statement = session.prepare(self.query.cql, page_size=self.page_size, doing=f"preparing to read {name}")
+        builders = self.query.builders()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                tokens, doing = token_range(number, self.ranges), f"reading {self.name}"
+                tokens, doing = token_range(number, self.ranges), f"reading {name}"
                 for page in pages(session, statement, tokens, doing=doing, clock=clock, stop=Stop()):
                     if page.row_count:
-                        yield _batch(page.cells(self.name), builders, clock.now_us() // 1_000_000, schema)
-
-
-def _batch(rows: Sequence[Cells], builders: list[Any], second: int, schema: Any) -> Any:
-    arrays = [build(column) for build, column in zip(builders, zip(*rows, strict=True), strict=True)]
-    arrays.append(pa.array([second] * len(rows), pa.int64()))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+                        yield self.query.batch(page.cells(name), builders, clock.now_us() // 1_000_000)
 
 
 # ---------------------------------------------------------------- cells
