@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -20,6 +22,7 @@ from ..types import Decoder, decoder_for
 from ..types.connect import Field, Schema, connect_for
 from .java import header_text
 from .json import JsonConverter
+from .names import field_name, schema_name
 from .record import Header, Record
 from .settings import Settings, Snapshot
 
@@ -80,15 +83,7 @@ _HEARTBEAT: Final = _struct(
     (("ts_ms", _REQUIRED_LONG),), optional=False, name="io.debezium.connector.common.Heartbeat", version=1
 )
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.]")
 _NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
-_FIRST_OF_NAMES = re.compile(r"[A-Za-z_]")
-
-
-def _schema_name(text: str) -> str:
-    """Return a name that Avro takes, as Debezium adjusts it."""
-    text = _NOT_IN_NAMES.sub("_", text)
-    return text if _FIRST_OF_NAMES.match(text) else "_" + text[1:]
 
 
 class Emitter:
@@ -156,7 +151,7 @@ _PLANS_KEPT: Final = 256
 
 @attrs.frozen(eq=False)
 class _Column:
-    """A column of the base table in a row of the log, and what makes its value in Connect."""
+    """A column of the base table in a row, and what makes its value in Connect. ``name``: that of its field."""
 
     name: str
     index: int
@@ -185,13 +180,22 @@ class _Shape:
         names = (settings.prefix, table.keyspace, table.name)
         self._topic = _NOT_IN_TOPICS.sub("_", settings.delimiter.join(names))
         self._full_name = ".".join(names)
+        adjustment = settings.schema_names
+        # Source: the connector adjusts its names with "none", too.
+        self._named = partial(schema_name, mode="avro" if adjustment == "none" else adjustment)
+        self._field = partial(field_name, mode=settings.field_names)
         partition = {c.name for c in table.partition_key}
         keys = [self._column(c, "pk" if c.name in partition else "ck") for c in in_key]
         values = [self._column(c, "") for c in others]
         if self._is_legacy:
             keys, values = ([c for c in some if c.log.type.kind not in _LEFT_OUT_OF_LOG] for some in (keys, values))
         # As the log has its columns: sorted by the bytes of their names, those of the key among the others.
-        self._columns = sorted([*keys, *values], key=lambda c: c.name.encode())
+        self._columns = sorted([*keys, *values], key=lambda c: c.log.name.encode())
+        if twice := [name for name, count in Counter(c.name for c in self._columns).items() if count > 1]:
+            raise ConfigError(
+                f"two columns of {table.full_name} have the field {twice[0]!r}; "
+                "use field.name.adjustment.mode=avro_unicode"
+            )
         self._values = [c for c in self._columns if not c.place]
         self._keys = [c for c in self._columns if c.place]
         if not self._is_legacy:
@@ -199,7 +203,7 @@ class _Shape:
         self._in_key = [(c.name, c.index, c.decode) for c in self._keys]
         places = frozenset(("kafka-key", "payload-after", "payload-before")) if self._is_legacy else settings.places
         self._key_schema = _struct(
-            [(c.name, c.schema) for c in self._keys], optional=False, name=_schema_name(f"{self._full_name}.Key")
+            [(c.name, c.schema) for c in self._keys], optional=False, name=self._named(f"{self._full_name}.Key")
         )
         self._record_key = self._key_schema if "kafka-key" in places else None
         self._headed = [c for c in self._columns if c.place] if "kafka-headers" in places else []
@@ -211,7 +215,7 @@ class _Shape:
         self._after = self._row_schema("After", in_after)
         self._in_before = [c.taken for c in in_before]
         self._in_after = [c.taken for c in in_after]
-        self._place = {c.name: c.place for c in self._columns}
+        self._by_field = {c.name: c for c in self._columns}
         self._value_schema = self._envelope()
         self._source: Row = dict.fromkeys([f.name for f in _SOURCE.fields])
         self._source |= {"version": settings.version, "connector": "scylla", "name": settings.prefix}
@@ -221,17 +225,19 @@ class _Shape:
 
     def _column(self, column: ValueColumn, place: str) -> _Column:
         lists = "list-order" in self._settings.like_connector
-        made = connect_for(column.type, lambda part: _schema_name(f"{self._full_name}.{part}"), java_lists=lists)
-        return _Column(column.name, column.index, *made, column, place)
+        made = connect_for(
+            column.type, lambda part: self._named(f"{self._full_name}.{part}"), field=self._field, java_lists=lists
+        )
+        return _Column(self._field(column.name), column.index, *made, column, place)
 
     def _row_schema(self, suffix: str, columns: Sequence[_Column]) -> Schema:
         fields = [(c.name, self._cell_schema(c)) for c in columns]
-        return _struct(fields, name=_schema_name(f"{self._full_name}.{suffix}"))
+        return _struct(fields, name=self._named(f"{self._full_name}.{suffix}"))
 
     def _cell_schema(self, column: _Column) -> Schema:
         if not self._is_legacy or column.place:
             return column.schema
-        return _struct((("value", column.schema),), name=_schema_name(f"{self._full_name}.{column.name}.Cell"))
+        return _struct((("value", column.schema),), name=self._named(f"{self._full_name}.{column.log.name}.Cell"))
 
     def _envelope(self) -> Schema:
         fields = [("source", _SOURCE), ("before", self._before), ("after", self._after)]
@@ -243,7 +249,7 @@ class _Shape:
             raise ConfigError(
                 f"cdc.include.primary-key.payload-key-name is {self._payload_key!r}, which the envelope has already"
             )
-        return _struct(fields, optional=False, name=_schema_name(f"{self._full_name}.Envelope"))
+        return _struct(fields, optional=False, name=self._named(f"{self._full_name}.Envelope"))
 
     # ------------------------------------------------------------ one record
 
@@ -281,7 +287,7 @@ class _Shape:
             value = column.value_in(cells) if of_row or column.place == "pk" else None
             if value is not None:
                 text = header_text(column.schema, value, blob_as_object=self._blob_as_object)
-                found.append(Header(f"{column.place}.{column.name}", _REQUIRED_TEXT, text))
+                found.append(Header(f"{column.place}.{column.log.name}", _REQUIRED_TEXT, text))
         return tuple(found)
 
 
@@ -343,8 +349,9 @@ class RowReader(_Shape):
         found: Row = {}
         for name, at, decode, _ in self._in_after:
             raw = cells[at]
-            place = self._place[name]
-            is_there = place == "pk" or (not static if place else (name in self._static) is static)
+            column = self._by_field[name]
+            place = column.place
+            is_there = place == "pk" or (not static if place else (column.log.name in self._static) is static)
             value = decode(raw) if is_there and raw is not None else None
             # In the legacy format, {"value": null} is a column that is null, and null one that is not known.
             found[name] = {"value": value} if self._is_legacy and not place and is_there else value
@@ -356,7 +363,7 @@ class RowReader(_Shape):
             try:
                 column.value_in(cells)
             except ValueError:
-                return column.name
+                return column.log.name
         return ""
 
 

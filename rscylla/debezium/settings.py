@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self, get_args
 import attrs
 
 from ..errors import ConfigError
+from .names import ADJUSTMENTS, Adjustment
 
 __all__ = [
     "CONNECTOR_VERSION",
@@ -78,6 +79,9 @@ class Settings:
         delimiter: what is between the parts of a topic's name.
         heartbeat_prefix: the first part of the name of the heartbeats' topic.
         version: ``source.version`` of records.
+        schema_names: how names of schemas are adjusted for Avro: ``"none"`` and ``"avro"`` are the same, as in the
+            connector; or ``"avro_unicode"``.
+        field_names: the same of fields; the connector leaves them as the columns are, whatever the property says.
         like_connector: what is done as the connector does it, although it is wrong; see docs/debezium.md.
 
     Raises:
@@ -98,6 +102,8 @@ class Settings:
     delimiter: str = "."
     heartbeat_prefix: str = "__debezium-heartbeat"
     version: str = CONNECTOR_VERSION
+    schema_names: Adjustment = attrs.field(default="none", validator=_one_of(ADJUSTMENTS))
+    field_names: Adjustment = attrs.field(default="none", validator=_one_of(ADJUSTMENTS))
     like_connector: frozenset[str] = attrs.field(
         default=frozenset(), converter=frozenset, validator=_some_of(DIFFERENCES)
     )
@@ -144,6 +150,8 @@ PROPERTIES: Final[dict[str, str]] = {
     "delimiter": "topic.delimiter",
     "heartbeat_prefix": "topic.heartbeat.prefix",
     "version": "rscylla.source.version",
+    "schema_names": "schema.name.adjustment.mode",
+    "field_names": "field.name.adjustment.mode",
     "like_connector": "rscylla.like.connector",
 }
 """The names of settings as properties: the connector's, and ``rscylla.``... where it has none."""
@@ -158,6 +166,11 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def options_of(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Return the properties whose names begin with *prefix*, by what follows it."""
+    return {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
+
+
 def flag(text: str, name: str) -> bool:
     """Return whether *text*, the property *name*, is true. Raises ConfigError unless it is true or false."""
     if text.lower() not in ("true", "false"):
@@ -167,7 +180,7 @@ def flag(text: str, name: str) -> bool:
 
 _READ: Final[dict[str, Any]] = {
     **dict.fromkeys(PROPERTIES, str),
-    **dict.fromkeys(("output_format", "before", "after"), str.lower),
+    **dict.fromkeys(("output_format", "before", "after", "schema_names", "field_names"), str.lower),
     **dict.fromkeys(("placement", "like_connector"), lambda text: words(text.lower())),
     **{field: partial(flag, name=PROPERTIES[field]) for field in ("preimages", "tombstones")},
     "skipped": lambda text: words(text),

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -199,10 +199,20 @@ Named = Callable[[str], str]
 Made = tuple[Schema, Decoder]
 
 
-def connect_for(type_: Type, named: Named, *, java_lists: bool = False) -> Made:
+class _Names(NamedTuple):
+    schema: Named
+    field: Named
+
+
+def _as_it_is(name: str) -> str:
+    return name
+
+
+def connect_for(type_: Type, named: Named, *, field: Named = _as_it_is, java_lists: bool = False) -> Made:
     """Return the schema of a CQL type, and the function that makes the value of it from bytes.
 
     Args:
+        field: makes the name of a field of that of a field of a user-defined type.
         java_lists: the elements of a list that is not frozen are in the order in which Java sorts UUIDs, which is not
             the order of the list.
     """
@@ -210,11 +220,11 @@ def connect_for(type_: Type, named: Named, *, java_lists: bool = False) -> Made:
     if row is None:
         form = FORMS[native(type_).connect]
         return form.schema, form.decoder(decoder_for(type_))
-    parts = [connect_for(part, named) for part in type_.args]
-    return _CONTAINERS[row.connect](type_, parts, named, java_lists)
+    parts = [connect_for(part, named, field=field) for part in type_.args]
+    return _CONTAINERS[row.connect](type_, parts, _Names(named, field), java_lists)
 
 
-def _array(type_: Type, parts: list[Made], named: Named, java_lists: bool) -> Made:
+def _array(type_: Type, parts: list[Made], names: _Names, java_lists: bool) -> Made:
     ((element, decode),) = parts
     if type_.kind != "vector" and _is_as_decoded(type_.args[0]):
         return Schema("array", items=element), decoder_for(Type("list", type_.args))
@@ -227,7 +237,7 @@ def _is_as_decoded(type_: Type) -> bool:
     return type_.kind not in CONTAINERS and FORMS[native(type_).connect].decoder is _as_decoded
 
 
-def _log_list(type_: Type, parts: list[Made], named: Named, java_lists: bool) -> Made:
+def _log_list(type_: Type, parts: list[Made], names: _Names, java_lists: bool) -> Made:
     element, decode = parts[1]
 
     def decode_list(raw: bytes) -> list[Any]:
@@ -245,10 +255,10 @@ def java_uuid_order(raw: bytes) -> tuple[int, int]:
     return int.from_bytes(raw[:8], "big", signed=True), int.from_bytes(raw[8:], "big", signed=True)
 
 
-def _map(type_: Type, parts: list[Made], named: Named, java_lists: bool) -> Made:
+def _map(type_: Type, parts: list[Made], names: _Names, java_lists: bool) -> Made:
     (key, decode_key), (value, decode_value) = parts
     fields = (Field("key", key), Field("value", value))
-    name = named(f"MapEntry_{'_'.join(map(type_word, type_.args))}")
+    name = names.schema(f"MapEntry_{'_'.join(map(type_word, type_.args))}")
 
     def decode(raw: bytes) -> list[dict[str, Any]]:
         cells = collection_cells(raw, 2)
@@ -260,11 +270,11 @@ def _map(type_: Type, parts: list[Made], named: Named, java_lists: bool) -> Made
     return Schema("array", items=Schema("struct", fields=fields, name=name, optional=False)), decode
 
 
-def _struct(type_: Type, parts: list[Made], named: Named, java_lists: bool) -> Made:
+def _struct(type_: Type, parts: list[Made], names: _Names, java_lists: bool) -> Made:
     is_udt = type_.kind == "udt"
-    names = type_.fields if is_udt else tuple(f"field_{at}" for at in range(len(parts)))
-    fields = tuple(Field(name, schema) for name, (schema, _) in zip(names, parts, strict=True))
-    decoders = [(name, decode, schema.type == "array") for name, (schema, decode) in zip(names, parts, strict=True)]
+    own = tuple(map(names.field, type_.fields)) if is_udt else tuple(f"field_{at}" for at in range(len(parts)))
+    fields = tuple(Field(name, schema) for name, (schema, _) in zip(own, parts, strict=True))
+    decoders = [(name, decode, schema.type == "array") for name, (schema, decode) in zip(own, parts, strict=True)]
 
     def decode(raw: bytes) -> dict[str, Any] | None:
         cells = sized_cells(raw)
@@ -275,10 +285,10 @@ def _struct(type_: Type, parts: list[Made], named: Named, java_lists: bool) -> M
         }
         return None if is_udt and all(v is None or v == [] for v in value.values()) else value
 
-    return Schema("struct", fields=fields, name=named(type_word(type_))), decode
+    return Schema("struct", fields=fields, name=names.schema(type_word(type_))), decode
 
 
-_CONTAINERS: dict[str, Callable[[Type, list[Made], Named, bool], Made]] = {
+_CONTAINERS: dict[str, Callable[[Type, list[Made], _Names, bool], Made]] = {
     "array": _array,
     "log list": _log_list,
     "map": _map,
