@@ -2,17 +2,22 @@
 
     settings     what decides about records, from the connector's properties
     emitter      changes to records
-    json         records to bytes, as Connect's JsonConverter makes them
+    converters   records to bytes, as the properties configure it
+    json         ... as Connect's JsonConverter makes them; avro, jsonschema: as Confluent's; registry: of their schemas
     transforms   the connector's two transforms, and chains of them
-    record       what a record is; java: texts as Java makes them
+    record       what a record is; java: texts as Java makes them; names: names that Avro takes
 
-All of it is pure: nothing here connects, waits, or logs. See docs/debezium.md.
+All of it is pure but ``registry``: nothing else here connects, waits, or logs. See docs/debezium.md.
 """
 
 from ..types.connect import Field, Schema
+from .avro import avro_encoder, avro_schema
+from .converters import AvroConverter, Converter, Converters, JsonSchemaConverter, converters_of
 from .emitter import Emitter, RowReader
-from .json import Converters, JsonConverter, converters_of, schema_json
+from .json import JsonConverter, schema_json
+from .jsonschema import json_schema
 from .record import Header, Record
+from .registry import ConfluentRegistry, Registered, SchemaRegistry
 from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings
 from .transforms import ExtractNewRecordState, FlattenColumns, Transform, transforms_of
 
@@ -20,6 +25,9 @@ __all__ = [
     "CONNECTOR_VERSION",
     "DIFFERENCES",
     "PROPERTIES",
+    "AvroConverter",
+    "ConfluentRegistry",
+    "Converter",
     "Converters",
     "Emitter",
     "ExtractNewRecordState",
@@ -27,12 +35,18 @@ __all__ = [
     "FlattenColumns",
     "Header",
     "JsonConverter",
+    "JsonSchemaConverter",
     "Record",
+    "Registered",
     "RowReader",
     "Schema",
+    "SchemaRegistry",
     "Settings",
     "Transform",
+    "avro_encoder",
+    "avro_schema",
     "converters_of",
+    "json_schema",
     "schema_json",
     "transforms_of",
 ]

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-import attrs
-
-from ..errors import ConfigError
 from ..types.connect import Schema
 from .java import double_text, float_text
 from .record import Record
-from .settings import flag
 
-__all__ = ["Converters", "JsonConverter", "converters_of", "schema_json"]
+__all__ = ["JsonConverter", "schema_json"]
 
 Encode = Callable[[Any], Any]
 """Makes of a value its JSON, or an int, which is its own."""
@@ -59,50 +55,21 @@ class JsonConverter:
         """Return the payload of *value* by a schema that is used once."""
         return str(_encoder_of(schema)(value))
 
-    def _encoder(self, schema: Schema) -> Callable[[Any], bytes]:
+    @staticmethod
+    def encoder(schema: Schema) -> Callable[[Any], bytes]:
+        """Return the function that makes the payloads of values of *schema*."""
         encode = _encoder_of(schema)
+        return lambda value: str(encode(value)).encode()
+
+    def _encoder(self, schema: Schema) -> Callable[[Any], bytes]:
         if not self.schemas:
-            return lambda value: str(encode(value)).encode()
+            return self.encoder(schema)
+        encode = _encoder_of(schema)
         head = f'{{"schema":{schema_json(schema)},"payload":'
         return lambda value: f"{head}{encode(value)}}}".encode()
 
 
 _SCHEMAS_KEPT = 1024
-
-_CLASS = "org.apache.kafka.connect.json.JsonConverter"
-
-
-@attrs.frozen
-class Converters:
-    """A converter of keys and another one of values, as one. Not thread-safe, as they are not."""
-
-    of_keys: JsonConverter
-    of_values: JsonConverter
-
-    def key(self, record: Record) -> bytes | None:
-        """Return the bytes of the key; None if there is none."""
-        return self.of_keys.key(record)
-
-    def value(self, record: Record) -> bytes | None:
-        """Return the bytes of the value; None for a tombstone."""
-        return self.of_values.value(record)
-
-
-def converters_of(properties: Mapping[str, str]) -> Converters:
-    """Return the converters that *properties* configure. As in Connect, each comes with schemas unless they are off.
-
-    Raises:
-        ConfigError: a converter has another class, or an option that is not possible.
-    """
-    return Converters(*(_converter_of(properties, name) for name in ("key.converter", "value.converter")))
-
-
-def _converter_of(properties: Mapping[str, str], name: str) -> JsonConverter:
-    kind = properties.get(name, _CLASS).strip()
-    if kind != _CLASS:
-        raise ConfigError(f"{name} is {kind}; rscylla has {_CLASS}")
-    option = f"{name}.schemas.enable"
-    return JsonConverter(schemas=flag(properties.get(option, "true").strip(), option))
 
 
 def schema_json(schema: Schema, field: str | None = None) -> str:

@@ -15,7 +15,7 @@ import attrs
 from ..errors import ConfigError
 from ..types.connect import Field, Schema
 from .record import Header, Record
-from .settings import flag, words
+from .settings import flag, options_of, words
 
 __all__ = ["Deletes", "ExtractNewRecordState", "FlattenColumns", "Transform", "transforms_of"]
 
@@ -357,7 +357,7 @@ def transforms_of(properties: Mapping[str, str]) -> Transform:
 
 
 def _step(properties: Mapping[str, str], name: str) -> Transform:
-    options = _options(properties, f"transforms.{name}.")
+    options = options_of(properties, f"transforms.{name}.")
     kind = options.pop("type", "").strip()
     predicate = options.pop("predicate", "").strip()
     negate = flag(options.pop("negate", "false").strip(), f"transforms.{name}.negate")
@@ -380,7 +380,7 @@ def _step(properties: Mapping[str, str], name: str) -> Transform:
 
 
 def _predicate(properties: Mapping[str, str], name: str) -> Callable[[Record], bool]:
-    options = _options(properties, f"predicates.{name}.")
+    options = options_of(properties, f"predicates.{name}.")
     kind = options.get("type", "").strip().removeprefix(_PREDICATES)
     if kind == "RecordIsTombstone":
         return lambda record: record.value is None
@@ -396,7 +396,3 @@ def _predicate(properties: Mapping[str, str], name: str) -> Callable[[Record], b
         f"predicates.{name} needs a type of {_PREDICATES}RecordIsTombstone, HasHeaderKey with a name, or "
         "TopicNameMatches with a pattern"
     )
-
-
-def _options(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}

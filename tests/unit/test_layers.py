@@ -158,7 +158,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "numpy": ("rscylla.types.arrow", "rscylla.types.json_arrow", *_VIEWS),
     "pyarrow": ("rscylla.types.arrow", "rscylla.types.json_arrow", "rscylla.cdc.batches", *_VIEWS, "rscylla.spark"),
     "pyspark": ("rscylla.spark",),
-    "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.avro"),
+    "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.registry"),
     "fastavro": ("rscylla.debezium", "rscylla.publish"),
     "javaproperties": ("rscylla.kafka",),
     "cryptography": ("rscylla.kafka",),
@@ -181,7 +181,8 @@ PURE += (
     "rscylla.base.queries",
     "rscylla.base.statements",
     "rscylla.base.targets",
-    *(f"rscylla.debezium.{name}" for name in ("emitter", "json", "java", "record", "settings", "transforms")),
+    *(f"rscylla.debezium.{name}" for name in ("avro", "converters", "emitter", "java", "json")),
+    *(f"rscylla.debezium.{name}" for name in ("jsonschema", "names", "record", "settings", "transforms")),
     *(
         f"rscylla.types.{name}"
         for name in (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from connectorcases import NOW_NS, cases, events_of, records_of
 
-from rscylla.debezium import Emitter, Settings
+from rscylla.debezium import Emitter, Settings, avro_schema
 from rscylla.debezium.names import field_name, schema_name
 from rscylla.errors import ConfigError
 
@@ -55,6 +55,8 @@ def test_a_prefix_may_begin_with_a_digit() -> None:
 )
 def test_names_of_fields_are_adjusted_on_request(mode: Any, names: list[str]) -> None:
     for record in cases()["names-refused-capitals"].records(field_name_adjustment_mode=mode):
+        for schema in (record.key_schema, record.value_schema):
+            assert schema is None or avro_schema(schema)
         if record.topic == "demo.MixedCase.OrderLines":
             assert list(record.key) == names
             assert record.value is None or record.value["after"] is None or record.value["after"].keys() >= set(names)

@@ -85,14 +85,11 @@ def test_a_place_without_effect_is_accepted() -> None:
 
 def test_converters_come_with_schemas_unless_they_are_off() -> None:
     found = converters_of({"value.converter.schemas.enable": "FALSE"})
-    assert (found.of_keys.schemas, found.of_values.schemas) == (True, False)
     record = Record("t", Schema("string"), "k", Schema("string"), "v")
     assert found.key(record) == b'{"schema":{"type":"string","optional":true},"payload":"k"}'
     assert found.value(record) == b'"v"'
     with pytest.raises(ConfigError, match=r"key\.converter\.schemas\.enable is 'no', which is neither"):
         converters_of({"key.converter.schemas.enable": "no"})
-    with pytest.raises(ConfigError, match=r"value\.converter is io\.confluent\.\S*; rscylla has"):
-        converters_of({"value.converter": "io.confluent.connect.avro.AvroConverter"})
 
 
 @pytest.mark.parametrize(
