@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cursorstore import (
+    DEFAULT_GROUP_TABLE,
     BufferedCursorStore,
     IntCursorCodec,
     MemoryCursorStore,
@@ -19,11 +21,15 @@ from cursorstore import (
     ScyllaCursorStore,
     ScyllaGroupTable,
     ScyllaMembership,
+    reslice_group,
 )
 from cursorstore._grouprows import GroupRows
+from rscylla._groups import NOBODY, GroupView
 from rscylla.abc import CursorStore, Membership
 from rscylla.clock import SystemClock
-from rscylla.embedded import EmbeddedScylla
+from rscylla.embedded import EmbeddedScylla, Rule, Statements
+from rscylla.errors import LeaseLost, QueryTimeout
+from rscylla.event import EventID
 from rscylla.testing import ManualClock
 from rscylla.testing.contracts import ExpiringMembershipContract, GroupFencingContract
 
@@ -57,14 +63,19 @@ CLOCK = ManualClock()
 
 
 @pytest.fixture(scope="module")
-def driven_sessions() -> Iterator[Any]:
+def driven_server() -> Iterator[EmbeddedScylla]:
     with EmbeddedScylla(seed=1, clock=CLOCK) as server:
-        session = server.connect()
-        session.execute(
-            f'CREATE KEYSPACE "{KEYSPACE}" WITH replication = '
-            "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1} AND tablets = {'enabled': false}"
-        )
-        yield itertools.cycle([session, server.connect()])
+        yield server
+
+
+@pytest.fixture(scope="module")
+def driven_sessions(driven_server: EmbeddedScylla) -> Iterator[Any]:
+    session = driven_server.connect()
+    session.execute(
+        f'CREATE KEYSPACE "{KEYSPACE}" WITH replication = '
+        "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1} AND tablets = {'enabled': false}"
+    )
+    return itertools.cycle([session, driven_server.connect()])
 
 
 class OverTCP:
@@ -147,3 +158,111 @@ class TestReadThroughCursorsOfAGroup(TestCursorsOfAGroup):
     def open_numbers(self, member: Membership) -> CursorStore:
         local = MemoryCursorStore(codec=IntCursorCodec(), clock=SystemClock())
         return ReadThroughCursorStore(super().open_numbers(member), local)
+
+
+def at(us: int) -> str:
+    return str(EventID(1_795_251_600_000, 1_795_251_600_000_000 + us))
+
+
+class TestReslicedCursors(OverTCP):
+    """The cursors of a group's consumers move with the number of its slices, and no others do."""
+
+    def test_cursors_of_a_group_are_moved_and_no_others(self) -> None:
+        name = f"resliced-{uuid.uuid4()}"
+        cursors = f"cursors_{uuid.uuid4().hex}"
+        member = self.open_membership(name, slices=2)
+        member.join()
+        member.take(member.look(), {0, 1})
+        store = self.store(cursors, member)
+        for consumer, times in (("billing", (5, 7)), ("audit", (9,))):
+            for index, us in enumerate(times):
+                store.get_cursor(f"{consumer}[{index}/2]")
+                store.set_cursor(f"{consumer}[{index}/2]", at(us))
+                store.set_cursor(f"{consumer}[{index}/2][fast]", at(us + 1))
+        other = self.store(cursors)
+        for name_of_other in ("manual[0/2]", "manual[1/2]", "whole"):
+            other.set_cursor(name_of_other, at(1))
+        assert {r.consumer: r.lease for r in other.list_cursors()}["billing[1/2]"] == f"{name}[1/2]"
+
+        def let_go(view: GroupView) -> None:
+            for index in member.held():
+                member.give(index, NOBODY)
+
+        moved = reslice_group(self.open_table(), name, 4, other, watch=let_go, reason="more work", clock=CLOCK)
+        quarters = {f"billing[{i}/4]": at(us) for i, us in enumerate((5, 5, 7, 7))}
+        assert moved == quarters | {f"audit[{i}/4]": us for i, us in enumerate((at(9), at(9), "", ""))}
+        record = other.find_cursor("billing[3/4]")
+        assert record is not None
+        assert (record.cursor, record.reason) == (at(7), "more work")
+        member.take(member.look(), range(4))
+        for consumer, cursor in moved.items():
+            assert store.get_cursor(consumer) == cursor
+            store.set_cursor(consumer, at(20))
+        back = reslice_group(self.open_table(), name, 2, other, watch=let_go, clock=CLOCK)
+        assert back == {f"{consumer}[{i}/2]": at(20) for consumer in ("audit", "billing") for i in (0, 1)}
+        with pytest.raises(LeaseLost):
+            store.set_cursor("billing[0/2]", at(30))
+
+    def test_failure_while_cursors_move_leaves_the_group_as_it_was_and_the_change_can_be_repeated(self) -> None:
+        name, cursors = f"resliced-{uuid.uuid4()}", f"cursors_{uuid.uuid4().hex}"
+        member = self.open_membership(name, slices=2)
+        member.join()
+        member.take(member.look(), {0, 1})
+        store, failing = self.store(cursors, member), self.store(cursors)
+        for index in (0, 1):
+            store.set_cursor(f"billing[{index}/2]", at(index))
+            member.give(index, NOBODY)
+        reset, resets = failing.reset_cursor, itertools.count()
+
+        def breaking(consumer: str, cursor: str, *, reason: str) -> None:
+            if next(resets) == 2:
+                raise QueryTimeout("no answer")
+            reset(consumer, cursor, reason=reason)
+
+        failing.reset_cursor = breaking  # type: ignore[method-assign]
+        with pytest.raises(QueryTimeout):
+            reslice_group(self.open_table(), name, 4, failing, clock=CLOCK)
+        view = member.look()
+        assert (view.count, view.next_count) == (2, 0)
+        assert member.take(view, {0, 1}) == {0, 1}
+        store.get_cursor("billing[0/2]")
+        store.set_cursor("billing[0/2]", at(9))
+        for index in (0, 1):
+            member.give(index, NOBODY)
+        moved = reslice_group(self.open_table(), name, 4, failing, clock=CLOCK)
+        assert moved == {f"billing[{i}/4]": at(us) for i, us in enumerate((9, 9, 1, 1))}
+
+    def store(self, table: str, member: Membership | None = None) -> ScyllaCursorStore:
+        return ScyllaCursorStore(next(self.sessions), KEYSPACE, table, create=True, lease=member, clock=CLOCK)
+
+
+class TestLostAnswers(OverTCP):
+    """The server carries out a conditional write and does not answer."""
+
+    @pytest.fixture
+    def member(self) -> Membership:
+        member = self.open_membership(f"lost-{uuid.uuid4()}")
+        member.join()
+        return member
+
+    def lost(self, server: EmbeddedScylla, *, applied: bool) -> Rule:
+        return server.faults.fail("write_timeout", Statements(table=DEFAULT_GROUP_TABLE, kind="batch"), applied=applied)
+
+    def test_take_and_give_that_were_applied(self, driven_server: EmbeddedScylla, member: Membership) -> None:
+        seen = member.look()
+        with self.lost(driven_server, applied=True):
+            assert member.take(seen, {0, 1}) == {0, 1}
+        with self.lost(driven_server, applied=True):
+            assert member.give(0, NOBODY)
+        assert (set(member.held()), [s.epoch for s in member.look().slices[:2]]) == ({1}, [2, 1])
+
+    def test_take_and_give_that_were_not_applied(self, driven_server: EmbeddedScylla, member: Membership) -> None:
+        seen = member.look()
+        with self.lost(driven_server, applied=False):
+            assert member.take(seen, {0}) == frozenset()
+        assert member.take(member.look(), {0}) == {0}
+        with self.lost(driven_server, applied=False), pytest.raises(QueryTimeout):
+            member.give(0, NOBODY)
+        assert member.held() == frozenset()
+        assert member.look().slices[0].epoch == 2
+        assert member.held() == {0}
