@@ -69,7 +69,7 @@ def test_a_seed_repeats_the_same_run(seed: int) -> None:
 
 
 def test_a_failing_seed_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Simulation, "_note", lambda _self, _event: None)  # the oracle sees nothing
+    monkeypatch.setattr(Simulation, "_note", lambda *_: None)  # the oracle sees nothing
     with pytest.raises(AssertionError) as caught:
         simulate(3)
     assert any("RSCYLLA_SIMULATION_SEED=3 " in note for note in caught.value.__notes__)

@@ -448,7 +448,7 @@ class Simulation:
 
         def on_event(event: rscylla.Event, fate: rscylla.Fate) -> None:
             nonlocal left
-            self.deliver(event)
+            self.deliver(name, event)
             fate.tempt("simulated")
             left -= 1
             if left == 0 and not to_end:
@@ -511,7 +511,7 @@ class Simulation:
                 if isinstance(item, rscylla.Progress):
                     store.set_cursor(name, item.cursor)
                     continue
-                self.deliver(item)
+                self.deliver(name, item)
                 if left:
                     store.set_cursor(name, item.id)
             self.counts["kills"] += 1
@@ -521,10 +521,11 @@ class Simulation:
         finally:
             self._end_reading()
 
-    def deliver(self, event: Any) -> None:
+    def deliver(self, name: str, event: Any) -> None:
+        """Take an event that the consumer *name* got."""
         self.counts["events"] += 1
         try:
-            self._note(event)
+            self._note(name, event)
             self._wreck(event)
         except AssertionError as e:
             self.violations.append(e)
@@ -540,16 +541,16 @@ class Simulation:
 
     # ------------------------------------------------------------ the oracle
 
-    def _note(self, event: Any) -> None:
+    def _note(self, name: str, event: Any) -> None:
         """Keep what an event says. Seen again, it must say the same."""
-        write = Write(event.timestamp_us, next(iter(event.key.values())), said(event), self.life.reading_log or 0)
+        write = Write(event.timestamp_us, next(iter(event.key.values())), said(event), self.life.log_read_by(name) or 0)
         self.schema.check(event.change, event.change.values.get("n"))
         if event.id in self.delivered:
             self.counts["duplicates"] += 1
             assert self.delivered[event.id] == write, f"{event.id} was {self.delivered[event.id]} and is {write}"
         else:
             self.delivered[event.id] = write
-            if self.life.is_before_start(write):
+            if self.life.is_before_start(name, write):
                 self.counts["seen_before_start"] += 1
             else:
                 self.order.append(write)
@@ -576,7 +577,7 @@ class Simulation:
     def check_cursor(self, consumer: str, cursor: str, keys: set[int]) -> None:
         """No write to one of *keys* before *cursor* may be missing from what was delivered."""
         passed_us = rscylla.EventID.parse(cursor).exact_us
-        log = self.life.reading_log
+        log = self.life.log_read_by(consumer)
         passed = Counter(w for w in self.written if w.log == log and w.time_us < passed_us and w.pk in keys)
         missing = self.life.saving(consumer, cursor, passed - Counter(self.order))
         self.claim(not missing, f"the cursor {cursor} passes {missing}")

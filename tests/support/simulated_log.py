@@ -15,6 +15,8 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
+
 import rscylla
 
 __all__ = ["LIFE_KINDS", "LogLife", "Watched", "is_eventful"]
@@ -42,6 +44,21 @@ def is_eventful(seed: int) -> bool:
     return seed % 5 in (2, 3) or seed % 20 == 4
 
 
+@attrs.define
+class Reading:
+    """A stream that a consumer opened with the cursor ``after``.
+
+    ``log``: the number of the log that it was opened with; None until it is open. ``is_lenient``: it need not tell what
+    had expired, because it has no cursor or was asked to go on at the oldest. ``guessed``: see ``LogLife._guess``.
+    """
+
+    after: str = ""
+    guessed: tuple[int, int, int | None] | None = None
+    log: int | None = None
+    is_opening: bool = True
+    is_lenient: bool = False
+
+
 class LogLife:
     """The log of one simulation. ``log`` is the present one's number; ``is_eventful``: whether anything happens."""
 
@@ -51,26 +68,20 @@ class LogLife:
         self._counts: Counter[str] = simulation.counts
         self.is_eventful = is_eventful(simulation.seed)
         self.log = 1
-        self.reading_log: int | None = None
-        """The log that the stream opened last was opened with; None until it is open."""
-        self.is_opening = False
-        self.is_lenient = False
-        """Whether that stream need not tell what had expired: it has no cursor, or was asked to go on at the oldest."""
+        self.readings: dict[str, Reading] = {}
+        """By consumer, the stream that it opened last."""
         self.floor_us = 0
         """Writes before this are before the start of all consumers."""
         self._passed_over: set[Any] = set()
         self._starting: set[str] = set()  # consumers that begin at the last start, and did not go back behind it
         self._start_us = 0  # when that is, also where the log is another by now
-        self._reading_name = ""
         self.gone = Counter[Any]()
         """Writes that nobody will see any more: those of a former log, and expired ones of which somebody was told."""
         self._is_settled = True
         self._ttls: list[tuple[int, int]] = [(0, DAY_S)]  # since when rows are written with what TTL; 0: none are
         self._altered_us = 0
-        self._guessed: tuple[int, int, int | None] | None = None  # from when until when the reader takes what TTL
         self._expires_us: dict[Any, int] = {}
         self._logs: dict[rscylla.EventID, int | None] = {}  # the log of each cursor that was to be saved
-        self._after = ""  # the cursor that the last stream was opened with
         self._policy: dict[str, Any] = {}
         self._skipped_us: dict[str, int] = {}  # by consumer: where one that went on with a new log had been
 
@@ -84,7 +95,7 @@ class LogLife:
     def recreate(self) -> None:
         """Drop the table and create it again. What was not read of it is gone."""
         simulation = self._simulation
-        if self.is_opening or not self.is_eventful:
+        if any(reading.is_opening for reading in self.readings.values()) or not self.is_eventful:
             return  # which log a stream is opened with would be open
         simulation.deliver_held()
         self.gone += Counter(w for w in simulation.written if w.log == self.log) - Counter(simulation.order)
@@ -215,11 +226,7 @@ class LogLife:
         return self._policy.pop(name, "raise")
 
     def begin(self, name: str, after: str) -> None:
-        self.reading_log = None
-        self.is_opening = True
-        self._reading_name = name
-        self._after = after
-        self._guessed = self._guess(after)
+        self.readings[name] = Reading(after, self._guess(after))
 
     def _guess(self, after: str) -> tuple[int, int, int | None] | None:
         """Return for which time a reader from *after* on cannot know the TTL, and what it takes it for.
@@ -237,15 +244,20 @@ class LogLife:
         ttl_s = next(ttl_s for us, ttl_s in reversed(self._ttls) if us <= at_us) if is_known else None
         return since_us, self._altered_us, ttl_s
 
-    def is_before_start(self, write: Any) -> bool:
+    def log_read_by(self, name: str) -> int | None:
+        """Return the log that the stream of a consumer was opened with."""
+        return self.readings[name].log if name in self.readings else None
+
+    def is_before_start(self, name: str, write: Any) -> bool:
         """Return whether *write* was before the start of a consumer that was then told to read what there is."""
-        return write in self._passed_over and self._reading_name not in self._starting
+        return write in self._passed_over and name not in self._starting
 
     def opened(self, name: str, after: str, policy: str) -> None:
         """A stream was opened, so there is nothing to tell."""
         saved = self._log_of(after)
-        self.reading_log = self.log
-        self.is_lenient = after == "" or policy == "oldest"
+        reading = self.readings[name]
+        reading.log = self.log
+        reading.is_lenient = after == "" or policy == "oldest"
         if saved not in (None, self.log):
             self._skipped_us[name] = rscylla.EventID.parse(after).exact_us
         self._simulation.claim(
@@ -254,10 +266,11 @@ class LogLife:
 
     def saving(self, name: str, cursor: str, missing: Counter[Any]) -> Counter[Any]:
         """A cursor is about to be saved; return those of *missing*, which it passes undelivered, that should not be."""
-        self._keep(cursor, self.reading_log)  # a save may fail, and may have an effect though it fails
+        reading = self.readings[name]
+        self._keep(cursor, reading.log)  # a save may fail, and may have an effect though it fails
         missing -= self.gone
-        since_us, until_us, _ = (0, NEVER_US, None) if self.is_lenient else self._guessed or (0, -1, None)
-        skipped_us = self._skipped_us.get(name, 0) if self.is_lenient else 0
+        since_us, until_us, _ = (0, NEVER_US, None) if reading.is_lenient else reading.guessed or (0, -1, None)
+        skipped_us = self._skipped_us.get(name, 0) if reading.is_lenient else 0
         expired = Counter(
             {
                 w: n
@@ -310,11 +323,12 @@ class LogLife:
     def told(self, name: str, error: BaseException | None) -> bool:
         """Return whether *error* tells a loss. It has to be one."""
         if isinstance(error, rscylla.TableChanged):
-            of = self._log_of(self._after) if self.reading_log is None else self.reading_log
+            reading = self.readings[name]
+            of = self._log_of(reading.after) if reading.log is None else reading.log
             self._simulation.claim(of not in (None, self.log), f"{name} is of log {of}, which is there: {error}")
             self._happened("told_recreated")
         elif isinstance(error, rscylla.CursorExpired):
-            self._check_expired(error)
+            self._check_expired(error, self.readings[name].guessed)
             self._happened("told_expired")
         else:
             return False
@@ -329,7 +343,7 @@ class LogLife:
             self._policy[name] = "oldest"
             self._happened("on_expired_oldest")
 
-    def _check_expired(self, error: rscylla.CursorExpired) -> None:
+    def _check_expired(self, error: rscylla.CursorExpired, guessed: tuple[int, int, int | None] | None) -> None:
         """What is said to have expired has: the rows that were written first in the gap live no more."""
         assert error.gap_from is not None
         from_us = (error.gap_from - EPOCH) // timedelta(microseconds=1)
@@ -340,7 +354,7 @@ class LogLife:
             ttl_s
             and since_us - UNSURE_US <= from_us <= until_us + UNSURE_US
             and from_us + ttl_s * 1_000_000 <= now_us + UNSURE_US
-            for since_us, until_us, ttl_s in (*spans, *([self._guessed] if self._guessed else []))
+            for since_us, until_us, ttl_s in (*spans, *([guessed] if guessed else []))
         )
         # The stream sets of tablets go by the TTL of now, with the rows in them.
         expired = expired or (self._simulation.model == "tablets" and len(self._ttls) > 1)
@@ -370,7 +384,7 @@ class Watched:
         try:
             client = self._stream(after, *options, **stop)
         finally:
-            self._life.is_opening = False
+            self._life.readings[self._name].is_opening = False
         self._life.opened(self._name, after, self._policy)
         return client
 
