@@ -228,10 +228,13 @@ class Reader:
 
     def reads_as(self, other: Reader) -> bool:
         """Whether the two differ in nothing but their slices and positions."""
-        mine, its = self._options, other._options
-        return (mine.lag, mine.to_head, mine.until) == (its.lag, its.to_head, its.until) and (
-            self._slices[0].count == other._slices[0].count
-        )
+        return self._reads == other._reads
+
+    @property
+    def _reads(self) -> tuple[object, ...]:
+        options = self._options
+        # A reader that was opened before the table was created again has yet to find that out, and to say so.
+        return options.lag, options.to_head, options.until, self._slices[0].count, self._source.table.log_id
 
     def read_for(self, slices: Iterable[Slice]) -> None:
         """Read *slices* from now on, at least one, all of the same number of slices."""

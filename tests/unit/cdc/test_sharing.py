@@ -289,6 +289,21 @@ def test_a_log_that_was_created_again_is_an_error_of_each() -> None:
     eventually(lambda: not sharing_of(streams[0]).scans)
 
 
+def test_a_slice_of_the_former_log_does_not_go_on_with_one_of_the_new_log() -> None:
+    """It is told that changes are lost, although the other one is at the same point and takes scans over."""
+    log = table()
+    one, two = parts(log, 2, prefetch=1)
+    with sharing_of(one).opens():
+        first = one("", *HEAD)
+        log.log_id = uuid.uuid4()
+        log.clock.advance(METADATA_EVERY_S)
+        second = two("", *HEAD)
+    with pytest.raises(TableChanged):
+        receive(first)
+    first.close()
+    assert [name_of(e) for e in drain(second)] == log.expected(of_slice(log, 1, 2))
+
+
 def test_malformed_data_is_an_error_of_those_who_read_it() -> None:
     log = FakeLog(StillClock(NOW_US), ttl_s=0)
     vnodes = [stream_id(-(2**63) + (2 * vnode + 1) * 2**60, vnode) for vnode in range(8)]
