@@ -17,9 +17,12 @@ import pytest
 from simulated import FULL_RUN, KINDS, Simulation, never_happened
 from simulated_log import is_eventful
 
+from rscylla.cdc import meeting, sharing
 from rscylla.cdc.lifetimes import Lifetimes
+from rscylla.cdc.reader import Reader
 from rscylla.cdc.rows import LogRows
 from rscylla.cdc.scan import Scanner
+from rscylla.cdc.sharing import Share, Sharing
 from rscylla.cdc.source import Source
 from rscylla.cdc.walk import Walk
 
@@ -156,6 +159,81 @@ def a_start_is_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
 OF_THE_LOGS_LIFE = (lifetimes_by_the_option_of_today, no_rows_ever_expire, a_start_is_no_floor)
 
 
+def a_scan_is_taken_over_at_another_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    def meet(me: meeting.Place, other: meeting.Place) -> bool:
+        near = abs(me.at_us - other.at_us) < 20_000_000
+        return other.stage in meeting.FREE and me.generation == other.generation and near
+
+    monkeypatch.setattr(sharing, "meet", meet)
+
+
+def a_scan_is_taken_over_within_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def meet(me: meeting.Place, other: meeting.Place) -> bool:
+        return other.stage is not meeting.Stage.ENDED and (me.generation, me.at_us) == (other.generation, other.at_us)
+
+    monkeypatch.setattr(sharing, "meet", meet)
+
+
+def batches_are_lost_at_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Sharing.split
+
+    def split(self: Sharing, share: Share, **options: bool) -> None:
+        share._batches.clear()
+        true(self, share, **options)
+
+    monkeypatch.setattr(Sharing, "split", split)
+
+
+def a_slow_slice_keeps_only_the_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Share.put
+
+    def put(self: Share, batch: Any) -> None:
+        if len(self._batches) > 1:
+            self._batches.clear()
+        true(self, batch)
+
+    monkeypatch.setattr(Share, "put", put)
+
+
+def slices_that_join_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Reader.read_for
+
+    def read_for(self: Reader, slices: Any) -> None:
+        had_entered = self._has_entered
+        true(self, slices)
+        self._has_entered = had_entered
+
+    monkeypatch.setattr(Reader, "read_for", read_for)
+
+
+def one_slice_of_each_window_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Reader.divided
+
+    def divided(self: Reader, batch: Any) -> Any:
+        parts = dict(true(self, batch))
+        if len(parts) > 1:
+            parts.popitem()
+        return parts
+
+    monkeypatch.setattr(Reader, "divided", divided)
+
+
+def logs_of_one_name_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Reader._reads.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(Reader, "_reads", property(lambda self: true(self)[:-1]))
+
+
+OF_SHARED_SLICES = (
+    a_scan_is_taken_over_at_another_position,
+    a_scan_is_taken_over_within_its_step,
+    batches_are_lost_at_a_split,
+    a_slow_slice_keeps_only_the_last_batch,
+    slices_that_join_are_not_read,
+    one_slice_of_each_window_is_forgotten,
+    logs_of_one_name_are_read_together,
+)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
@@ -172,6 +250,7 @@ OF_THE_LOGS_LIFE = (lifetimes_by_the_option_of_today, no_rows_ever_expire, a_sta
         lifetimes_by_the_option_of_today,
         no_rows_ever_expire,
         a_start_is_no_floor,
+        *OF_SHARED_SLICES,
     ],
     ids=lambda fault: fault.__name__,
 )
@@ -181,6 +260,8 @@ def test_a_broken_reader_is_found_out(
     fault(monkeypatch)
     # Starts in the future are rare, and so are cursors that expire: the logs to which things happen, and more of them.
     seeds = [seed for seed in range(2000) if is_eventful(seed)] if fault in OF_THE_LOGS_LIFE else range(100)
+    if fault in OF_SHARED_SLICES:
+        seeds = range(1, 2000, 4)
     for seed in seeds:
         try:
             Simulation(seed).run()

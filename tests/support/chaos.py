@@ -62,7 +62,7 @@ class WorldClock(ManualClock):
 class ClientClock:
     """The clock of the machine that reads: off by ``skew_us``, which may change in either direction.
 
-    ``while_waiting`` is called with the seconds of each wait of the library's, before and after the clock moves.
+    ``before_wait`` and ``after_wait`` are called around each wait of the library's, which ``sleep`` does.
     """
 
     def __init__(self, world: WorldClock) -> None:
@@ -70,6 +70,7 @@ class ClientClock:
         self.skew_us = 0
         self.before_wait: Callable[[], None] = lambda: None
         self.after_wait: Callable[[], None] = lambda: None
+        self.sleep: Callable[[Stop, float], bool] = world.wait
 
     def now_us(self) -> int:
         return self._world.now_us() + self.skew_us
@@ -79,7 +80,7 @@ class ClientClock:
 
     def wait(self, stop: Stop, seconds: float) -> bool:
         self.before_wait()
-        stopped = self._world.wait(stop, seconds)
+        stopped = self.sleep(stop, seconds)
         self.after_wait()
         return stopped
 

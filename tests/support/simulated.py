@@ -7,10 +7,12 @@ The oracle is the list of writes that the server accepted: every one is delivere
 saved cursor never passes a write that was not.
 
 What is repeatable: a seed has a server, a driver and a clock of its own, and one thing happens at a time, the server's
-and the driver's background work included (see ``wire.py``). So a seed gives the same schedule, the same faults at the
-same requests and the same deliveries each time, in whatever company it runs. Two things are left to the machine: the
-last reading, where a seed reads ahead in a thread, may interleave with its consumer; and seeds over sockets
-(``sockets=True``), which are there so that the ordinary way is not forgotten, are repeatable in their schedule only.
+and the driver's background work included (see ``wire.py``); where slices of one process are read together (a quarter
+of the seeds, see ``simulated_sharing.py``), their threads take turns by dice (``turns.py``). So a seed gives the same
+schedule, the same faults at the same requests and the same deliveries each time, in whatever company it runs. Two
+things are left to the machine: the last reading, where a seed reads ahead in a thread, may interleave with its
+consumer; and seeds over sockets (``sockets=True``), which are there so that the ordinary way is not forgotten, are
+repeatable in their schedule only.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import attrs
 from chaos import Chaos, ClientClock, WorldClock
 from simulated_log import LIFE_KINDS, LogLife, Watched
 from simulated_schema import SCHEMA_KINDS, Schema
+from simulated_sharing import SHARING_KINDS, Process
 from wire import WiredScylla
 from wrecking import wreck_event
 
@@ -69,6 +72,7 @@ KINDS = (
     *("vnodes", "tablets", "legacy", "sockets", "two_nodes"),
     *SCHEMA_KINDS,
     *LIFE_KINDS,
+    *SHARING_KINDS,
 )
 """What has to happen at least once over many seeds, by the name under which it is counted."""
 
@@ -107,7 +111,9 @@ class Simulation:
         self.dice = random.Random(seed)
         self.seed = seed
         self.violations: list[AssertionError] = []
-        self.slices = self.dice.choice([1, 1, 1, 2, 3, 5])
+        self.shares = seed % 4 == 1 and not sockets  # slices of one process are read together
+        self.counts_of_slices = (2, 3, 5, 8) if self.shares else (1, 2, 3, 5)
+        self.slices = self.dice.choice([2, 3, 5, 8] if self.shares else [1, 1, 1, 2, 3, 5])
         self.tablets = self.first_tablets = 2
         self.rewriting: Rewriting | None = None  # of a cluster of 4.3 that was upgraded
         self.counts = Counter[str]()
@@ -117,6 +123,7 @@ class Simulation:
         self.fresh = iter(range(1, 1_000_000))
         self.held_since_us: int | None = None
         self.is_reading = False
+        self.process: Process | None = None
         self.alters_between_pages = seed % 7 == 6
         self.world = WorldClock()
         self.clock = ClientClock(self.world)
@@ -154,7 +161,7 @@ class Simulation:
             weights = [10, 5, 1.7, 0.5, 0.1, 0.8, 2, 0.3, 0.03, 0.7 * self.life.is_eventful]
             if self.alters_between_pages:
                 weights[steps.index(self.alter)] = 3
-            for _ in range(self.dice.randrange(30, 100)):
+            for _ in range(self.dice.randrange(20, 60) if self.shares else self.dice.randrange(30, 100)):
                 self.dice.choices(steps, weights)[0]()
                 self._settle()
             self._finish()
@@ -187,6 +194,8 @@ class Simulation:
         self.deliver_held()
         self.mend_cluster()
         self.world.advance(LAG_US / 1e6 + 1)
+        if self.shares and self.dice.random() < 0.7:
+            self._share_to_end()
         for index in range(self.slices):
             self._read_to_end(index, attempts=10 if self.counts["sockets"] else 1)
 
@@ -201,6 +210,12 @@ class Simulation:
                     raise
             else:
                 return
+
+    def _share_to_end(self) -> None:
+        """Let all consumers read to the head in one process, and again after those that were told of a loss go on."""
+        while told := Process(self, range(self.slices), to_end=True).run():
+            for index in told:
+                self.life.mend(self.names()[index])
 
     def mend_cluster(self) -> None:
         """Set right what is broken, and let the driver see it."""
@@ -393,14 +408,19 @@ class Simulation:
 
     def stream_of(self, index: int, *, to_end: bool = False) -> Any:
         """Return a stream that reads in a way of its own; the last ones take larger steps, for they have far to go."""
-        dice = self.dice
         name = self.names()[index]
         on_expired = self.life.policy(name)
-        stream = rscylla.NewStream(
+        prefetch = self.dice.choice([0, 0, 1]) if to_end else 0
+        stream = self.new_stream(to_end=to_end, prefetch=prefetch, on_expired=on_expired)
+        return Watched(attrs.evolve(stream, key_slice=(index, self.slices)), self.life, name, on_expired)
+
+    def new_stream(self, *, to_end: bool, **options: Any) -> rscylla.Stream:
+        """Return a stream of the whole table."""
+        dice = self.dice
+        return rscylla.NewStream(
             self.session,
             KEYSPACE,
             "Orders",
-            prefetch=dice.choice([0, 0, 1]) if to_end else 0,
             streams_per_query=dice.choice([3, 100] if to_end else [1, 3, 16, 100]),
             limits=rscylla.Limits(
                 page_size=dice.choice(
@@ -412,13 +432,17 @@ class Simulation:
             poll=timedelta(seconds=dice.choice([1, 3])),
             progress_every=timedelta(seconds=dice.choice([0, 10, 60])),
             clock=self.clock,
-            key_slice=(index, self.slices),
-            on_expired=on_expired,
+            **options,
         )
-        return Watched(stream, self.life, name, on_expired)
 
     def consume(self) -> None:
-        """Run one of the consumers that share the table."""
+        """Run one of the consumers that share the table, or several in one process."""
+        if self.shares and self.slices > 1 and self.dice.random() < 0.8:
+            count = self.dice.randrange(2, self.slices + 1)
+            for index in Process(self, self.dice.sample(range(self.slices), count)).run():
+                if self.dice.random() < 0.5:
+                    self.life.mend(self.names()[index])
+            return
         index = self.dice.randrange(self.slices)
         if self.consume_slice(index) and self.dice.random() < 0.5:
             self.life.mend(self.names()[index])
@@ -429,7 +453,7 @@ class Simulation:
         store = self.new_store()
         if not all(self.life.is_of_this_log(store.get_cursor(name)) for name in self.names()):
             return
-        count = self.dice.choice([n for n in (1, 2, 3, 5) if n != self.slices])
+        count = self.dice.choice([n for n in self.counts_of_slices if n != self.slices])
         for name in self.names():
             if store.find_cursor(name) is None:
                 store.reset_cursor(name, "", reason="it never ran")
@@ -443,8 +467,25 @@ class Simulation:
 
         Return whether it was told that changes are lost.
         """
+        left = self.dice.randrange(1, 60)
+        self.is_reading = not to_end
+        try:
+            return self.run_consumer(index, self.stream_of(index, to_end=to_end), self.end(to_end), left, to_end=to_end)
+        finally:
+            self.end_reading()
+
+    def end(self, to_end: bool) -> Any:
+        """Return where a consumer ends: at the head, or for some at a time to come."""
         dice = self.dice
-        left = dice.randrange(1, 60)
+        if to_end or dice.random() >= (0.5 if self.life.is_eventful else 0.15):
+            return rscylla.StreamToHead()
+        self.counts["followed_head"] += 1
+        now = EPOCH + timedelta(microseconds=self.clock.now_us())
+        return rscylla.StreamUntil(now + timedelta(seconds=dice.uniform(0, 150)))
+
+    def run_consumer(self, index: int, stream: Any, end: Any, left: int, *, to_end: bool) -> bool:
+        """Run a consumer that crashes after *left* events, unless it reads *to_end*; return as ``consume_slice``."""
+        name = self.names()[index]
 
         def on_event(event: rscylla.Event, fate: rscylla.Fate) -> None:
             nonlocal left
@@ -454,23 +495,16 @@ class Simulation:
             if left == 0 and not to_end:
                 raise Crash
 
-        name = self.names()[index]
-        end: Any = rscylla.StreamToHead()
-        if not to_end and dice.random() < (0.5 if self.life.is_eventful else 0.15):
-            self.counts["followed_head"] += 1
-            now = EPOCH + timedelta(microseconds=self.clock.now_us())
-            end = rscylla.StreamUntil(now + timedelta(seconds=dice.uniform(0, 150)))
         spec = rscylla.Spec(
-            self.stream_of(index, to_end=to_end),
+            stream,
             self.store_of(index),
             rscylla.Consumer(name, on_event, registry=None),
             rscylla.StreamLag(seconds=LAG_US / 1e6),
             end,
-            fate=rscylla.NO_FATE if to_end else rscylla.Fate(0.02, seed=dice.randrange(2**32)),
+            fate=rscylla.NO_FATE if to_end else rscylla.Fate(0.02, seed=self.dice.randrange(2**32)),
             clock=self.clock,
         )
         self.counts["restarts"] += 1
-        self.is_reading = not to_end
         try:
             rscylla.run(spec)
         except rscylla.HeadReached:
@@ -479,8 +513,6 @@ class Simulation:
             if self.life.told(name, e.__cause__):
                 return True
             self._count_failure(e, to_end=to_end)
-        finally:
-            self._end_reading()
         return False
 
     def _count_failure(self, e: rscylla.RunError, *, to_end: bool) -> None:
@@ -519,11 +551,13 @@ class Simulation:
             if not isinstance(e, rscylla.HeadReached) and not e.resumable and not self.life.told(name, e):
                 raise
         finally:
-            self._end_reading()
+            self.end_reading()
 
     def deliver(self, name: str, event: Any) -> None:
         """Take an event that the consumer *name* got."""
         self.counts["events"] += 1
+        if self.process is not None:
+            self.process.delivers(name)
         try:
             self._note(name, event)
             self._wreck(event)
@@ -534,7 +568,7 @@ class Simulation:
             steps = [self.write, self.alter, self.chaos.strike, self.change_streams, self.pause, self.life.strike]
             self.dice.choices(steps, [2, 1, 1, 1, 3, 1 * self.life.is_eventful])[0]()
 
-    def _end_reading(self) -> None:
+    def end_reading(self) -> None:
         self.is_reading = False
         if self.violations:
             raise self.violations[0]
@@ -576,6 +610,8 @@ class Simulation:
 
     def check_cursor(self, consumer: str, cursor: str, keys: set[int]) -> None:
         """No write to one of *keys* before *cursor* may be missing from what was delivered."""
+        if self.process is not None:
+            self.process.turns.check()
         passed_us = rscylla.EventID.parse(cursor).exact_us
         log = self.life.log_read_by(consumer)
         passed = Counter(w for w in self.written if w.log == log and w.time_us < passed_us and w.pk in keys)

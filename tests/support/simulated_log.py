@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 import rscylla
+from rscylla.cdc.sharing import FRESH_S
 
 __all__ = ["LIFE_KINDS", "LogLife", "Watched", "is_eventful"]
 
@@ -100,6 +101,8 @@ class LogLife:
         simulation.deliver_held()
         self.gone += Counter(w for w in simulation.written if w.log == self.log) - Counter(simulation.order)
         simulation.schema.recreate()
+        if simulation.process is not None:
+            simulation.world.advance(FRESH_S)  # until then, a slice may be opened with what another one has read
         simulation.tablets = simulation.first_tablets
         self.log += 1
         self.floor_us = 0
