@@ -36,7 +36,7 @@ class LetterCounts:
 
     Args:
         counted: called with the result of each count: the number of dead letters by consumer.
-        shown: whether the newest letters of a consumer are kept, too. They are listed when their number has changed.
+        shown: whether a page shows the letters of a consumer. They are listed when their number has changed.
     """
 
     def __init__(
@@ -54,6 +54,8 @@ class LetterCounts:
         self._listed: Mapping[str, int] = {}
         self.counts: Mapping[str, int] | None = None
         """By consumer and slice, how many letters were dead at the last count; None if that is not known."""
+        self.shown_counts: Mapping[str, int] | None = None
+        """The same, of the shown consumers alone."""
         self.newest: tuple[DeadLetter, ...] = ()
         """The letters of the shown consumers that failed last, newest first."""
         self.listed_all = True
@@ -78,9 +80,10 @@ class LetterCounts:
             try:
                 self.counts = counts = self._letters.count_letters()
                 self._counted(counts)
-                self._list({name: count for name, count in counts.items() if self._shown(name)})
+                self.shown_counts = shown = {name: count for name, count in counts.items() if self._shown(name)}
+                self._list(shown)
             except Exception as error:
-                self.counts = None
+                self.counts = self.shown_counts = None
                 log.warning(
                     "dead letters cannot be counted: %s",
                     error if isinstance(error, RscyllaError) else type(error).__name__,

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -16,15 +17,18 @@ from ..._letters import DeadLetter
 from ..._timeuuid import format_time, us_of
 from ...clock import Clock, Stop
 from . import health
-from ._history import EVERY_S, History, consumer_of
+from ._history import EVERY_S, History, part_of
 from ._letter_counts import LetterCounts
-from .health import Facts, LaneFacts, Limits
+from .health import Facts, GroupFacts, LaneFacts, Limits
 from .http import Answer
 
 __all__ = ["VERSION", "Watch", "status"]
 
 VERSION = 1
 """Of the document. Members may be added to it; those that are there keep their meaning."""
+
+ID = 12
+"""Characters of a member's token that tell it from the others of its group."""
 
 FRESH_S = 1.0
 """A document is handed out again for this long, so that many readers cost what one costs."""
@@ -72,6 +76,7 @@ def status(
         "dead_letters": None if letters is None else _letters(letters, show_values=show_values),
         "breakers": [{"name": name, "state": state} for name, state in sorted(breakers.items())],
         "lease": None if facts.lease is None else {"name": facts.lease, "held": facts.held, "epoch": facts.epoch},
+        "group": None if facts.group is None else _group(facts.group),
         "notes": [{"time": format_time(one.at_us), "about": one.about, "what": one.what} for one in history.notes()],
     }
 
@@ -83,7 +88,7 @@ def _checks(checks: Iterable[health.Check]) -> dict[str, Any]:
 
 
 def _lane(lane: LaneFacts) -> dict[str, Any]:
-    consumer, part = consumer_of(lane.consumer)
+    consumer, part = part_of(lane.consumer)
     body = health.rounded(attrs.asdict(lane))
     del body["consumer"], body["generation_us"]
     lag_s = body.pop("watermark_lag_s")
@@ -102,7 +107,7 @@ def _consumers(lanes: Iterable[LaneFacts], rates: Mapping[str, float]) -> list[d
     """Return each consumer, all of its slices in this process taken together."""
     by_consumer: dict[str, list[LaneFacts]] = {}
     for lane in lanes:
-        by_consumer.setdefault(consumer_of(lane.consumer)[0], []).append(lane)
+        by_consumer.setdefault(part_of(lane.consumer)[0], []).append(lane)
     return [_consumer(name, mine, rates.get(name, 0.0)) for name, mine in by_consumer.items()]
 
 
@@ -124,8 +129,57 @@ def _consumer(name: str, lanes: list[LaneFacts], events_s: float) -> dict[str, A
     }
 
 
+def _group(group: GroupFacts) -> dict[str, Any]:
+    """Return the group as this process last saw it. A member's ``id`` is the start of its token, and proves nothing."""
+    view = group.view
+    held: dict[str, list[int]] = {}
+    for one in view.slices if view is not None else ():
+        held.setdefault(one.holder, []).append(one.index)
+    members = [
+        {
+            "id": member.token[:ID],
+            "member": member.owner,
+            "here": member.token == group.token,
+            "since": _time(member.since),
+            "expires_in_s": round(member.expires_in.total_seconds(), 3),
+            "drains": member.drains,
+            "slices": held.get(member.token, []),
+        }
+        for member in (view.members if view is not None else ())
+    ]
+    present = {member.token for member in view.members} if view is not None else set()
+    return {
+        "name": group.name,
+        "member": group.owner,
+        "joined": bool(group.token),
+        "since": _time(group.since),
+        "held": sorted(group.held),
+        "view_age_s": None if group.view_age_s is None else round(group.view_age_s, 3),
+        "next_count": 0 if view is None else view.next_count,
+        "renewals_failed": group.renewals_failed,
+        "moves": dict(group.moves),
+        "members": members,
+        "slices": [
+            {
+                "slice": one.index,
+                "holder": one.holder[:ID] if one.holder in present else None,
+                "owner": one.owner,
+                "since": _time(one.since),
+                "before": one.before,
+                "why": one.why,
+                "epoch": one.epoch,
+            }
+            for one in (view.slices if view is not None else ())
+        ],
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else format_time(us_of(moment))
+
+
 def _letters(letters: LetterCounts, *, show_values: bool) -> dict[str, Any]:
-    counts = letters.counts
+    counts = letters.shown_counts
     return {
         "counts": None if counts is None else dict(sorted(counts.items())),
         "newest": [_letter(letter, show_values=show_values) for letter in letters.newest],

@@ -299,8 +299,7 @@ function groupSection(doc) {
   const moved = group.slices.filter((one) => one.since).sort((a, b) => Date.parse(b.since) - Date.parse(a.since));
   return [
     h("p", { class: "soft" },
-      `${group.name}: ${group.joined ? `this process, ${group.member}, is a member` : "this process is no member now"}; `
-      + `${many(group.members.length, "member")}, ${many(group.slices.length, "slice")}; `
+      `${group.name}: this process, ${group.member}, is ${group.joined ? "a" : "no"} member; ${many(group.members.length, "member")}, ${many(group.slices.length, "slice")}; `
       + `as of ${span(group.view_age_s)} ago.`,
       group.next_count ? h("b", null, ` It is being cut into ${group.next_count} slices: nobody takes any until then.`) : null),
     h("div", { class: "group" },
@@ -308,11 +307,11 @@ function groupSection(doc) {
         h("p", { class: "soft" }, "The outer line marks the slices of this process",
           troubled.size ? "; a dashed inner line, lanes here in trouble." : ".")),
       h("div", null,
-        table("Members", [["member", "name"], ["slices", "number"], ["which"], ["since"], ["renewed until"]],
+        table("Members", [["member", "name"], ["slices", "number"], ["which"], ["since"], ["expires in", "number"]],
           group.members.map((m) => ({
             key: m.id,
             cells: [[badge(m.id), " ", m.member, m.here ? " (this process)" : "", m.drains ? " (drains)" : ""],
-              count(m.slices.length), spans(m.slices), when(m.since), `${span(m.expires_in_s)} from then`],
+              count(m.slices.length), spans(m.slices), when(m.since), span(m.expires_in_s)],
           }))),
         table("Who took what", [["time"], ["slice", "number"], ["to", "name"], ["from", "name"], ["why"]],
           moved.slice(0, 12).map((one) => ({
@@ -417,7 +416,7 @@ function guards(doc) {
     rows.unshift({ key: "lease", cells: [doc.lease.name, "lease",
       doc.lease.held ? `● held, epoch ${doc.lease.epoch}` : "○ not held: this process stands by"] });
   }
-  return [table("Lease and circuit breakers", [["name", "name"], ["kind"], ["state"]], rows)];
+  return [table("States", [["name", "name"], ["kind"], ["state"]], rows)];
 }
 
 function notes(doc) {
@@ -462,17 +461,22 @@ function tell(text, isGood) {
 async function ask() {
   clearTimeout(timer);
   if (isPaused || document.hidden) return;
-  try {
-    const answer = await fetch("status", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
-    if (!answer.ok) throw new Error(`status ${answer.status}`);
-    const doc = await answer.json();
-    if (doc.version !== WORKS_WITH) tell("▲ this page is of another version: reload it", false);
-    else if (!isPaused) show(doc);
-  } catch {
-    tell("▲ no answer from the service; asking again", false);
-  }
+  const doc = await answer();
   clearTimeout(timer);
   timer = setTimeout(ask, EVERY_MS);
+  if (doc === null) tell("▲ no answer from the service; asking again", false);
+  else if (doc.version !== WORKS_WITH) tell("▲ the service has another version: reload this page", false);
+  else if (!isPaused) show(doc);
+}
+
+/** The document, null without an answer. */
+async function answer() {
+  try {
+    const got = await fetch("status", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    return got.ok ? await got.json() : null;
+  } catch {
+    return null;
+  }
 }
 
 byId("pause").addEventListener("click", () => {

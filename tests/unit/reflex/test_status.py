@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cursorstore import MemoryDeadLetters
+from rscylla._groups import GroupMember, GroupSlice, GroupView
 from rscylla._letters import DeadLetter
 from rscylla._timeuuid import datetime_of
 from rscylla.event import SimpleEvent
@@ -26,7 +27,7 @@ from rscylla.reflex.service._history import EVERY_S, NOTES, POINTS, History
 from rscylla.reflex.service._letter_counts import LISTED, LetterCounts
 from rscylla.reflex.service._page import page
 from rscylla.reflex.service._status import Watch
-from rscylla.reflex.service.health import Facts, LaneFacts, Limits
+from rscylla.reflex.service.health import Facts, GroupFacts, LaneFacts, Limits
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock
 
 START_US = 1_790_000_000_000_000
@@ -235,6 +236,7 @@ def test_the_newest_letters_come_first_whatever_consumer_they_are_of() -> None:
     letters = counted(asked, shown=lambda name: name != "other")
     assert [one.event.id for one in letters.newest] == [f"e{n}" for n in range(29, 19, -1)]
     assert "list other" not in asked.calls
+    assert letters.shown_counts == {f"c[{n}/3]": 10 for n in range(3)}
 
 
 def test_letters_are_listed_again_only_when_their_number_has_changed() -> None:
@@ -274,6 +276,36 @@ def test_breakers_of_the_registry_are_shown_with_their_states() -> None:
     assert meters_for(registry).breakers() == {"warehouse": "closed"}
     breaker._machine.open()
     assert meters_for(registry).breakers() == {"warehouse": "open"}
+
+
+def test_a_document_of_a_group_names_members_by_ids_that_prove_nothing() -> None:
+    since = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    mine, other = GroupMember("0" * 32, "a:1", since, timedelta(seconds=20)), GroupMember("1" * 32, "b:2", drains=True)
+    view = GroupView(
+        "orders",
+        3,
+        6,
+        (mine, other),
+        (
+            GroupSlice(0, 4, mine.token, "a:1", since, "b:2", "handed over"),
+            GroupSlice(1, 1, other.token, "b:2"),
+            GroupSlice(2, 7, "token of one that is gone", "c:3", since),
+        ),
+    )
+    group = GroupFacts("orders", "a:1", mine.token, (0,), since, view, 1.25, {"received": 1})
+    found = document(facts(group=group))["group"]
+    assert mine.token not in json.dumps(found)
+    first, second = found["members"]
+    assert (first["id"], first["here"], first["slices"], first["expires_in_s"]) == ("0" * 12, True, [0], 20.0)
+    assert (second["here"], second["slices"], second["drains"], second["since"]) == (False, [1], True, None)
+    assert [one["holder"] for one in found["slices"]] == [first["id"], second["id"], None]
+    assert (found["slices"][0]["before"], found["slices"][0]["why"]) == ("b:2", "handed over")
+    assert (found["joined"], found["held"], found["next_count"]) == (True, [0], 6)
+
+
+def test_a_document_of_a_process_that_is_no_member_yet() -> None:
+    found = document(facts(group=GroupFacts("orders", "a:1")))
+    assert (found["group"]["joined"], found["group"]["members"], found["group"]["slices"]) == (False, [], [])
 
 
 # ---------------------------------------------------------------- a service
