@@ -177,6 +177,8 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("tombstones.on.delete", "true", _S, "a record without a value follows each delete of a row", _flag),
         ("topic.heartbeat.prefix", "__debezium-heartbeat", _S, "the first part of the topic of heartbeats"),
         ("topic.delimiter", ".", _S, "what is between the parts of a topic"),
+        ("schema.name.adjustment.mode", "none", _S, "how names of schemas are adjusted for Avro"),
+        ("field.name.adjustment.mode", "none", _S, "how names of fields are adjusted for Avro"),
         ("topic.cache.size", "10000", _I, "names of topics are made once a table", _whole(1)),
         ("topic.naming.strategy", None, _I, "the connector ignores it, too"),
         ("signal.data.collection", None, _U, "signals are not read"),
