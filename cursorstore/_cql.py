@@ -84,13 +84,13 @@ class StoreTable:
         *timeout_s*: how long to wait for the answer; None: as long as the session is configured to wait.
         """
         statement = self._statement(text, idempotent=idempotent).bind(values)
+        waiting = {} if timeout_s is None else {"timeout": timeout_s}
         if not serial:
-            waiting = {} if timeout_s is None else {"timeout": timeout_s}
             return self._session.execute(statement, **waiting)  # type: ignore[no-any-return]
         statement.consistency_level = _SERIAL[self._consistency]
         # Cassandra ends a serial read that meets a conditional write with a WriteTimeout.
         return retry(
-            lambda: self._session.execute(statement),
+            lambda: self._session.execute(statement, **waiting),
             attempts=_SERIAL_TRIES,
             again=lambda error: isinstance(error, cassandra.WriteTimeout),
         )

@@ -10,7 +10,6 @@ from rscylla._slices import Slice
 
 from ._cql import StoreTable, values_of
 from ._grouprows import Move, Standing, member_of, moment, view_of
-from ._leasetable import write_timeout_s
 from .schema import DEFAULT_GROUP_TABLE, GROUPS
 
 __all__ = ["ScyllaGroupTable"]
@@ -30,6 +29,7 @@ class ScyllaGroupTable(StoreTable):
         table: Name of the table; see ``group_schema_cql``.
         create: Create the table at first use if it does not exist. The keyspace must exist.
         consistency: LOCAL_QUORUM, QUORUM, or ALL, as text or the driver's number; the same as that of the memberships.
+        timeout_s: How long to wait for each answer; None: as long as the session is configured to wait.
     """
 
     def __init__(
@@ -40,7 +40,9 @@ class ScyllaGroupTable(StoreTable):
         *,
         create: bool = False,
         consistency: int | str = "LOCAL_QUORUM",
+        timeout_s: float | None = None,
     ) -> None:
+        self._timeout_s = timeout_s
         super().__init__(session, GROUPS, keyspace, table, create=create, consistency=consistency)
 
     def names(self) -> list[str]:
@@ -53,7 +55,7 @@ class ScyllaGroupTable(StoreTable):
         """Return the group; None if it has never had a member."""
         text = f"SELECT {_COLUMNS} FROM {self.name} WHERE name = ?"
         with self.errors(f"reading group {name!r} from table {self.name}"):
-            rows = [values_of(row) for row in self.run(text, (name,), serial=serial)]
+            rows = [values_of(row) for row in self.run(text, (name,), serial=serial, timeout_s=self._timeout_s)]
         count, planned = next(((row[1], row[2]) for row in rows), (None, None))
         if count is None:
             return None
@@ -74,31 +76,23 @@ class ScyllaGroupTable(StoreTable):
         # "= null" is literal, because not every server accepts a bound null there.
         text = f"UPDATE {self.name} USING TTL 0 SET slices = ?, next = 0 WHERE name = ? IF slices = null"
         with self.errors(f"creating group {name!r} in table {self.name}"):
-            return self.applied(text, (count, name))
+            return self._applied(text, (count, name))
 
     def add(self, name: str, standing: Standing) -> bool:
         """Add a member."""
         with self.errors(f"joining group {name!r} in table {self.name}"):
-            return self.applied(
-                f"{self._standing} IF claim = null",
-                _values(name, standing),
-                timeout_s=write_timeout_s(standing.ttl_s),
-            )
+            return self._applied(f"{self._standing} IF claim = null", _values(name, standing))
 
     def keep(self, name: str, standing: Standing) -> bool:
         """Write what a member tells of itself again, if it is still there."""
         with self.errors(f"renewing a membership of group {name!r} in table {self.name}"):
-            return self.applied(
-                f"{self._standing} IF claim = ?",
-                (*_values(name, standing), standing.token),
-                timeout_s=write_timeout_s(standing.ttl_s),
-            )
+            return self._applied(f"{self._standing} IF claim = ?", (*_values(name, standing), standing.token))
 
     def drop(self, name: str, token: str) -> bool:
         """Remove a member if it is still there."""
         with self.errors(f"leaving group {name!r} in table {self.name}"):
             text = f"DELETE FROM {self.name} WHERE name = ? AND item = ? IF claim = ?"
-            return self.applied(text, (name, _member(token), token))
+            return self._applied(text, (name, _member(token), token))
 
     def take(self, name: str, count: int, standing: Standing, moves: Sequence[Move], gone: str) -> bool:
         """As ``give``, and only if the group has *count* slices and shall keep them, and member *gone* is not there."""
@@ -107,12 +101,12 @@ class ScyllaGroupTable(StoreTable):
         if gone != NOBODY:
             begin += f"DELETE FROM {self.name} WHERE name = ? AND item = ? IF claim = null; "
             values += name, _member(gone)
-        return self._move(name, count, standing, moves, begin, values)
+        return self._move(name, count, moves, begin, values)
 
     def give(self, name: str, count: int, standing: Standing, moves: Sequence[Move]) -> bool:
         """Do all *moves* and ``keep``, or nothing: each slice of *count* must have its epoch, and the member exist."""
         begin, values = f"{self._standing} IF claim = ?; ", (*_values(name, standing), standing.token)
-        return self._move(name, count, standing, moves, begin, values)
+        return self._move(name, count, moves, begin, values)
 
     def drain(self, name: str, token: str, drains: bool) -> bool:
         """Ask a member to hand over its slices, or no longer, if it is there."""
@@ -120,21 +114,21 @@ class ScyllaGroupTable(StoreTable):
         with self.errors(f"draining a member of group {name!r} in table {self.name}"):
             if not drains:
                 text = f"UPDATE {self.name} SET drains = null {where}"
-                return self.applied(text, (name, _member(token), token))
+                return self._applied(text, (name, _member(token), token))
             text = f"UPDATE {self.name} USING TTL {_DRAINS_S} SET drains = true {where}"
-            return self.applied(text, (name, _member(token), token))
+            return self._applied(text, (name, _member(token), token))
 
     def plan(self, name: str, count: int, was: int, planned: int) -> bool:
         """Set the next count to *planned*, 0 for none, if the group has *count* slices and the next count *was*."""
         text = f"UPDATE {self.name} USING TTL 0 SET next = ? WHERE name = ? IF slices = ? AND next = ?"
         with self.errors(f"changing the slices of group {name!r} in table {self.name}"):
-            return self.applied(text, (planned, name, count, was))
+            return self._applied(text, (planned, name, count, was))
 
     def recount(self, name: str, count: int, planned: int) -> bool:
         """Set the number of slices to *planned* if it is *count*, and *planned* is its next count."""
         text = f"UPDATE {self.name} USING TTL 0 SET slices = ?, next = 0 WHERE name = ? IF slices = ? AND next = ?"
         with self.errors(f"changing the slices of group {name!r} in table {self.name}"):
-            return self.applied(text, (planned, name, count, planned))
+            return self._applied(text, (planned, name, count, planned))
 
     @property
     def _standing(self) -> str:
@@ -143,9 +137,10 @@ class ScyllaGroupTable(StoreTable):
             "WHERE name = ? AND item = ?"
         )
 
-    def _move(
-        self, name: str, count: int, standing: Standing, moves: Sequence[Move], begin: str, values: tuple[Any, ...]
-    ) -> bool:
+    def _applied(self, text: str, values: tuple[Any, ...]) -> bool:
+        return self.applied(text, values, timeout_s=self._timeout_s)
+
+    def _move(self, name: str, count: int, moves: Sequence[Move], begin: str, values: tuple[Any, ...]) -> bool:
         # One statement has one TTL, and slices do not expire. All are in one partition, so it is one conditional write.
         text = f"BEGIN BATCH {begin}"
         for move in moves:
@@ -157,7 +152,7 @@ class ScyllaGroupTable(StoreTable):
             values += name, f"slice/{count}/{move.index}"
             values += (move.epoch,) if move.epoch else ()
         with self.errors(f"moving slices of group {name!r} in table {self.name}"):
-            return self.applied(f"{text}APPLY BATCH", values, timeout_s=write_timeout_s(standing.ttl_s))
+            return self._applied(f"{text}APPLY BATCH", values)
 
 
 def _member(token: str) -> str:

@@ -33,6 +33,7 @@ from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeou
 from ._checks import process_name
 from ._grouprows import GroupRows, Move, Standing, check_count, check_group, member_of, moment, view_of
 from ._grouptable import ScyllaGroupTable
+from ._leasetable import write_timeout_s
 from ._term import DEFAULT_TTL, Term
 from .codec import format_us
 from .schema import DEFAULT_GROUP_TABLE
@@ -156,8 +157,8 @@ class _Membership:
 
     @property
     def token(self) -> str:
-        """What the group knows this member by, "" while it is no member. Each ``join`` makes a new one."""
-        return self._token
+        """What the group knows this member by, "" once its time is over. Each ``join`` makes a new one. No query."""
+        return self._token if self._term.runs() else NOBODY
 
     @property
     def renew_every(self) -> float:
@@ -189,13 +190,13 @@ class _Membership:
         lane = _LANE.fullmatch(consumer)
         split = split_name(consumer) or (split_name(lane[1]) if lane else None)
         key_slice = split[1] if split else Slice(0, 1)
-        known = self._counts
-        if key_slice.count in known or (split and not known):
+        known = self._counts or frozenset({self._slices or SLICES})
+        if key_slice.count in known or (split and not self._counts):
             return key_slice
-        counts = " or ".join(map(str, sorted(known))) or "some"
+        counts = " or ".join(map(str, sorted(known)))
         raise ConfigError(
             f"consumer {consumer!r} has no slice of group {self._name!r}, which has {counts} slices; consumers of the "
-            f"group are named like {Slice(0, max(known, default=SLICES)).name('NAME')!r}. Give other consumers a "
+            f"group are named like {Slice(0, max(known)).name('NAME')!r}. Give other consumers a "
             "cursor store without this membership"
         )
 
@@ -230,7 +231,7 @@ class _Membership:
             self._term.extend(began)
             if not self._term.runs():
                 raise self._lost("the answer arrived after its time had ended")
-            self._counts |= {view.count}
+            self._counts |= {view.count, view.next_count or view.count}
             if self._slices not in (None, view.count):
                 _log.warning(
                     "group %r has %d slices, not the %d that %s was given; the number of the group counts",
@@ -406,7 +407,7 @@ class _Membership:
 
     def _note(self, view: GroupView) -> None:
         """Hold what *view* shows as held by this member, and nothing else."""
-        self._counts |= {view.count}
+        self._counts |= {view.count, view.next_count or view.count}
         self._names = {member.token: member.owner for member in view.members}
         if self._token == NOBODY:
             return
@@ -620,7 +621,11 @@ class ScyllaMembership(_Membership):
         consistency: int | str = "LOCAL_QUORUM",
         clock: Clock | None = None,
     ) -> None:
-        self._table = ScyllaGroupTable(session, keyspace, table, create=create, consistency=consistency)
+        # An answer that does not come must not take the time in which the membership could be renewed.
+        timeout_s = write_timeout_s(int(ttl.total_seconds()))
+        self._table = ScyllaGroupTable(
+            session, keyspace, table, create=create, consistency=consistency, timeout_s=timeout_s
+        )
         super().__init__(self._table, name, owner, slices, ttl, margin, clock)
 
     def create_schema(self) -> None:

@@ -22,6 +22,9 @@ _log = logging.getLogger("rscylla.cursorstore")
 
 _POLL_S = 0.5
 
+_LEAST_OF_TOKEN = 8
+"""Characters that the beginning of a token must have, so that it is not taken for a name."""
+
 
 def find_group(table: GroupRows, name: str) -> GroupView | None:
     """Return the group *name* of *table*, a ``ScyllaGroupTable`` or a ``MemoryGroupTable``; None if there is none.
@@ -43,9 +46,9 @@ def list_groups(table: GroupRows) -> list[GroupView]:
 def drain_member(table: GroupRows, name: str, member: str, *, undo: bool = False) -> GroupMember:
     """Ask a member of the group to hand over its slices one by one and take no others; return the member.
 
-    *member* is its token, the beginning of its token, or its name if only one member has that name. With *undo*, it
-    takes part again. The request ends with the membership: a process that joins again takes part again. It also ends
-    after seven days.
+    *member* is its name, if only one member has it, or its token, or eight or more characters of the beginning of that.
+    With *undo*, it takes part again. The request ends with the membership: a process that joins again takes part again.
+    It also ends after seven days.
 
     Raises:
         ConfigError: there is no such group or member, or there are several.
@@ -156,14 +159,15 @@ def _member(view: GroupView, given: str) -> GroupMember:
     """Return the member that *given* means."""
     if exact := view.member(given):
         return exact
-    found = [m for m in view.members if given and (m.owner == given or m.token.startswith(given))]
+    named = [m for m in view.members if m.owner == given]
+    found = named or [m for m in view.members if len(given) >= _LEAST_OF_TOKEN and m.token.startswith(given)]
     if len(found) == 1:
         return found[0]
     if found:
         tokens = ", ".join(m.token for m in found)
         raise ConfigError(f"group {view.name!r} has {len(found)} members {given!r}; give the token of one: {tokens}")
-    names = ", ".join(sorted(m.owner for m in view.members)) or "no members"
-    raise ConfigError(f"group {view.name!r} has no member {given!r}, but {names}")
+    names = ", ".join(sorted(m.owner for m in view.members))
+    raise ConfigError(f"group {view.name!r} has no member {given!r}; its members: {names or 'none'}")
 
 
 def _announce(table: GroupRows, view: GroupView, count: int) -> None:
