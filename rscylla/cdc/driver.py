@@ -114,6 +114,7 @@ def connect(
     tls_cert: str | Path | None = None,
     tls_key: str | Path | None = None,
     tls_check_hostname: bool = True,
+    tls: ssl.SSLContext | None = None,
     local_dc: str | None = None,
     connect_timeout_s: float = 10.0,
 ) -> Session:
@@ -126,6 +127,7 @@ def connect(
         tls_cert, tls_key: PEM files of this client's certificate and key, for nodes that require one (mutual TLS).
         tls_check_hostname: with TLS, a node's certificate must name the address that the client connects to: the host
             given here, and for other nodes the address in ``system.peers``. False checks the authority alone.
+        tls: the TLS of connections, for what the options above do not say; not with them.
         local_dc: preferred data center.
 
     Raises:
@@ -137,13 +139,15 @@ def connect(
         raise ConfigError("username and password require each other; give both or neither")
     if not hosts:
         raise ConfigError("no host to connect to; give at least one, such as 127.0.0.1:9042")
+    if tls is not None and (tls_ca is not None or tls_cert is not None or tls_key is not None):
+        raise ConfigError("tls= and the files tls_ca, tls_cert, and tls_key exclude each other")
     points = [_endpoint(host, port) for host in hosts]
     policy = DCAwareRoundRobinPolicy(local_dc) if local_dc else RoundRobinPolicy()
     cluster = Cluster(
         [DefaultEndPoint(address, p) for address, p in points],
         port=points[0][1],
         auth_provider=PlainTextAuthProvider(username, password) if username is not None else None,
-        ssl_context=_tls_context(tls_ca, tls_cert, tls_key, check_hostname=tls_check_hostname),
+        ssl_context=tls or _tls_context(tls_ca, tls_cert, tls_key, check_hostname=tls_check_hostname),
         execution_profiles={
             EXEC_PROFILE_DEFAULT: ExecutionProfile(
                 load_balancing_policy=TokenAwarePolicy(policy), request_timeout=REQUEST_TIMEOUT_S
@@ -161,7 +165,7 @@ def connect(
         return cluster.connect()
     except Exception as e:
         cluster.shutdown()
-        hint = _tls_hint(e, has_tls=tls_ca is not None, has_certificate=tls_cert is not None)
+        hint = _tls_hint(e, has_tls=(tls or tls_ca) is not None, has_certificate=(tls or tls_cert) is not None)
         raise translate(e, "connecting to " + ", ".join(hosts), hint=hint) from e
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "dropped_columns",
     "dropped_us",
     "log_columns",
+    "logged_tables",
     "logged_type",
     "read_base_table",
     "read_log_id",
@@ -348,6 +349,18 @@ def read_log_id(session: ReadSession, keyspace: str, table: str) -> uuid.UUID | 
         doing=f"looking up table {quote_name(keyspace)}.{quote_name(table)}",
     )
     return found[0][0] if found else None
+
+
+def logged_tables(session: ReadSession) -> dict[tuple[str, str], uuid.UUID]:
+    """Return the base tables of the cluster that have a log, by keyspace and name, and the ids of the logs. Blocks.
+
+    Raises:
+        ConnectionFailed, QueryTimeout, QueryFailed: the schema cannot be read.
+    """
+    cql = "SELECT keyspace_name, table_name, id FROM system_schema.tables"
+    ids = {(row[0], row[1]): row[2] for row in session.rows(cql, doing="looking for tables with a log")}
+    logs = {(keyspace, name): ids.get((keyspace, name + LOG_SUFFIX)) for keyspace, name in ids}
+    return {name: found for name, found in logs.items() if found is not None}
 
 
 def dropped_us(stored: int) -> int:

@@ -10,6 +10,7 @@ import typer
 import rscylla
 from cursorstore import DEFAULT_TABLE, ScyllaCursorStore
 
+from . import kafka_run
 from .common import (
     Connection,
     JsonOutput,
@@ -35,6 +36,9 @@ app = typer.Typer(help="Publish changes to Kafka.", no_args_is_help=True, rich_m
 @app.callback()
 def root() -> None:
     """Publish changes to Kafka."""
+
+
+app.command("run")(kafka_run.run)
 
 
 @app.command("import-offsets")

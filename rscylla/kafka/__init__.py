@@ -1,10 +1,27 @@
 """Changes of ScyllaDB in Kafka: what the Scylla CDC source connector does, without Kafka Connect.
 
+    connector    ``Connector``: tables to topics, as the connector's properties say
+    properties   ``Properties``: read, resolved, checked, redacted
     publisher    ``KafkaPublisher``: records to brokers
+    client       names of Java's producer as those of librdkafka; stores: files of TLS; topics: topics are created
 
 Needs the extra ``kafka``. See docs/kafka.md.
 """
 
+from .connector import Connector, connect_to, consumer_name, verdicts
+from .properties import PROPERTIES, Finding, Properties, Property
 from .publisher import KafkaPublisher
+from .topics import Topics
 
-__all__ = ["KafkaPublisher"]
+__all__ = [
+    "PROPERTIES",
+    "Connector",
+    "Finding",
+    "KafkaPublisher",
+    "Properties",
+    "Property",
+    "Topics",
+    "connect_to",
+    "consumer_name",
+    "verdicts",
+]

@@ -316,13 +316,19 @@ class Properties(Mapping[str, str]):
     findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def read(cls, path: str | Path, *more: str | Path, env: Mapping[str, str] | None = None, **also: str) -> Self:
+    def read(
+        cls,
+        path: str | Path,
+        *more: str | Path,
+        env: Mapping[str, str] | None = None,
+        also: Mapping[str, str] | None = None,
+    ) -> Self:
         """Return the properties of a file: Java's format, or JSON as Connect's REST takes it.
 
         Args:
             more: Files that the first one overrides, such as that of a Connect worker.
             env: What ``${env:NAME}`` finds; default: the environment.
-            also: Properties that override all, with ``_`` for ``.``.
+            also: Properties that override all.
 
         Raises:
             ConfigError: a file cannot be read, or a reference leads nowhere.
@@ -330,7 +336,7 @@ class Properties(Mapping[str, str]):
         merged: dict[str, str] = {}
         for one in (*reversed(more), path):
             merged |= _read(Path(one))
-        return cls.of(merged | {name.replace("_", "."): value for name, value in also.items()}, env=env)
+        return cls.of(merged | dict(also or {}), env=env)
 
     @classmethod
     def of(cls, values: Mapping[str, str], *, env: Mapping[str, str] | None = None) -> Self:

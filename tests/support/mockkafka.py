@@ -62,7 +62,9 @@ class MockKafka:
         self._lib = _functions()
         self.brokers = brokers
         self._partitions = partitions
+        self._consumer: Consumer | None = None
         conf = self._lib.rd_kafka_conf_new()
+        self._lib.rd_kafka_conf_set(conf, b"log_level", b"2", None, 0)
         self._client = self._lib.rd_kafka_new(0, conf, None, 0)
         self._cluster = self._lib.rd_kafka_mock_cluster_new(self._client, brokers)
         self.servers: str = self._lib.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
@@ -92,27 +94,29 @@ class MockKafka:
         return [message_of(found) for found in self.messages(topic, timeout_s)]
 
     def messages(self, topic: str, timeout_s: float = 10.0) -> Iterator[Any]:
-        consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "tests", "enable.auto.commit": False, "log_level": 2}
-        )
-        try:
-            known = consumer.list_topics(topic, timeout_s).topics[topic].partitions
-            for partition in sorted(known):
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_s)
-                if low == high:
-                    continue
-                consumer.assign([TopicPartition(topic, partition, low)])
-                while True:
-                    found = consumer.poll(timeout_s)
-                    assert found is not None, "the mock cluster does not answer"
-                    assert found.error() is None, found.error()
-                    yield found
-                    if found.offset() >= high - 1:
-                        break
-        finally:
-            consumer.close()
+        if self._consumer is None:
+            self._consumer = Consumer(
+                {"bootstrap.servers": self.servers, "group.id": "tests", "enable.auto.commit": False, "log_level": 2}
+            )
+        consumer = self._consumer
+        for partition in sorted(consumer.list_topics(topic, timeout_s).topics[topic].partitions):
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout_s)
+            if low == high:
+                continue
+            consumer.assign([TopicPartition(topic, partition, low)])
+            while True:
+                found = consumer.poll(timeout_s)
+                assert found is not None, "the mock cluster does not answer"
+                assert found.error() is None, found.error()
+                yield found
+                if found.offset() >= high - 1:
+                    break
+            consumer.unassign()
 
     def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
         if self._cluster:
             self._lib.rd_kafka_mock_cluster_destroy(self._cluster)
             self._lib.rd_kafka_destroy(self._client)

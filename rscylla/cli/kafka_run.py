@@ -1,0 +1,152 @@
+"""``rscylla kafka run``: publishes the changes of tables to Kafka, by the properties of the Java connector."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import rscylla
+
+from .common import Exit, number, quiet_logs, reports_errors, stopping
+from .standard import say, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rscylla.kafka import Properties
+
+__all__ = ["run"]
+
+
+@reports_errors
+def run(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Properties of the connector, in Java's format or as JSON.")
+    ],
+    worker: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Properties of the Connect worker, for what FILE does not say; repeat."),
+    ] = None,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RSCYLLA_KAFKA_BOOTSTRAP_SERVERS",
+            metavar="HOST:PORT,...",
+            help="Where Kafka is.",
+            show_default=False,
+        ),
+    ] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Print what the connector would say about FILE, as JSON, and end.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the records up to now as JSON lines. Needs no Kafka; saves no cursor."),
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            parser=number(int, least=0, most=65535), metavar="PORT", help="Serve /metrics, /healthz, and /readyz."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address for --port.")] = "127.0.0.1",
+) -> None:
+    """Publish the changes of tables to Kafka, as ScyllaDB's CDC source connector does, until a signal stops it.
+
+    FILE is what you have given to Kafka Connect. Properties that are unknown, without effect, or not supported are
+    named. A first SIGTERM or Ctrl-C waits for acknowledgements and saves cursors.
+    """
+    if validate and dry_run:
+        raise rscylla.ConfigError("--validate and --dry-run exclude each other; give one")
+    from rscylla.kafka import Properties
+
+    also = {} if bootstrap_servers is None else {"bootstrap.servers": bootstrap_servers}
+    properties = Properties.read(file, *(worker or ()), also=also)
+    with _redacting(properties):
+        if validate:
+            _validate(properties)
+            return
+        for finding in properties.findings:
+            if finding.level == "warning":
+                say(f"warning: {finding.property} {properties.redacted(finding.message)}")
+        if dry_run:
+            _show(properties)
+        else:
+            _run(properties, port, host)
+
+
+@contextmanager
+def _redacting(properties: Properties) -> Iterator[None]:
+    """Keep secrets of *properties* out of logs and of the error that ends the command."""
+
+    class Redacting(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            record.msg, record.args = properties.redacted(record.getMessage()), None
+            return True
+
+    handlers = (*logging.getLogger("rscylla").handlers, *logging.getLogger().handlers)
+    redacting = Redacting()
+    for handler in handlers:
+        handler.addFilter(redacting)
+    try:
+        yield
+    except rscylla.RscyllaError as error:
+        error.args = tuple(properties.redacted(arg) if isinstance(arg, str) else arg for arg in error.args)
+        raise
+    finally:
+        for handler in handlers:
+            handler.removeFilter(redacting)
+
+
+def _validate(properties: Properties) -> None:
+    from rscylla.kafka import connect_to, verdicts
+
+    if properties.errors:
+        found = verdicts(properties, None)
+    else:
+        session = connect_to(properties)
+        try:
+            found = verdicts(properties, session)
+        finally:
+            session.cluster.shutdown()
+    lines: list[dict[str, Any]] = [
+        {"property": one.property, "level": one.level, "message": properties.redacted(one.message)} for one in found
+    ]
+    write(json.dumps(lines, indent=2, ensure_ascii=False))
+    if any(one.level == "error" for one in found):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _show(properties: Properties) -> None:
+    from cursorstore import MemoryCursorStore
+    from rscylla.kafka import Connector, connect_to
+    from rscylla.publish import JsonLines
+
+    session = connect_to(properties)
+    try:
+        publisher = JsonLines(sys.stdout.buffer)
+        connector = Connector(properties, session, publisher, lambda keyspace: MemoryCursorStore(), to_head=True)
+        with stopping() as stop:
+            connector.run(stop)
+    finally:
+        session.cluster.shutdown()
+
+
+def _run(properties: Properties, port: int | None, host: str) -> None:
+    from rscylla.kafka import Connector, connect_to
+
+    quiet_logs(logging.INFO)
+    session = connect_to(properties)
+    try:
+        with stopping() as stop:
+            code = Connector(properties, session, port=port, host=host).run(stop)
+    finally:
+        session.cluster.shutdown()
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,466 @@
+"""``Connector``: what the Scylla CDC source connector does, in one process: tables, lanes, heartbeats, dead letters."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from .._retry import Backoff
+from ..abc import CursorStore, Message, Publisher
+from ..cdc.driver import ReadSession, Session, connect, consistency_named
+from ..cdc.scan import Limits
+from ..cdc.stream import Stream
+from ..cdc.table import logged_tables, read_table
+from ..clock import Clock, Stop, SystemClock
+from ..debezium import Settings
+from ..errors import (
+    CDCDisabled,
+    ConfigError,
+    MetadataError,
+    RscyllaError,
+    SourceError,
+    TableNotFound,
+    is_expected,
+)
+from ..event import Event
+from ..options import StreamLag, StreamOption, StreamToHead
+from ..publish import DeadLetter, DebeziumMessages, Messages, publishing
+from ..reflex import Spec
+from ..reflex.service import Restarts, Service
+from .client import producer_config
+from .properties import Finding, Properties
+from .publisher import KafkaPublisher
+from .stores import scylla_context
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["Connector", "TableKey", "connect_to", "consumer_name", "verdicts"]
+
+log = logging.getLogger("rscylla.kafka")
+
+TableKey = tuple[str, str]
+"""Keyspace and name of a base table."""
+
+SAVE_EVERY: Final = timedelta(seconds=1)
+"""How often cursors are written. After a crash, the records of this time are published again."""
+
+MAX_BYTES: Final = 64 << 20
+LOOK_S: Final = 0.25
+LETTER_BYTES: Final = 500_000
+"""Larger keys and values are left out of dead letters, which must fit where the record did not."""
+
+
+def consumer_name(properties: Properties, keyspace: str, table: str) -> str:
+    """Return the name under which the cursor of a table is kept."""
+    return f"{properties.text('topic.prefix')}.{keyspace}.{table}"
+
+
+def connect_to(properties: Properties) -> Session:
+    """Return a session to the cluster of ``scylla.cluster.ip.addresses``; shut it down with its ``cluster``.
+
+    Raises:
+        ConnectionFailed, AuthenticationFailed, ConfigError: as ``rscylla.connect``.
+    """
+    user = properties.text("scylla.user") or None
+    return connect(
+        properties.parts("scylla.cluster.ip.addresses"),
+        username=user,
+        password=properties.text("scylla.password") if user else None,
+        tls=scylla_context(properties),
+        local_dc=properties.text("scylla.local.dc") or None,
+    )
+
+
+@attrs.define(eq=False)
+class Connector:
+    """Publishes the changes of tables to Kafka, as *properties* say, until it is stopped.
+
+    Each table is a lane of a ``Service``, with a cursor of its own under ``consumer_name``. Tables are looked for while
+    it runs: if one comes or goes, all lanes stop, save, and start again, which takes about a second.
+
+    Args:
+        properties: checked; see ``Properties.require``.
+        session: to the cluster; see ``connect_to``. The caller closes it.
+        publisher: where records go; default: a ``KafkaPublisher`` by the properties, which ``run`` closes.
+        store_of: returns the cursor store of a keyspace's tables; it is closed by ``run``.
+        port, host: where metrics and health are served; None: nowhere.
+        before: called with the table, its stream, and its store before its lane starts, for a snapshot.
+        to_head: end when all changes up to now are published.
+
+    Raises:
+        ConfigError: a property is wrong.
+    """
+
+    properties: Properties
+    session: Session
+    publisher: Publisher | None = None
+    store_of: Callable[[str], CursorStore] | None = None
+    port: int | None = None
+    host: str = "127.0.0.1"
+    before: Callable[[TableKey, Stream, CursorStore], None] | None = None
+    to_head: bool = False
+    registry: CollectorRegistry | None = None
+    clock: Clock = attrs.field(factory=SystemClock)
+    service: Service | None = attrs.field(default=None, init=False)
+    """The lanes that run now; another one after tables came or went. None while there are no tables."""
+    _stores: dict[str, CursorStore] = attrs.field(factory=dict, init=False)
+    _named: bool = attrs.field(default=False, init=False)
+    _start: Callable[[Stream], str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.properties.require()
+        DebeziumMessages(self.properties)  # raises what is wrong with them
+        self._start = self._start_of(self.properties.text("rscylla.start"))
+
+    def run(self, stop: Stop) -> int:
+        """Run until *stop* is set, or at the head if so asked; return the exit code, as ``Service`` does.
+
+        Raises:
+            ServiceFailed: no table can be read any more, with the cause chained.
+            ConfigError, RscyllaError: nothing can begin as it is.
+        """
+        owned = self.publisher is None
+        publisher = self.publisher if self.publisher is not None else self._kafka()
+        try:
+            with _Heartbeats(self.properties, publisher, self.clock):
+                return self._run(publisher, stop)
+        finally:
+            try:
+                for store in self._stores.values():
+                    store.close()
+            finally:
+                if owned:
+                    publisher.close()
+
+    def tables(self) -> dict[TableKey, Any]:
+        """Return the tables that the properties name and that have a log, with the ids of their logs. Blocks."""
+        patterns = self.properties.parts("scylla.table.names")
+        found = logged_tables(self._reading())
+        return {
+            key: log_id
+            for key, log_id in sorted(found.items())
+            if any(fnmatchcase(".".join(key), pattern) for pattern in patterns)
+        }
+
+    # ------------------------------------------------------------ terms
+
+    def _run(self, publisher: Publisher, stop: Stop) -> int:
+        interval_s = self.properties.number("rscylla.tables.interval.ms") / 1000
+        self._check_named()
+        first = True
+        while not stop.is_set():
+            tables = self.tables()
+            if not tables:
+                if self.to_head:
+                    return 0
+                log.warning("no table with a log has a name of scylla.table.names; looking again")
+                stop.wait(interval_s)
+                continue
+            log.info("publishing %s", ", ".join(".".join(key) for key in tables))
+            try:
+                lanes = [self._lane(key, publisher, first=first) for key in tables]
+            except (SourceError, MetadataError) as error:
+                if first:
+                    raise
+                log.warning("lanes cannot start again yet: %s", error)
+                stop.wait(interval_s)
+                continue
+            service = Service(
+                lanes,
+                restarts=self._restarts(),
+                port=self.port,
+                host=self.host,
+                registry=self.registry,
+            )
+            first = False
+            self.service = service
+            service.start()
+            try:
+                again = self._watch(service, tables, stop, interval_s)
+            finally:
+                service.stop()
+                service.wait()
+            if not again:
+                if service.failure is not None:
+                    raise service.failure
+                return service.exit_code
+        return 0
+
+    def _watch(self, service: Service, tables: dict[TableKey, Any], stop: Stop, interval_s: float) -> bool:
+        """Wait until the service ends or must end; return whether another one is to follow."""
+        looked = self.clock.monotonic()
+        while not stop.wait(min(LOOK_S, interval_s)):
+            ended = service.wait(timedelta())
+            if ended and self.to_head:
+                return False
+            if not ended and self.clock.monotonic() - looked < interval_s:
+                continue
+            looked = self.clock.monotonic()
+            try:
+                found = self.tables()
+            except RscyllaError as error:
+                log.warning("tables cannot be looked for: %s", error)
+                found = tables
+            if found != tables:
+                come, gone = sorted(found.keys() - tables.keys()), sorted(tables.keys() - found.keys())
+                log.info("tables have changed: %d more, %d less; lanes start again", len(come), len(gone))
+                return True
+            if ended:
+                return False
+        return False
+
+    def _check_named(self) -> None:
+        """Raise what is wrong with a table that is named, not matched by a pattern: nobody would miss its changes."""
+        for name in self.properties.parts("scylla.table.names"):
+            if not set("*?") & set(name):
+                read_table(self._reading(), *name.split(".", 1))
+
+    def _reading(self) -> ReadSession:
+        return ReadSession(self.session, consistency=consistency_named("LOCAL_ONE"))
+
+    # ------------------------------------------------------------ lanes
+
+    def _lane(self, key: TableKey, publisher: Publisher, *, first: bool) -> Spec:
+        properties = self.properties
+        name, store, stream = consumer_name(properties, *key), self._store(key[0]), self._stream(key)
+        lag = timedelta(milliseconds=properties.number("scylla.confidence.window.size"))
+        if store.get_cursor(name) == "":
+            # A table that comes later is new: all of its changes are wanted.
+            start = self._start(stream) if first else ""
+            if start:
+                store.set_cursor(name, start)
+                store.flush()  # a later crash must not move the start
+        if self.before is not None:
+            self.before(key, stream, store)
+        consumer = publishing(
+            name,
+            self._messages(),
+            publisher,
+            max_unacknowledged=properties.number("max.queue.size"),
+            max_bytes=properties.number("max.queue.size.in.bytes") or MAX_BYTES,
+            dead_letter=self._dead_letter(),
+            registry=self.registry,
+        )
+        options: list[StreamOption] = [StreamLag(lag)]
+        if self.to_head:
+            options.append(StreamToHead())
+        return Spec(stream, store, consumer, *options, registry=self.registry)
+
+    def _stream(self, key: TableKey) -> Stream:
+        properties = self.properties
+        size = properties.number("scylla.query.options.fetch.size")
+        return Stream(
+            self.session,
+            *key,
+            consistency=properties.text("scylla.consistency.level").upper(),
+            on_expired="oldest" if properties.text("rscylla.on.expired").lower() == "oldest" else "raise",
+            limits=Limits(page_size=size) if size else Limits(),
+        )
+
+    def _store(self, keyspace: str) -> CursorStore:
+        keyspace = self.properties.text("rscylla.store.keyspace") or keyspace
+        if keyspace not in self._stores:
+            self._stores[keyspace] = (self.store_of or self._scylla_store)(keyspace)
+        return self._stores[keyspace]
+
+    def _scylla_store(self, keyspace: str) -> CursorStore:
+        from cursorstore import BufferedCursorStore, ScyllaCursorStore
+
+        properties = self.properties
+        kept = ScyllaCursorStore(
+            self.session,
+            keyspace,
+            properties.text("rscylla.store.table"),
+            create=properties.flag("rscylla.store.create"),
+        )
+        return BufferedCursorStore(kept, interval=SAVE_EVERY)
+
+    def _start_of(self, start: str) -> Callable[[Stream], str]:
+        """Return what returns the cursor at which a first start begins; "" is the oldest change."""
+        lookback = self.properties.number("scylla.initial.lookback.ms")
+        lag = timedelta(milliseconds=self.properties.number("scylla.confidence.window.size"))
+        if start == "head":
+            return lambda stream: stream.head_cursor(lag)
+        if start != "oldest":
+            try:
+                time = datetime.fromisoformat(start)
+            except ValueError:
+                raise ConfigError(
+                    f"rscylla.start is {start!r}; it is oldest, head, or a time such as 2026-11-23T10:00:00Z"
+                ) from None
+            time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+            return lambda stream: stream.cursor_at(time)
+        if lookback:
+            back = timedelta(milliseconds=lookback)
+            return lambda stream: stream.cursor_at(self._now() - back)
+        return lambda stream: ""
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now_us() / 1e6, UTC)
+
+    def _messages(self) -> Messages:
+        messages = DebeziumMessages(self.properties, clock=self.clock)
+        if self.properties.text("event.processing.failure.handling.mode").lower() == "fail":
+            return messages
+
+        def tolerant(event: Event) -> list[Message]:
+            try:
+                return messages(event)
+            except RscyllaError as error:
+                if is_expected(error) or error.resumable:
+                    raise
+                log.warning("event %s becomes no record: %s", event.id, error)
+                return []
+
+        return tolerant
+
+    def _dead_letter(self) -> DeadLetter | None:
+        if self.properties.text("errors.tolerance").lower() != "all":
+            return None
+        topic = self.properties.text("errors.deadletterqueue.topic.name")
+
+        def dead(message: Message, why: str) -> Message | None:
+            log.warning("a record for topic %s can never be sent: %s", message.topic, why)
+            return letter_of(message, topic, why) if topic else None
+
+        return dead
+
+    def _restarts(self) -> Restarts:
+        properties = self.properties
+        most = properties.number("worker.max.retries")
+        first = timedelta(milliseconds=properties.number("worker.retry.backoff.base"))
+        last = timedelta(milliseconds=properties.number("worker.maximum.backoff"))
+        return Restarts(
+            most=None if most < 0 else most,
+            backoff=Backoff(initial=first, maximum=max(first, last)),
+            give_up="park",  # as a task of Connect fails alone; /readyz names the table
+        )
+
+    def _kafka(self) -> KafkaPublisher:
+        config, findings = producer_config(self.properties)
+        for finding in findings:
+            log.warning("%s %s", finding.property, finding.message)
+        topics = Topics.of(self.properties, config)
+        return KafkaPublisher(config, prepare=None if topics is None else topics.ensure)
+
+
+def letter_of(message: Message, topic: str, why: str) -> Message:
+    """Return the dead letter of a record: key, value, and headers where they are not too large, and why in headers.
+
+    Headers are named as those of Kafka Connect's dead letters.
+    """
+    key, value = ((part if len(part or b"") <= LETTER_BYTES else None) for part in (message.key, message.value))
+    size = sum(len(name) + len(value or b"") for name, value in message.headers)
+    headers = message.headers if size <= LETTER_BYTES else ()
+    told = {
+        "__connect.errors.topic": message.topic,
+        "__connect.errors.exception.message": why,
+        "rscylla.errors.value.bytes": str(len(message.value or b"")),
+    }
+    return Message(topic, key, value, (*headers, *((name, text.encode()) for name, text in told.items())))
+
+
+class _Heartbeats:
+    """Publishes a heartbeat every ``heartbeat.interval.ms``, while the ``with`` block runs."""
+
+    def __init__(self, properties: Properties, publisher: Publisher, clock: Clock) -> None:
+        self._interval_s = properties.number("heartbeat.interval.ms") / 1000
+        self._publisher = publisher
+        self._messages = DebeziumMessages(properties, clock=clock)
+        self._ended = Stop()
+        self._thread = threading.Thread(target=self._beat, name="rscylla-kafka-heartbeats", daemon=True)
+
+    def __enter__(self) -> None:
+        if self._interval_s:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            if self._publisher.trouble():
+                continue  # heartbeats that wait would all come at once
+            try:
+                self._publisher.publish(self._messages.heartbeat(), self._settled)
+            except RscyllaError as error:
+                log.warning("a heartbeat is not published: %s", error)
+
+    @staticmethod
+    def _settled(error: Exception | None) -> None:
+        if error is not None:
+            log.warning("a heartbeat is not published: %s", error)
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+def verdicts(properties: Properties, session: Session | None) -> Sequence[Finding]:
+    """Return what the connector itself would say about *properties*, and what rscylla adds.
+
+    Errors are what the connector refuses to start with. Of those, rscylla runs with missing images, full preimages, and
+    names with capitals: their messages say so.
+
+    Args:
+        session: to the cluster, to look at the tables; None: only the properties are looked at.
+    """
+    found = list(properties.findings)
+    if properties.errors:
+        return found
+    try:
+        Settings.of(properties)
+        DebeziumMessages(properties)
+    except ConfigError as error:
+        return [*found, Finding(_first_word(str(error)), str(error))]
+    if session is not None:
+        reading = ReadSession(session, consistency=consistency_named("LOCAL_ONE"))
+        for name in properties.parts("scylla.table.names"):
+            if not set("*?") & set(name):
+                found += _of_table(properties, reading, name)
+    return found
+
+
+def _first_word(text: str) -> str:
+    return text.split(" ", 1)[0]
+
+
+def _of_table(properties: Properties, reading: ReadSession, name: str) -> list[Finding]:
+    try:
+        table = read_table(reading, *name.split(".", 1))
+    except (TableNotFound, CDCDisabled) as error:
+        return [Finding("scylla.cluster.ip.addresses", f"Did not find a table '{name}' with a log: {error}")]
+    found = []
+    if name != name.lower():
+        found.append(
+            Finding(
+                "scylla.cluster.ip.addresses",
+                f"The connector does not find table '{name}', because the name has capitals; rscylla does.",
+            )
+        )
+    if properties.text("cdc.output.format").lower() != "advanced":
+        return found
+    for prop, image, has in (
+        ("cdc.include.before", "preimage", table.preimage),
+        ("cdc.include.after", "postimage", table.postimage),
+    ):
+        wanted = properties.text(prop).lower()
+        if wanted != "none" and has != "true":
+            found.append(
+                Finding(
+                    prop,
+                    f"Table '{name}' requires {image} for '{prop}={wanted}', and has '{image}'={has}. Enable it with: "
+                    f"ALTER TABLE {name} WITH cdc = {{'enabled': true, '{image}': true}}. rscylla runs without: images "
+                    "are null, or as the log has them.",
+                )
+            )
+    return found

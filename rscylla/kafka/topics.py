@@ -1,0 +1,119 @@
+"""``Topics``: topics that do not exist are created, with the settings of ``topic.creation``."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+import attrs
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from ..errors import ConfigError, PublishFailed
+from .properties import Properties
+
+__all__ = ["TopicSettings", "Topics"]
+
+log = logging.getLogger("rscylla.kafka")
+
+TIMEOUT_S: Final = 30.0
+
+
+@attrs.frozen
+class TopicSettings:
+    """How a topic is created. −1: as the broker does by default. ``config``: other settings by their names."""
+
+    partitions: int = -1
+    replication: int = -1
+    config: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
+class Topics:
+    """Creates topics before their first record. Thread-safe.
+
+    ``groups`` are tried in order: patterns to include and to exclude, and the settings. ``default`` is for the others.
+    """
+
+    client: Callable[[], Any]
+    default: TopicSettings
+    groups: tuple[tuple[re.Pattern[str], re.Pattern[str], TopicSettings], ...] = ()
+
+    @classmethod
+    def of(cls, properties: Properties, config: Mapping[str, Any]) -> Self | None:
+        """Return what *properties* say; None if topics are left to the broker.
+
+        Args:
+            config: of librdkafka.
+
+        Raises:
+            ConfigError: a setting is wrong, or missing as Connect demands it.
+        """
+        given = properties.under("topic.creation.")
+        if properties.text("topic.creation.enable").lower() == "false":
+            return None
+        if not any(name.startswith("default.") for name in given):
+            if properties.parts("topic.creation.groups"):
+                raise ConfigError(
+                    "topic.creation.groups needs topic.creation.default.partitions and .replication.factor"
+                )
+            if not properties.flag("auto.create.topics.enable"):
+                return None
+        default = _settings("default", given)
+        groups = []
+        for name in properties.parts("topic.creation.groups"):
+            include, exclude = (
+                _patterns(name, given.get(f"{name}.{what}", ""), what) for what in ("include", "exclude")
+            )
+            groups.append((include, exclude, _settings(name, given, default)))
+        return cls(lambda: AdminClient(dict(config)), default, tuple(groups))
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        """Return how *topic* is created: as the first group that includes and does not exclude it."""
+        for include, exclude, settings in self.groups:
+            if include.fullmatch(topic) and not exclude.fullmatch(topic):
+                return settings
+        return self.default
+
+    def ensure(self, topic: str) -> None:
+        """Create *topic* unless it exists. Blocks.
+
+        Raises:
+            PublishFailed: Kafka does not answer, or refuses.
+        """
+        settings = self.settings_of(topic)
+        try:
+            client = self.client()
+            if topic in client.list_topics(timeout=TIMEOUT_S).topics:
+                return
+            new = NewTopic(topic, settings.partitions, settings.replication, config=dict(settings.config))
+            client.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+        except KafkaException as error:
+            found = error.args[0]
+            if found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise PublishFailed(f"topic {topic} cannot be created: {found.str()}") from error
+        else:
+            log.info("topic %s is created with %s", topic, settings)
+
+
+def _settings(group: str, given: Mapping[str, str], default: TopicSettings | None = None) -> TopicSettings:
+    of_group = {n.removeprefix(f"{group}."): value.strip() for n, value in given.items() if n.startswith(f"{group}.")}
+    for other in ("include", "exclude"):
+        of_group.pop(other, None)
+    numbers = []
+    for name, attribute in (("partitions", "partitions"), ("replication.factor", "replication")):
+        text = of_group.pop(name, str(-1 if default is None else getattr(default, attribute)))
+        if not re.fullmatch(r"-1|[1-9]\d{0,5}", text):
+            raise ConfigError(f"topic.creation.{group}.{name} is {text!r}; it is a number of at least 1, or -1")
+        numbers.append(int(text))
+    return TopicSettings(numbers[0], numbers[1], of_group)
+
+
+def _patterns(group: str, text: str, what: str) -> re.Pattern[str]:
+    try:
+        return re.compile("|".join(f"(?:{part.strip()})" for part in text.split(",") if part.strip()) or r"(?!)")
+    except re.error as error:
+        raise ConfigError(f"topic.creation.{group}.{what} is no regular expression: {error}") from error

@@ -1,0 +1,380 @@
+"""``Connector`` on the embedded server and the mock cluster: tables, starts, outages, dead letters, verdicts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from connectorcases import cases
+from mockkafka import PRODUCE, MockKafka
+from prometheus_client import CollectorRegistry
+from waiting import eventually
+
+import rscylla
+from cursorstore import MemoryCursorStore
+from rscylla.abc import Message
+from rscylla.clock import Stop
+from rscylla.embedded import EmbeddedScylla
+from rscylla.errors import ConfigError, ServiceFailed, TableNotFound
+from rscylla.kafka import Connector, KafkaPublisher, Properties, consumer_name, verdicts
+from rscylla.kafka.connector import letter_of
+from rscylla.kafka.topics import Topics, TopicSettings
+
+LONG_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def scylla() -> Iterator[EmbeddedScylla]:
+    with EmbeddedScylla(vnodes=2, shards=1) as server:
+        yield server
+
+
+@pytest.fixture
+def session(scylla: EmbeddedScylla, request: pytest.FixtureRequest) -> Iterator[rscylla.Session]:
+    session = scylla.connect()
+    session.execute("DROP KEYSPACE IF EXISTS shop")
+    session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    yield session
+    session.cluster.shutdown()
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    with MockKafka(partitions=2) as cluster:
+        yield cluster
+
+
+class Bench:
+    """A connector in a thread."""
+
+    def __init__(self, session: rscylla.Session, kafka: MockKafka, **properties: str) -> None:
+        self.kafka = kafka
+        given = {
+            "topic.prefix": "demo",
+            "scylla.cluster.ip.addresses": "127.0.0.1:9042",
+            "scylla.table.names": "shop.*",
+            "bootstrap.servers": kafka.servers,
+            "scylla.confidence.window.size": "50",
+            "rscylla.tables.interval.ms": "100",
+            "worker.retry.backoff.base": "10",
+            "key.converter.schemas.enable": "false",
+            "value.converter.schemas.enable": "false",
+        }
+        self.properties = Properties.of(given | {name.replace("_", "."): value for name, value in properties.items()})
+        self.store = MemoryCursorStore()
+        self.session = session
+        self.stop = Stop()
+        self.error: BaseException | None = None
+        self.code: int | None = None
+
+    def start(self, **more: Any) -> Bench:
+        self.connector = Connector(
+            self.properties, self.session, store_of=lambda keyspace: self.store, registry=CollectorRegistry(), **more
+        )
+        self.stop = Stop()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self.code = self.connector.run(self.stop)
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.error = error
+
+    def end(self) -> None:
+        self.stop.set()
+        self.wait()
+
+    def wait(self) -> None:
+        self.thread.join(LONG_S)
+        assert not self.thread.is_alive()
+
+    def read(self, table: str) -> list[Any]:
+        return list(self.kafka.read(f"demo.shop.{table}"))
+
+    def keys(self, table: str) -> list[int]:
+        return sorted(json.loads(message.key or b"")["id"] for message in self.read(table))
+
+    def until(self, **keys: list[int]) -> None:
+        """Run until the topics of tables have records with these keys, and stop."""
+        self.start()
+        for table, expected in keys.items():
+            eventually(lambda table=table, expected=expected: self.keys(table) == expected, LONG_S)
+        self.end()
+        assert (self.error, self.code) == (None, 0)
+
+    def reading(self, table: str) -> bool:
+        service = self.connector.service
+        lanes = () if service is None else service.facts().lanes
+        return any(lane.consumer == f"demo.shop.{table}" and lane.state == "streaming" for lane in lanes)
+
+
+@pytest.fixture
+def bench(session: rscylla.Session, kafka: MockKafka) -> Iterator[Bench]:
+    bench = Bench(session, kafka)
+    yield bench
+    if hasattr(bench, "thread"):
+        bench.end()
+    assert bench.error is None
+
+
+def create(session: rscylla.Session, table: str, more: str = "") -> None:
+    session.execute(f"CREATE TABLE shop.{table} (id int PRIMARY KEY, v text) WITH cdc = {{'enabled': true{more}}}")
+
+
+def insert(session: rscylla.Session, table: str, *ids: int) -> None:
+    for number in ids:
+        session.execute(f"INSERT INTO shop.{table} (id, v) VALUES ({number}, 'v{number}')")
+
+
+def test_tables_that_match_are_published_and_continue_where_they_stopped(bench: Bench) -> None:
+    create(bench.session, "items")
+    create(bench.session, "orders")
+    bench.session.execute("CREATE TABLE shop.plain (id int PRIMARY KEY)")
+    insert(bench.session, "items", 1, 2)
+    insert(bench.session, "orders", 3)
+    bench.until(items=[1, 2], orders=[3])
+    insert(bench.session, "items", 4)
+    bench.until(items=[1, 2, 4], orders=[3])
+    [value] = [json.loads(m.value) for m in bench.read("items") if b"4" in m.key]
+    assert (value["op"], value["after"]) == ("c", {"id": 4, "v": {"value": "v4"}})
+
+
+def test_tables_come_and_go_while_it_runs(bench: Bench) -> None:
+    bench.start()
+    create(bench.session, "items")
+    insert(bench.session, "items", 1)
+    eventually(lambda: bench.reading("items"), LONG_S)
+    create(bench.session, "late")
+    insert(bench.session, "late", 2)
+    eventually(lambda: bench.reading("late"), LONG_S)
+    eventually(lambda: bench.keys("late") == [2], LONG_S)
+    bench.session.execute("DROP TABLE shop.late")
+    eventually(lambda: not bench.reading("late") and bench.reading("items"), LONG_S)
+    insert(bench.session, "items", 3)
+    eventually(lambda: bench.keys("items") == [1, 3], LONG_S)
+    bench.session.execute("ALTER TABLE shop.items WITH cdc = {'enabled': false}")
+    bench.session.execute("ALTER TABLE shop.items WITH cdc = {'enabled': true}")
+    insert(bench.session, "items", 5)
+    eventually(lambda: bench.keys("items") == [1, 3, 5], LONG_S)
+    bench.end()
+    assert bench.code == 0
+
+
+def test_a_column_that_comes_while_it_runs_is_in_the_records(bench: Bench) -> None:
+    create(bench.session, "items")
+    insert(bench.session, "items", 1)
+    bench.start()
+    eventually(lambda: bench.keys("items") == [1], LONG_S)
+    bench.session.execute("ALTER TABLE shop.items ADD extra int")
+    bench.session.execute("INSERT INTO shop.items (id, extra) VALUES (2, 9)")
+    eventually(lambda: bench.keys("items") == [1, 2], LONG_S)
+    [value] = [json.loads(m.value) for m in bench.read("items") if b"2" in m.key]
+    assert value["after"]["extra"] == {"value": 9}
+
+
+def test_a_broker_that_is_down_is_waited_for_and_nothing_is_a_dead_letter(bench: Bench) -> None:
+    bench.kafka.create("demo.shop.items", 2)
+    create(bench.session, "items")
+    insert(bench.session, "items", 1)
+    bench.start()
+    eventually(lambda: bench.keys("items") == [1], LONG_S)
+    bench.kafka.down()
+    insert(bench.session, "items", *range(2, 30))
+    eventually(lambda: bench.connector.service.facts().lanes[0].state == "streaming", LONG_S)  # type: ignore[union-attr]
+    cursor = bench.store.get_cursor("demo.shop.items")
+    bench.kafka.up()
+    eventually(lambda: bench.keys("items") == list(range(1, 30)), LONG_S)
+    assert bench.store.get_cursor("demo.shop.items") >= cursor
+    assert bench.connector.service is not None
+    assert bench.connector.service.facts().lanes[0].restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ({"rscylla_start": "head"}, []),
+        ({"rscylla_start": "2020-01-01"}, [1]),
+        ({"scylla_initial_lookback_ms": "1"}, []),
+    ],
+)
+def test_a_first_start_is_where_the_properties_say(
+    session: rscylla.Session, kafka: MockKafka, start: dict[str, str], expected: list[int]
+) -> None:
+    create(session, "items")
+    insert(session, "items", 1)
+    Bench(session, kafka).until(items=[1])  # the change is older than the head, which is a lag behind the clock
+    bench = Bench(session, kafka, topic_prefix="other", **start)
+    bench.start(to_head=True).wait()
+    assert bench.error is None
+    insert(session, "items", 2)
+    bench.start()
+
+    def keys() -> list[int]:
+        return sorted(json.loads(message.key or b"")["id"] for message in kafka.read("other.shop.items"))
+
+    eventually(lambda: keys() == [*expected, 2], LONG_S)
+    bench.end()
+
+
+def test_a_record_that_is_too_large_stops_the_table_unless_errors_are_tolerated(
+    session: rscylla.Session, kafka: MockKafka
+) -> None:
+    create(session, "items")
+    insert(session, "items", 1)
+    session.execute("INSERT INTO shop.items (id, v) VALUES (2, %s)", ("x" * 2_000_000,))
+    insert(session, "items", 3)
+    bench = Bench(session, kafka)
+    bench.start().wait()
+    assert isinstance(bench.error, ServiceFailed)
+    assert "can never be sent" in str(bench.error)
+    assert 3 not in bench.keys("items")
+    bench = Bench(session, kafka, errors_tolerance="all", errors_deadletterqueue_topic_name="dead").start()
+    eventually(lambda: 3 in bench.keys("items"), LONG_S)
+    bench.end()
+    [letter] = kafka.read("dead")
+    assert (json.loads(letter.key or b""), letter.value) == ({"id": 2}, None)
+    assert dict(letter.headers)["__connect.errors.topic"] == b"demo.shop.items"
+    count = len(bench.keys("items"))
+    skipping = Bench(session, kafka, errors_tolerance="all").start()
+    eventually(lambda: len(bench.keys("items")) == count + 2, LONG_S)
+    skipping.end()
+    assert len(kafka.read("dead")) == 1
+
+
+def test_a_letter_has_what_fits() -> None:
+    letter = letter_of(Message("t", b"k", b"v", (("h", b"1"),)), "dead", "no")
+    assert (letter.topic, letter.key, letter.value, letter.headers[0]) == ("dead", b"k", b"v", ("h", b"1"))
+
+
+def test_what_kafka_does_not_allow_yet_is_tried_again(bench: Bench) -> None:
+    bench.kafka.create("demo.shop.items", 1)
+    bench.kafka.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    create(bench.session, "items")
+    insert(bench.session, "items", 1)
+    bench.start()
+    eventually(lambda: bench.keys("items") == [1], LONG_S)
+    eventually(lambda: bench.store.get_cursor("demo.shop.items"), LONG_S)
+
+
+def test_heartbeats_have_a_topic_of_their_own(session: rscylla.Session, kafka: MockKafka) -> None:
+    create(session, "items")
+    bench = Bench(session, kafka, heartbeat_interval_ms="20").start()
+    eventually(lambda: len(kafka.read("__debezium-heartbeat.demo")) > 1, LONG_S)
+    bench.end()
+    assert kafka.read("__debezium-heartbeat.demo")[0].key == b'{"serverName":"demo"}'
+
+
+def test_a_table_that_is_named_must_be_there(session: rscylla.Session, kafka: MockKafka) -> None:
+    bench = Bench(session, kafka, scylla_table_names="shop.items,shop.none")
+    create(session, "items")
+    bench.start().wait()
+    assert isinstance(bench.error, TableNotFound)
+
+
+def test_a_table_that_cannot_be_read_stops_alone(session: rscylla.Session, kafka: MockKafka) -> None:
+    create(session, "items")
+    create(session, "bad")
+    bench = Bench(session, kafka)
+    insert(session, "items", 1)
+    insert(session, "bad", 2)
+
+    def before(key: Any, stream: Any, store: Any) -> None:
+        if key[1] == "bad":
+            stream.event_type = lambda change: "no number"
+
+    bench.start(before=before)
+    eventually(lambda: bench.keys("items") == [1], LONG_S)
+    bench.end()
+
+
+def test_properties_are_checked_before_anything_begins(session: rscylla.Session, kafka: MockKafka) -> None:
+    for wrong in ({"cdc_output_format": "modern"}, {"rscylla_start": "soon"}, {"key_converter": "x.Y"}):
+        with pytest.raises(ConfigError):
+            Bench(session, kafka, **wrong).start()
+
+
+def test_the_consumer_is_named_after_prefix_and_table(bench: Bench) -> None:
+    assert consumer_name(bench.properties, "shop", "items") == "demo.shop.items"
+
+
+# ---------------------------------------------------------------- topics
+
+
+def test_topics_are_created_by_the_first_group_that_has_them() -> None:
+    given = {
+        "topic.prefix": "demo",
+        "topic.creation.groups": "big, small",
+        "topic.creation.default.partitions": "6",
+        "topic.creation.default.replication.factor": "3",
+        "topic.creation.default.cleanup.policy": "compact",
+        "topic.creation.big.include": r"demo\.shop\.b.*, demo\.x",
+        "topic.creation.big.exclude": r".*\.bad",
+        "topic.creation.big.partitions": "60",
+        "topic.creation.small.include": ".*heartbeat.*",
+        "topic.creation.small.retention.ms": "1000",
+    }
+    topics = Topics.of(Properties.of(given), {})
+    assert topics is not None
+    assert topics.settings_of("demo.shop.big") == TopicSettings(60, 3)
+    assert topics.settings_of("demo.shop.bad") == TopicSettings(6, 3, {"cleanup.policy": "compact"})
+    assert topics.settings_of("__heartbeat") == TopicSettings(6, 3, {"retention.ms": "1000"})
+    assert Topics.of(Properties.of({"topic.prefix": "demo"}), {}) is None
+    simple = Topics.of(Properties.of({"topic.prefix": "demo", "auto.create.topics.enable": "true"}), {})
+    assert simple is not None
+    assert simple.settings_of("x") == TopicSettings(-1, -1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic.creation.default.partitions": "none"},
+        {"topic.creation.groups": "a"},
+        {"topic.creation.groups": "a", "topic.creation.default.partitions": "1", "topic.creation.a.include": "("},
+    ],
+)
+def test_wrong_settings_of_topics_are_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"topic\.creation"):
+        Topics.of(Properties.of(wrong), {})
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+@pytest.mark.parametrize("case", [case for case in cases().values() if case.is_refused], ids=lambda case: case.name)
+def test_what_the_connector_refuses_is_said_about_the_same_tables(case: Any) -> None:
+    recorded = json.loads(case.files["validation.json"])
+    with EmbeddedScylla(**json.loads(case.files["server.json"]).get("arguments", {})) as server:
+        session = server.connect()
+        for statement in case.files["schema.cql"].splitlines():
+            session.execute(statement)
+        properties = Properties.of({"scylla.cluster.ip.addresses": "h:9042"} | case.properties)
+        found = [finding for finding in verdicts(properties, session) if finding.level == "error"]
+    assert found
+
+    def subjects(message: str) -> tuple[str, str]:
+        image = "postimage" if "requires postimage" in message else "preimage" if "requires preimage" in message else ""
+        return message.split("'")[1], image
+
+    expected = {subjects(one["message"]) for one in recorded}
+    assert expected <= {subjects(one.message) for one in found}
+
+
+def test_a_table_that_is_not_there_is_refused(session: rscylla.Session) -> None:
+    given = {"topic.prefix": "d", "scylla.cluster.ip.addresses": "h:1", "scylla.table.names": "shop.none"}
+    [finding] = verdicts(Properties.of(given), session)
+    assert (finding.level, "shop.none" in finding.message) == ("error", True)
+
+
+def test_a_publisher_of_ones_own_is_left_open(session: rscylla.Session, kafka: MockKafka) -> None:
+    create(session, "items")
+    insert(session, "items", 1)
+    with KafkaPublisher({"bootstrap.servers": kafka.servers}) as publisher:
+        bench = Bench(session, kafka).start(publisher=publisher)
+        eventually(lambda: bench.keys("items") == [1], LONG_S)
+        bench.end()
