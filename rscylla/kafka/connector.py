@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from .._retry import Backoff
-from ..abc import CursorStore, Message, Publisher
+from ..abc import CursorStore, Membership, Message, Publisher
 from ..cdc.driver import ReadSession, Session, connect, consistency_named
 from ..cdc.scan import Limits
 from ..cdc.stream import Stream
@@ -31,8 +31,8 @@ from ..errors import (
 from ..event import Event
 from ..options import StreamLag, StreamOption, StreamToHead
 from ..publish import DeadLetter, DebeziumMessages, Messages, publishing
-from ..reflex import Spec
-from ..reflex.service import Restarts, Service
+from ..reflex import Spec, slice_name
+from ..reflex.service import Group, Restarts, Service
 from .client import producer_config
 from .properties import Finding, Properties
 from .publisher import KafkaPublisher
@@ -53,6 +53,7 @@ SAVE_EVERY: Final = timedelta(seconds=1)
 """How often cursors are written. After a crash, the records of this time are published again."""
 
 MAX_BYTES: Final = 64 << 20
+LEAST_BYTES: Final = 1 << 20
 LOOK_S: Final = 0.25
 LETTER_BYTES: Final = 500_000
 """Larger keys and values are left out of dead letters, which must fit where the record did not."""
@@ -94,6 +95,8 @@ class Connector:
         port, host: where metrics and health are served; None: nowhere.
         before: called with the table, its stream, and its store before its lane starts, for a snapshot.
         to_head: end when all changes up to now are published.
+        membership: of the group with which this process shares the tables' keys; default: by ``rscylla.group``. The
+            stores that ``store_of`` returns must have it as their *lease*.
 
     Raises:
         ConfigError: a property is wrong.
@@ -107,6 +110,7 @@ class Connector:
     host: str = "127.0.0.1"
     before: Callable[[TableKey, Stream, CursorStore], None] | None = None
     to_head: bool = False
+    membership: Membership | None = None
     registry: CollectorRegistry | None = None
     clock: Clock = attrs.field(factory=SystemClock)
     service: Service | None = attrs.field(default=None, init=False)
@@ -119,6 +123,18 @@ class Connector:
         self.properties.require()
         DebeziumMessages(self.properties)  # raises what is wrong with them
         self._start = self._start_of(self.properties.text("rscylla.start"))
+        if group := self.properties.text("rscylla.group"):
+            keyspace = self.properties.text("rscylla.store.keyspace")
+            if not keyspace:
+                raise ConfigError("rscylla.group needs rscylla.store.keyspace, where the group and its cursors are")
+            if self.to_head:
+                raise ConfigError("a group has no head to end at; leave rscylla.group out")
+            if self.membership is None:
+                from cursorstore import ScyllaMembership
+
+                create = self.properties.flag("rscylla.store.create")
+                slices = self.properties.number("rscylla.group.slices")
+                self.membership = ScyllaMembership(self.session, keyspace, group, slices=slices, create=create)
 
     def run(self, stop: Stop) -> int:
         """Run until *stop* is set, or at the head if so asked; return the exit code, as ``Service`` does.
@@ -166,7 +182,7 @@ class Connector:
                 continue
             log.info("publishing %s", ", ".join(".".join(key) for key in tables))
             try:
-                lanes = [self._lane(key, publisher, first=first) for key in tables]
+                lanes, group = self._lanes(list(tables), publisher, first=first)
             except (SourceError, MetadataError) as error:
                 if first:
                     raise
@@ -175,6 +191,7 @@ class Connector:
                 continue
             service = Service(
                 lanes,
+                group=group,
                 restarts=self._restarts(),
                 port=self.port,
                 host=self.host,
@@ -228,10 +245,26 @@ class Connector:
 
     # ------------------------------------------------------------ lanes
 
-    def _lane(self, key: TableKey, publisher: Publisher, *, first: bool) -> Spec:
+    def _lanes(
+        self, tables: Sequence[TableKey], publisher: Publisher, *, first: bool
+    ) -> tuple[list[Spec], Group | None]:
+        """Return the lanes of the tables: those of a process alone, or of the slices that a group gives to it."""
+        if self.membership is None:
+            return [self._lane(key, self._stream(key), publisher, first=first) for key in tables], None
+        streams = {key: self._stream(key) for key in tables}  # once, so that slices of a table are read together
+
+        def of_slice(index: int, count: int) -> list[Spec]:
+            return [self._lane(key, streams[key], publisher, (index, count), first=first) for key in tables]
+
+        return [], Group(self.membership, of_slice)
+
+    def _lane(
+        self, key: TableKey, stream: Stream, publisher: Publisher, part: tuple[int, int] = (0, 1), *, first: bool
+    ) -> Spec:
         properties = self.properties
-        name, store, stream = consumer_name(properties, *key), self._store(key[0]), self._stream(key)
-        lag = timedelta(milliseconds=properties.number("scylla.confidence.window.size"))
+        name, store = consumer_name(properties, *key), self._store(key[0])
+        if self.membership is not None:
+            name, stream = slice_name(name, *part), stream.sliced(*part)
         if store.get_cursor(name) == "":
             # A table that comes later is new: all of its changes are wanted.
             start = self._start(stream) if first else ""
@@ -240,16 +273,19 @@ class Connector:
                 store.flush()  # a later crash must not move the start
         if self.before is not None:
             self.before(key, stream, store)
+        max_bytes = properties.number("max.queue.size.in.bytes") or MAX_BYTES
         consumer = publishing(
             name,
             self._messages(),
             publisher,
             max_unacknowledged=properties.number("max.queue.size"),
-            max_bytes=properties.number("max.queue.size.in.bytes") or MAX_BYTES,
+            max_bytes=max(max_bytes // part[1], LEAST_BYTES),
             dead_letter=self._dead_letter(),
             registry=self.registry,
         )
-        options: list[StreamOption] = [StreamLag(lag)]
+        options: list[StreamOption] = [
+            StreamLag(timedelta(milliseconds=properties.number("scylla.confidence.window.size")))
+        ]
         if self.to_head:
             options.append(StreamToHead())
         return Spec(stream, store, consumer, *options, registry=self.registry)

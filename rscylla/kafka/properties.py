@@ -204,7 +204,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
     *_table(
         ("name", None, _S, "the name of the connector: of its cursors and in logs"),
         ("connector.class", None, _S, "must be that of the connector", _CLASS),
-        ("tasks.max", "1", _I, "one process reads all tables; more machines form a group", _whole(1)),
+        ("tasks.max", "1", _I, "one process reads all; several share the keys by `rscylla.group`", _whole(1)),
         ("key.converter", None, _S, "how keys become bytes"),
         ("key.converter.*", None, _S, "options of that converter"),
         ("value.converter", None, _S, "how values become bytes"),
@@ -244,6 +244,8 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("rscylla.store.keyspace", None, _S, "where cursors are; default: the keyspace of each table"),
         ("rscylla.store.table", "rscylla_cursors", _S, "the table of cursors"),
         ("rscylla.store.create", "true", _S, "create that table if it does not exist", _flag),
+        ("rscylla.group", None, _S, "the name of the group of processes that share the tables' keys"),
+        ("rscylla.group.slices", "64", _S, "into how many slices a new group cuts the keys", _whole(1, 4096)),
         ("rscylla.tables.interval.ms", "10000", _S, "how often tables are looked for", _whole(100)),
         ("rscylla.source.version", "2.0.4-SNAPSHOT", _S, "`source.version`"),
         ("rscylla.like.connector", None, _S, "what is done as in the connector; see docs/debezium.md"),

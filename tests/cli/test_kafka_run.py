@@ -55,7 +55,7 @@ def test_a_dry_run_prints_records_as_json_lines(run: Run, shop: Shop, file: Call
     assert {line["topic"] for line in ran.objects} == {f"MyScyllaCluster.{shop.keyspace}.orders"}
     assert [line["value"]["op"] for line in ran.objects] == ["c", "c"]
     assert [line for line in ran.err if "tasks.max" in line] == [
-        "warning: tasks.max has no effect: one process reads all tables; more machines form a group"
+        "warning: tasks.max has no effect: one process reads all; several share the keys by `rscylla.group`"
     ]
     assert len(run("kafka", "run", path, "--dry-run").out) == 2  # no cursor is saved
 
