@@ -5,6 +5,7 @@ A separate thread runs the same ``rscylla.run`` and passes the events to the eve
 
 from ._consumer import AsyncConsumer, Consumer
 from ._events import Events, events
+from ._onloop import on_loop
 from ._run import run, run_forever
 
-__all__ = ["AsyncConsumer", "Consumer", "Events", "events", "run", "run_forever"]
+__all__ = ["AsyncConsumer", "Consumer", "Events", "events", "on_loop", "run", "run_forever"]

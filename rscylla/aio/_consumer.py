@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..event import Event
 from ..reflex import Consumer as SyncConsumer
 
-__all__ = ["AsyncConsumeFunc", "AsyncConsumer", "Consumer"]
+__all__ = ["AsyncConsumeFunc", "AsyncConsumer", "Consumer", "is_async"]
 
 AsyncConsumeFunc = Callable[[Event, Any], Awaitable[None]]
 """The business logic: handles an event, or raises. Also receives the run. Must be idempotent."""
@@ -38,7 +38,7 @@ class Consumer(SyncConsumer):
     needs_event_loop = True
 
     def __init__(self, name: str, fn: AsyncConsumeFunc, **options: Any) -> None:
-        if callable(fn) and not _is_async(fn):
+        if callable(fn) and not is_async(fn):
             raise ConfigError(
                 f'consumer "{name}": fn is not a coroutine function; use async def, or rscylla.Consumer and rscylla.run'
             )
@@ -70,5 +70,6 @@ class Consumer(SyncConsumer):
         return "consumed"
 
 
-def _is_async(fn: Callable[..., object]) -> bool:
+def is_async(fn: Callable[..., object]) -> bool:
+    """Return whether *fn* is a coroutine function, or an object that is called like one."""
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004

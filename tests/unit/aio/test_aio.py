@@ -724,12 +724,8 @@ def test_patterns_that_wrap_plain_consumers_hand_their_work_to_the_loop() -> Non
         got.append(e.id)
 
     async def main() -> None:
-        loop, stop = asyncio.get_running_loop(), Stop()
-
-        def blocking(e: Event, fate: Fate) -> None:
-            asyncio.run_coroutine_threadsafe(on_order(e, fate), loop).result()
-
-        consumer = rscylla.best_effort(rscylla.Consumer("billing", blocking, registry=CollectorRegistry()))
+        stop, registry = Stop(), CollectorRegistry()
+        consumer = rscylla.best_effort(rscylla.Consumer("billing", aio.on_loop(on_order), registry=registry))
         spec = Spec(FakeStream(EVENTS), FakeCursorStore(), consumer)
         running = asyncio.create_task(asyncio.to_thread(rscylla.run_forever, spec, stop=stop))
         await until(lambda: got == IDS)
