@@ -15,6 +15,7 @@ from .common import (
     Connection,
     JsonOutput,
     StoreTable,
+    TableArgument,
     TableName,
     connecting,
     naming,
@@ -116,6 +117,39 @@ def import_offsets(
             for consumer, each in zip(consumers, found, strict=True)
         ],
     )
+
+
+@app.command("snapshot")
+@reports_errors
+@connecting
+def snapshot(
+    name: TableArgument,
+    prefix: Annotated[str, typer.Option("--prefix", metavar="NAME", help="Property 'topic.prefix' of the connector.")],
+    store: Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the request.")
+    ] = "requested on the command line",
+    table_name: StoreTable = DEFAULT_TABLE,
+    *,
+    connection: Connection,
+    as_json: JsonOutput = False,
+) -> None:
+    """Ask the running connector to publish all rows of a table, while it publishes changes.
+
+    The connector looks for requests every few seconds. `rscylla cursor list` shows how far the snapshot is, under the
+    name that this command prints.
+    """
+    try:
+        from rscylla.kafka.snapshot import request
+    except ModuleNotFoundError as e:
+        raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
+    of = parse_table(name)
+    with connection.session() as session, naming(of):
+        stream = rscylla.NewStream(session, of.keyspace, of.table)
+        cursors = ScyllaCursorStore(session, store, table_name)
+        asked = request(stream, cursors, f"{prefix}.{of.keyspace}.{of.table}", reason=reason)
+    for each in asked:
+        write(json_line({"snapshot": each}) if as_json else each)
 
 
 def _properties(given: list[str]) -> dict[str, str]:

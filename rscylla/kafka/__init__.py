@@ -3,6 +3,8 @@
     connector    ``Connector``: tables to topics, as the connector's properties say
     properties   ``Properties``: read, resolved, checked, redacted
     publisher    ``KafkaPublisher``: records to brokers
+    snapshot     ``Snapshots``: the rows of base tables, before their changes or beside them
+    offsets      the offsets of the Java connector, as cursors
     client       names of Java's producer as those of librdkafka; stores: files of TLS; topics: topics are created
 
 Needs the extra ``kafka``. See docs/kafka.md.
@@ -11,6 +13,7 @@ Needs the extra ``kafka``. See docs/kafka.md.
 from .connector import Connector, connect_to, consumer_name, verdicts
 from .properties import PROPERTIES, Finding, Properties, Property
 from .publisher import KafkaPublisher
+from .snapshot import Snapshots
 from .topics import Topics
 
 __all__ = [
@@ -20,6 +23,7 @@ __all__ = [
     "KafkaPublisher",
     "Properties",
     "Property",
+    "Snapshots",
     "Topics",
     "connect_to",
     "consumer_name",

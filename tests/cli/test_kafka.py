@@ -97,3 +97,16 @@ def test_what_does_not_fit(take: Run, shop: Shop, run: Run) -> None:
     assert (ran.code, "either --file" in ran.error) == (2, True)
     ran = run("kafka", "import-offsets", "c", "--prefix", "p", "--store", "s", "--topic", "t", "--kafka", "x")
     assert (ran.code, "--kafka x: give a property as NAME=VALUE" in ran.error) == (2, True)
+
+
+def test_a_snapshot_is_requested(run: Run, shop: Shop) -> None:
+    store = ScyllaCursorStore(shop.session, shop.keyspace)
+    store.create_schema()
+    where = (shop.orders, "--prefix", "demo", "--store", shop.keyspace, "--host", shop.host)
+    ran = run("kafka", "snapshot", *where)
+    assert (ran.code, "there is nobody to ask" in ran.error) == (2, True)
+    consumer = f"demo.{shop.orders}"
+    store.set_cursor(consumer, rscylla.GetCursor(shop.session, shop.keyspace, "orders"))
+    ran = run("kafka", "snapshot", *where, "--reason", "a new search index", "--json")
+    assert (ran.code, ran.objects) == (0, [{"snapshot": f"{consumer}/snapshot"}])
+    assert store.find_cursor(f"{consumer}/snapshot").reason == "a new search index"  # type: ignore[union-attr]

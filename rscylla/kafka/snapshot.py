@@ -1,0 +1,570 @@
+"""Snapshots: the rows of a base table as records with op ``r``, before or while its changes are published.
+
+A snapshot is a stream like another: its events are rows, its cursor is the token up to which all partitions are done.
+So what publishes changes publishes rows, too: pipelined, bounded in bytes, with dead letters, and with a cursor that
+moves after the acknowledgement. A snapshot that was interrupted continues at the partition where it was.
+
+The cursor is kept under a name of its own, ``<consumer>/snapshot``. It has the form of the id of a log row, which any
+cursor store takes: its time is that of the hand-over, its stream id holds the token, and its sequence number says which
+kind of snapshot it is.
+
+    initial       the cursor of the changes is taken and saved first, then all rows are published, then the changes from
+                  the cursor on. What was written in between is in the rows, and comes again as changes: a key's records
+                  end with its newest state.
+    incremental   rows are published while changes are. A row is published before any change that was written after the
+                  row was read (see ``_Fresh``), so its state is never newer than what follows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal, Self, cast
+
+import attrs
+
+from .. import _timeuuid as tu
+from .._slices import TOKENS, Slice, split_name
+from ..abc import (
+    CursorAdmin,
+    CursorRecord,
+    CursorStore,
+    Message,
+    PublishDone,
+    Publisher,
+    StreamStatus,
+)
+from ..base.queries import select_range, token_of
+from ..base.reading import pages
+from ..cdc.driver import ReadSession, ReadStatement, consistency_named
+from ..cdc.pages import Page
+from ..cdc.rows import Cells
+from ..cdc.stream import Stream
+from ..cdc.table import Table, read_base_table
+from ..clock import Clock, Stop
+from ..debezium import Emitter, Record, RowReader, Settings
+from ..debezium.settings import Snapshot as Mark
+from ..errors import (
+    ConfigError,
+    CursorExpired,
+    HeadReached,
+    InvalidCursor,
+    PublishFailed,
+    QueryFailed,
+    TableChanged,
+    TableNotFound,
+)
+from ..event import Event, EventID, Operation, Progress
+from ..options import StreamOption
+from ..publish import DebeziumMessages, publishing
+from ..reflex import Spec
+from ..reflex.patterns import run_forever
+from ..types import quote_name
+
+__all__ = ["MODES", "Mode", "Snapshot", "Snapshots", "request", "snapshot_name"]
+
+log = logging.getLogger("rscylla.kafka")
+
+Mode = Literal["initial", "initial_only", "never", "when_needed"]
+MODES: Final[tuple[Mode, ...]] = ("initial", "initial_only", "never", "when_needed")
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_INITIAL, _INCREMENTAL = 0, 1
+
+PAGE_ROWS: Final = 1000
+RANGES: Final = 64
+"""Queries of a snapshot; the schema is read again before each."""
+
+LOG_EVERY_S: Final = 30.0
+
+
+def snapshot_name(consumer: str) -> str:
+    """Return the name under which the progress of a snapshot of *consumer* is kept.
+
+    >>> snapshot_name("demo.shop.orders"), snapshot_name("demo.shop.orders[1/4]")
+    ('demo.shop.orders/snapshot', 'demo.shop.orders/snapshot[1/4]')
+    """
+    found = split_name(consumer)
+    return f"{consumer}/snapshot" if found is None else found[1].name(f"{found[0]}/snapshot")
+
+
+@attrs.frozen
+class Position:
+    """How far a snapshot is: all partitions up to ``token`` are done. ``kind``: initial or incremental."""
+
+    generation: int
+    time_us: int
+    kind: int
+    token: int = _LEAST
+
+    @classmethod
+    def parse(cls, cursor: str) -> Self:
+        """Raises ``InvalidCursor`` if the text is not the cursor of a snapshot."""
+        found = EventID.parse(cursor)
+        if not found.is_row or any(found.stream_id[8:]) or found.seq not in (_INITIAL, _INCREMENTAL):
+            raise InvalidCursor("the saved cursor is not that of a snapshot; check the name of the consumer")
+        token = int.from_bytes(found.stream_id[:8], "big") + _LEAST
+        return cls(found.generation, found.exact_us, found.seq, token)
+
+    @property
+    def is_done(self) -> bool:
+        # No partition has this token: rows of the last one leave the position below it.
+        return self.token == _MOST
+
+    def at(self, token: int) -> str:
+        raw = (token - _LEAST).to_bytes(8, "big") + bytes(8)
+        return str(EventID.row(self.generation, raw, tu.min_timeuuid(self.time_us).bytes, self.kind))
+
+    def __str__(self) -> str:
+        return self.at(self.token)
+
+
+# ---------------------------------------------------------------- the stream of rows
+
+
+class SnapshotRow(Event):
+    """A row of a base table, as a record. Its id is the cursor before its partition: partitions are done as a whole.
+
+    ``read_at``: a time on the monotonic clock before the row was read.
+    """
+
+    __slots__ = ("_id", "_us", "read_at", "record")
+
+    def __init__(self, record: Record, cursor: str, us: int, read_at: float) -> None:
+        self.record = record
+        self.read_at = read_at
+        self._id = cursor
+        self._us = us
+
+    id = property(lambda self: self._id)
+    type = property(lambda self: Operation.POSTIMAGE)
+    foreign_id = property(lambda self: "")
+    timestamp = property(lambda self: tu.datetime_of(self._us))
+    timestamp_us = property(lambda self: self._us)
+
+
+@attrs.define(eq=False)
+class Snapshot:
+    """Opens streams of the rows of a table: a ``StreamFunc``. Thread-safe; each stream is for one thread.
+
+    Args:
+        stream: of the changes of the table: its session, consistency, slice, and clock are used.
+        settings: of the records.
+        rows_per_s: at most so many rows a second, about; None: as fast as they are published.
+        on_progress: called with the part of the token ring that is done, 0 to 1, and the rows of this run; by the
+            thread of the run.
+    """
+
+    stream: Stream
+    settings: Settings
+    rows_per_s: float | None = None
+    page_rows: int = PAGE_ROWS
+    on_progress: Callable[[float, int], None] | None = None
+
+    @property
+    def source(self) -> str:
+        return str(self.stream)
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> _Rows:
+        """Open a stream of the rows after the saved position *after*.
+
+        Raises:
+            InvalidCursor: it is not the position of a snapshot.
+            TableNotFound: there is no such table.
+        """
+        return _Rows(self, Position.parse(after), stop or Stop())
+
+
+@attrs.frozen
+class _Held:
+    """A row of a page. ``read``: a time before it was read, on the monotonic clock and in microseconds."""
+
+    reader: RowReader
+    cells: Cells
+    is_static: bool
+    token: int
+    read: tuple[float, int]
+
+
+class _Rows:
+    """The rows of a table from a position on, in the order of their tokens; see ``StreamClient``."""
+
+    def __init__(self, snapshot: Snapshot, position: Position, stop: Stop) -> None:
+        self._snapshot = snapshot
+        self._position = position
+        self._stop = stop
+        stream = snapshot.stream
+        self._clock: Clock = stream.clock
+        self._session = ReadSession(stream.session, consistency=consistency_named(stream.consistency)).until(stop)
+        self._emitter = Emitter(snapshot.settings)
+        self._span = _span(Slice.of(stream.key_slice))
+        self._table = self._read_table()
+        rate = snapshot.rows_per_s
+        # A page is read ahead, so it must not wait long for its turn.
+        self._page_rows = snapshot.page_rows if rate is None else max(1, min(snapshot.page_rows, int(rate)))
+        self._ready: deque[SnapshotRow] = deque()
+        self._ended = False
+        self._over = False
+        self._count = 0
+        self._logged = self._clock.monotonic()
+        self._partition: tuple[bytes | None, ...] | None = None  # that of the last row
+        self._batches = self._walk()
+
+    # ------------------------------------------------------------ as a stream
+
+    def recv(self) -> SnapshotRow | Progress:
+        found = self.recv_many(1)
+        return found if isinstance(found, Progress) else found[0]
+
+    def recv_many(self, limit: int) -> Sequence[SnapshotRow] | Progress:
+        if self._over:
+            raise HeadReached("the snapshot is complete", cursor=self._position.at(_MOST))
+        while not self._ready and not self._ended:
+            self._stop.check()
+            batch = next(self._batches, None)
+            if batch is None:
+                self._ended = True
+            else:
+                self._ready.extend(batch)
+        if not self._ready:
+            self._over = True
+            self._report(_MOST, is_end=True)
+            return Progress(self._position.at(_MOST), self._clock.now_us())
+        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+
+    def status(self) -> StreamStatus:
+        return StreamStatus()
+
+    def close(self) -> None:
+        self._batches.close()
+
+    # ------------------------------------------------------------ reading
+
+    def _walk(self) -> Generator[list[SnapshotRow]]:
+        """Yield the events of page after page. The last row is held back until it is known whether another follows."""
+        low, high = self._span
+        done = max(low, self._position.token)
+        is_first = done == low
+        held: _Held | None = None
+        incremental = self._position.kind == _INCREMENTAL
+        for reader, rows, read in self._pages(done, high):
+            found = []
+            for cells, is_static, token in rows:
+                if held is not None:
+                    found.append(self._event(held, "incremental" if incremental else "first" if is_first else "true"))
+                    is_first = False
+                held = _Held(reader, cells, is_static, token, read)
+            yield [event for event in found if event is not None]
+        if held is not None:
+            last = self._event(held, "incremental" if incremental else "last")
+            yield [last] if last is not None else []
+
+    def _event(self, row: _Held, mark: Mark) -> SnapshotRow | None:
+        read_at, read_us = row.read
+        now_ns = self._clock.now_us() * 1000
+        record = row.reader.record(row.cells, at_us=read_us, now_ns=now_ns, snapshot=mark, static=row.is_static)
+        return None if record is None else SnapshotRow(record, self._position.at(row.token - 1), read_us, read_at)
+
+    def _pages(
+        self, done: int, high: int
+    ) -> Iterator[tuple[RowReader, list[tuple[Cells, bool, int]], tuple[float, int]]]:
+        """Yield for each page what makes its records, its rows, and a time before which they were not read."""
+        step = max(1, (high - done) // RANGES)
+        while done < high:
+            until = high if high - done < 2 * step else done + step
+            statement = self._prepare()
+            last = done
+            reader: RowReader | None = None
+            columns: Any = None  # those of the page before
+            self._partition = None
+            began = self._clock.monotonic(), self._clock.now_us()
+            found = pages(
+                self._session, statement, (done, until), doing=self._doing, clock=self._clock, stop=self._stop
+            )
+            try:
+                while True:
+                    asked = self._clock.monotonic(), self._clock.now_us()  # before the next page is requested
+                    page = next(found, None)
+                    if page is None:
+                        break
+                    if page.columns is not columns:
+                        columns = page.columns
+                        reader = self._emitter.reader(self._table, columns)
+                    assert reader is not None
+                    rows = self._rows_of(page)
+                    yield reader, rows, began
+                    began = asked
+                    if rows:
+                        last = max(last, rows[-1][2] - 1)
+                        self._count += page.row_count
+                        self._report(rows[-1][2])
+                    self._pause(page.row_count)
+            except QueryFailed:
+                before, self._table = self._table, self._read_table()
+                if before == self._table:
+                    raise
+                done = last  # a column is gone: the partition is read again, with those that are there
+                continue
+            done = until
+
+    def _prepare(self) -> ReadStatement:
+        self._table = self._read_table()
+        expressions = [token_of(self._table), *(quote_name(c.name) for c in self._table.columns)]
+        return self._session.prepare(
+            select_range(self._table, expressions), page_size=self._page_rows, doing=self._doing
+        )
+
+    def _rows_of(self, page: Page) -> list[tuple[Cells, bool, int]]:
+        """Return the rows of a page, each with whether it is of the static row, and its token.
+
+        The static row of a partition comes first, if it has a value; the query has it in each row of the partition, and
+        in a row with null clustering columns if there is none.
+        """
+        table = self._table
+        key = len(table.partition_key)
+        clustering = range(1 + key, 1 + len(table.key))
+        static = range(clustering.stop, clustering.stop + len(table.of_kind("static")))
+        found: list[tuple[Cells, bool, int]] = []
+        for cells in page.cells(table.full_name):
+            token = int.from_bytes(cells[0] or b"", "big", signed=True)
+            if static:
+                here = cells[1 : 1 + key]
+                if here != self._partition and any(cells[i] is not None for i in static):
+                    found.append((cells, True, token))
+                self._partition = here
+            if not clustering or any(cells[i] is not None for i in clustering):
+                found.append((cells, False, token))
+        return found
+
+    def _read_table(self) -> Table:
+        stream = self._snapshot.stream
+        found = read_base_table(self._session, stream.keyspace, stream.table)
+        if found is None:
+            raise TableNotFound(f"there is no table {stream}; it may have been dropped")
+        return found
+
+    @property
+    def _doing(self) -> str:
+        return f"reading the rows of {self._table.full_name}"
+
+    def _pause(self, rows: int) -> None:
+        rate = self._snapshot.rows_per_s
+        if rate is not None and rows:
+            self._clock.wait(self._stop, rows / rate)
+            self._stop.check()
+
+    def _report(self, token: int, *, is_end: bool = False) -> None:
+        low, high = self._span
+        part = 1.0 if is_end else (token - low) / (high - low)
+        if self._snapshot.on_progress is not None:
+            self._snapshot.on_progress(part, self._count)
+        now = self._clock.monotonic()
+        if is_end or now - self._logged >= LOG_EVERY_S:
+            self._logged = now
+            log.info("snapshot of %s: %d rows, %.1f %% of the tokens", self._snapshot.source, self._count, 100 * part)
+
+
+def _span(key_slice: Slice) -> tuple[int, int]:
+    """Return the tokens of a slice: above the first, up to the second. No key has the least token."""
+    first, after = (-(-(i * TOKENS) // key_slice.count) + _LEAST for i in (key_slice.index, key_slice.index + 1))
+    return max(first - 1, _LEAST), after - 1
+
+
+# ---------------------------------------------------------------- snapshots of a connector
+
+
+@attrs.define(eq=False)
+class Snapshots:
+    """Takes the snapshots of a connector. Thread-safe, each table for itself.
+
+    Args:
+        properties: of the connector, by its names; they decide what records look like.
+        publisher: where records go; for snapshots beside changes, the one that the changes of the table go to.
+        mode: the property ``snapshot.mode``.
+        lag: of the streams of changes.
+        rows_per_s: at most so many rows a second of each table; None: as fast as they are published.
+        poll: how often to look for requests.
+        on_progress: called with the table, the part of the token ring that is done, 0 to 1, and the rows of this run.
+        options: of ``publishing``: dead letters, bounds, registry.
+    """
+
+    properties: Mapping[str, str]
+    publisher: Publisher
+    mode: Mode = "never"
+    lag: timedelta = timedelta(seconds=30)
+    rows_per_s: float | None = None
+    page_rows: int = PAGE_ROWS
+    poll: timedelta = timedelta(seconds=5)
+    on_progress: Callable[[str, float, int], None] | None = None
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ConfigError(f"snapshot.mode is {self.mode!r}; it can be {', '.join(MODES)}")
+        if self.rows_per_s is not None and self.rows_per_s < 1:
+            raise ConfigError("a snapshot reads at least one row a second")
+
+    def before(self, stream: Stream, store: CursorStore, consumer: str, stop: Stop) -> bool:
+        """Take the snapshot that the mode asks for, if it is not complete; return whether changes are to follow.
+
+        The cursor of *consumer* is set to the head when the snapshot begins, and left alone then. Blocks until all rows
+        are acknowledged, or *stop* is set; a later call continues. Errors that a retry may fix are retried.
+
+        Raises:
+            CursorExpired: the snapshot, with its interruptions, took longer than the log keeps changes.
+            RunError: as ``run_forever``.
+        """
+        if self.mode == "never":
+            return True
+        admin, name = _admin(store), snapshot_name(consumer)
+        saved, position = admin.find_cursor(consumer), _position(admin.find_cursor(name))
+        is_open = position is not None and position.kind == _INITIAL and not position.is_done
+        is_kept = self.mode != "when_needed" or saved is None or not self._is_lost(stream, saved.cursor)
+        if saved is not None and not is_open and is_kept:  # it has run before, with a snapshot or without one
+            return self.mode != "initial_only"
+        if saved is None or not is_open:
+            head = stream.head_cursor(self.lag)
+            # In this order: a cursor without a snapshot would mean that none is missing.
+            admin.reset_cursor(name, str(_begin(head, _INITIAL)), reason="an initial snapshot begins")
+            admin.reset_cursor(consumer, head, reason="an initial snapshot begins")
+        run_forever(self._spec(stream, store, consumer, self.publisher, None), stop=stop)
+        return self.mode != "initial_only" and not stop.is_set()
+
+    def follow(self, stream: Stream, store: CursorStore, consumer: str, stop: Stop) -> None:
+        """Take the snapshots that are requested, while the changes of the table are published. Blocks until *stop*.
+
+        Raises:
+            RunError: as ``run_forever``.
+        """
+        admin, name = _admin(store), snapshot_name(consumer)
+        clock = stream.clock
+        while not stop.is_set():
+            position = _position(admin.find_cursor(name))
+            if position is not None and position.kind == _INCREMENTAL and not position.is_done:
+                fresh = _Fresh(self.publisher, clock, self.lag / 2)
+                run_forever(self._spec(stream, store, consumer, fresh, fresh.note), stop=stop)
+            clock.wait(stop, self.poll.total_seconds())
+
+    def _is_lost(self, stream: Stream, cursor: str) -> bool:
+        """Return whether the stream cannot continue after *cursor*, because changes have expired."""
+        try:
+            stream.describe().resume(cursor, "raise")
+        except (CursorExpired, TableChanged) as e:
+            log.warning("%s: %s; a new snapshot begins", stream, e)
+            return True
+        return False
+
+    def _spec(
+        self,
+        stream: Stream,
+        store: CursorStore,
+        consumer: str,
+        publisher: Publisher,
+        note: Callable[[float], None] | None,
+    ) -> Spec:
+        messages = DebeziumMessages(self.properties, clock=stream.clock)
+        told, source = self.on_progress, str(stream)
+        rows = Snapshot(
+            stream,
+            Settings.of(self.properties),
+            self.rows_per_s,
+            self.page_rows,
+            None if told is None else lambda part, count: told(source, part, count),
+        )
+
+        def make(event: Event) -> list[Message]:
+            assert isinstance(event, SnapshotRow)
+            if note is not None:
+                note(event.read_at)
+            return messages.of_records([event.record])
+
+        made = publishing(snapshot_name(consumer), make, publisher, **self.options)
+        return Spec(rows, store, made, clock=stream.clock)
+
+
+class _Fresh:
+    """A publisher that refuses rows that were read too long ago, so that they are read again.
+
+    The stream delivers a change no earlier than the lag after it was written. A row that is published within the lag
+    after it was read is therefore published before all changes that were written after it was read.
+    """
+
+    def __init__(self, publisher: Publisher, clock: Clock, most: timedelta) -> None:
+        self._publisher = publisher
+        self._clock = clock
+        self._most_s = most.total_seconds()
+        self._oldest: float | None = None
+
+    def note(self, read_at: float) -> None:
+        """Note when a row was read whose record is published next, by the same thread."""
+        self._oldest = read_at if self._oldest is None else min(self._oldest, read_at)
+
+    def publish(self, messages: Sequence[Message], done: PublishDone) -> None:
+        oldest, self._oldest = self._oldest, None
+        age_s = 0.0 if oldest is None else self._clock.monotonic() - oldest
+        if age_s > self._most_s:
+            raise PublishFailed(
+                f"rows of a snapshot waited {age_s:.0f} s after they were read, so newer changes may be published; "
+                "they are read again"
+            )
+        self._publisher.publish(messages, done)
+
+    def flush(self, timeout_s: float) -> bool:
+        return self._publisher.flush(timeout_s)
+
+    def abandon(self) -> None:
+        """Leave what was taken: the changes of the table go to the same publisher, and the rows are in order."""
+
+    def trouble(self) -> str:
+        return self._publisher.trouble()
+
+    def close(self) -> None:
+        """Leave the publisher open: it is of the changes, too."""
+
+
+def request(stream: Stream, store: CursorStore, consumer: str, *, reason: str) -> list[str]:
+    """Ask the processes that publish the changes of a table for its rows; return the names of the snapshots.
+
+    A snapshot that runs begins again. Blocks on small queries.
+
+    Raises:
+        ConfigError: *consumer* has no cursor, so no process has published changes for it, or *reason* is blank; or an
+            initial snapshot is not complete.
+        Others: as for opening the stream.
+    """
+    admin = _admin(store)
+    names = [r.consumer for r in admin.list_cursors()]
+    slices = [n for n in names if (found := split_name(n)) is not None and found[0] == consumer]
+    working = slices or [n for n in names if n == consumer]
+    if not working:
+        raise ConfigError(f"the consumer {consumer!r} has no cursor yet, so there is nobody to ask; check its name")
+    wanted = [snapshot_name(name) for name in working]
+    for name in wanted:
+        position = _position(admin.find_cursor(name))
+        if position is not None and position.kind == _INITIAL and not position.is_done:
+            raise ConfigError(f"the initial snapshot {name!r} is not complete; wait for its end")
+    begin = str(_begin(stream.head_cursor(timedelta()), _INCREMENTAL))
+    for name in wanted:
+        admin.reset_cursor(name, begin, reason=reason)
+    return wanted
+
+
+def _begin(head: str, kind: int) -> Position:
+    found = EventID.parse(head)
+    return Position(found.generation, found.exact_us, kind)
+
+
+def _position(record: CursorRecord | None) -> Position | None:
+    return None if record is None or not record.cursor else Position.parse(record.cursor)
+
+
+def _admin(store: CursorStore) -> CursorAdmin:
+    lacking = [name for name in ("find_cursor", "list_cursors", "reset_cursor") if not hasattr(store, name)]
+    if lacking:
+        raise ConfigError(
+            f"{type(store).__name__} has no {', '.join(lacking)}; snapshots need a store that implements "
+            "rscylla.abc.CursorAdmin"
+        )
+    return cast("CursorAdmin", store)
