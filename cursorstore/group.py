@@ -270,6 +270,16 @@ class _Membership:
                 raise self._lost("it expired, or its row was changed manually")
             self._extend(began)
 
+    def drain(self) -> None:
+        """Tell the others that this member is about to leave: views show it as one that drains, and it gets no slices.
+
+        Raises:
+            SourceError: the store did not answer; slices may come until this member has left.
+        """
+        with self._lock:
+            if self._token != NOBODY:
+                self._rows.drain(self._name, self._token, True)
+
     def leave(self) -> None:
         """End the membership, so that others can take its slices at once. Nothing is held from the call on.
 

@@ -472,6 +472,13 @@ class Membership(Fencing, Protocol):
             SourceError: the store did not answer; the membership lasts until it expires, so try again.
         """
 
+    def drain(self) -> None:
+        """Tell the others that this member is about to leave: views show it as one that drains, and it gets no slices.
+
+        Raises:
+            SourceError: the store did not answer; slices may come until this member has left.
+        """
+
     def leave(self) -> None:
         """End the membership, so that others can take at once what this member has not given. Nothing is held then."""
 

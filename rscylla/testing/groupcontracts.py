@@ -243,6 +243,17 @@ class MembershipContract(_Groups):
         member.join()
         assert drains() == [("a", False), ("b", False)]
 
+    def test_member_tells_that_it_is_about_to_leave(self, name: str) -> None:
+        member, other = self.joined(name, "a"), self.joined(name, "b")
+        member.take(member.look(), [0])
+        member.drain()
+        assert sorted((m.owner, m.drains) for m in other.look().members) == [("a", True), ("b", False)]
+        assert member.held() == {0}
+        assert member.give(0, other.token)
+        member.leave()
+        member.drain()  # of no member: nothing
+        assert [(m.owner, m.drains) for m in other.look().members] == [("b", False)]
+
     def test_members_that_cannot_be_asked_to_drain(self, name: str) -> None:
         table = self.open_table()
         with pytest.raises(ConfigError, match="no group"):

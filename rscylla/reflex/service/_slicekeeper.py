@@ -112,6 +112,7 @@ class SliceKeeper:
         self._ended: SimpleQueue[int] = SimpleQueue()
         self._wake = Stop()
         self._leaving = False
+        self._told = False
         self._abandoned = False
         self._began_at = clock.monotonic()
         self._look_at = self._began_at
@@ -188,6 +189,10 @@ class SliceKeeper:
 
     def _follow(self) -> bool:
         """Do one round; return whether another has to follow at once."""
+        if self._leaving and not self._told:
+            # Or others that leave, too, would give slices to this process, and this one to them, until one has left.
+            self._told = True
+            self._membership.drain()
         self._hand_over()
         membership, now = self._membership, self._clock.monotonic()
         view = membership.look()
