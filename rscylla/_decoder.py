@@ -21,7 +21,11 @@ _IS_PURE = os.environ.get("RSCYLLA_PURE", "") not in ("", "0")
 _HERE = Path(__file__).resolve().parent
 _SHARED = ("types/compiled.pxd", "types/wire.pxd")
 
-SOURCES = {"types": ("types/compiled.pyx", *_SHARED), "cdc": ("cdc/compiled.pyx", *_SHARED)}
+SOURCES = {
+    "types": ("types/compiled.pyx", *_SHARED),
+    "cdc": ("cdc/compiled.pyx", *_SHARED),
+    "debezium": ("debezium/compiled.pyx",),
+}
 """Of the compiled module of each room; each room uses those before it. setup.py reads it."""
 
 

@@ -9,7 +9,7 @@ import attrs
 
 from ..errors import ConfigError
 from ..types.connect import Schema
-from .avro import avro_encoder, avro_schema
+from . import avro, json
 from .json import JsonConverter
 from .jsonschema import json_schema
 from .record import Record
@@ -76,9 +76,9 @@ class _WithRegistry:
         text = self._text(schema)
         found = self.registry.registered(subject, self._form, text)
         head = _MAGIC + found.id.to_bytes(4, "big")
-        encode = self._payload(schema, found.text)
         if found.text == text:
-            return lambda value: head + encode(value)
+            return self._own(schema, head)
+        encode = self._latest(schema, found.text)
 
         def by_latest(value: Any) -> bytes:
             try:
@@ -104,7 +104,12 @@ class _WithRegistry:
     def _text(self, schema: Schema) -> str:
         raise NotImplementedError
 
-    def _payload(self, schema: Schema, text: str) -> Encode:
+    def _own(self, schema: Schema, head: bytes) -> Encode:
+        """Return what makes bytes by the text of the schema itself, after *head*."""
+        raise NotImplementedError
+
+    def _latest(self, schema: Schema, text: str) -> Encode:
+        """Return what makes bytes by another *text*."""
         raise NotImplementedError
 
 
@@ -125,10 +130,13 @@ class AvroConverter(_WithRegistry):
         return value is None
 
     def _text(self, schema: Schema) -> str:
-        return avro_schema(schema)
+        return avro.avro_schema(schema)
 
-    def _payload(self, schema: Schema, text: str) -> Encode:
-        return avro_encoder(text)
+    def _own(self, schema: Schema, head: bytes) -> Encode:
+        return avro.payload_encoder(schema, head)
+
+    def _latest(self, schema: Schema, text: str) -> Encode:
+        return avro.avro_encoder(text)
 
 
 class JsonSchemaConverter(_WithRegistry):
@@ -151,8 +159,11 @@ class JsonSchemaConverter(_WithRegistry):
     def _text(self, schema: Schema) -> str:
         return json_schema(schema, additional=self.additional)
 
-    def _payload(self, schema: Schema, text: str) -> Encode:
-        return JsonConverter.encoder(schema)
+    def _own(self, schema: Schema, head: bytes) -> Encode:
+        return json.payload_encoder(schema, head)
+
+    def _latest(self, schema: Schema, text: str) -> Encode:
+        return json.payload_encoder(schema)
 
 
 @attrs.frozen

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from .._decoder import compiled
 from ..types.connect import Schema
 from .java import double_text, float_text
 from .record import Record
@@ -55,21 +56,38 @@ class JsonConverter:
         """Return the payload of *value* by a schema that is used once."""
         return str(_encoder_of(schema)(value))
 
-    @staticmethod
-    def encoder(schema: Schema) -> Callable[[Any], bytes]:
-        """Return the function that makes the payloads of values of *schema*."""
-        encode = _encoder_of(schema)
-        return lambda value: str(encode(value)).encode()
-
     def _encoder(self, schema: Schema) -> Callable[[Any], bytes]:
         if not self.schemas:
-            return self.encoder(schema)
-        encode = _encoder_of(schema)
-        head = f'{{"schema":{schema_json(schema)},"payload":'
-        return lambda value: f"{head}{encode(value)}}}".encode()
+            return payload_encoder(schema)
+        return payload_encoder(schema, f'{{"schema":{schema_json(schema)},"payload":'.encode(), b"}")
 
 
 _SCHEMAS_KEPT = 1024
+
+_fast = compiled("debezium")
+
+
+def payload_encoder(schema: Schema, head: bytes = b"", tail: bytes = b"") -> Callable[[Any], bytes]:
+    """Return the function that makes the JSON of values of *schema*, between *head* and *tail*."""
+    if _fast is not None:
+        return cast("Callable[[Any], bytes]", _fast.Payload(head, _compiled(_fast, schema), tail))
+    encode = _encoder_of(schema)
+    return lambda value: b"%b%b%b" % (head, str(encode(value)).encode(), tail)
+
+
+def _compiled(fast: Any, schema: Schema) -> Any:
+    """Return the compiled twin of ``_encoder_of(schema)``."""
+    if schema.type == "struct":
+        names = [f"{',' * (at > 0)}{_text(f.name)}:".encode() for at, f in enumerate(schema.fields)]
+        fields = zip(schema.fields, names, strict=True)
+        return fast.JsonStruct([(f.name, name, _compiled(fast, f.schema)) for f, name in fields])
+    if schema.items is not None:
+        return fast.JsonArray(_compiled(fast, schema.items))
+    if schema.type.startswith("int"):
+        return fast.JsonInteger()
+    if schema.type == "boolean":
+        return fast.JsonBoolean()
+    return fast.JsonText(_text) if schema.type == "string" else fast.JsonOther(_encoder_of(schema))
 
 
 def schema_json(schema: Schema, field: str | None = None) -> str:
@@ -161,22 +179,6 @@ def _string(value: Any) -> str:
     return f'"{value}"' if _needs_escape(value) is None else _text(value)
 
 
-def _text_encoder(schema: Schema) -> Encode:
-    """Return the encoder of text. Required text, such as names in ``source``, is mostly what it was the last time."""
-    if schema.optional:
-        return _string
-    last: tuple[str | None, str] = (None, "null")
-
-    def encode(value: Any) -> str:
-        nonlocal last
-        known, text = last
-        if value is not known:
-            last = (value, text := _string(value))
-        return text
-
-    return encode
-
-
 def _bytes(value: Any) -> str:
     return "null" if value is None else f'"{b64encode(value).decode()}"'
 
@@ -186,7 +188,7 @@ _ENCODERS: dict[str, Callable[[Schema], Encode]] = {
     "float32": lambda _: _number(float_text),
     "float64": lambda _: _number(double_text),
     "boolean": lambda _: _boolean,
-    "string": _text_encoder,
+    "string": lambda _: _string,
     "bytes": lambda _: _bytes,
     "array": _array,
     "struct": _struct,

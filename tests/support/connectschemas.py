@@ -72,8 +72,8 @@ def _required(schema: Schema) -> st.SearchStrategy[Any]:
 
 
 _OTHERS: dict[str, st.SearchStrategy[Any]] = {
-    "float32": st.floats(width=32, allow_nan=False),
-    "float64": st.floats(allow_nan=False),
+    "float32": st.floats(width=32, allow_nan=False, allow_infinity=False),
+    "float64": st.floats(allow_nan=False, allow_infinity=False),
     "boolean": st.booleans(),
     "string": st.text(),
     "bytes": st.binary(),
