@@ -314,7 +314,7 @@ function groupSection(doc) {
               count(m.slices.length), spans(m.slices), when(m.since), span(m.expires_in_s)],
           }))),
         table("Who took what", [["time"], ["slice", "number"], ["to", "name"], ["from", "name"], ["why"]],
-          moved.slice(0, 12).map((one) => ({
+          moved.slice(0, 8).map((one) => ({
             key: one.slice, cells: [when(one.since), one.slice, holder(one), one.before || "–", one.why || "–"],
           })), "Who took what, newest first"),
         part("slices", "All slices as a table", () =>
