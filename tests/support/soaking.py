@@ -148,20 +148,21 @@ class Chaos:
         self.counts: Counter[str] = Counter()
 
     def strike(self) -> None:
-        actions: list[Callable[[], None]] = [
-            *[self.kill_worker] * 3,
-            self.kill_any,
-            *[self.pause_worker] * 2,
-            self.stop_node,
-            self.stall_node,
-            self.cut_connections,
-            self.refuse,
-            self.new_streams,
-        ]
+        self._cause(*[self.kill_worker] * 3, self.kill_any, *[self.pause_worker] * 2, *self._faults)
+        self._replicas.fill()
+
+    def strike_cluster(self) -> None:
+        """Leave the processes alone."""
+        self._cause(*self._faults)
+
+    @property
+    def _faults(self) -> tuple[Callable[[], None], ...]:
+        return self.stop_node, self.stall_node, self.cut_connections, self.refuse, self.new_streams
+
+    def _cause(self, *actions: Callable[[], None]) -> None:
         action = self._dice.choice(actions)
         action()
         self.counts[action.__name__] += 1
-        self._replicas.fill()
 
     def worker(self) -> subprocess.Popen[bytes] | None:
         """Return the replica that delivered last."""
