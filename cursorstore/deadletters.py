@@ -12,7 +12,7 @@ import attrs
 
 from rscylla import _timeuuid as tu
 from rscylla._letters import DEAD, STATUSES, DeadLetter, KeptEvent
-from rscylla._slices import split_name
+from rscylla._slices import split_lane
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, InvalidCursor
 from rscylla.event import Event, EventID
@@ -202,8 +202,8 @@ def _day(event_us: int) -> str:
 
 
 def is_slice(name: str, consumer: str) -> bool:
-    """Return whether *name* is the name of a slice of *consumer*."""
-    found = split_name(name)
+    """Return whether *name* is the name of a slice of *consumer*, or of a lane of a slice."""
+    found = split_lane(name)
     return found is not None and found[0] == consumer
 
 
