@@ -14,7 +14,6 @@ until ``look`` has raised its epoch, so that the hand-over can no longer be appl
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from typing import Any
 import attrs
 
 from rscylla._groups import NOBODY, GroupMember, GroupSlice, GroupView
-from rscylla._slices import Slice, split_name
+from rscylla._slices import Slice, split_lane
 from rscylla.abc import Fence
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import ConfigError, ConnectionFailed, LeaseLost, QueryTimeout
@@ -50,9 +49,6 @@ _LOOK_EVERY = 2.0
 
 _AT_ONCE = 16
 """Slices that one write takes, at most."""
-
-_LANE = re.compile(r"(.*\])\[[^\[\]/]*\]", re.DOTALL)
-"""The name of a lane of a slice, such as ``billing[5/64][fast]``."""
 
 _UNKNOWN = (QueryTimeout, ConnectionFailed)
 """Errors of a write that may have been applied."""
@@ -187,8 +183,7 @@ class _Membership:
         return fence
 
     def _slice_of(self, consumer: str) -> Slice:
-        lane = _LANE.fullmatch(consumer)
-        split = split_name(consumer) or (split_name(lane[1]) if lane else None)
+        split = split_lane(consumer)
         key_slice = split[1] if split else Slice(0, 1)
         known = self._counts or frozenset({self._slices or SLICES})
         if key_slice.count in known or (split and not self._counts):

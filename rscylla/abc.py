@@ -12,13 +12,14 @@ from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import attrs
 
-from ._groups import GroupView
+from ._groups import NOBODY, GroupMember, GroupSlice, GroupView
 from ._letters import DEAD, DeadLetter
 from .clock import Clock, Stop
 from .event import ChangeLike, Event, Progress
 from .options import StreamOption
 
 __all__ = [
+    "NOBODY",
     "BulkConsumer",
     "BulkStreamClient",
     "ChangeLike",
@@ -33,6 +34,9 @@ __all__ = [
     "Fate",
     "Fence",
     "Fencing",
+    "GroupMember",
+    "GroupSlice",
+    "GroupView",
     "IterableStreamClient",
     "LastEvent",
     "LazyCursorStore",

@@ -10,7 +10,7 @@ import typer
 
 import rscylla
 
-from . import ctl, cursor, deadletter, demo, doctor, kafka, replicate, serve, tail, topology
+from . import ctl, cursor, deadletter, demo, doctor, group, kafka, replicate, serve, tail, topology
 from .common import Exit, end_with, print_error
 from .standard import say, unwritable, write
 
@@ -54,6 +54,7 @@ app.add_typer(serving, name="serve")
 app.command("tail")(tail.tail)
 app.add_typer(cursor.app, name="cursor")
 app.add_typer(deadletter.app, name="deadletter")
+app.add_typer(group.app, name="group")
 app.command("replicate")(replicate.replicate)
 app.command("topology")(topology.topology)
 app.add_typer(kafka.app, name="kafka")

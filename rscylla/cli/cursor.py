@@ -30,6 +30,7 @@ from .common import (
     parse_time,
     reports_errors,
 )
+from .group import refuse_member
 from .loading import OperableStore, StoreFactory, load_store
 from .output import json_line, moment, table
 from .standard import write
@@ -119,11 +120,12 @@ def get(
     """Print the cursor of a consumer; an empty line if it was reset to the oldest event."""
     with _opened(connection, store, table_name, factory) as (_, cursors):
         records = list(cursors.cursor_history(consumer))
+        slices = [] if records else _slices_of(consumer, cursors)
     if not records:
         where = factory or f"{store}.{table_name}"
-        raise rscylla.CursorError(
-            f"consumer {consumer!r} has no cursor in {where}; run `rscylla cursor list` to see all cursors"
-        )
+        do = f"give one of them, such as {slices[0]!r}" if slices else "run `rscylla cursor list` to see all cursors"
+        of_its_own = " of its own, but its slices have" if slices else ""
+        raise rscylla.CursorError(f"consumer {consumer!r} has no cursor{of_its_own} in {where}; {do}")
     for record in records if history else records[:1]:
         if as_json:
             write(json_line(attrs.asdict(record)))
@@ -210,7 +212,9 @@ def reslice(
 
     Stop all processes of the consumer first. No change is lost; changes that faster slices had handled are repeated.
     """
-    with _opened(connection, store, table_name, factory) as (_, cursors):
+    with _opened(connection, store, table_name, factory) as (session, cursors):
+        if session is not None and store is not None:
+            refuse_member(session, store, consumer, cursors.list_cursors())
         moved = reslice_cursors(cursors, consumer, old, new, reason=reason, rewind=rewind)
     if as_json:
         for name, cursor in moved.items():
@@ -262,6 +266,12 @@ def schema(
     else:
         cql = schema_cql(store, table_name or DEFAULT_TABLE)
     write(json_line({"cql": cql}) if as_json else f"{cql};")
+
+
+def _slices_of(consumer: str, cursors: OperableStore) -> list[str]:
+    """Return the names of the slices of *consumer* that have a cursor."""
+    names = (record.consumer for record in cursors.list_cursors())
+    return [name for name in names if name != consumer and rscylla.slice_of(name)[0] == consumer]
 
 
 def _cursor(session: rscylla.Session | None, text: str, of: str | None) -> str:

@@ -26,6 +26,7 @@ from .common import (
     reports_errors,
     seconds,
 )
+from .group import findings
 from .loading import StoreFactory, load_store
 from .output import json_line
 from .standard import write
@@ -77,8 +78,11 @@ def doctor(
     with connection.session() as session, naming(parsed):
         cursors: dict[str, str | None] = {}
         failed: dict[str, str] = {}
+        groups: list[rscylla.Finding] = []
         if store is not None:
-            cursors, failed = _saved(ScyllaCursorStore(session, store, store_table), consumer)
+            records, failed = _saved(ScyllaCursorStore(session, store, store_table))
+            if consumer is not None and not failed:
+                cursors, groups = _cursors_of(consumer, records), findings(session, store, consumer, records)
         elif factory is not None and consumer is not None:
             with closing(load_store(factory)) as custom:
                 cursors = _cursors_of(consumer, custom.list_cursors())
@@ -93,19 +97,20 @@ def doctor(
             can_save=store is not None and not failed,
             failed=failed,
         )
+    found = (*found, *groups)
     for finding in found:
         write(json_line(attrs.asdict(finding))) if as_json else _show(finding)
     if any(finding.severity == "error" for finding in found):
         raise typer.Exit(Exit.TABLE)
 
 
-def _saved(store: ScyllaCursorStore, consumer: str | None) -> tuple[dict[str, str | None], dict[str, str]]:
-    """Return the cursors of *consumer*, and the errors by check."""
+def _saved(store: ScyllaCursorStore) -> tuple[list[CursorRecord], dict[str, str]]:
+    """Return all cursors, and the errors by check."""
     try:
         store.check_access()
-        return {} if consumer is None else _cursors_of(consumer, store.list_cursors()), {}
+        return store.list_cursors(), {}
     except (rscylla.SourceError, rscylla.MetadataError, rscylla.ConfigError, rscylla.CursorError) as e:
-        return {}, {"cursor table": str(e)}
+        return [], {"cursor table": str(e)}
 
 
 def _cursors_of(consumer: str, records: Iterable[CursorRecord]) -> dict[str, str | None]:

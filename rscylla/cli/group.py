@@ -1,0 +1,370 @@
+"""``rscylla group``: shows and manages groups of processes that share the slices of their consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import attrs
+import typer
+
+import rscylla
+from cursorstore import (
+    DEFAULT_GROUP_TABLE,
+    DEFAULT_TABLE,
+    ScyllaCursorStore,
+    ScyllaGroupTable,
+    abort_reslice,
+    drain_member,
+    find_group,
+    group_schema_cql,
+    list_groups,
+    reslice_group,
+)
+from rscylla.abc import CursorRecord, GroupMember, GroupSlice, GroupView
+
+from .common import Connection, JsonOutput, connecting, count, number, reports_errors, stopping
+from .output import json_line, moment, table
+from .standard import say, write
+
+__all__ = ["app", "findings", "refuse_member"]
+
+app = typer.Typer(
+    help="Show and manage groups of processes that share tables.", no_args_is_help=True, rich_markup_mode=None
+)
+
+GroupName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the group.")]
+Keyspace = Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the group table, as stored.")]
+Table = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the group table, as stored.")]
+CursorTable = Annotated[
+    str, typer.Option("--cursors", metavar="NAME", help="Name of the cursor table in the same keyspace, as stored.")
+]
+
+_LOOK_S = 2.0
+
+
+@app.command("list")
+@reports_errors
+@connecting
+def list_(
+    store: Keyspace,
+    table_name: Table = DEFAULT_GROUP_TABLE,
+    *,
+    connection: Connection,
+    as_json: JsonOutput = False,
+) -> None:
+    """List all groups, by name, with the number of their members and slices."""
+    with connection.session() as session:
+        views = list_groups(ScyllaGroupTable(session, store, table_name))
+    if as_json:
+        for view in views:
+            write(json_line({"group": view.name, "members": len(view.members), **_counts(view), "held": _held(view)}))
+        return
+    table(
+        ("group", "members", "slices", "held"),
+        [(view.name, str(len(view.members)), _count(view), str(_held(view))) for view in views],
+    )
+
+
+@app.command("show")
+@reports_errors
+@connecting
+def show(
+    name: GroupName,
+    store: Keyspace,
+    table_name: Table = DEFAULT_GROUP_TABLE,
+    cursor_table: CursorTable = DEFAULT_TABLE,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
+    *,
+    connection: Connection,
+    as_json: JsonOutput = False,
+) -> None:
+    """Show the members of a group, and who has each slice since when and why, with the lag of its consumers.
+
+    A lag is the age of the saved cursor, which may be some seconds behind the consumer.
+    """
+    with connection.session() as session, stopping() as stop:
+        groups, cursors = ScyllaGroupTable(session, store, table_name), ScyllaCursorStore(session, store, cursor_table)
+        while True:
+            view = _found(groups, name)
+            lags = _lags(view, cursors)
+            write(json_line(_described(view, lags))) if as_json else _print(view, lags)
+            if not watch or stop.wait(_LOOK_S):
+                return
+            if not as_json:
+                write("")
+
+
+@app.command("drain")
+@reports_errors
+@connecting
+def drain(
+    name: GroupName,
+    member: Annotated[
+        str, typer.Argument(metavar="MEMBER", help="Name of the member, or its token or 8 letters of it.")
+    ],
+    store: Keyspace,
+    undo: Annotated[bool, typer.Option("--undo", help="Let the member take slices again.")] = False,
+    table_name: Table = DEFAULT_GROUP_TABLE,
+    *,
+    connection: Connection,
+    as_json: JsonOutput = False,
+) -> None:
+    """Ask a member to hand over its slices one by one, and to take no others, for example before its machine stops.
+
+    The process goes on running without slices. If it restarts, it takes part again.
+    """
+    with connection.session() as session:
+        groups = ScyllaGroupTable(session, store, table_name)
+        found = drain_member(groups, name, member, undo=undo)
+        held = [s.index for s in _found(groups, name).slices if s.holder == found.token]
+    if as_json:
+        write(json_line({"group": name, "member": found.owner, "token": found.token, "drains": not undo, "held": held}))
+        return
+    what = "takes part again" if undo else f"hands over {len(held)} slices"
+    write(f"member {found.owner} of group {name} {what}")
+
+
+@app.command("reslice")
+@reports_errors
+@connecting
+def reslice(
+    name: GroupName,
+    store: Keyspace,
+    new: Annotated[
+        int | None, typer.Option("--to", parser=count, metavar="N", help="New number of slices.", show_default=False)
+    ] = None,
+    abort: Annotated[bool, typer.Option("--abort", help="End a change that a command left unfinished.")] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the cursors.")] = "",
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", parser=number(float, least=0), metavar="SECONDS", help="How long to wait for the members."
+        ),
+    ] = 300.0,
+    table_name: Table = DEFAULT_GROUP_TABLE,
+    cursor_table: CursorTable = DEFAULT_TABLE,
+    *,
+    connection: Connection,
+    as_json: JsonOutput = False,
+) -> None:
+    """Change the number of slices of a group while its processes run.
+
+    The members let go of their slices, the cursors of all consumers of the group move, and the members take the new
+    slices. No change is lost; changes that faster slices had handled are repeated. If the command fails or is stopped,
+    the group goes on with the slices that it had.
+    """
+    if abort is (new is not None):
+        raise rscylla.ConfigError("give either --to N, the new number of slices, or --abort")
+    with connection.session() as session, stopping() as stop:
+        groups = ScyllaGroupTable(session, store, table_name)
+        if new is None:
+            view = abort_reslice(groups, name)
+            write(json_line({"group": name, **_counts(view)}) if as_json else f"group {name} has {_count(view)} slices")
+            return
+        left = [-1]
+
+        def tell(view: GroupView) -> None:
+            if left[0] != (held := _held(view)):
+                left[0] = held
+                say(f"{held} slices are held")
+
+        moved = reslice_group(
+            groups,
+            name,
+            new,
+            ScyllaCursorStore(session, store, cursor_table),
+            reason=reason,
+            timeout=timedelta(seconds=timeout),
+            watch=tell,
+            stop=stop,
+        )
+    if as_json:
+        write(json_line({"group": name, "count": new, "next": 0, "cursors": moved}))
+        return
+    write(f"group {name} has {new} slices; {len(moved)} cursors were moved")
+
+
+@app.command("schema")
+@reports_errors
+def schema(store: Keyspace, table_name: Table = DEFAULT_GROUP_TABLE, as_json: JsonOutput = False) -> None:
+    """Print the statement that creates the group table, for an administrator to run. Does not connect."""
+    cql = group_schema_cql(store, table_name)
+    write(json_line({"cql": cql}) if as_json else f"{cql};")
+
+
+# ---------------------------------------------------------------- for the other commands
+
+
+def refuse_member(session: rscylla.Session, keyspace: str, consumer: str, records: Iterable[CursorRecord]) -> None:
+    """Raise ``ConfigError`` if *consumer* is in a group that has members: its cursors move with those of the group."""
+    for name in sorted(_groups_of(consumer, records)):
+        view = _existing(session, keyspace, name)
+        if view is not None and view.members:
+            raise rscylla.ConfigError(
+                f"consumer {consumer!r} is in group {name!r}, which has {_members(view)}; run `rscylla "
+                f"group reslice {name} --to N --store {keyspace}`, which moves all consumers of the group"
+            )
+
+
+def findings(
+    session: rscylla.Session, keyspace: str, consumer: str, records: Iterable[CursorRecord]
+) -> list[rscylla.Finding]:
+    """Return what ``rscylla doctor`` says about the groups that *consumer* is in."""
+    views = (_existing(session, keyspace, name) for name in sorted(_groups_of(consumer, records)))
+    return [_finding(view, keyspace) for view in views if view is not None]
+
+
+def _groups_of(consumer: str, records: Iterable[CursorRecord]) -> set[str]:
+    """Return the names of the groups under whose slices the cursors of *consumer* were saved."""
+    found = set()
+    for record in records:
+        owner, *of_record = rscylla.slice_of(record.consumer)
+        name, *of_lease = rscylla.slice_of(record.lease)
+        if owner == consumer and record.lease and of_record == of_lease:
+            found.add(name)
+    return found
+
+
+def _existing(session: rscylla.Session, keyspace: str, name: str) -> GroupView | None:
+    try:
+        return find_group(ScyllaGroupTable(session, keyspace), name)
+    except rscylla.TableNotFound:  # then the consumer has a lease, or its groups are elsewhere
+        return None
+
+
+def _finding(view: GroupView, keyspace: str) -> rscylla.Finding:
+    what = f"group {view.name!r}: {_members(view)}, {_held(view)} of {view.count} slices held"
+    if view.next_count:
+        again = f"`rscylla group reslice {view.name} --to {view.next_count} --store {keyspace}`"
+        do = f"finish the change to {view.next_count} slices with {again}, or end it with --abort"
+        return rscylla.Finding("group", "warn", f"{what}; nobody takes any", do)
+    if not view.members:
+        return rscylla.Finding("group", "warn", what, "start its processes")
+    if _held(view) < view.count:
+        do = "look again in a minute; if slices stay free, see the logs of the members"
+        return rscylla.Finding("group", "warn", what, do)
+    return rscylla.Finding("group", "ok", what)
+
+
+# ---------------------------------------------------------------- output
+
+
+def _found(groups: ScyllaGroupTable, name: str) -> GroupView:
+    view = find_group(groups, name)
+    if view is None:
+        raise rscylla.ConfigError(f"there is no group {name!r}; run `rscylla group list` to see all groups")
+    return view
+
+
+def _members(view: GroupView) -> str:
+    return f"{len(view.members)} member{'' if len(view.members) == 1 else 's'}"
+
+
+def _held(view: GroupView) -> int:
+    return sum(view.holder(s.index) is not None for s in view.slices)
+
+
+def _counts(view: GroupView) -> dict[str, int]:
+    return {"count": view.count, "next": view.next_count}
+
+
+def _count(view: GroupView) -> str:
+    return f"{view.count} -> {view.next_count}" if view.next_count else str(view.count)
+
+
+def _lags(view: GroupView, store: ScyllaCursorStore) -> dict[str, dict[int, float | None]]:
+    """Return the age of the saved cursors in seconds, by consumer and slice; None for the oldest event."""
+    try:
+        records = store.list_cursors()
+    except rscylla.TableNotFound:  # they are in another store
+        return {}
+    now, lags = datetime.now(UTC), dict[str, dict[int, float | None]]()
+    for record in records:
+        consumer, index, of = rscylla.slice_of(record.consumer)
+        if of == view.count and record.lease == rscylla.slice_name(view.name, index, of):
+            lags.setdefault(consumer, {})[index] = _age_s(record.cursor, now)
+    return lags
+
+
+def _age_s(cursor: str, now: datetime) -> float | None:
+    if not cursor:
+        return None
+    at = rscylla.EventID.parse(cursor).exact_us
+    return max(0.0, round(now.timestamp() - at / 1_000_000, 3))
+
+
+def _described(view: GroupView, lags: Mapping[str, Mapping[int, float | None]]) -> dict[str, Any]:
+    """Return the group as a JSON object."""
+    return {
+        "group": view.name,
+        **_counts(view),
+        "members": [
+            {**attrs.asdict(m), "expires_in": m.expires_in.total_seconds(), "held": _held_by(view, m)}
+            for m in view.members
+        ],
+        "slices": [
+            {
+                **attrs.asdict(s),
+                "held": view.holder(s.index) is not None,
+                "lag": {consumer: ages[s.index] for consumer, ages in sorted(lags.items()) if s.index in ages},
+            }
+            for s in view.slices
+        ],
+    }
+
+
+def _held_by(view: GroupView, member: GroupMember) -> int:
+    return sum(s.holder == member.token for s in view.slices)
+
+
+def _print(view: GroupView, lags: Mapping[str, Mapping[int, float | None]]) -> None:
+    write(f"group {view.name}: {_members(view)}, {_count(view)} slices, {_held(view)} held")
+    write("")
+    table(
+        ("member", "token", "since", "expires in", "renewals", "slices", ""),
+        [
+            (
+                m.owner,
+                m.token[:8],
+                moment(m.since),
+                f"{m.expires_in.total_seconds():.0f} s",
+                str(m.renewals),
+                str(_held_by(view, m)),
+                "drains" if m.drains else "",
+            )
+            for m in view.members
+        ],
+    )
+    write("")
+    consumers = sorted(lags)
+    table(
+        ("slice", "holder", "since", "epoch", "before", "why", *(f"lag of {consumer}" for consumer in consumers)),
+        [
+            (
+                str(s.index),
+                _holder(view, s),
+                moment(s.since),
+                str(s.epoch),
+                s.before or "-",
+                s.why or "-",
+                *(_lag(lags[consumer], s.index) for consumer in consumers),
+            )
+            for s in view.slices
+        ],
+    )
+
+
+def _holder(view: GroupView, key_slice: GroupSlice) -> str:
+    holder = view.holder(key_slice.index)
+    if holder is not None:
+        return holder.owner
+    return f"free ({key_slice.owner} is gone)" if key_slice.owner else "free"
+
+
+def _lag(ages: Mapping[int, float | None], index: int) -> str:
+    if index not in ages:
+        return "-"
+    age = ages[index]
+    return "oldest" if age is None else f"{age:.1f} s"
