@@ -46,6 +46,16 @@ def test_the_service_of_two_lanes_waits_out_the_outage_and_puts_the_bad_order_as
     assert all(line["event_id"] for line in billed)
 
 
+def test_members_of_a_group_share_the_slices_and_hand_them_over() -> None:
+    lines = example("group_member.py", "--embedded").stdout.splitlines()
+    assert lines == [
+        "first alone: 64 slices",
+        "two members: 32 and 32 slices",
+        "second has stopped: 64 slices",
+        "100 orders billed",
+    ]
+
+
 def test_the_store_in_a_file_continues_where_it_was(tmp_path: Path) -> None:
     done = example("sqlite_store.py", "--embedded", "--db", str(tmp_path / "cursors.db"))
     assert done.stdout.splitlines() == ['run 1: {"id":1}', 'run 2: {"id":2}']

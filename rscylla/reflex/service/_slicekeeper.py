@@ -236,7 +236,7 @@ class SliceKeeper:
     def _drop_lost(self, view: GroupView, held: frozenset[int]) -> None:
         for index, tenure in self._tenures.items():
             if index not in held or tenure.count != view.count or tenure.signal.is_set():
-                if tenure.asked_at is None:
+                if tenure.asked_at is None and not self._leaving:
                     self._count("lost", {index})
                 self._ask(index, tenure)
 

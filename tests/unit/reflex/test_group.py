@@ -277,11 +277,11 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 def test_a_lane_that_goes_on_after_the_membership_ended_ends_the_process(team: Team) -> None:
     team.blocked["billing[3/8]"] = threading.Event()
-    first = team.join("first", stop_timeout=timedelta(milliseconds=50))
+    first = team.join("first", stop_timeout=timedelta(seconds=1))
     team.until(lambda: len(team.seen) == 8, "all lanes work")
     team.clock.advance(60)
     team.until(lambda: first.service.wait(timedelta()), "it has ended")
-    assert 'lane "billing[3/8]" went on for 0.05 s after the slice was lost' in str(first.service.failure)
+    assert 'lane "billing[3/8]" went on for 1 s after the slice was lost' in str(first.service.failure)
     assert first.service.exit_code == 1
 
 
@@ -365,8 +365,8 @@ def test_a_lane_that_fails_runs_again_and_tells(team: Team) -> None:
     team.until_held(8)
     team.streams[2].fail("recv", DOWN)
     team.streams[2].append(event(2))
+    team.until(lambda: errors == ["billing[2/8]"], "the error is told")
     team.until(lambda: ("first", "billing[2/8]", "e2") in team.seen, "it went on")
-    assert errors == ["billing[2/8]"]
 
 
 def test_a_consumer_that_hangs_at_the_end_keeps_its_slice_from_others(team: Team) -> None:
