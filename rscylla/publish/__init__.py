@@ -5,7 +5,7 @@
     lines        ``JsonLines``: the publisher to files of JSON lines
 
 ``rscylla.abc.Publisher`` is what a sink implements, and ``rscylla.testing.contracts.PublisherContract`` tests it. See
-docs/publish.md.
+docs/kafka.md.
 """
 
 from ..abc import Message, PublishDone, Publisher
