@@ -450,7 +450,10 @@ class Membership(Fencing, Protocol):
 
     @property
     def token(self) -> str:
-        """What the group knows this member by; ``NOBODY`` while it is no member. Each ``join`` makes a new one."""
+        """What the group knows this member by; ``NOBODY`` once its time is over. Each ``join`` makes a new one.
+
+        Sends no query.
+        """
 
     @property
     def renew_every(self) -> float:
@@ -461,10 +464,11 @@ class Membership(Fencing, Protocol):
         """Seconds from one ``look`` to the next."""
 
     def join(self) -> None:
-        """Become a member, without slices. The first member of a group stores the number of slices.
+        """Become a member, without slices. The first member stores its number of slices, and the others use that.
 
         Raises:
-            ConfigError: the group has another number of slices.
+            ConfigError: the group is new, and this process was given no number of slices.
+            LeaseLost: the answer arrived after the time of the membership had ended; join again.
             SourceError: the store did not answer.
         """
 
@@ -489,6 +493,7 @@ class Membership(Fencing, Protocol):
     def look(self) -> GroupView:
         """Return the group, and begin to hold the slices that other members gave to this one.
 
+        Slices whose hand-over failed are held again, in a new epoch.
         Slices that the view shows in the hands of others are no longer held.
         """
 

@@ -254,6 +254,17 @@ class MembershipContract(_Groups):
         member.drain()  # of no member: nothing
         assert [(m.owner, m.drains) for m in other.look().members] == [("b", False)]
 
+    def test_member_that_is_about_to_leave_tells_the_others(self, name: str) -> None:
+        leaving, other = self.joined(name, "leaving"), self.joined(name, "other")
+        leaving.take(leaving.look(), {0})
+        leaving.drain()
+        leaving.renew()
+        assert sorted((m.owner, m.drains) for m in other.look().members) == [("leaving", True), ("other", False)]
+        assert leaving.held() == {0}
+        assert leaving.give(0, other.token)
+        other.look()
+        assert other.held() == {0}
+
     def test_members_that_cannot_be_asked_to_drain(self, name: str) -> None:
         table = self.open_table()
         with pytest.raises(ConfigError, match="no group"):
@@ -407,6 +418,19 @@ class ExpiringMembershipContract(MembershipContract):
         assert other.take(other.look(), {0, 1}) == {0, 1}
         taken = other.look().slices[0]
         assert (taken.epoch, taken.before, [m.owner for m in other.look().members]) == (2, "dead", ["other"])
+
+    def test_member_that_dies_while_it_drains_is_gone(self, name: str) -> None:
+        """What it was asked lasts longer than itself, but does not count without it."""
+        dead, other = self.joined(name, "dead"), self.joined(name, "other")
+        dead.take(dead.look(), {0})
+        dead.drain()
+        self.pass_time(self.ttl / 2)
+        other.renew()
+        self.pass_time(self.ttl / 2 + 1)
+        other.join()
+        view = other.look()
+        assert [m.owner for m in view.members] == ["other"]
+        assert other.take(view, {0}) == {0}
 
     def test_holder_stops_before_another_member_can_take(self, name: str) -> None:
         paused, other = self.joined(name), self.joined(name)
