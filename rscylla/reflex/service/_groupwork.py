@@ -108,7 +108,7 @@ class GroupWork:
             self._clock,
             term,
             come=lambda keeper, count, signals: self._call(lambda: self._come(keeper, count, signals)),
-            go=lambda keeper, index: self._call(lambda: self._go(keeper, index)),
+            go=lambda keeper, index, signal: self._call(lambda: self._go(keeper, index, signal)),
             over=lambda keeper, error: self._call(lambda: self._keeper_over(keeper, error)),
             renew=self._lease_keeper.renew_now,
             moved=self._moved,
@@ -156,7 +156,7 @@ class GroupWork:
         come = []
         for index, signal in signals.items():
             if self._leaving or keeper is not self._keeper or self._lapsed:
-                keeper.gone(index)
+                keeper.gone(signal)
             else:
                 come.append(_Slice(index, keeper, signal, self._hired(index, count, signal)))
         self._slices.update((one.index, one) for one in come)
@@ -196,10 +196,10 @@ class GroupWork:
     def _fence_name(self, index: int, count: int) -> str:
         return self._membership.fence_of(Slice(index, count).name(self._membership.name)).name
 
-    def _go(self, keeper: SliceKeeper, index: int) -> None:
+    def _go(self, keeper: SliceKeeper, index: int, signal: LeasedStop) -> None:
         one = self._slices.get(index)
-        if one is None or one.keeper is not keeper:
-            keeper.gone(index)
+        if one is None or one.signal is not signal:
+            keeper.gone(signal)
         else:
             self._stop(one)
 
@@ -223,7 +223,7 @@ class GroupWork:
         self._changed()
         for worker in one.workers:
             self._retire(worker)
-        one.keeper.gone(one.index)
+        one.keeper.gone(one.signal)
         self._join_again()
 
     def _changed(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 import attrs
@@ -79,7 +80,7 @@ class SliceKeeper:
     Args:
         term: set when the membership is over, which ends the keeper.
         come: called with the number of slices, and the stop signals of slices whose lanes are to start, by index.
-        go: called with the index of a slice whose lanes have to end; ``gone`` answers.
+        go: called with the index and the stop signal of a slice whose lanes have to end; ``gone`` answers.
         over: called with the keeper when it ends, and the error that ended it if there is one.
         renew: renews the membership soon.
         moved: called with the reason and the number of slices that came or went.
@@ -92,7 +93,7 @@ class SliceKeeper:
         term: Stop,
         *,
         come: Callable[[SliceKeeper, int, Mapping[int, LeasedStop]], None],
-        go: Callable[[SliceKeeper, int], None],
+        go: Callable[[SliceKeeper, int, LeasedStop], None],
         over: Callable[[SliceKeeper, Exception | None], None],
         renew: Callable[[], None],
         moved: Callable[[str, int], None],
@@ -109,7 +110,7 @@ class SliceKeeper:
         self._tenures: dict[int, _Tenure] = {}
         self._targets: dict[int, str] = {}
         self._had = frozenset[int]()
-        self._ended: SimpleQueue[int] = SimpleQueue()
+        self._ended: SimpleQueue[LeasedStop] = SimpleQueue()
         self._wake = Stop()
         self._leaving = False
         self._told = False
@@ -128,9 +129,9 @@ class SliceKeeper:
         """Begin to look."""
         self._thread.start()
 
-    def gone(self, index: int) -> None:
-        """Report that the lanes of a slice have ended, or were not started. Any thread."""
-        self._ended.put(index)
+    def gone(self, signal: LeasedStop) -> None:
+        """Report that the lanes with this stop signal have ended, or were not started. Any thread."""
+        self._ended.put(signal)
         self._look_now()
 
     def leave(self) -> None:
@@ -242,13 +243,13 @@ class SliceKeeper:
 
     def _hand_over(self) -> None:
         """Give the slices whose lanes have ended to whom the last plan named."""
-        try:
+        ended = set()
+        with suppress(Empty):
             while True:
-                tenure = self._tenures.get(self._ended.get_nowait())
-                if tenure is not None:
-                    tenure.gone = True
-        except Empty:
-            pass
+                ended.add(self._ended.get_nowait())
+        for tenure in self._tenures.values():
+            # By the signal: lanes of the same slice may have been started again since they were reported.
+            tenure.gone = tenure.gone or tenure.signal in ended
         held = self._membership.held()
         for index, tenure in list(self._tenures.items()):
             if tenure.gone:
@@ -302,7 +303,7 @@ class SliceKeeper:
     def _ask(self, index: int, tenure: _Tenure) -> None:
         if tenure.asked_at is None:
             tenure.asked_at = self._clock.monotonic()
-            self._go(self, index)
+            self._go(self, index, tenure.signal)
 
     def _pause_s(self, view: GroupView, plan: Moves, *, settled: bool) -> float:
         every = self._membership.look_every

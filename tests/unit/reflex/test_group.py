@@ -15,10 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from cursorstore import MemoryGroupTable, MemoryMembership
 from rscylla._groups import GroupView
 from rscylla._timeuuid import datetime_of
+from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
 from rscylla.event import SimpleEvent
 from rscylla.reflex import Consumer, Spec, slice_name
 from rscylla.reflex.service import Group, Restarts, Service, group_lanes
+from rscylla.reflex.service._lease import LeasedStop
+from rscylla.reflex.service._slicekeeper import SliceKeeper
 from rscylla.reflex.slices import consumer_of
 from rscylla.testing import FakeCursorStore, FakeStream, RecordingConsumer
 from tests.support.drivenclock import PATIENCE_S, DrivenClock, until
@@ -300,6 +303,33 @@ def test_a_hand_over_that_is_not_answered_is_found_out(team: Team) -> None:
     second = team.join("second")
     team.until_held(4, 4)
     assert not set(first.held) & set(second.held)
+
+
+def test_lanes_that_were_started_again_are_not_taken_for_those_before() -> None:
+    """The end of lanes may be told twice: when they end by themselves as they are asked to."""
+    clock = DrivenClock(START_US)
+    membership = MemoryMembership("shop", MemoryGroupTable(clock), slices=1)
+    membership.join()
+    come: list[LeasedStop] = []
+    keeper = SliceKeeper(
+        membership,
+        clock,
+        Stop(),
+        come=lambda keeper, count, signals: come.extend(signals.values()),
+        go=lambda keeper, index, signal: None,
+        over=lambda keeper, error: None,
+        renew=membership.renew,
+        moved=lambda why, slices: None,
+    )
+    keeper._step()
+    keeper.gone(come[0])
+    keeper._step()
+    keeper.gone(come[0])
+    keeper._step()
+    assert len(come) == 2
+    keeper.gone(come[1])
+    keeper._step()
+    assert len(come) == 3
 
 
 # ---------------------------------------------------------------- slow lanes, errors, ends
