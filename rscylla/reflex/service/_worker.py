@@ -166,7 +166,7 @@ class Worker:
                 log.warning('lane "%s": %s; the lane was being stopped', self.name, error)
                 self.spec.series.finished()
                 return "stopped"
-            self.failure = ServiceFailed(f'lane "{self.name}" cannot continue: {error}', consumer=self.name)
+            self.failure = ServiceFailed(f'lane "{self.name}" cannot continue: {_told(error)}', consumer=self.name)
             self.failure.__cause__ = error
             park = isinstance(error, Exception) and self._policy.when_fatal() == "park"
         else:
@@ -179,7 +179,7 @@ class Worker:
         if self._stop.is_set():
             return
         self._failed(self, error)
-        self.trouble = str(error) if isinstance(error, RscyllaError) else type(error).__name__
+        self.trouble = _told(error)
         self._retrying = True
         if self._excused(error):
             return
@@ -187,8 +187,13 @@ class Worker:
             within = self._policy.within.total_seconds()
             raise ServiceFailed(
                 f'lane "{self.name}" failed more than {self._policy.most} times in {within:g} s, most recently with: '
-                f"{error}",
+                f"{self.trouble}",
                 consumer=self.name,
             ) from error
         self.restarts += 1
         self._restarting()
+
+
+def _told(error: BaseException) -> str:
+    """Return the text of *error* if it is ours, else its class: the text may hold row values, and pages show it."""
+    return str(error) if isinstance(error, RscyllaError) else type(error).__name__

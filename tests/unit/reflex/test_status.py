@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import pytest
 from prometheus_client import CollectorRegistry
+from waiting import eventually
 
 from cursorstore import MemoryDeadLetters
 from rscylla._groups import GroupMember, GroupSlice, GroupView
@@ -22,7 +23,7 @@ from rscylla._timeuuid import datetime_of
 from rscylla.event import SimpleEvent
 from rscylla.reflex import CircuitBreaker, Consumer, Spec
 from rscylla.reflex._meters import meters_for
-from rscylla.reflex.service import Service, _letter_counts, _status
+from rscylla.reflex.service import Restarts, Service, _letter_counts, _status
 from rscylla.reflex.service._history import EVERY_S, NOTES, POINTS, History
 from rscylla.reflex.service._letter_counts import LISTED, LetterCounts
 from rscylla.reflex.service._page import page
@@ -333,6 +334,31 @@ def test_a_service_answers_its_page_and_its_status_without_a_query() -> None:
         assert found["lanes"][0]["lane"] == "billing"
     assert asked.calls in ([], ["count"], ["count", "list billing"]), "the half-minute's count, and none for a reader"
     assert b"billing" not in body
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_what_a_consumer_raises_is_not_shown(kind: type[BaseException]) -> None:
+    def fail(event: Any, run: Any) -> None:
+        raise kind(f"bad card {SECRET}")
+
+    registry = CollectorRegistry()
+    failing = Spec(
+        FakeStream([letter("billing", 1).event]),
+        FakeCursorStore(),
+        Consumer("billing", fail, registry=registry),
+        registry=registry,
+    )
+    idle = Spec(FakeStream(), FakeCursorStore(), Consumer("audit", print, registry=registry), registry=registry)
+    restarts = Restarts(most=0, give_up="park")
+    service = Service([failing, idle], registry=registry, restarts=restarts, port=0)
+    service.start()
+    if kind is ValueError:
+        eventually(lambda: service._status_watch._document()["lanes"][0]["state"] == "parked", 60)
+    service.stop()
+    service.wait()
+    shown = json.dumps([service._status_watch._document(), service.ready(), service.alive()])
+    assert SECRET not in shown
+    assert kind.__name__ in shown
 
 
 def test_the_page_loads_nothing_and_its_policy_names_all_that_runs() -> None:
