@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -36,6 +36,7 @@ from ..reflex.service import Group, Restarts, Service
 from .client import producer_config
 from .properties import Finding, Properties
 from .publisher import KafkaPublisher
+from .snapshot import Mode, Snapshots
 from .stores import scylla_context
 from .topics import Topics
 
@@ -95,6 +96,8 @@ class Connector:
         port, host: where metrics and health are served; None: nowhere.
         before: called with the table, its stream, and its store before its lane starts, for a snapshot.
         to_head: end when all changes up to now are published.
+        on_snapshot: called with a table, the part of its rows that a snapshot has published, 0 to 1, and how many these
+            are; by threads of lanes.
         membership: of the group with which this process shares the tables' keys; default: by ``rscylla.group``. The
             stores that ``store_of`` returns must have it as their *lease*.
 
@@ -110,6 +113,7 @@ class Connector:
     host: str = "127.0.0.1"
     before: Callable[[TableKey, Stream, CursorStore], None] | None = None
     to_head: bool = False
+    on_snapshot: Callable[[str, float, int], None] | None = None
     membership: Membership | None = None
     registry: CollectorRegistry | None = None
     clock: Clock = attrs.field(factory=SystemClock)
@@ -265,7 +269,8 @@ class Connector:
         name, store = consumer_name(properties, *key), self._store(key[0])
         if self.membership is not None:
             name, stream = slice_name(name, *part), stream.sliced(*part)
-        if store.get_cursor(name) == "":
+        snapshots = self._snapshots(publisher, part)
+        if store.get_cursor(name) == "" and snapshots.mode == "never":  # a snapshot begins where the changes do
             # A table that comes later is new: all of its changes are wanted.
             start = self._start(stream) if first else ""
             if start:
@@ -273,22 +278,39 @@ class Connector:
                 store.flush()  # a later crash must not move the start
         if self.before is not None:
             self.before(key, stream, store)
-        max_bytes = properties.number("max.queue.size.in.bytes") or MAX_BYTES
-        consumer = publishing(
-            name,
-            self._messages(),
-            publisher,
-            max_unacknowledged=properties.number("max.queue.size"),
-            max_bytes=max(max_bytes // part[1], LEAST_BYTES),
-            dead_letter=self._dead_letter(),
-            registry=self.registry,
-        )
+        consumer = publishing(name, self._messages(), publisher, **self._bounds(part))
         options: list[StreamOption] = [
             StreamLag(timedelta(milliseconds=properties.number("scylla.confidence.window.size")))
         ]
         if self.to_head:
             options.append(StreamToHead())
-        return Spec(stream, store, consumer, *options, registry=self.registry)
+        return Spec(snapshots.lane(stream, store, name), store, consumer, *options, registry=self.registry)
+
+    def _bounds(self, part: tuple[int, int]) -> dict[str, Any]:
+        """Return the options of ``publishing`` for a slice."""
+        properties = self.properties
+        max_bytes = properties.number("max.queue.size.in.bytes") or MAX_BYTES
+        return {
+            "max_unacknowledged": properties.number("max.queue.size"),
+            "max_bytes": max(max_bytes // part[1], LEAST_BYTES),
+            "dead_letter": self._dead_letter(),
+            "registry": self.registry,
+        }
+
+    def _snapshots(self, publisher: Publisher, part: tuple[int, int]) -> Snapshots:
+        properties = self.properties
+        rows = properties.number("rscylla.snapshot.rows.per.second")
+        return Snapshots(
+            properties,
+            publisher,
+            cast("Mode", properties.text("snapshot.mode").lower()),
+            timedelta(milliseconds=properties.number("scylla.confidence.window.size")),
+            # Slices share the limit of their table.
+            rows_per_s=max(1.0, rows / part[1]) if rows else None,
+            poll=timedelta(milliseconds=properties.number("signal.poll.interval.ms")),
+            on_progress=self.on_snapshot,
+            options=self._bounds(part),
+        )
 
     def _stream(self, key: TableKey) -> Stream:
         properties = self.properties

@@ -93,6 +93,7 @@ _I: Final[Status] = "inert"
 _U: Final[Status] = "unsupported"
 _LEVELS: Final = ("any", "one", "two", "three", "quorum", "all", "local_quorum", "each_quorum", "local_one")
 _IMAGES: Final = _one_of("none", "full", "only-updated")
+_SNAPSHOTS: Final = _one_of("never", "initial", "initial_only", "when_needed")
 _CLASS: Final = _one_of("com.scylladb.cdc.debezium.connector.scyllaconnector", "scyllaconnector", "scylla")
 
 
@@ -182,13 +183,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("topic.cache.size", "10000", _I, "names of topics are made once a table", _whole(1)),
         ("topic.naming.strategy", None, _I, "the connector ignores it, too"),
         ("signal.data.collection", None, _U, "signals are not read"),
-        ("signal.poll.interval.ms", "5000", _I, "signals are not read", _whole(1)),
+        ("signal.poll.interval.ms", "5000", _S, "how often requests of snapshots are looked for", _whole(1)),
         ("signal.enabled.channels", "source", _I, "signals are not read"),
         ("notification.enabled.channels", None, _U, "notifications are not sent; see metrics and health"),
         ("notification.sink.topic.name", None, _U, "as above"),
         ("custom.metric.tags", None, _U, "metrics have the table's name as label"),
         ("sourceinfo.struct.maker", None, _I, "`source` is as the connector makes it"),
-        ("snapshot.mode", "never", _U, "snapshots of the base tables"),
+        ("snapshot.mode", "never", _S, "rows of the base tables before changes; see docs/snapshots.md", _SNAPSHOTS),
         ("snapshot.mode.custom.*", None, _I, "as in the connector"),
         ("snapshot.mode.configuration.based.*", None, _I, "as in the connector"),
         ("incremental.snapshot.watermarking.strategy", None, _I, "as in the connector"),
@@ -246,6 +247,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("rscylla.store.create", "true", _S, "create that table if it does not exist", _flag),
         ("rscylla.group", None, _S, "the name of the group of processes that share the tables' keys"),
         ("rscylla.group.slices", "64", _S, "into how many slices a new group cuts the keys", _whole(1, 4096)),
+        ("rscylla.snapshot.rows.per.second", "0", _S, "of each table in a snapshot, at most; 0: no limit", _whole(0)),
         ("rscylla.tables.interval.ms", "10000", _S, "how often tables are looked for", _whole(100)),
         ("rscylla.source.version", "2.0.4-SNAPSHOT", _S, "`source.version`"),
         ("rscylla.like.connector", None, _S, "what is done as in the connector; see docs/debezium.md"),

@@ -18,6 +18,7 @@ kind of snapshot it is.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -34,10 +35,13 @@ from ..abc import (
     Message,
     PublishDone,
     Publisher,
+    StreamClient,
+    StreamFunc,
     StreamStatus,
 )
 from ..base.queries import select_range, token_of
 from ..base.reading import pages
+from ..cdc.client import Client
 from ..cdc.driver import ReadSession, ReadStatement, consistency_named
 from ..cdc.pages import Page
 from ..cdc.rows import Cells
@@ -447,6 +451,13 @@ class Snapshots:
                 run_forever(self._spec(stream, store, consumer, fresh, fresh.note), stop=stop)
             clock.wait(stop, self.poll.total_seconds())
 
+    def lane(self, stream: Stream, store: CursorStore, consumer: str) -> StreamFunc:
+        """Return the stream of a lane: the changes of *stream*, after the snapshot of the mode, beside those requested.
+
+        A lane whose mode is ``initial_only`` reaches its head when all rows are published.
+        """
+        return _Lane(self, stream, store, consumer)
+
     def _is_lost(self, stream: Stream, cursor: str) -> bool:
         """Return whether the stream cannot continue after *cursor*, because changes have expired."""
         try:
@@ -482,6 +493,60 @@ class Snapshots:
 
         made = publishing(snapshot_name(consumer), make, publisher, **self.options)
         return Spec(rows, store, made, clock=stream.clock)
+
+
+@attrs.frozen(eq=False)
+class _Lane:
+    """The stream of ``Snapshots.lane``."""
+
+    supports_lag = True
+
+    snapshots: Snapshots
+    stream: Stream
+    store: CursorStore
+    consumer: str
+
+    @property
+    def source(self) -> str:
+        return str(self.stream)
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+        ends = stop or Stop()
+        if not self.snapshots.before(self.stream, self.store, self.consumer, ends):
+            ends.check()
+            raise HeadReached("the initial snapshot is complete, and no changes follow it", cursor=after)
+        # The snapshot has set the cursor since the run read it.
+        client = self.stream(self.store.get_cursor(self.consumer), *options, stop=stop)
+        return _Accompanied(client, self, ends)
+
+
+class _Accompanied:
+    """A client of a stream of changes, beside which a thread takes the snapshots that are requested."""
+
+    def __init__(self, client: Client, lane: _Lane, stop: Stop) -> None:
+        self._client = client
+        self._lane = lane
+        self._ended = Stop()
+        self._forget = stop.on_set(self._ended.set)
+        # As they are, because they run for each event.
+        self.recv, self.recv_many, self.status = client.recv, client.recv_many, client.status
+        self._thread = threading.Thread(target=self._follow, name=f"rscylla-snapshots-{lane.consumer}", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        lane = self._lane
+        while not self._ended.is_set():
+            try:
+                lane.snapshots.follow(lane.stream, lane.store, lane.consumer, self._ended)
+            except Exception as error:  # noqa: BLE001 - the changes go on
+                log.error("%s: the snapshot on request failed; it is tried again: %s", lane.source, error)
+                lane.stream.clock.wait(self._ended, lane.snapshots.poll.total_seconds())
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._forget()
+        self._client.close()
 
 
 class _Fresh:

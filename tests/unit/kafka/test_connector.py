@@ -22,6 +22,7 @@ from rscylla.embedded import EmbeddedScylla
 from rscylla.errors import ConfigError, ServiceFailed, TableNotFound
 from rscylla.kafka import Connector, KafkaPublisher, Properties, consumer_name, verdicts
 from rscylla.kafka.connector import letter_of
+from rscylla.kafka.snapshot import request
 from rscylla.kafka.topics import Topics, TopicSettings
 
 LONG_S = 60.0
@@ -99,6 +100,9 @@ class Bench:
 
     def keys(self, table: str) -> list[int]:
         return sorted(json.loads(message.key or b"")["id"] for message in self.read(table))
+
+    def marks(self, table: str) -> list[str]:
+        return [json.loads(message.value or b"")["source"]["snapshot"] for message in self.read(table)]
 
     def until(self, **keys: list[int]) -> None:
         """Run until the topics of tables have records with these keys, and stop."""
@@ -414,3 +418,41 @@ def test_a_publisher_of_ones_own_is_left_open(session: rscylla.Session, kafka: M
         bench = Bench(session, kafka).start(publisher=publisher)
         eventually(lambda: bench.keys("items") == [1], LONG_S)
         bench.end()
+
+
+def test_rows_come_before_changes_and_again_on_request(session: rscylla.Session, kafka: MockKafka) -> None:
+    create(session, "items")
+    insert(session, "items", *range(20))
+    # Rows on request must be published within half of the lag, or are read again.
+    more = {"snapshot_mode": "initial", "signal_poll_interval_ms": "20", "scylla_confidence_window_size": "4000"}
+    bench = Bench(session, kafka, **more)
+    told: list[tuple[str, float, int]] = []
+    bench.start(on_snapshot=lambda *args: told.append(args))
+    eventually(lambda: bench.reading("items"), LONG_S)
+    insert(session, "items", 100)
+    eventually(lambda: bench.keys("items")[-1] == 100, LONG_S)
+    operations: dict[int, str] = {}
+    for message in bench.read("items"):
+        key = json.loads(message.key or b"")["id"]
+        operations[key] = operations.get(key, "") + json.loads(message.value or b"")["op"]
+    # The changes of the last lag before the snapshot come, too.
+    assert {key: found for key, found in operations.items() if found not in ("r", "rc")} == {100: "c"}
+    assert told[-1] == ("shop.items", 1.0, 20)
+
+    stream = rscylla.NewStream(session, "shop", "items")
+    request(stream, bench.store, "demo.shop.items", reason="test")
+    eventually(lambda: bench.marks("items").count("incremental") >= 21, LONG_S)
+    bench.end()
+    bench.until(items=bench.keys("items"))  # another start takes none
+
+
+def test_rows_alone(session: rscylla.Session, kafka: MockKafka) -> None:
+    create(session, "items")
+    insert(session, "items", 1, 2, 3)
+    bench = Bench(session, kafka, snapshot_mode="initial_only")
+    bench.start()
+    eventually(lambda: bench.marks("items")[-1:] == ["last"], LONG_S)
+    insert(session, "items", 4)
+    bench.wait()
+    assert (bench.error, bench.code) == (None, 0)
+    assert len(bench.marks("items")) == 3
