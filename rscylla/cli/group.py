@@ -199,12 +199,11 @@ def schema(store: Keyspace, table_name: Table = DEFAULT_GROUP_TABLE, as_json: Js
 
 def refuse_member(session: rscylla.Session, keyspace: str, consumer: str, records: Iterable[CursorRecord]) -> None:
     """Raise ``ConfigError`` if *consumer* is in a group that has members: its cursors move with those of the group."""
-    for name in sorted(_groups_of(consumer, records)):
-        view = _existing(session, keyspace, name)
-        if view is not None and view.members:
+    for view in _groups_of(session, keyspace, consumer, records):
+        if view.members:
             raise rscylla.ConfigError(
-                f"consumer {consumer!r} is in group {name!r}, which has {_members(view)}; run `rscylla "
-                f"group reslice {name} --to N --store {keyspace}`, which moves all consumers of the group"
+                f"consumer {consumer!r} is in group {view.name!r}, which has {_members(view)}; run `rscylla "
+                f"group reslice {view.name} --to N --store {keyspace}`, which moves all consumers of the group"
             )
 
 
@@ -212,26 +211,26 @@ def findings(
     session: rscylla.Session, keyspace: str, consumer: str, records: Iterable[CursorRecord]
 ) -> list[rscylla.Finding]:
     """Return what ``rscylla doctor`` says about the groups that *consumer* is in."""
-    views = (_existing(session, keyspace, name) for name in sorted(_groups_of(consumer, records)))
-    return [_finding(view, keyspace) for view in views if view is not None]
+    return [_finding(view, keyspace) for view in _groups_of(session, keyspace, consumer, records)]
 
 
-def _groups_of(consumer: str, records: Iterable[CursorRecord]) -> set[str]:
-    """Return the names of the groups under whose slices the cursors of *consumer* were saved."""
+def _groups_of(
+    session: rscylla.Session, keyspace: str, consumer: str, records: Iterable[CursorRecord]
+) -> list[GroupView]:
+    """Return the groups under whose slices cursors of *consumer* were saved, by name."""
     found = set()
     for record in records:
         owner, *of_record = rscylla.slice_of(record.consumer)
         name, *of_lease = rscylla.slice_of(record.lease)
         if owner == consumer and record.lease and of_record == of_lease:
-            found.add(name)
-    return found
-
-
-def _existing(session: rscylla.Session, keyspace: str, name: str) -> GroupView | None:
+            found.add((name, of_record[1]))
+    groups = ScyllaGroupTable(session, keyspace)
     try:
-        return find_group(ScyllaGroupTable(session, keyspace), name)
+        views = [(find_group(groups, name), count) for name, count in sorted(found)]
     except rscylla.TableNotFound:  # then the consumer has a lease, or its groups are elsewhere
-        return None
+        return []
+    # A lease and a group may have the same name, and a group has had other numbers of slices.
+    return [view for view, count in views if view is not None and view.count == count]
 
 
 def _finding(view: GroupView, keyspace: str) -> rscylla.Finding:

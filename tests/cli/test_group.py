@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 import rscylla
-from cursorstore import ScyllaCursorStore, ScyllaGroupTable, ScyllaMembership, group_schema_cql
+from cursorstore import ScyllaCursorStore, ScyllaGroupTable, ScyllaLease, ScyllaMembership, group_schema_cql
 
 from .conftest import Process, Ran, Run, Shop
 
@@ -191,6 +191,15 @@ def test_cursor_reslice_refuses_a_consumer_of_a_living_group(group: Run, run: Ru
     assert store.find_cursor("billing[0/2]") is None
     a.leave()
     assert run("cursor", "reslice", "billing", "--from", "4", "--to", "2", *of).code == 0
+
+
+def test_lease_with_the_name_of_a_group_is_no_group(group: Run, run: Run, shop: Shop) -> None:
+    joined(shop, "pod-1")
+    lease = ScyllaLease(shop.session, shop.keyspace, "workers", create=True)
+    lease.acquire()
+    ScyllaCursorStore(shop.session, shop.keyspace, create=True, lease=lease).set_cursor("whole", at(1))
+    of = ("--store", shop.keyspace, "--host", shop.host)
+    assert run("cursor", "reslice", "whole", "--from", "1", "--to", "2", *of).code == 0
 
 
 def test_cursor_get_of_a_consumer_names_its_slices(group: Run, run: Run, shop: Shop) -> None:
