@@ -34,8 +34,8 @@ class Shown:
     url: str
     complaints: list[str] = attrs.field(factory=list)
     asked: list[str] = attrs.field(factory=list)
-    forgiven: str = ""
-    """Complaints with this text are expected."""
+    forgiven: tuple[str, ...] = ()
+    """Complaints with one of these texts are expected."""
 
     def load(self) -> None:
         """Load the page and wait until it shows a document."""

@@ -54,6 +54,7 @@ def document(
     at: datetime = NOW,
     slices: int = 64,
     seed: float = 0.0,
+    show_values: bool = False,
 ) -> dict[str, Any]:
     """Return the document of a service in which one lane restarts, a breaker is open, and letters are dead.
 
@@ -106,7 +107,7 @@ def document(
         {"mail": "closed", "warehouse": "open"},
         _letters(consumers[-1]),
         now_us=us_of(at),
-        show_values=False,
+        show_values=show_values,
     )
     document["service"] |= {"host": "orders-0.shop", "pid": 42}
     return document

@@ -75,7 +75,7 @@ def test_pages_that_ask_again_and_again_keep_no_probe_out(open_page: Open) -> No
         url = "http://{}:{}".format(*running.address)
         pages = [open_page(f"{url}/") for _ in range(3)]
         for shown in pages:
-            shown.forgiven = "net::ERR"  # the browser logs each connection that the service closes
+            shown.forgiven = ("net::ERR",)  # the browser logs each connection that the service closes
             shown.load()
         for _ in range(2 * http.CONNECTIONS):
             idle = stack.enter_context(socket.create_connection(running.address, timeout=PATIENCE_S))
@@ -91,7 +91,7 @@ def test_it_says_so_when_the_service_is_gone_and_comes_back(open_page: Open) -> 
     with telling() as told:
         told.document = document()
         shown = open_page(told.url)
-        shown.forgiven = "net::ERR"  # the browser logs each request that is refused
+        shown.forgiven = ("net::ERR",)  # the browser logs each request that is refused
         shown.load()
     shown.until("document.getElementById('health').textContent.includes('no answer')")
     assert shown.page.locator("#consumers article").count() == len(CONSUMERS), "what was known stays"
@@ -165,6 +165,23 @@ def test_trouble_is_told_in_words(open_page: Open, told: Told) -> None:
     assert shown.page.locator("#consumers .mark").count() == len(CONSUMERS)
 
 
+def test_row_values_are_shown_where_they_were_asked_for(open_page: Open, told: Told) -> None:
+    told.document = document(consumers=("billing", "audit"), show_values=True)
+    shown = open_page(told.url)
+    shown.load()
+    shown.page.locator("#letters summary").first.click()
+    shown.until("document.querySelector('#letters pre')?.textContent.includes('ValueError: 4111')")
+
+
+def test_markup_cannot_become_part_of_the_page_even_by_its_own_script(open_page: Open, told: Told) -> None:
+    told.document = document(consumers=("billing",))
+    shown = open_page(told.url)
+    shown.load()
+    shown.forgiven = "require-trusted-types-for", "TrustedHTML"
+    script = "try { document.body.innerHTML = '<p>x</p>'; 'made' } catch (error) { error.name }"
+    assert shown.page.evaluate(script) == "TypeError"
+
+
 def test_a_chart_has_its_numbers_in_a_table(open_page: Open, told: Told) -> None:
     told.document = document()
     shown = open_page(told.url)
@@ -183,13 +200,13 @@ def test_a_chart_has_its_numbers_in_a_table(open_page: Open, told: Told) -> None
 
 
 def test_names_and_errors_are_shown_as_they_are_and_run_nothing(open_page: Open, told: Told) -> None:
-    told.document = hostile(document(consumers=("billing", "audit")))
+    told.document = hostile(document(consumers=("billing", "audit"), show_values=True))
     shown = open_page(told.url)
     shown.load()
     for summary in shown.page.locator("summary").all():
         if summary.locator("..").get_attribute("open") is None:
             summary.click()
-    told.document = hostile(document(consumers=("billing", "audit"), at=LATER))
+    told.document = hostile(document(consumers=("billing", "audit"), at=LATER, show_values=True))
     shown.until("(said) => document.getElementById('updated').innerText !== said", text(shown, "#updated"))
     assert shown.page.evaluate("window.hurt") is None
     assert shown.page.locator("img").count() == 0

@@ -1,7 +1,8 @@
 """``/``: a page that shows ``/status`` to people. One answer holds all of it: it loads nothing else.
 
-The Content-Security-Policy names the page's own style and script by their hashes, and lets the script ask this service
-alone. Whatever a name of a consumer or an error holds, the browser runs nothing of it.
+The Content-Security-Policy names the page's own style and script by their hashes, lets the script ask this service
+alone, and forbids it to make HTML or code from text. Whatever a name of a consumer or an error holds, the browser runs
+nothing of it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def _made() -> Answer:
     )
     # In this order: the script holds no placeholder of the style.
     html = html.replace("/* page.css */", style).replace("/* page.js */", script)
-    policy = f"{NOTHING}; style-src {_hash(style)}; script-src {_hash(script)}; connect-src 'self'; img-src data:"
+    policy = (
+        f"{NOTHING}; style-src {_hash(style)}; script-src {_hash(script)}; connect-src 'self'; img-src data:; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
     return Answer(200, "text/html; charset=utf-8", html.encode(), policy)
 
 

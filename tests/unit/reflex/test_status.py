@@ -371,6 +371,7 @@ def test_the_page_loads_nothing_and_its_policy_names_all_that_runs() -> None:
         assert policy[f"{tag}-src"] == f"'sha256-{digest}'"
     assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
     assert policy["connect-src"] == "'self'"
+    assert (policy["require-trusted-types-for"], policy["trusted-types"]) == ("'script'", "'none'")
     assert "unsafe" not in answer.policy
     markup = re.sub(r"<(style|script)>.*?</\1>", "", html, flags=re.DOTALL)
     assert not re.search(r"\son\w+=|\sstyle=|<link[^>]+stylesheet|<script[^>]+src|https?://(?!www\.w3\.org)", markup)
