@@ -27,7 +27,8 @@ class DebeziumMessages:
     def __init__(self, properties: Mapping[str, str], *, clock: Clock | None = None) -> None:
         self._emitter = Emitter(Settings.of(properties))
         self._transform = transforms_of(properties)
-        self._converters = converters_of(properties)
+        converters = converters_of(properties)
+        self._key, self._value = converters.key, converters.value
         self._clock = clock or SystemClock()
 
     def __call__(self, event: Event) -> list[Message]:
@@ -44,15 +45,14 @@ class DebeziumMessages:
 
     def of_records(self, records: list[Record]) -> list[Message]:
         """Return *records* as bytes, without those that a transform drops."""
-        transform, converters = self._transform, self._converters
+        transform, key, value = self._transform, self._key, self._value
         made = []
         for given in records:
             record = transform(given)
             if record is not None:
-                headers = tuple([(h.key, header_bytes(h)) for h in record.headers]) if record.headers else ()
-                made.append(
-                    Message(record.topic, converters.key(record), converters.value(record), headers, record.partition)
-                )
+                topic, *_, given_headers, partition = record
+                headers = tuple([(h.key, header_bytes(h)) for h in given_headers]) if given_headers else ()
+                made.append(Message(topic, key(record), value(record), headers, partition))
         return made
 
 
