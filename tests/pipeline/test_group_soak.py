@@ -45,6 +45,7 @@ class Members:
         self._table = ScyllaGroupTable(scylla.connect(), "shop", create=True)
         self._replicas = replicas
         self._clock = rscylla.SystemClock()
+        self._seen: GroupView | None = None
         self.seconds: dict[str, list[float]] = defaultdict(list)
 
     @property
@@ -116,10 +117,10 @@ class Members:
 
     def _await(self, condition: Callable[[GroupView], bool], what: str) -> None:
         def holds() -> bool:
-            view = self.view()
-            return view is not None and condition(view)
+            self._seen = self.view()
+            return self._seen is not None and condition(self._seen)
 
-        await_true(holds, what)
+        await_true(holds, what, lambda: f"processes {[(p.pid, p.poll()) for p in self.running]}, group {self._seen}")
 
     @contextmanager
     def _measured(self, what: str) -> Iterator[None]:

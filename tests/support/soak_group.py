@@ -8,6 +8,7 @@ OUT.errors for each run of a lane that failed, and to OUT.ended, at a clean end,
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from datetime import timedelta
@@ -18,6 +19,8 @@ from cursorstore import ScyllaCursorStore, ScyllaMembership
 
 def main() -> int:
     hosts, path, slices, lag_ms, ttl_s = sys.argv[1:]
+    logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(message)s")
+    logging.getLogger("rscylla").setLevel(logging.INFO)
     out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     errors = os.open(f"{path}.errors", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     session = rscylla.connect(hosts.split(","))

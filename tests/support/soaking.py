@@ -219,10 +219,10 @@ def await_progress(out: Path) -> None:
     await_true(lambda: len(read(out)) > before, "nothing is delivered any more")
 
 
-def await_true(condition: Callable[[], bool], what: str) -> None:
+def await_true(condition: Callable[[], bool], what: str, why: Callable[[], str] = str) -> None:
     never = rscylla.Stop()
     for _ in range(int(PATIENCE_S / 0.1)):
         if condition():
             return
         never.wait(0.1)
-    pytest.fail(what)
+    pytest.fail(f"{what} {why()}")
