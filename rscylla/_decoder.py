@@ -24,7 +24,7 @@ _SHARED = ("types/compiled.pxd", "types/wire.pxd")
 SOURCES = {
     "types": ("types/compiled.pyx", *_SHARED),
     "cdc": ("cdc/compiled.pyx", *_SHARED),
-    "debezium": ("debezium/compiled.pyx",),
+    "debezium": ("debezium/compiled.pyx", *_SHARED),
 }
 """Of the compiled module of each room; each room uses those before it. setup.py reads it."""
 

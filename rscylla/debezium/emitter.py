@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import attrs
 
-from .._timeuuid import ticks_of, ticks_to_us
 from ..cdc.changes import Change
 from ..cdc.grouping import PARTITION_DELETES, RANGE_STARTS, RANGES
 from ..cdc.pages import Column
@@ -24,12 +23,12 @@ from .java import header_text
 from .json import JsonConverter
 from .names import field_name, schema_name
 from .record import Header, Record
+from .rows import columns_of, us_of
 from .settings import Settings, Snapshot
 
 __all__ = ["Emitter", "RowReader"]
 
 Row = dict[str, Any]
-_Taken = tuple[str, int, Decoder, ValueColumn]
 
 _LEFT_OUT: Final = ("list", "set", "map", "tuple", "udt")
 """Types that the legacy format leaves out."""
@@ -160,10 +159,6 @@ class _Column:
     log: ValueColumn
     place: str  # "pk", "ck", or "" for a column outside of the key
 
-    @property
-    def taken(self) -> _Taken:
-        return self.name, self.index, self.decode, self.log
-
     def value_in(self, cells: Cells) -> Any:
         raw = cells[self.index]
         return None if raw is None else self.decode(raw)
@@ -200,7 +195,7 @@ class _Shape:
         self._keys = [c for c in self._columns if c.place]
         if not self._is_legacy:
             self._keys.sort(key=lambda c: c.place != "pk")
-        self._in_key = [(c.name, c.index, c.decode) for c in self._keys]
+        self._in_key = columns_of(self._keys)
         places = frozenset(("kafka-key", "payload-after", "payload-before")) if self._is_legacy else settings.places
         self._key_schema = _struct(
             [(c.name, c.schema) for c in self._keys], optional=False, name=self._named(f"{self._full_name}.Key")
@@ -213,9 +208,10 @@ class _Shape:
         in_after = self._columns if "payload-after" in places else self._values
         self._before = self._row_schema("Before", in_before)
         self._after = self._row_schema("After", in_after)
-        self._in_before = [c.taken for c in in_before]
-        self._in_after = [c.taken for c in in_after]
-        self._by_field = {c.name: c for c in self._columns}
+        self._after_columns = in_after
+        self._in_before = columns_of(in_before)
+        self._in_after = columns_of(in_after)
+        self._in_cells = columns_of(self._columns)
         self._value_schema = self._envelope()
         self._source: Row = dict.fromkeys([f.name for f in _SOURCE.fields])
         self._source |= {"version": settings.version, "connector": "scylla", "name": settings.prefix}
@@ -254,7 +250,7 @@ class _Shape:
     # ------------------------------------------------------------ one record
 
     def _key_of(self, cells: Cells, of_row: bool) -> Row:
-        key = {name: None if (raw := cells[at]) is None else decode(raw) for name, at, decode in self._in_key}
+        key = self._in_key.row(cells)
         if not of_row:
             key.update(dict.fromkeys([c.name for c in self._clustering]))
         return key
@@ -347,14 +343,12 @@ class RowReader(_Shape):
 
     def _row_of(self, cells: Cells, *, static: bool) -> Row:
         found: Row = {}
-        for name, at, decode, _ in self._in_after:
-            raw = cells[at]
-            column = self._by_field[name]
-            place = column.place
+        for column in self._after_columns:
+            raw, place = cells[column.index], column.place
             is_there = place == "pk" or (not static if place else (column.log.name in self._static) is static)
-            value = decode(raw) if is_there and raw is not None else None
+            value = column.decode(raw) if is_there and raw is not None else None
             # In the legacy format, {"value": null} is a column that is null, and null one that is not known.
-            found[name] = {"value": value} if self._is_legacy and not place and is_there else value
+            found[column.name] = {"value": value} if self._is_legacy and not place and is_there else value
         return found
 
     def _undecodable(self, cells: Cells) -> str:
@@ -390,7 +384,7 @@ class _Plan(_Shape):
         if preimage is not None and self._is_legacy and not (self._settings.preimages and self._is_first(change)):
             preimage = None
         before, after, has_clock = self._image(code, cells, preimage, rows[2], of_row)
-        source = self._source_at(ticks_to_us(ticks_of(cells[self._layout.time])))  # type: ignore[arg-type]
+        source = self._source_at(us_of(cells[self._layout.time]))  # type: ignore[arg-type]
         value = self._value(code, key, source, before, after, now_ns, has_clock)
         headers = self._headers(cells, of_row) if self._headed else ()
         if not of_row:
@@ -465,22 +459,9 @@ class _Plan(_Shape):
     ) -> tuple[Row | None, Row | None, bool]:
         """Return before, after, and whether the envelope has microseconds and nanoseconds."""
         if code == "d":
-            return self._cells_of(cells if preimage is None else preimage, cells, of_row), None, True
-        before = None if preimage is None else self._cells_of(preimage, cells)
-        return before, self._cells_of(cells, cells), before is None
-
-    def _cells_of(self, row: Cells, delta: Cells, of_row: bool = True) -> Row:
-        """Return the cells of a log row. A column that the delta makes null is so also where the row says nothing."""
-        found: Row = {}
-        for column in self._columns:
-            raw = row[column.index]
-            if column.place:
-                is_known = raw is not None and (of_row or column.place == "pk")
-                found[column.name] = column.decode(raw) if is_known else None  # type: ignore[arg-type]
-                continue
-            value = None if raw is None else column.decode(raw)
-            found[column.name] = {"value": value} if value is not None or column.log.marked_in(delta) else None
-        return found
+            return self._in_cells.cells(cells if preimage is None else preimage, cells, of_row), None, True
+        before = None if preimage is None else self._in_cells.cells(preimage, cells, of_row=True)
+        return before, self._in_cells.cells(cells, cells, of_row=True), before is None
 
     def _advanced_images(
         self, code: str, cells: Cells, preimage: Cells | None, postimage: Cells | None, of_row: bool
@@ -492,16 +473,16 @@ class _Plan(_Shape):
             postimage = None
         if settings.before != "none" and preimage is not None:
             if not is_update:
-                before = _row(self._in_before, preimage)
+                before = self._in_before.row(preimage)
             elif settings.before == "only-updated":
-                before = _updated(self._in_before, preimage, cells)
+                before = self._in_before.updated(preimage, cells)
             elif postimage is not None:
-                before = _joined(self._in_before, preimage, postimage, cells)
+                before = self._in_before.joined(preimage, postimage, cells)
             else:
-                before = _row(self._in_before, preimage)
+                before = self._in_before.row(preimage)
         if postimage is not None:
             only_updated = is_update and settings.after == "only-updated"
-            after = _updated(self._in_after, postimage, cells) if only_updated else _row(self._in_after, postimage)
+            after = self._in_after.updated(postimage, cells) if only_updated else self._in_after.row(postimage)
         return before, after, False
 
 
@@ -510,25 +491,3 @@ _INSERT: Final = b"\x02"
 _ROW_DELETES: Final = (b"\x03", b"\xfd")
 _INCLUSIVE: Final = (b"\x05", b"\x07")
 _LEFT_OUT_OF_LOG: Final = (*_LEFT_OUT, "log list")
-
-
-def _row(columns: Sequence[_Taken], cells: Cells) -> Row:
-    """Return an image as it is."""
-    return {name: None if (raw := cells[at]) is None else decode(raw) for name, at, decode, _ in columns}
-
-
-def _updated(columns: Sequence[_Taken], image: Cells, delta: Cells) -> Row:
-    """Return the key, and the columns that the delta touches."""
-    return {
-        name: None if (raw := image[at]) is None or not (log.deleted < 0 or log.touched_in(delta)) else decode(raw)
-        for name, at, decode, log in columns
-    }
-
-
-def _joined(columns: Sequence[_Taken], preimage: Cells, postimage: Cells, delta: Cells) -> Row:
-    """Return the row before the change: what it touched as in the preimage, the rest, which stayed, as after it."""
-    found: Row = {}
-    for name, at, decode, log in columns:
-        raw = (preimage if log.touched_in(delta) else postimage)[at]
-        found[name] = None if raw is None else decode(raw)
-    return found

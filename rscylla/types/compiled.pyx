@@ -379,6 +379,68 @@ cdef class Uuid(Decoder):
         return made
 
 
+cdef class DecimalText(Decoder):
+    """The text of a decimal, as Java writes it. *decode* makes it of numbers of more than 64 bits, and of exponents."""
+
+    cdef object decode
+
+    def __init__(self, decode):
+        self.decode = decode
+
+    cdef object read(self, const char* data, Py_ssize_t size):
+        cdef char text[64]
+        cdef int64_t number
+        cdef uint64_t left
+        cdef int32_t scale
+        cdef Py_ssize_t i
+        cdef int at = 64
+        cdef int digits = 0
+        if size < 5 or size > 12:
+            return self.decode(PyBytes_FromStringAndSize(data, size))
+        scale = int_at(data)
+        number = <int8_t> data[4]
+        for i in range(5, size):
+            number = <int64_t> (<uint64_t> number << 8 | <uint8_t> data[i])
+        left = <uint64_t> number if number >= 0 else <uint64_t> 0 - <uint64_t> number
+        if scale < 0 or scale > 24:
+            return self.decode(PyBytes_FromStringAndSize(data, size))
+        while left or digits <= scale:
+            if digits == scale and scale:
+                at -= 1
+                text[at] = c"."
+            at -= 1
+            text[at] = <char> (48 + left % 10)
+            left //= 10
+            digits += 1
+        if number < 0:
+            at -= 1
+            text[at] = c"-"
+        if scale >= significant(number) + 6:
+            return self.decode(PyBytes_FromStringAndSize(data, size))
+        return PyUnicode_DecodeASCII(text + at, 64 - at, NULL)
+
+
+cdef inline int significant(int64_t number) noexcept nogil:
+    """Return how many digits a number has."""
+    cdef uint64_t left = <uint64_t> number if number >= 0 else <uint64_t> 0 - <uint64_t> number
+    cdef int digits = 1
+    while left >= 10:
+        left //= 10
+        digits += 1
+    return digits
+
+
+cdef class UuidText(Decoder):
+    cdef object read(self, const char* data, Py_ssize_t size):
+        cdef char text[36]
+        if size == 0:
+            return None
+        if size != 16:
+            fail_width(16)
+        put_uuid(text, data)
+        return PyUnicode_DecodeASCII(text, 36, NULL)
+
+
 cdef class List(Decoder):
     """Reads a collection as a list: of the last of the *parts* cells of each element."""
 
@@ -521,6 +583,10 @@ def native_decoder(str form not None, str packed not None, decode):
         return Number(packed)
     if form == "":
         return Foreign(decode)
+    if form == "decimal text":
+        return DecimalText(decode)
+    if form == "uuid text":
+        return UuidText()
     return {"ascii": Ascii, "blob": Blob, "boolean": Boolean, "text": Text, "timestamp": Timestamp, "uuid": Uuid}[form]()
 
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from .._decoder import compiled
 from .._integers import format_int
 from .cells import collection_cells, sized_cells, vector_cells
 from .natives import Decoder, decimal_parts, has_width
@@ -86,8 +87,7 @@ def _inet(raw: bytes) -> str | None:
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
-def _long(raw: bytes) -> int | None:
-    return int.from_bytes(raw, "big", signed=True) if has_width(raw, 8) else None
+_LONG = decoder_for(Type("bigint"))
 
 
 def _days(raw: bytes) -> int | None:
@@ -176,18 +176,26 @@ _STRING = Schema("string")
 _DATE = Schema("int32", name="org.apache.kafka.connect.data.Date", version=1)
 _TIMESTAMP = Schema("int64", name="org.apache.kafka.connect.data.Timestamp", version=1)
 
+_fast = compiled("types")
+
+
+def _by_compiled(form: str, decode: Decoder) -> Callable[[Decoder], Decoder]:
+    """Return what has the compiled *form* make values, or *decode*, its twin."""
+    return _by_itself(decode if _fast is None else _fast.native_decoder(form, "", decode))
+
+
 FORMS: dict[str, Form] = {
     **{name: Form(Schema(name)) for name in ("int8", "int16", "int32", "int64", "float32", "float64", "boolean")},
     "string": Form(_STRING),
     "bytes": Form(Schema("bytes")),
-    "decimal": Form(_STRING, _by_itself(_decimal)),
+    "decimal": Form(_STRING, _by_compiled("decimal text", _decimal)),
     "varint": Form(_STRING, _by_value(format_int)),
-    "uuid": Form(_STRING, _by_itself(_uuid)),
+    "uuid": Form(_STRING, _by_compiled("uuid text", _uuid)),
     "inet": Form(_STRING, _by_itself(_inet)),
     "duration": Form(_STRING, _by_value(_duration)),
-    "time": Form(Schema("int64"), _by_itself(_long)),
+    "time": Form(Schema("int64"), _by_itself(_LONG)),
     "date": Form(_DATE, _by_itself(_days)),
-    "timestamp": Form(_TIMESTAMP, _by_itself(_long)),
+    "timestamp": Form(_TIMESTAMP, _by_itself(_LONG)),
 }
 """The forms of native types, by the names that the registry uses."""
 
