@@ -96,7 +96,7 @@ class LeasedStop(Stop):
 
     def __init__(self, lease: Held) -> None:
         super().__init__()
-        self._lease = lease
+        self._held = lease.held
         self.lapsed = False
 
     def is_set(self) -> bool:
@@ -104,7 +104,7 @@ class LeasedStop(Stop):
 
     def is_over(self) -> bool:
         """Return whether the lease has lapsed, even if the signal was set before."""
-        if not self.lapsed and not self._lease.held():
+        if not self.lapsed and not self._held():
             self.lapsed = True
         return self.lapsed
 
@@ -112,8 +112,10 @@ class LeasedStop(Stop):
         return super().wait(seconds) or self.is_set()
 
     def check(self) -> None:
-        super().check()
-        if self.is_set():
+        # A run checks twice for each event, so the usual case makes one call.
+        if self._set or self.lapsed or not self._held():
+            super().check()
+            self.lapsed = True
             raise Stopped("the lease is over")
 
 
