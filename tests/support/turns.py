@@ -11,13 +11,14 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
+from queue import Empty
 from types import SimpleNamespace
 from typing import Any
 
 from rscylla.clock import Stop
 from rscylla.testing import ManualClock
 
-__all__ = ["Killed", "Turns"]
+__all__ = ["Host", "Killed", "Turns"]
 
 MOST_TURNS = 300_000
 """More than any test takes: threads that take so many turns go round in circles."""
@@ -30,8 +31,16 @@ class Killed(BaseException):
     """The process has been killed: raised where a thread would have its next turn, and wherever it waits then."""
 
 
+class Host:
+    """A process: its threads are those that they start. It may be killed, or stand still for a while."""
+
+    def __init__(self) -> None:
+        self.is_killed = False
+        self.frozen_until = 0.0
+
+
 class Turns:
-    """The threads of one process, beside the one that creates it.
+    """Some threads, beside the one that creates it: of one process, or of several, each with a ``Host``.
 
     Args:
         clock: a clock that somebody must move; it is moved on when all threads wait for a time.
@@ -48,9 +57,9 @@ class Turns:
 
     # ------------------------------------------------------------ of the threads
 
-    def start(self, run: Callable[[], None], name: str) -> Any:
+    def start(self, run: Callable[[], None], name: str, host: Host | None = None) -> Any:
         """Start a thread, which has its first turn later. What it raises is raised by ``finish``."""
-        thread = _Thread(self, run, name=name)
+        thread = _Thread(self, run, name=name, host=host)
         thread.start()
         return thread
 
@@ -74,7 +83,7 @@ class Turns:
 
     def check(self) -> None:
         """Raise ``Killed`` in the threads of a process that was killed."""
-        if self.is_killed and self._current is not self._main:
+        if self._current is not self._main and (self.is_killed or self._current.host.is_killed):
             raise Killed
 
     def kill(self) -> None:
@@ -116,10 +125,10 @@ class Turns:
         assert self._taken < MOST_TURNS, f"they go round in circles: {self._threads}"
         while True:
             now = self._clock.monotonic()
-            able = [thread for thread in self._threads if thread.due <= now or thread.is_ready()]
+            able = [thread for thread in self._threads if thread.is_able(now)]
             if able:
                 return self._dice.choices(able, [thread.weight for thread in able])[0]
-            due = min(thread.due for thread in self._threads)
+            due = min(thread.able_at(now) for thread in self._threads)
             assert due < math.inf, f"they wait for ever: {self._threads}"
             self._clock.advance(max(0.001, due - now))
 
@@ -146,6 +155,7 @@ class Turns:
             Thread=thread,
             Lock=lambda: _Lock(self, most=1),
             RLock=lambda: _Lock(self),
+            Event=lambda: _Event(self),
             current_thread=lambda: self._current,
         )
         return {"threading": module, "SimpleQueue": lambda: _Queue(self), "Stop": lambda: _Stop(self)}
@@ -154,8 +164,11 @@ class Turns:
 class _Thread:
     """A thread, or the one that was there first. ``weight``: how often it is chosen, beside the others."""
 
-    def __init__(self, turns: Turns, run: Callable[[], None] | None = None, *, name: str = "main") -> None:
+    def __init__(
+        self, turns: Turns, run: Callable[[], None] | None = None, *, name: str = "main", host: Host | None = None
+    ) -> None:
         self._turns = turns
+        self.host = host or (Host() if run is None else turns.current.host)
         self._run = run
         self._turn = threading.Lock()
         self._turn.acquire()
@@ -172,6 +185,16 @@ class _Thread:
     def start(self) -> None:
         self._turns.add(self)
         self._thread.start()
+
+    def is_able(self, now: float) -> bool:
+        """Return whether it could have a turn now."""
+        host = self.host
+        return host.is_killed or (host.frozen_until <= now and (self.due <= now or self.is_ready()))
+
+    def able_at(self, now: float) -> float:
+        """Return when it can have a turn at the latest, unless it is able now."""
+        frozen_until = self.host.frozen_until
+        return frozen_until if frozen_until > now else self.due
 
     def join(self, timeout: float = math.inf) -> None:
         self._turns.wait(lambda: self.has_ended, timeout)
@@ -196,8 +219,8 @@ class _Thread:
         assert self._run is not None
         self.await_turn()
         try:
-            if not self._turns.is_killed:
-                self._run()
+            self._turns.check()
+            self._run()
         except Killed:
             pass
         except BaseException as e:  # noqa: BLE001 - raised by ``finish``
@@ -259,8 +282,28 @@ class _Queue:
         self._turns.wait(lambda: bool(self._items))
         return self._items.popleft()
 
+    def get_nowait(self) -> Any:
+        if not self._items:
+            raise Empty
+        return self._items.popleft()
+
     def empty(self) -> bool:
         return not self._items
+
+
+class _Event:
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._turns.wait(lambda: self._is_set, math.inf if timeout is None else timeout)
 
 
 class _Stop(Stop):

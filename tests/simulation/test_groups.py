@@ -1,0 +1,171 @@
+"""Thousands of seeds of groups of processes; what one does is in ``tests/support/simulated_groups.py``.
+
+``RSCYLLA_SIMULATION_SEEDS`` says how many (60 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
+the first one, ``RSCYLLA_SIMULATION_SEED`` asks for one alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+from simulated_groups import GROUP_KINDS, GroupSimulation, Reach
+
+from cursorstore import MemoryGroupTable
+from cursorstore._term import Term
+from cursorstore.group import _Membership
+from rscylla._groups import GroupView
+from rscylla.reflex.service import _balance
+from rscylla.reflex.service._lease import LeasedStop
+from rscylla.reflex.service._slicekeeper import SliceKeeper
+
+FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
+SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "60"))
+ONE_SEED = os.environ.get("RSCYLLA_SIMULATION_SEED")
+SEEDS_PER_TEST = 30
+FULL_RUN = 1_000
+
+
+def simulate(seed: int) -> Counter[str]:
+    """Run one seed. Whatever it raises says how to repeat it."""
+    try:
+        return GroupSimulation(seed).run()
+    except BaseException as e:
+        e.add_note(f"repeat with: RSCYLLA_SIMULATION_SEED={seed} python -m pytest tests/simulation/test_groups.py")
+        raise
+
+
+def ranges() -> list[range]:
+    if ONE_SEED is not None:
+        return [range(int(ONE_SEED), int(ONE_SEED) + 1)]
+    end = FIRST + SEEDS
+    return [range(at, min(at + SEEDS_PER_TEST, end)) for at in range(FIRST, end, SEEDS_PER_TEST)]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seeds", ranges(), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_a_group_loses_nothing_and_comes_into_balance(seeds: range) -> None:
+    total = Counter[str]()
+    for seed in seeds:
+        total.update(simulate(seed))
+    assert total["delivered"] >= total["writes"] > 0
+    assert total["moves"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_everything_happens_that_should() -> None:
+    total = Counter[str]()
+    for seed in range(300):
+        total.update(simulate(seed))
+    assert [kind for kind in GROUP_KINDS if not total[kind]] == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_a_seed_repeats_the_same_run(seed: int) -> None:
+    first, second = GroupSimulation(seed), GroupSimulation(seed)
+    assert first.run() == second.run()
+    assert (first.log, first.seen, first.saved) == (second.log, second.seen, second.saved)
+
+
+# ---------------------------------------------------------------- does the oracle see what it should?
+
+
+def slices_of_the_living_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members are thought dead before they are, and the table does not object."""
+    views_that_show_members_too_short(monkeypatch)
+    true = MemoryGroupTable.take
+
+    def take(self: MemoryGroupTable, name: str, count: int, standing: Any, moves: Any, _gone: str) -> bool:
+        return true(self, name, count, standing, moves, "")
+
+    monkeypatch.setattr(MemoryGroupTable, "take", take)
+
+
+def views_that_show_members_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No fault: as if rows expired early where they are read. The condition of each take keeps it harmless."""
+    true = Reach._call
+
+    def call(self: Reach, name: str, *args: Any, **options: Any) -> Any:
+        found = true(self, name, *args, **options)
+        if not isinstance(found, GroupView) or self._dice.random() < 0.5:
+            return found
+        left = timedelta(seconds=23)
+        members = tuple(m for m in found.members if m.expires_in > left or m.token == self.token())
+        return attrs.evolve(found, members=members)
+
+    monkeypatch.setattr(Reach, "_call", call)
+
+
+def slices_are_given_before_their_lanes_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = SliceKeeper._ask
+
+    def ask(self: SliceKeeper, index: int, tenure: Any) -> None:
+        true(self, index, tenure)
+        tenure.gone = True
+
+    monkeypatch.setattr(SliceKeeper, "_ask", ask)
+
+
+def holders_without_a_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Term.__init__
+
+    def init(self: Term, *args: Any) -> None:
+        true(self, *args)
+        self._span_s = float(self.ttl_s)
+
+    monkeypatch.setattr(Term, "__init__", init)
+
+
+def larger_shares_for_who_has_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shares(members: Any, has: Any, count: int) -> Any:
+        fit = sorted(members, key=lambda token: has[token])
+        for place, token in enumerate(fit):
+            yield token, count // len(fit) + (place < count % len(fit))
+
+    monkeypatch.setattr(_balance, "_shares", shares)
+
+
+def who_leaves_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Membership, "drain", lambda _self: None)
+
+
+def lanes_that_do_not_look_at_their_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeasedStop, "is_over", lambda _self: False)
+
+
+def test_views_that_are_wrong_about_members_are_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    views_that_show_members_too_short(monkeypatch)
+    for seed in (1, 2, 3, 5):
+        GroupSimulation(seed).run()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        slices_of_the_living_are_taken,
+        slices_are_given_before_their_lanes_have_ended,
+        holders_without_a_margin,
+        larger_shares_for_who_has_less,
+        who_leaves_tells_nobody,
+        lanes_that_do_not_look_at_their_fence,
+    ],
+    ids=lambda fault: fault.__name__,
+)
+def test_a_broken_group_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    fault(monkeypatch)
+    for seed in range(600):
+        try:
+            GroupSimulation(seed).run()
+        except Exception:  # noqa: BLE001 - whatever it is, the fault was noticed
+            return
+    pytest.fail("600 seeds did not notice")
