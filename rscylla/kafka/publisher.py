@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -163,8 +164,6 @@ class KafkaPublisher:
 
     def failed(self, error: KafkaError) -> PublishFailed:
         """Return the error of a record that was not delivered."""
-        if error.fatal():
-            self._fatal = error
         return PublishFailed(f"Kafka did not take a record: {error.str()}")
 
     def send_alone(self, message: Message, answer: Callable[[KafkaError | None, Any], None]) -> None:
@@ -187,7 +186,7 @@ class KafkaPublisher:
 
     def _erred(self, error: KafkaError) -> None:
         """Note what librdkafka reports outside of records."""
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
             self._fatal = error
         known = error.code() in DOWN or error.code() in REFUSED
         if known and (not self._trouble or error.code() == KafkaError._ALL_BROKERS_DOWN):  # noqa: SLF001
@@ -211,10 +210,13 @@ class KafkaPublisher:
             if self._fatal is None:
                 return
             log.warning("the Kafka producer ended with %s; another one begins", self._fatal.str())
-            self._fatal, ended = None, self._producer
+            ended = self._producers()
+            self._fatal, self._alone = None, None
             self._producer = self._connect(self._config)
-        ended.purge()
-        self._serve(ended, 0, wait=True)
+        for producer in ended:  # their records would wait for ever; now they fail, and are published again
+            producer.purge()
+            with self._serving, suppress(KafkaException):
+                producer.flush(1.0)
 
     def _refused(self, error: KafkaException, index: int, topic: str) -> PublishFailed:
         """Return the error of a record that librdkafka does not take."""
@@ -231,6 +233,9 @@ class KafkaPublisher:
         if self._serving.acquire(blocking=wait or timeout_s > 0):
             try:
                 producer.poll(timeout_s)
+            except KafkaException as error:  # how it tells of a fatal error
+                if producer in self._producers():
+                    self._fatal = error.args[0]
             finally:
                 self._serving.release()
 
@@ -241,6 +246,8 @@ class KafkaPublisher:
         computes passes on only every few milliseconds. Those who publish run the callbacks in their own thread.
         """
         while not self._ended.is_set():
+            if self._fatal is not None:
+                self._renew()
             for producer in self._producers():
                 self._serve(producer, 0)
             if any(len(producer) for producer in self._producers()):

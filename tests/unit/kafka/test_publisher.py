@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
-from mockkafka import PRODUCE, MockKafka
+from mockkafka import INIT_PRODUCER_ID, PRODUCE, MockKafka
 from waiting import eventually
 
 from rscylla.abc import Message, Publisher
@@ -146,6 +146,17 @@ def test_abandoned_records_are_reported_and_do_not_come_later(kafka: MockKafka, 
     publisher.publish([Message("t", b"k", b"new")], after)
     assert after.wait() is None
     assert [m.value for m in kafka.read("t")] == [b"new"]
+
+
+def test_after_a_fatal_error_another_producer_begins(kafka: MockKafka) -> None:
+    kafka.fail(INIT_PRODUCER_ID, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    with KafkaPublisher({"bootstrap.servers": kafka.servers, "log_level": 0}) as publisher:
+        outcome, after = Outcome(), Outcome()
+        publisher.publish([Message("t", b"k", b"1")], outcome)
+        assert type(outcome.wait()) is PublishFailed
+        publisher.publish([Message("t", b"k", b"2")], after)
+        assert after.wait() is None
+    assert [m.value for m in kafka.read("t")] == [b"2"]
 
 
 def test_a_full_queue_is_waited_for(kafka: MockKafka) -> None:
