@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ from rscylla.clock import Stop
 from rscylla.errors import ConfigError, ConnectionFailed, CursorExpired, QueryFailed
 from rscylla.event import SimpleEvent
 from rscylla.reflex import Consumer, Spec, slice_name
-from rscylla.reflex.service import Group, Restarts, Service, group_lanes
+from rscylla.reflex.service import Group, Restarts, Service, _slicekeeper, group_lanes
 from rscylla.reflex.service._lease import LeasedStop
 from rscylla.reflex.service._slicekeeper import SliceKeeper
 from rscylla.reflex.slices import consumer_of
@@ -348,7 +349,8 @@ def test_a_slow_consumer_holds_up_its_own_slice_alone(team: Team) -> None:
     assert second.held == [4, 5, 6, 7]
 
 
-def test_slices_move_one_after_the_other(team: Team) -> None:
+def test_slices_move_one_after_the_other(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_slicekeeper, "ALONE_S", math.inf)  # the clock goes on while a busy machine ends the lanes
     first = team.join("first")
     team.until_held(8)
     running = []
