@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import attrs
 
-from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, LastEvent
+from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, LastEvent, flush_cursor
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, CursorError, RscyllaError, is_resumable
 from rscylla.event import Event
@@ -209,6 +209,16 @@ class BufferedCursorStore:
         for name, error in failed[1:]:
             first.add_note(f"also not saved: the cursor of consumer {name!r} ({type(error).__name__})")
         raise first
+
+    def flush_cursor(self, consumer: str) -> None:
+        slot = self._slot(consumer)
+        with slot.writing:
+            self._write(consumer, slot)
+        flush_cursor(self._inner, consumer)
+        with self._lock:
+            error, slot.error = slot.error, None
+        if error:
+            raise error
 
     def close(self) -> None:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rscylla.abc import CursorRecord, CursorStore, saver_of
+from rscylla.abc import CursorRecord, CursorStore, flush_cursor, saver_of
 from rscylla.event import Event
 
 from ._checks import admin_of, check_consumer, find
@@ -47,11 +47,14 @@ class ReadThroughCursorStore:
         if not cursor:
             return ""
         self._primary.set_cursor(consumer, cursor)
-        self._primary.flush()
+        flush_cursor(self._primary, consumer)
         return self._primary.get_cursor(consumer)
 
     def flush(self) -> None:
         self._primary.flush()
+
+    def flush_cursor(self, consumer: str) -> None:
+        flush_cursor(self._primary, consumer)
 
     def close(self) -> None:
         try:

@@ -34,6 +34,7 @@ __all__ = [
     "Fate",
     "Fence",
     "Fencing",
+    "FlushableCursorStore",
     "GroupMember",
     "GroupSlice",
     "GroupView",
@@ -56,6 +57,7 @@ __all__ = [
     "WindowConsumer",
     "WindowedStreamClient",
     "bulk_of",
+    "flush_cursor",
     "last_event_of",
     "receiver_of",
     "saver_of",
@@ -251,8 +253,9 @@ class CursorStore(Protocol):
         """Make all cursors durable. A cursor that cannot be written stays buffered; the others are still written.
 
         Called at the end of each run, also after an error, from a thread of its own, for at most ``flush_timeout`` of
-        the ``Spec``. Safe to repeat. If it raises, the run does not count as complete: it ends with a ``RunError``
-        instead of ``HeadReached`` or ``Stopped``. If the run failed before, the error is added to the first as a note.
+        the ``Spec``; a ``FlushableCursorStore`` only gets ``flush_cursor``. Safe to repeat. If it raises, the run does
+        not count as complete: it ends with a ``RunError`` instead of ``HeadReached`` or ``Stopped``. If the run failed
+        before, the error is added to the first as a note.
 
         Raises:
             CursorError: as for ``set_cursor``; the refused cursor is dropped.
@@ -264,6 +267,18 @@ class CursorStore(Protocol):
         Called by the owner of the store after its last run; ``run`` does not call it. Background work also stops if the
         flush raises, and cursors that were not saved are then lost with the store.
         """
+
+
+@runtime_checkable
+class FlushableCursorStore(CursorStore, Protocol):
+    """A ``CursorStore`` that can make the cursor of one consumer durable by itself.
+
+    A store that buffers should be one: with it, the end of a run neither writes the cursors of other consumers nor
+    fails because of them.
+    """
+
+    def flush_cursor(self, consumer: str) -> None:
+        """Make the cursor of *consumer* durable. ``run`` calls it instead of ``flush``; it raises what that raises."""
 
 
 @runtime_checkable
@@ -315,6 +330,17 @@ def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
     if _overriding(store, "set_cursor_after", "set_cursor"):
         return cast("LazyCursorStore", store).set_cursor_after
     return lambda consumer, event: store.set_cursor(consumer, event.id)
+
+
+def flush_cursor(store: CursorStore, consumer: str) -> None:
+    """Make the cursor of *consumer* durable, and those of others only if *store* cannot do otherwise.
+
+    A ``flush`` that a subclass or an object overrides is not bypassed.
+    """
+    if _overriding(store, "flush_cursor", "flush"):
+        cast("FlushableCursorStore", store).flush_cursor(consumer)
+    else:
+        store.flush()
 
 
 def last_event_of(store: CursorStore, consumer: str) -> LastEvent:

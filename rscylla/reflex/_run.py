@@ -25,6 +25,7 @@ from ..abc import (
     WindowConsumer,
     WindowedStreamClient,
     bulk_of,
+    flush_cursor,
     last_event_of,
     receiver_of,
 )
@@ -266,7 +267,7 @@ def _flush(spec: Spec) -> None:
 
     def work() -> None:
         try:
-            spec.store.flush()
+            flush_cursor(spec.store, spec.name)
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
             failed.append(error)
         finally:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from ...abc import CursorStore, StreamClient
+from ...abc import CursorStore, StreamClient, flush_cursor
 from ...clock import Stop
 from ...errors import ConfigError, MissingLag
 from ...options import StreamOption, resolve
@@ -49,7 +49,7 @@ class _FromHead:
         head: str = self._stream.head_cursor(lag or timedelta())
         # Durable before the stream opens: a run that ends before its first event must not start at a newer head.
         self._store.set_cursor(self._name, head)
-        self._store.flush()
+        flush_cursor(self._store, self._name)
         logger.info('consumer "%s" is new and starts at the head', self._name)
         return self._store.get_cursor(self._name)
 

@@ -26,6 +26,7 @@ from ...abc import (
     StreamFunc,
     StreamStatus,
     WindowConsumer,
+    flush_cursor,
 )
 from ...clock import Clock, Stop, SystemClock
 from ...errors import ConfigError, CursorConflict, HeadReached, Stopped
@@ -312,6 +313,10 @@ class _FastStore:
         self._save()
         self._store.flush()
 
+    def flush_cursor(self, consumer: str) -> None:
+        self._save()
+        flush_cursor(self._store, consumer)
+
     def close(self) -> None:
         self.flush()
         self._store.close()
@@ -340,6 +345,9 @@ class _SweepStore:
 
     def flush(self) -> None:
         self._store.flush()
+
+    def flush_cursor(self, consumer: str) -> None:
+        flush_cursor(self._store, consumer)
 
     def close(self) -> None:
         self._store.close()

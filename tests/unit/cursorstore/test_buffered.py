@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryCursorStore, ReadThroughCursorStore
-from rscylla.abc import LastEvent, last_event_of, saver_of
+from rscylla.abc import LastEvent, flush_cursor, last_event_of, saver_of
 from rscylla.clock import Stop
 from rscylla.errors import (
     ConfigError,
     ConnectionFailed,
     CursorConflict,
     CursorRegression,
+    LeaseLost,
     QueryFailed,
     QueryTimeout,
 )
@@ -122,6 +123,46 @@ def test_only_the_last_cursor_of_each_consumer_is_written(inner: Inner) -> None:
     store.flush()
     assert inner.writes == [("a", "99"), ("b", "198")]
     assert inner.flushed == 2
+
+
+@pytest.mark.parametrize("wrap", [lambda store: store, lambda store: ReadThroughCursorStore(store, store)])
+def test_one_consumer_is_flushed_without_the_others(inner: Inner, wrap: Callable[[Any], Any]) -> None:
+    buffered = by_hand(inner)
+    store = wrap(buffered)
+    for consumer in ("a", "b"):
+        store.get_cursor(consumer)
+        store.set_cursor(consumer, "1")
+    inner.failing["b"] = LeaseLost("the slice has moved")
+    flush_cursor(store, "a")
+    assert inner.writes == [("a", "1")]
+    assert inner.flushed == 1
+    assert shown(buffered, "b") == "1"
+    with pytest.raises(LeaseLost):
+        flush_cursor(store, "b")
+    flush_cursor(store, "b")  # the refused cursor was dropped
+
+
+def test_an_error_of_another_consumer_is_kept_for_it(inner: Inner) -> None:
+    store = by_hand(inner)
+    store.set_cursor("a", "1")
+    store.set_cursor("b", "1")
+    inner.failing["b"] = QueryTimeout("slow")
+    store.write_quietly()
+    store.flush_cursor("a")
+    with pytest.raises(QueryTimeout):
+        store.set_cursor("b", "2")
+
+
+def test_a_flush_that_a_subclass_overrides_is_not_bypassed(inner: Inner) -> None:
+    class Own(BufferedCursorStore):
+        flushes = 0
+
+        def flush(self) -> None:
+            self.flushes += 1
+
+    store = Own(inner, codec=INTS, background=False)
+    flush_cursor(store, "a")
+    assert store.flushes == 1
 
 
 def test_background_thread_writes_every_interval(inner: Inner, clock: TickClock) -> None:

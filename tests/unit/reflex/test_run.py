@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import rscylla.embedded
+from cursorstore import BufferedCursorStore, IntCursorCodec, MemoryCursorStore
 from rscylla._timeuuid import datetime_of
 from rscylla.abc import CursorStore, Fate, StreamStatus
 from rscylla.clock import Stop
@@ -21,6 +22,7 @@ from rscylla.errors import (
     FateError,
     HeadReached,
     InvalidCursor,
+    LeaseLost,
     MissingLag,
     QueryFailed,
     RscyllaError,
@@ -220,6 +222,23 @@ def test_a_flush_failure_is_counted() -> None:
         run(spec(FakeStream(), store, registry=registry))
     assert registry.get_sample_value("rscylla_flush_failures_total", {"consumer_name": NAME}) == 1
     assert registry.get_sample_value("rscylla_run_errors_total", {"consumer_name": NAME, "stage": "flush"}) == 1
+
+
+def test_a_run_ends_well_though_the_cursor_of_another_consumer_cannot_be_saved() -> None:
+    """The lanes of a service share a buffered store; one may have lost its slice."""
+
+    class Losing(MemoryCursorStore):
+        def set_cursor(self, consumer: str, cursor: str) -> None:
+            if consumer == "other":
+                raise LeaseLost("the slice has moved")
+            super().set_cursor(consumer, cursor)
+
+    inner = Losing(codec=IntCursorCodec())
+    store = BufferedCursorStore(inner, codec=IntCursorCodec(), background=False)
+    store.set_cursor("other", "1")
+    with pytest.raises(HeadReached):
+        run(spec(FakeStream([SimpleEvent("2")]), store))
+    assert inner.get_cursor(NAME) == "2"
 
 
 def test_a_flush_that_hangs_is_given_up() -> None:
