@@ -66,6 +66,7 @@ class Stream(StreamSettings):
     _warned: bool = attrs.field(default=False, init=False)
     _parts: Sharing = attrs.field(factory=Sharing, init=False)  # of its slices
     _sharing: Sharing | None = attrs.field(default=None, init=False)  # of the stream that it is a slice of
+    _whole: Stream | None = attrs.field(default=None, init=False)  # the stream that it is a slice of
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -88,6 +89,7 @@ class Stream(StreamSettings):
         part = attrs.evolve(self, key_slice=(index, count))
         part._sharing = self._parts  # noqa: SLF001 - same class
         part._parts = self._parts  # noqa: SLF001
+        part._whole = self._whole or self  # noqa: SLF001
         return part
 
     def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> Client:
@@ -191,9 +193,10 @@ class Stream(StreamSettings):
         return Source(self._log, self.keyspace, self.table, self.clock, stop)
 
     def _warn_of_lag(self, lag: timedelta) -> None:
-        """Warn once about a lag below the safe one. Called after the table was found."""
-        if lag < SAFE_LAG and not self._warned:
-            self._warned = True
+        """Warn once, for all slices, about a lag below the safe one. Called after the table was found."""
+        whole = self._whole or self
+        if lag < SAFE_LAG and not whole._warned:  # noqa: SLF001 - same class
+            whole._warned = True  # noqa: SLF001
             log.warning(
                 "the stream of %s has a lag of %g s; below %d s, rows may arrive behind the reader and be missed",
                 self,

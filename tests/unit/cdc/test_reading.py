@@ -1015,8 +1015,8 @@ def test_a_closed_client_leaves_the_callers_stop_as_it_was(one: FakeLog) -> None
 
 def test_a_short_lag_is_warned_of_once(one: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
     stream = stream_of(one)
-    for _ in range(2):
-        drain(stream("", StreamLag(seconds=1), StreamToHead()))
+    for part in (stream, stream, stream.sliced(0, 2), stream.sliced(1, 2)):
+        drain(part("", StreamLag(seconds=1), StreamToHead()))
     assert len([r for r in caplog.records if "lag of 1 s" in r.message]) == 1
 
 
