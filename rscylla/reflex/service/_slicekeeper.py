@@ -192,8 +192,8 @@ class SliceKeeper:
         """Do one round; return whether another has to follow at once."""
         if self._leaving and not self._told:
             # Or others that leave, too, would give slices to this process, and this one to them, until one has left.
-            self._told = True
             self._membership.drain()
+            self._told = True
         self._hand_over()
         membership, now = self._membership, self._clock.monotonic()
         view = membership.look()

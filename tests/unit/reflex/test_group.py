@@ -186,6 +186,27 @@ def test_processes_that_stop_at_once_do_not_pass_slices_round(team: Team) -> Non
     assert sum(one.epoch for one in team.view().slices) - before <= COUNT * len(team.members)
 
 
+def test_a_process_that_stops_tells_so_again_if_that_was_not_answered(team: Team) -> None:
+    first, second = team.join("first"), team.join("second")
+    team.until_held(4, 4)
+    drain, told = team.table.drain, []
+
+    def unanswered_once(name: str, token: str, drains: bool) -> bool:
+        told.append(token)
+        if len(told) == 1:
+            raise DOWN
+        return drain(name, token, drains)
+
+    team.table.drain = unanswered_once  # type: ignore[method-assign]
+    token = first.membership.token
+    first.service.stop()
+    until(lambda: first.service.wait(timedelta()), "it has ended", team.step)
+    assert told == [token, token]
+    team.members.remove(first)
+    team.until_held(8)
+    assert second.service.failure is None
+
+
 def test_slices_of_a_process_that_dies_are_taken_when_its_membership_has_expired(team: Team) -> None:
     dead = MemoryMembership("shop", team.table, owner="dead", slices=COUNT)
     dead.join()
