@@ -215,10 +215,19 @@ def _await_free(
 
 
 def _consumers(store: CursorStore, name: str, count: int) -> list[str]:
-    """Return the consumers in *store* that have cursors under slices of the group."""
-    return sorted(
-        {group[0] for record in admin_of(store).list_cursors() if (group := member_cursor(record, name, count))}
-    )
+    """Return the consumers in *store* that have cursors under slices of the group.
+
+    Cursors of the present slices may not be under the group yet: those that an operator or the last change has set,
+    until a member reads them. They are of the consumers whose other cursors are under slices of the group.
+    """
+    ours, unread = set(), set()
+    for record in admin_of(store).list_cursors():
+        consumer, key_slice = split_name(record.consumer) or (record.consumer, Slice(0, 1))
+        if record.lease == key_slice.name(name):
+            ours.add((consumer, key_slice.count))
+        elif key_slice.count == count and not record.lease:
+            unread.add(consumer)
+    return sorted({consumer for consumer, had in ours if had == count or consumer in unread})
 
 
 def member_cursor(record: CursorRecord, name: str, count: int) -> tuple[str, Slice] | None:

@@ -203,6 +203,22 @@ class TestReslicedCursors(OverTCP):
         with pytest.raises(LeaseLost):
             store.set_cursor("billing[0/2]", at(30))
 
+    def test_cursors_move_again_though_no_member_has_worked_in_between(self) -> None:
+        name, cursors = f"resliced-{uuid.uuid4()}", f"cursors_{uuid.uuid4().hex}"
+        member = self.open_membership(name, slices=2)
+        member.join()
+        member.take(member.look(), {0, 1})
+        store, other = self.store(cursors, member), self.store(cursors)
+        for index in (0, 1):
+            store.set_cursor(f"billing[{index}/2]", at(5))
+            member.give(index, NOBODY)
+        other.set_cursor("manual[0/4]", at(1))
+        reslice_group(self.open_table(), name, 4, other, clock=CLOCK)
+        moved = reslice_group(self.open_table(), name, 8, other, clock=CLOCK)
+        assert moved == {f"billing[{i}/8]": at(5) for i in range(8)}
+        moved = reslice_group(self.open_table(), name, 1, other, clock=CLOCK)
+        assert moved == {"billing": at(5)}
+
     def test_failure_while_cursors_move_leaves_the_group_as_it_was_and_the_change_can_be_repeated(self) -> None:
         name, cursors = f"resliced-{uuid.uuid4()}", f"cursors_{uuid.uuid4().hex}"
         member = self.open_membership(name, slices=2)
