@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import logging
+import os
 import pickle
 import signal
 import socket
@@ -19,6 +20,8 @@ from .errors import EmbeddedScyllaError
 from .facade import EmbeddedScylla
 
 __all__ = ["main"]
+
+STDOUT = 1
 
 
 def main() -> int:
@@ -51,13 +54,20 @@ def main() -> int:
 def _obey(scylla: EmbeddedScylla, stop: socket.socket) -> None:
     """Carry out the commands of the parent process until it closes the pipe; then wake the main thread."""
     for line in sys.stdin:
-        print(answer(scylla, line), end="", flush=True)
+        _write(answer(scylla, line))
     with contextlib.suppress(OSError):  # a signal came first
         stop.send(b"\0")
 
 
 def _say(line: Mapping[str, Any]) -> None:
-    print(json.dumps(line), flush=True)
+    _write(json.dumps(line) + "\n")
+
+
+def _write(text: str) -> None:
+    # Not to sys.stdout: Python aborts if it ends while a daemon thread has the lock of its buffer.
+    left = text.encode()
+    while left:
+        left = left[os.write(STDOUT, left) :]
 
 
 if __name__ == "__main__":
