@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -50,6 +49,9 @@ NEVER: Final = frozenset(
 )
 """Errors of a record that stay, however often it is sent. All others may pass: topics are created, rights granted."""
 
+APART_S: Final = 60.0
+"""For at least so long after a refusal, each record is in a request of its own, so that the broker judges it alone."""
+
 DOWN: Final = frozenset((KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE))  # noqa: SLF001
 REFUSED: Final = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))  # noqa: SLF001
 
@@ -61,8 +63,8 @@ class KafkaPublisher:
     told otherwise. The producer is idempotent, so its own retries neither repeat nor reorder records. It waits for
     brokers that are down without end, and consumers wait with it (``trouble`` says why).
 
-    A record that the broker refuses is sent once more in a request of its own, since the broker refuses whole requests;
-    only then it counts as one that can never be published.
+    A broker refuses whole requests. Then all records that wait fail, since later ones of a key must not overtake those
+    refused; their lanes publish them again, each in a request of its own. What is refused alone can never be published.
 
     Args:
         config: By the names of librdkafka, at least ``bootstrap.servers``; it replaces ``DEFAULTS``.
@@ -82,9 +84,15 @@ class KafkaPublisher:
         self._serving = threading.Lock()  # so that callbacks come one at a time
         self._trouble = ""
         self._fatal: KafkaError | None = None
+        self._refusal: KafkaError | None = None
+        self._apart_until: float | None = None  # while each record is in a request of its own
+        self._clock = SystemClock()
+        self._calls = 0  # of publish, now
+        self._abandoned = 0
+        self._server = 0  # the thread that runs callbacks
         self._closed = False
         self._producer = self._connect(self._config)
-        self._alone: Producer | None = None
+        self._old: list[Producer] = []  # those that ended, until all of their records are settled
         self._ended, self._wanted = Stop(), Stop()
         self._thread = threading.Thread(target=self._look, name="rscylla-kafka", daemon=True)
         self._thread.start()
@@ -94,8 +102,23 @@ class KafkaPublisher:
         if not messages:
             done(None)
             return
-        producer = self._ready(messages)
-        tally = _Tally(self, messages, done)
+        self._ready(messages)
+        with self._lock:
+            producer, is_apart, abandoned = self._producer, self._apart_until is not None, self._abandoned
+            self._calls += 1
+        try:
+            self._produce(producer, messages, _Tally(self, messages, done, is_apart), abandoned)
+        finally:
+            with self._lock:
+                self._calls -= 1
+        if producer is not self._producer:  # it ended meanwhile, perhaps before it was given all of them
+            producer.purge()
+            self._old.append(producer)
+        if not self._wanted.is_set():
+            self._wanted.set()
+        self._serve(producer, 0)
+
+    def _produce(self, producer: Producer, messages: Sequence[Message], tally: _Tally, abandoned: int) -> None:
         produce = producer.produce
         for index, (topic, key, value, headers, partition) in enumerate(messages):
             while True:
@@ -107,30 +130,32 @@ class KafkaPublisher:
                         produce(topic, value, key, at, on_delivery=tally, headers=[*headers])
                     break
                 except BufferError:
+                    # A callback cannot wait for other callbacks, and after ``abandon`` nobody wants the rest.
+                    if self._server == threading.get_ident() or self._abandoned != abandoned:
+                        tally.ends_at(index)
+                        raise PublishFailed("the queue of the Kafka producer is full") from None
                     self._serve(producer, BUSY_S)
                 except KafkaException as error:
                     tally.ends_at(index)
                     raise self._refused(error, index, topic) from error
-        if not self._wanted.is_set():
-            self._wanted.set()
-        self._serve(producer, 0)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until librdkafka has an answer for each record."""
-        deadline = _Deadline(timeout_s)
-        for producer in self._producers():
-            while len(producer):
-                left = deadline.left()
-                if left <= 0:
-                    return False
-                self._serve(producer, min(left, BUSY_S), wait=True)
+        deadline = self._clock.monotonic() + timeout_s
+        while waiting := [producer for producer in (*self._old, self._producer) if len(producer)]:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return False
+            self._serve(waiting[0], min(left, BUSY_S), wait=True)
         return True
 
     def abandon(self) -> None:
         """Drop what librdkafka has. Requests that are with a broker may still be carried out."""
-        for producer in self._producers():
-            producer.purge()
-            self._serve(producer, 0, wait=True)
+        with self._lock:
+            self._abandoned += 1
+            producer = self._producer
+        producer.purge()
+        self._serve(producer, 0, wait=True)
         self.flush(1.0)
 
     def trouble(self) -> str:
@@ -166,13 +191,10 @@ class KafkaPublisher:
         """Return the error of a record that was not delivered."""
         return PublishFailed(f"Kafka did not take a record: {error.str()}")
 
-    def send_alone(self, message: Message, answer: Callable[[KafkaError | None, Any], None]) -> None:
-        """Send *message* in a request of its own."""
-        if self._alone is None:
-            self._alone = self._connect({**self._config, "batch.num.messages": 1})
-        at = -1 if message.partition is None else message.partition
-        headers: list[tuple[str, str | bytes | None]] = [*message.headers]
-        self._alone.produce(message.topic, message.value, message.key, at, on_delivery=answer, headers=headers)
+    def refused(self, error: KafkaError) -> PublishFailed:
+        """Return the error of a record that was in a refused request; from now on, each has a request of its own."""
+        self._refusal = error
+        return PublishFailed(f"Kafka refused a request: {error.str()}; its records are sent one by one")
 
     # ------------------------------------------------------------ of the producer
 
@@ -193,30 +215,51 @@ class KafkaPublisher:
             self._trouble = f"Kafka does not answer: {error.str()}"
         log.log(logging.WARNING if known else logging.INFO, "Kafka: %s", error.str())
 
-    def _ready(self, messages: Sequence[Message]) -> Producer:
-        """Return the producer, after each topic is prepared; another one if a fatal error ended the last."""
+    def _ready(self, messages: Sequence[Message]) -> None:
+        """Prepare each topic, and begin another producer if the last one ended."""
         if self._closed:
             raise ConfigError("this KafkaPublisher is closed; create another one")
-        if self._fatal is not None:
-            self._renew()
+        self._renew()
         if self._prepare is not None:
             for topic in {message.topic for message in messages} - self._prepared:
                 self._prepare(topic)
                 self._prepared.add(topic)
-        return self._producer
 
     def _renew(self) -> None:
+        """Begin another producer if a fatal error or a refused request ended this one."""
+        if self._fatal is None and self._refusal is None:
+            return
         with self._lock:
-            if self._fatal is None:
+            ended, fatal, refusal = self._producer, self._fatal, self._refusal
+            if fatal is None and refusal is None:
                 return
-            log.warning("the Kafka producer ended with %s; another one begins", self._fatal.str())
-            ended = self._producers()
-            self._fatal, self._alone = None, None
-            self._producer = self._connect(self._config)
-        for producer in ended:  # their records would wait for ever; now they fail, and are published again
-            producer.purge()
-            with self._serving, suppress(KafkaException):
-                producer.flush(1.0)
+            if fatal is not None:
+                log.warning("the Kafka producer ended with %s; another one begins", fatal.str())
+            if refusal is not None:
+                log.warning(
+                    "Kafka refused a request with %s; records are sent one by one, until none was refused for %g s. If "
+                    "the topic takes less than a request may have, lower producer.override.batch.size",
+                    refusal.str(),
+                    APART_S,
+                )
+                self._apart_until = self._clock.monotonic() + APART_S
+            self._fatal = self._refusal = None
+            self._producer = self._connect(self._config_now)
+            self._old.append(ended)
+        ended.purge()  # its records would wait for ever, or overtake; now they fail, and are published again
+
+    def _rejoin(self) -> None:
+        """Send records together again, if none was refused for long. Only while none waits, so that none overtakes."""
+        with self._lock:
+            until = self._apart_until
+            if until is None or self._calls or len(self._producer) or self._clock.monotonic() < until:
+                return
+            self._apart_until = None
+            self._producer = self._connect(self._config_now)
+
+    @property
+    def _config_now(self) -> dict[str, Any]:
+        return self._config if self._apart_until is None else {**self._config, "batch.num.messages": 1}
 
     def _refused(self, error: KafkaException, index: int, topic: str) -> PublishFailed:
         """Return the error of a record that librdkafka does not take."""
@@ -225,18 +268,19 @@ class KafkaPublisher:
             return PublishRejected(f"a record for topic {topic} can never be sent: {found.str()}", index=index)
         return self.failed(found)
 
-    def _producers(self) -> list[Producer]:
-        return [p for p in (self._producer, self._alone) if p is not None]
-
     def _serve(self, producer: Producer, timeout_s: float, *, wait: bool = False) -> None:
         """Run the callbacks that are due, or leave that to the thread that runs them now."""
+        if self._server == threading.get_ident():
+            return
         if self._serving.acquire(blocking=wait or timeout_s > 0):
+            self._server = threading.get_ident()
             try:
                 producer.poll(timeout_s)
             except KafkaException as error:  # how it tells of a fatal error
-                if producer in self._producers():
+                if producer is self._producer:
                     self._fatal = error.args[0]
             finally:
+                self._server = 0
                 self._serving.release()
 
     def _look(self) -> None:
@@ -246,38 +290,34 @@ class KafkaPublisher:
         computes passes on only every few milliseconds. Those who publish run the callbacks in their own thread.
         """
         while not self._ended.is_set():
-            if self._fatal is not None:
-                self._renew()
-            for producer in self._producers():
-                self._serve(producer, 0)
-            if any(len(producer) for producer in self._producers()):
+            self._renew()
+            self._rejoin()
+            self._serve(self._producer, 0)
+            for ended in [*self._old]:
+                self._serve(ended, 0)
+                if not len(ended):
+                    self._old.remove(ended)
+            if len(self._producer) or self._old:
                 self._ended.wait(BUSY_S)
             else:
                 self._wanted = wanted = Stop()
-                if not any(len(producer) for producer in self._producers()) and not self._ended.is_set():
+                if not len(self._producer) and not self._ended.is_set():
                     wanted.wait(IDLE_S)
-
-
-class _Deadline:
-    """A point in real time."""
-
-    def __init__(self, seconds: float) -> None:
-        self._clock = SystemClock()
-        self._at = self._clock.monotonic() + seconds
-
-    def left(self) -> float:
-        return self._at - self._clock.monotonic()
 
 
 class _Tally:
     """Counts the answers to the records of one call. Called for each record, by one thread at a time."""
 
-    __slots__ = ("_done", "_error", "_expected", "_finished", "_lock", "_messages", "_owner", "_rejected", "_settled")
+    __slots__ = (
+        *("_done", "_error", "_expected", "_finished", "_is_apart", "_lock", "_messages", "_owner", "_rejected"),
+        "_settled",
+    )
 
-    def __init__(self, owner: KafkaPublisher, messages: Sequence[Message], done: PublishDone) -> None:
+    def __init__(self, owner: KafkaPublisher, messages: Sequence[Message], done: PublishDone, is_apart: bool) -> None:
         self._owner = owner
         self._messages = messages
         self._done = done
+        self._is_apart = is_apart
         self._expected = len(messages)
         self._settled = 0
         self._error: Exception | None = None
@@ -286,8 +326,8 @@ class _Tally:
         self._lock = threading.Lock()
 
     def __call__(self, error: KafkaError | None, answer: Any) -> None:
-        if error is not None and not self._settles(error, answer):
-            return
+        if error is not None:
+            self._note(error, answer)
         self._settled += 1
         if self._settled >= self._expected:
             self._finish()
@@ -298,31 +338,13 @@ class _Tally:
         if index and self._settled >= index:
             self._finish()
 
-    def _settles(self, error: KafkaError, answer: Any) -> bool:
-        """Note the error of a record; return False if the record is sent again, alone."""
-        if error.code() not in NEVER:
-            failed = self._owner.failed(error)
-            failed.__cause__ = KafkaException(error)
-            self._error = self._error or failed
-            return True
-        index = self._find(answer)
-        self._rejected[index] = error.str()
-        try:
-            self._owner.send_alone(self._messages[index], self._alone(index))
-        except (BufferError, KafkaException, ConfigError) as other:
-            log.warning("a record that Kafka refused cannot be sent again: %s", other)
-            return True
-        return False
-
-    def _alone(self, index: int) -> Callable[[KafkaError | None, Any], None]:
-        def answer(error: KafkaError | None, message: Any) -> None:
-            if error is None or error.code() not in NEVER:
-                del self._rejected[index]
-            if error is not None and error.code() not in NEVER:
-                self._error = self._error or self._owner.failed(error)
-            self(None, message)
-
-        return answer
+    def _note(self, error: KafkaError, answer: Any) -> None:
+        if error.code() in NEVER and self._is_apart:
+            self._rejected[self._find(answer)] = error.str()
+            return
+        failed = self._owner.refused(error) if error.code() in NEVER else self._owner.failed(error)
+        failed.__cause__ = KafkaException(error)
+        self._error = self._error or failed
 
     def _find(self, answer: Any) -> int:
         """Return the index of the record of *answer*. Of records that are equal, any will do."""

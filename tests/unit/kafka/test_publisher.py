@@ -103,26 +103,90 @@ def test_what_passes_is_retried_in_order(kafka: MockKafka, publisher: KafkaPubli
     assert [m.value for m in kafka.read("t")] == [b"%d" % n for n in range(100)]
 
 
-def test_what_the_broker_refuses_in_company_is_sent_alone(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+def publish(publisher: KafkaPublisher, *messages: Message) -> Exception | None:
+    outcome = Outcome()
+    publisher.publish(messages, outcome)
+    return outcome.wait()
+
+
+def test_what_the_broker_refuses_in_company_is_published_again_alone(
+    kafka: MockKafka, publisher: KafkaPublisher
+) -> None:
     kafka.create("t", 1)
     kafka.fail(PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE)
-    outcome = Outcome()
-    publisher.publish([Message("t", b"k", b"%d" % n) for n in range(3)], outcome)
-    assert outcome.wait() is None
-    assert sorted(m.value or b"" for m in kafka.read("t")) == [b"0", b"1", b"2"]
+    given = [Message("t", b"k", b"%d" % n) for n in range(3)]
+    error = publish(publisher, *given)
+    assert type(error) is PublishFailed
+    assert error.resumable
+    assert publish(publisher, *given) is None
+    assert [m.value for m in kafka.read("t")] == [b"0", b"1", b"2"]
 
 
 def test_what_the_broker_refuses_alone_can_never_be_published(kafka: MockKafka, publisher: KafkaPublisher) -> None:
     kafka.create("t", 1)
     kafka.fail(PRODUCE, *[KafkaError.INVALID_RECORD] * 2)
-    outcome = Outcome()
-    publisher.publish([Message("t", b"k", b"v")], outcome)
-    error = outcome.wait()
+    assert type(publish(publisher, Message("t", b"k", b"v"))) is PublishFailed
+    error = publish(publisher, Message("t", b"k", b"v"))
     assert isinstance(error, PublishRejected)
     assert [index for index, _ in error.rejected] == [0]
-    after = Outcome()
-    publisher.publish([Message("t", b"k", b"w")], after)
-    assert after.wait() is None
+    assert publish(publisher, Message("t", b"k", b"w")) is None
+
+
+def test_records_are_together_again_after_a_while_without_a_refusal(
+    kafka: MockKafka, publisher: KafkaPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rscylla.kafka.publisher.APART_S", 0.0)
+    kafka.create("t", 1)
+    kafka.fail(PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE)
+    assert type(publish(publisher, Message("t", b"k", b"0"))) is PublishFailed
+    assert publish(publisher, Message("t", b"k", b"1")) is None
+    eventually(lambda: publisher._apart_until is None, LONG_S)
+    assert publish(publisher, Message("t", b"k", b"2")) is None
+    assert [m.value for m in kafka.read("t")] == [b"1", b"2"]
+
+
+def test_a_call_that_waits_for_room_ends_when_what_waits_is_abandoned(kafka: MockKafka) -> None:
+    kafka.create("t", 1)
+    config = {"bootstrap.servers": kafka.servers, "queue.buffering.max.messages": 5, "log_level": 0}
+    with KafkaPublisher(config) as publisher:
+        assert publish(publisher, Message("t", b"k", b"0")) is None
+        kafka.down()
+        failed: list[Exception] = []
+
+        def fill() -> None:
+            try:
+                publisher.publish([Message("t", b"k", b"%d" % n) for n in range(20)], Outcome())
+            except PublishFailed as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=fill, daemon=True)
+        thread.start()
+
+        def ends() -> bool:
+            publisher.abandon()
+            return not thread.is_alive()
+
+        eventually(ends, LONG_S)
+        assert "full" in str(failed[0])
+        kafka.up()
+
+
+def test_a_callback_does_not_wait_for_room_that_only_callbacks_make(kafka: MockKafka) -> None:
+    kafka.create("t", 1)
+    config = {"bootstrap.servers": kafka.servers, "queue.buffering.max.messages": 5, "log_level": 0}
+    with KafkaPublisher(config) as publisher:
+        outcome, failed = Outcome(), Outcome()
+
+        def done(error: Exception | None) -> None:
+            try:
+                publisher.publish([Message("t", b"k", b"%d" % n) for n in range(20)], Outcome())
+            except PublishFailed as full:
+                failed(full)
+            outcome(error)
+
+        publisher.publish([Message("t", b"k", b"first")], done)
+        assert outcome.wait() is None
+        assert "full" in str(failed.wait())
 
 
 def test_what_someone_can_allow_is_no_verdict_on_the_record(kafka: MockKafka, publisher: KafkaPublisher) -> None:
