@@ -30,7 +30,7 @@ def on_loop(
     Give it to ``rscylla.Consumer``, ``batch``, and the patterns around them, and run them in a ``Service`` (also in a
     group), or with ``run_forever`` in a thread. The calling thread waits: each lane handles one event at a time, in
     order, and different lanes handle theirs at the same time. On a stop, *fn* may finish its event; after *grace*, it
-    is cancelled, and the event is delivered again.
+    is cancelled, and the event is delivered again. A call that waits for its turn does not begin any more.
 
     Args:
         fn: called with the event, or the events of a batch, and the run.
@@ -61,6 +61,7 @@ def on_loop(
 
         async def work() -> None:
             async with limit:
+                run.stop.check()  # the wait may have been long, and the slice may have another holder by now
                 await fn(given, run)
 
         _Call(home, work).wait(run.stop, grace.total_seconds())

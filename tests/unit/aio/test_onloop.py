@@ -134,6 +134,44 @@ def test_at_most_so_many_calls_run_at_the_same_time(home: Loop) -> None:
     assert max(peak) == 2
 
 
+def test_a_call_that_waits_for_its_turn_does_not_begin_after_a_stop(home: Loop) -> None:
+    """The slice may have another holder by then."""
+    begun, release, stop, store = threading.Event(), threading.Event(), Stop(), FakeCursorStore()
+    handled: list[str] = []
+
+    async def fn(event: Any, run: Any) -> None:
+        handled.append(run.consumer)
+        begun.set()
+        while not release.is_set():
+            await asyncio.sleep(0.001)
+
+    call = aio.on_loop(fn, home.loop, most=1)
+    first = ran(spec(call, FakeCursorStore(), StreamToHead()), Stop())
+    assert begun.wait(PATIENCE_S)
+    waiting = FakeStream(EVENTS)
+    second = ran(Spec(waiting, store, named("shipping", call), StreamToHead(), registry=CollectorRegistry()), stop)
+    until(lambda: waiting_calls(home) == 2, "the second call waits")
+    stop.set()
+    release.set()
+    second.join(PATIENCE_S)
+    first.join(PATIENCE_S)
+    assert handled == ["billing"] * len(EVENTS)
+    assert store.durable == {}
+
+
+def named(name: str, call: Any) -> Consumer:
+    return Consumer(name, call, registry=CollectorRegistry())
+
+
+def waiting_calls(home: Loop) -> int:
+    """Return how many coroutines there are in the loop."""
+
+    async def count() -> int:
+        return len(asyncio.all_tasks()) - 1
+
+    return asyncio.run_coroutine_threadsafe(count(), home.loop).result(PATIENCE_S)
+
+
 def test_on_a_stop_the_current_event_is_finished(home: Loop) -> None:
     begun, release, stop, store = threading.Event(), threading.Event(), Stop(), FakeCursorStore()
 
