@@ -227,7 +227,9 @@ def _consumers(store: CursorStore, name: str, count: int) -> list[str]:
             ours.add((consumer, key_slice.count))
         elif key_slice.count == count and not record.lease:
             unread.add(consumer)
-    return sorted({consumer for consumer, had in ours if had == count or consumer in unread})
+    found = {consumer for consumer, had in ours if had == count or consumer in unread}
+    # The cursor of a fast lane is for people, and does not move; that of a single slice is named like a consumer's.
+    return sorted(name for name in found if not (name.endswith("]") and name.rpartition("[")[0] in found))
 
 
 def member_cursor(record: CursorRecord, name: str, count: int) -> tuple[str, Slice] | None:

@@ -218,6 +218,12 @@ class TestReslicedCursors(OverTCP):
         assert moved == {f"billing[{i}/8]": at(5) for i in range(8)}
         moved = reslice_group(self.open_table(), name, 1, other, clock=CLOCK)
         assert moved == {"billing": at(5)}
+        member.take(member.look(), {0})
+        store.set_cursor("billing[fast]", at(6))  # a lane of the only slice
+        store.set_cursor("billing", at(6))
+        member.give(0, NOBODY)
+        moved = reslice_group(self.open_table(), name, 2, other, clock=CLOCK)
+        assert moved == {f"billing[{i}/2]": at(6) for i in range(2)}
 
     def test_failure_while_cursors_move_leaves_the_group_as_it_was_and_the_change_can_be_repeated(self) -> None:
         name, cursors = f"resliced-{uuid.uuid4()}", f"cursors_{uuid.uuid4().hex}"
