@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rscylla.clock import Clock
+from rscylla.clock import Clock, monotonic_of, wall_ns_of
 from rscylla.errors import ConfigError
 
 __all__ = ["DEFAULT_TTL", "Term"]
@@ -31,8 +31,8 @@ class Term:
         self._span_s = self.ttl_s - margin_s
         # A third, so that two renewals in a row may fail. A standby polls about as often.
         self.renew_every = self._span_s / 3
-        self._clock = clock
-        self._until = _NEVER  # monotonic seconds, and microseconds of the wall clock
+        self._monotonic, self._wall_ns = monotonic_of(clock), wall_ns_of(clock)  # read for each event
+        self._until = _NEVER  # monotonic seconds, and nanoseconds of the wall clock
 
     @property
     def begun(self) -> bool:
@@ -41,19 +41,19 @@ class Term:
 
     def runs(self) -> bool:
         """Return whether the holder may rely on its row now."""
-        monotonic, wall_us = self._until
+        monotonic, wall_ns = self._until
         # The monotonic clock of a machine that slept may not have advanced, so the wall clock counts, too: it can end a
         # term, but not prolong it.
-        return self._clock.monotonic() < monotonic and self._clock.now_us() < wall_us
+        return self._monotonic() < monotonic and self._wall_ns() < wall_ns
 
     def now(self) -> tuple[float, int]:
         """Return the time to extend from: call it before the request is sent."""
-        return self._clock.monotonic(), self._clock.now_us()
+        return self._monotonic(), self._wall_ns()
 
     def extend(self, began: tuple[float, int]) -> None:
         """Let the full time start again, at *began*."""
-        monotonic, wall_us = began
-        self._until = monotonic + self._span_s, wall_us + int(self._span_s * 1_000_000)
+        monotonic, wall_ns = began
+        self._until = monotonic + self._span_s, wall_ns + int(self._span_s * 1_000_000_000)
 
     def end(self) -> None:
         """End it at once."""

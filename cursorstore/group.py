@@ -62,10 +62,6 @@ class _Holdings:
         self.slices: Mapping[Slice, int] = {}  # set as a whole
         self.epochs: dict[Slice, int] = {}  # of all slices that were ever held
 
-    def holds(self, key_slice: Slice) -> bool:
-        # The time is checked before the slices are read: after a new membership has begun, no old ones are there.
-        return self.term.runs() and key_slice in self.slices
-
     def set(self, slices: Mapping[Slice, int]) -> None:
         # The epochs first: a slice that is held has its epoch.
         self.epochs.update(slices)
@@ -80,6 +76,8 @@ class _SliceFence:
         self._owner = owner
         self._slice = key_slice
         self._holdings = holdings
+        self._runs = holdings.term.runs
+        self._last: tuple[Mapping[Slice, int] | None, bool] = None, False  # held slices, and whether this is one
 
     def __repr__(self) -> str:
         return f"<fence of slice {self._name!r}: {'held' if self.held() else 'not held'}, epoch {self.epoch}>"
@@ -101,7 +99,16 @@ class _SliceFence:
 
     def held(self) -> bool:
         """Return whether this process may work on the slice now. Sends no query."""
-        return self._holdings.holds(self._slice)
+        # Asked before each event. The time is checked before the slices are read: after a new membership has begun, no
+        # old ones are there. Slices are hashed only when those that are held have changed.
+        if not self._runs():
+            return False
+        slices = self._holdings.slices
+        last, held = self._last
+        if slices is not last:
+            held = self._slice in slices
+            self._last = slices, held
+        return held
 
 
 class _Membership:
@@ -312,7 +319,8 @@ class _Membership:
                 free = [s for s in wanted if s.holder != self._token and view.member(s.holder) is None]
                 for gone, batch in _batches(free):
                     self._take(view.count, gone, batch)
-            return frozenset(s.index for s in wanted if self._holdings.holds(Slice(s.index, view.count)))
+            held = self._holdings.slices if self._term.runs() else {}
+            return frozenset(s.index for s in wanted if Slice(s.index, view.count) in held)
 
     def give(self, index: int, to: str) -> bool:
         """Hand slice *index* to the member *to*, or to ``NOBODY``; return whether it was still this member's to give.

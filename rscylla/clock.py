@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from .errors import Stopped
 
-__all__ = ["LOOK_S", "Clock", "InnerStop", "Stop", "SystemClock", "monotonic_of"]
+__all__ = ["LOOK_S", "Clock", "InnerStop", "Stop", "SystemClock", "monotonic_of", "wall_ns_of"]
 
 LOOK_S = 0.5
 """How often a wait of the main thread looks for signals.
@@ -64,6 +64,11 @@ class Stop:
         if self._set:
             raise Stopped
 
+    def check_flag(self) -> None:
+        """Raise ``Stopped`` if the signal was set, but do not ask what else may end it, such as a lease."""
+        if self._set:
+            raise Stopped
+
     def on_set(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call *callback* once when the signal is set (at once if it is); return a function that unregisters it."""
         number = next(self._numbers)
@@ -97,7 +102,7 @@ class InnerStop(Stop):
     def check(self) -> None:
         if self._outer_asks:
             self._outer.check()
-        if self._set or self._outer._set:  # noqa: SLF001 - read here, because a run checks twice for each event
+        if self._set or self._outer._set:  # noqa: SLF001 - read here, because a run checks before each event
             raise Stopped
 
 
@@ -134,3 +139,8 @@ def monotonic_of(clock: Clock) -> Callable[[], float]:
     The function of the system is looked up now, and not on import, so that a test may have replaced it.
     """
     return time.monotonic if type(clock) is SystemClock else clock.monotonic
+
+
+def wall_ns_of(clock: Clock) -> Callable[[], int]:
+    """Return a function that returns ``clock.now_us`` in nanoseconds; as ``monotonic_of``."""
+    return time.time_ns if type(clock) is SystemClock else lambda: clock.now_us() * 1000

@@ -86,7 +86,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     spec.series.opened(client, lag)
     # A stream that supports the lag waits before it reads. For any other stream, events wait here after they are read.
     hold = None if getattr(spec.stream, "supports_lag", False) else lag
-    check, consume = this.stop.check, consumer.consume
+    check, check_flag, consume = this.stop.check, this.stop.check_flag, consumer.consume
     recv: Callable[[], Any] = _window_receiver_of(client) if windowed else receiver_of(client)
     tempt = None if this.fate is NO_FATE else this.tempt
     bulk = None if tempt is not None or hold else bulk_of(client, spec.consumer)
@@ -98,7 +98,7 @@ def _drive(spec: Spec, this: Run) -> NoReturn:
     known: type[Any] | None = None  # the class of the last event: an ``isinstance`` with an ABC for each costs more
     while True:
         this.stage, this.event = "recv", None
-        check()
+        check_flag()  # a lease is asked below, right before the event that it has to cover
         try:
             item = recv()
         except HeadReached:

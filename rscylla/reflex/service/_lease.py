@@ -112,7 +112,7 @@ class LeasedStop(Stop):
         return super().wait(seconds) or self.is_set()
 
     def check(self) -> None:
-        # A run checks twice for each event, so the usual case makes one call.
+        # A run checks before each event, so the usual case makes one call.
         if self._set or self.lapsed or not self._held():
             super().check()
             self.lapsed = True

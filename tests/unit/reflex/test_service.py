@@ -34,8 +34,9 @@ from rscylla.errors import (
 )
 from rscylla.event import SimpleEvent
 from rscylla.options import StreamToHead
-from rscylla.reflex import Backoff, Consumer, LaneFilter, Spec, concurrent
+from rscylla.reflex import Backoff, Consumer, LaneFilter, Spec, concurrent, run
 from rscylla.reflex.service import Restarts, Service
+from rscylla.reflex.service._lease import LeasedStop
 from rscylla.reflex.service._letter_counts import LetterCounts
 from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 
@@ -515,6 +516,23 @@ def test_no_event_starts_after_the_lease_expires_even_before_the_keeper_notices(
     with bench.service(spec, lease=lease) as service:
         until(lambda: service.facts().lanes[0].state == "stopped", "the lane stopped by itself")
     assert seen == ["e1", "e2"]
+
+
+def test_a_run_asks_the_lease_once_for_each_event_right_before_it(bench: Bench) -> None:
+    asked: list[str] = []
+
+    class Asked:
+        def held(self) -> bool:
+            asked.append("held")
+            return asked.count("e") < 3
+
+    consumer = Consumer("billing", lambda event, run: asked.append("e"), registry=bench.registry)
+    stream = FakeStream(EVENTS, clock=bench.clock)
+    # Without the signal of the run, which this stream would ask, too.
+    spec = Spec(lambda cursor, *options, stop=None: stream(cursor, *options), bench.store, consumer)
+    with pytest.raises(Stopped):
+        run(spec, stop=LeasedStop(Asked()))
+    assert asked[asked.index("e") - 1 :] == ["held", "e"] * 3 + ["held"]
 
 
 def test_a_renewal_under_way_does_not_bring_back_a_tenure_that_lanes_have_left(bench: Bench) -> None:
