@@ -30,7 +30,7 @@ TOGETHER: Final = 256
 TOGETHER_BYTES: Final = 1 << 20
 
 OVERHEAD: Final = 100
-"""What a record takes in memory besides its key and value, in bytes."""
+"""What a record takes in memory besides its key and value, in bytes; so does a header."""
 
 
 def publishing(
@@ -143,6 +143,9 @@ class _OnTheirWay:
         self._run = run
         self._settled = threading.Condition()
         self._parcels = 0
+        self._publishing = False
+        self._timer: threading.Timer | None = None
+        self._forget = run.stop.on_set(self._stopped)
 
     def put(self, events: Sequence[Event]) -> None:
         """Publish the records of *events*, which are not empty. Waits while too much is on its way."""
@@ -161,6 +164,8 @@ class _OnTheirWay:
                 raise Stopped from error
             for message in found:
                 size += OVERHEAD + len(message.key or b"") + len(message.value or b"")
+                if message.headers:
+                    size += sum(OVERHEAD + len(name) + len(value or b"") for name, value in message.headers)
             taken += found
             if size >= TOGETHER_BYTES:
                 self._send(events[since : index + 1], taken, size)
@@ -182,13 +187,29 @@ class _OnTheirWay:
                 entry = self.prefix.add(last, count, size)
         with self._settled:
             self._parcels += 1
-        _Parcel(self, entry, messages).send()
+        self._publishing = True
+        if self._timer is None and self._run.stop.is_set():  # just before this
+            self._stopped()
+        try:
+            _Parcel(self, entry, messages).send()
+        finally:
+            self._publishing = False
+
+    def _stopped(self) -> None:
+        """Let a call of the publisher end that may wait for room for as long as the sink is down."""
+        if self._publishing:
+            self._timer = timer = threading.Timer(self._settle_s, self._publisher.abandon)
+            timer.daemon = True
+            timer.start()
 
     def drain(self) -> None:
         self.prefix.drain()
 
     def close(self) -> None:
         """Wait until everything is settled, so that the next owner of these keys publishes nothing before it."""
+        self._forget()
+        if self._timer is not None:
+            self._timer.cancel()
         try:
             with self._settled:
                 settled = self._settled.wait_for(lambda: not self._parcels, self._settle_s)

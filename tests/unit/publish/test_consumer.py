@@ -318,3 +318,40 @@ def test_arguments_are_checked() -> None:
             publishing(NAME, messages, Sink(), **wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="messages is not callable"):
         publishing(NAME, None, Sink())  # type: ignore[arg-type]
+
+
+def test_headers_count_as_bytes() -> None:
+    def make(event: Event) -> list[Message]:
+        return [Message("t", b"k", b"", (("h", b"x" * 900),))]
+
+    sink = Sink(at_once=False)
+    bench = Bench(FakeStream(events(3)), sink, make, max_bytes=2300).start()
+    eventually(lambda: bench.spec.series.activity.why())
+    assert len(sink.calls) == 2
+    sink.at_once = True
+    sink.settle(0)
+    sink.settle(0)
+    assert isinstance(bench.end(), HeadReached)
+
+
+def test_a_stop_does_not_wait_for_room_in_a_sink_that_is_down() -> None:
+    class Full(Sink):
+        def __init__(self) -> None:
+            super().__init__()
+            self.entered, self.dropped = threading.Event(), threading.Event()
+
+        def publish(self, given: Sequence[Message], done: PublishDone) -> None:
+            self.entered.set()
+            assert self.dropped.wait(60)
+            raise PublishFailed("there is no room")
+
+        def abandon(self) -> None:
+            self.dropped.set()
+
+    sink = Full()
+    bench = Bench(FakeStream(events(1)), sink, settle_s=0.01).start()
+    assert sink.entered.wait(60)
+    bench.stop.set()
+    bench.end()
+    assert sink.dropped.is_set()
+    assert bench.cursor == ""
