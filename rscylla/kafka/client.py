@@ -21,7 +21,7 @@ _SAME: Final = frozenset(
         *("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions"),
         *("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.method"),
         *("sasl.username", "sasl.password", "ssl.cipher.suites", "ssl.key.password", "ssl.keystore.password"),
-        *("socket.connection.setup.timeout.ms", "transactional.id", "transaction.timeout.ms"),
+        "socket.connection.setup.timeout.ms",
         *("message.timeout.ms", "queue.buffering.max.messages", "queue.buffering.max.kbytes", "partitioner"),
         *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "statistics.interval.ms", "debug"),
     )
@@ -39,6 +39,7 @@ _WITHOUT_EFFECT: Final = frozenset(
     (
         *("key.serializer", "value.serializer", "max.block.ms", "metrics.num.samples", "metrics.recording.level"),
         *("metrics.sample.window.ms", "auto.include.jmx.reporter", "metadata.max.idle.ms", "ssl.provider"),
+        *("transactional.id", "transaction.timeout.ms"),
         *("partitioner.adaptive.partitioning.enable", "partitioner.ignore.keys", "ssl.protocol"),
         *("ssl.truststore.type", "ssl.keystore.type", "ssl.truststore.password", "enable.metrics.push"),
         *("ssl.trustmanager.algorithm", "ssl.keymanager.algorithm", "partitioner.availability.timeout.ms"),
@@ -79,8 +80,20 @@ def producer_config(properties: Properties) -> tuple[dict[str, Any], list[Findin
         found = _translated(name, value.strip(), config)
         if found:
             findings.append(Finding(full, found, "warning"))
+    _order(config)
     config |= kafka_stores({name: value for name, (_, value) in given.items()})
     return config, findings
+
+
+def _order(config: dict[str, Any]) -> None:
+    """Keep records in order where the producer is not idempotent: as Connect, with one request on its way.
+
+    As in the Java producer, acknowledgements by less than all replicas are enough to say that it is not.
+    """
+    if config.get("acks", "all") not in ("all", "-1"):
+        config.setdefault("enable.idempotence", "false")
+    if config.get("enable.idempotence", "true").lower() == "false":
+        config.setdefault("max.in.flight.requests.per.connection", "1")
 
 
 def _translated(name: str, value: str, config: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from rscylla.debezium import PROPERTIES as OF_RECORDS
 from rscylla.errors import ConfigError
 from rscylla.kafka.client import producer_config
 from rscylla.kafka.properties import HIDDEN, PROPERTIES, Properties, property_of
+from rscylla.kafka.publisher import KafkaPublisher
 from rscylla.kafka.stores import kafka_stores, read_store, scylla_context
 
 NEEDED = {
@@ -298,3 +299,28 @@ def test_a_java_key_store_is_answered_with_the_command_that_converts_it(tmp_path
     path.write_bytes(b"nonsense")
     with pytest.raises(ConfigError, match="neither PEM nor PKCS12"):
         read_store("x", str(path), "")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {}),
+        ({"acks": "all"}, {}),
+        ({"acks": "1"}, {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}),
+        ({"enable.idempotence": "false"}, {"max.in.flight.requests.per.connection": "1"}),
+        ({"enable.idempotence": "false", "max.in.flight.requests.per.connection": "5"}, {}),
+    ],
+)
+def test_a_producer_that_is_not_idempotent_has_one_request_on_its_way(
+    given: dict[str, str], expected: dict[str, str]
+) -> None:
+    found = Properties.of(NEEDED | {f"producer.override.{name}": value for name, value in given.items()})
+    config, findings = producer_config(found)
+    assert config == given | expected
+    assert findings == []
+    KafkaPublisher({"bootstrap.servers": "localhost:1", "log_level": 0, **config}).close()
+
+
+def test_a_producer_without_transactions_has_no_name_for_them() -> None:
+    config, [finding] = producer_config(Properties.of(NEEDED | {"producer.override.transactional.id": "t"}))
+    assert (config, finding.message) == ({}, "has no effect in librdkafka")
