@@ -177,15 +177,15 @@ class Connector:
         self._check_named()
         first = True
         while not stop.is_set():
-            tables = self.tables()
-            if not tables:
-                if self.to_head:
-                    return 0
-                log.warning("no table with a log has a name of scylla.table.names; looking again")
-                stop.wait(interval_s)
-                continue
-            log.info("publishing %s", ", ".join(".".join(key) for key in tables))
             try:
+                tables = self.tables()
+                if not tables:
+                    if self.to_head:
+                        return 0
+                    log.warning("no table with a log has a name of scylla.table.names; looking again")
+                    stop.wait(interval_s)
+                    continue
+                log.info("publishing %s", ", ".join(".".join(key) for key in tables))
                 lanes, group = self._lanes(list(tables), publisher, first=first)
             except (SourceError, MetadataError) as error:
                 if first:

@@ -170,6 +170,35 @@ def test_tables_come_and_go_while_it_runs(bench: Bench) -> None:
     assert bench.code == 0
 
 
+def test_a_cluster_that_does_not_answer_while_tables_change_is_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, watch = Connector.tables, Connector._watch
+    failures = iter([True, True])
+    failing: list[bool] = []
+
+    def found(connector: Connector) -> Any:
+        if failing and next(failures, False):
+            raise rscylla.QueryTimeout("no node answers")
+        return tables(connector)
+
+    def watched(connector: Connector, *given: Any) -> bool:
+        again = watch(connector, *given)
+        failing.append(True)
+        return again
+
+    monkeypatch.setattr(Connector, "tables", found)
+    monkeypatch.setattr(Connector, "_watch", watched)
+    create(bench.session, "items")
+    insert(bench.session, "items", 1)
+    bench.start()
+    eventually(lambda: bench.keys("items") == [1], LONG_S)
+    create(bench.session, "late")
+    insert(bench.session, "late", 2)
+    eventually(lambda: bench.keys("late") == [2], LONG_S)
+    assert not next(failures, False)
+
+
 def test_a_column_that_comes_while_it_runs_is_in_the_records(bench: Bench) -> None:
     create(bench.session, "items")
     insert(bench.session, "items", 1)
