@@ -203,7 +203,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     # ------------------------------------------------------------ of Kafka Connect
     *_table(
-        ("name", None, _S, "the name of the connector: of its cursors and in logs"),
+        ("name", None, _S, "the name of the connector in Connect; cursors are named after `topic.prefix`"),
         ("connector.class", None, _S, "must be that of the connector", _CLASS),
         ("tasks.max", "1", _I, "one process reads all; several share the keys by `rscylla.group`", _whole(1)),
         ("key.converter", None, _S, "how keys become bytes"),
