@@ -18,7 +18,7 @@ from ...errors import LeaseLost
 from ._balance import Moves, balance
 from ._lease import LeasedStop, is_unanswered
 
-__all__ = ["Absentees", "SliceKeeper"]
+__all__ = ["Absentees", "SliceKeeper", "slices_text"]
 
 log = logging.getLogger("rscylla.service")
 
@@ -170,6 +170,10 @@ class SliceKeeper:
         except Exception as error:  # noqa: BLE001 - ends the service
             failure = error
         finally:
+            if failure is None and not self._leaving and not self._abandoned:  # then the membership is over
+                self._count(
+                    "lost", {i for i, one in self._tenures.items() if one.asked_at is None or i in self._targets}
+                )
             self._over(self, failure)
 
     def _is_over(self) -> bool:
@@ -267,7 +271,7 @@ class SliceKeeper:
 
     def _give(self, index: int, to: str) -> None:
         if self._membership.give(index, to):
-            self._count(self._why(), {index})
+            self._count(self._why(), {index}, to)
 
     def _why(self) -> str:
         view = self.view
@@ -316,8 +320,27 @@ class SliceKeeper:
         left_s = min((one.expires_in.total_seconds() for one in view.members if one.token in holders), default=every)
         return min(every, max(soon, left_s))
 
-    def _count(self, why: str, indexes: frozenset[int] | set[int]) -> None:
+    def _count(self, why: str, indexes: frozenset[int] | set[int], to: str = NOBODY) -> None:
         if indexes:
             self._moved(why, len(indexes))
-            text = ", ".join(map(str, sorted(indexes)))
-            log.info('group "%s": %s slice%s %s', self._membership.name, why, "s" * (len(indexes) > 1), text)
+            member = self.view and self.view.member(to)
+            text = (_GAVE if member else _LET_GO).get(why, why)
+            to_whom = f" to {member.owner}" if member else ""
+            log.info('group "%s": %s %s%s', self._membership.name, text, slices_text(indexes), to_whom)
+
+
+_LET_GO = {"taken": "took", "left": "let go of", "drained": "let go of", "resliced": "let go of"}
+_GAVE = dict.fromkeys(("given", "left", "drained", "resliced"), "handed over")
+"""What the log says of moves, by reason."""
+
+
+def slices_text(indexes: frozenset[int] | set[int]) -> str:
+    """Return the slices as text: ``slice 5``, ``slices 0-3, 7``."""
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    spans = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return f"slice{'s' if len(indexes) > 1 else ''} {', '.join(spans)}"

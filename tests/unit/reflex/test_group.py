@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import Counter
@@ -22,7 +23,7 @@ from rscylla.event import SimpleEvent
 from rscylla.reflex import Consumer, Spec, slice_name
 from rscylla.reflex.service import Group, Restarts, Service, _slicekeeper, group_lanes
 from rscylla.reflex.service._lease import LeasedStop
-from rscylla.reflex.service._slicekeeper import SliceKeeper
+from rscylla.reflex.service._slicekeeper import SliceKeeper, slices_text
 from rscylla.reflex.slices import consumer_of
 from rscylla.testing import FakeCursorStore, FakeStream, RecordingConsumer
 from tests.support.drivenclock import PATIENCE_S, DrivenClock, until
@@ -143,6 +144,35 @@ def test_one_process_takes_all_slices_and_a_second_one_its_part(team: Team) -> N
     assert sorted(first.lanes + second.lanes) == [f"billing[{index}/8]" for index in range(8)]
     team.until(lambda: len(team.seen) == 8, "all events")
     assert Counter(seen[1:] for seen in team.seen) == Counter((f"billing[{i}/8]", "e1") for i in range(8))
+
+
+def test_the_log_says_which_slices_moved_and_to_whom(team: Team, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rscylla.service")
+    first = team.join("first")
+    team.until_held(8)
+    second = team.join("second")
+    team.until_held(4, 4)
+    assert 'group "shop": took slices 0-7' in caplog.messages
+    for index in second.held:
+        assert f'group "shop": handed over slice {index} to second' in caplog.messages
+    second.service.stop()
+    until(lambda: second.service.wait(timedelta()), "it has ended", team.step)
+    assert any("handed over slice" in one and "to first" in one for one in caplog.messages)
+    team.members.remove(second)
+    team.until_held(8)
+    caplog.clear()
+    first.service.stop()
+    until(lambda: first.service.wait(timedelta()), "it has ended", team.step)
+    for index in range(8):
+        assert f'group "shop": let go of slice {index}' in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("indexes", "text"),
+    [({5}, "slice 5"), ({1, 0}, "slices 0-1"), ({7, 3, 1, 2, 9, 10}, "slices 1-3, 7, 9-10")],
+)
+def test_slices_as_text(indexes: set[int], text: str) -> None:
+    assert slices_text(indexes) == text
 
 
 def test_a_slice_that_moved_goes_on_at_its_cursor(team: Team) -> None:
@@ -275,6 +305,7 @@ def test_a_pause_beyond_the_membership_stops_all_lanes_and_it_joins_again(team: 
     team.until(lambda: first.membership.token not in ("", token), "it has joined again")
     team.until_held(8)
     assert not set(lanes) & set(first.service._workers)
+    assert first.service.facts().group.moves["lost"] == 8  # type: ignore[union-attr]
 
 
 def test_a_store_that_does_not_answer_ends_the_membership_in_time_and_later_it_joins_again(team: Team) -> None:
