@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscylla.embedded.errors import CqlError, InvalidRequest
-from rscylla.embedded.types import BLOB, INT, NATIVE_TYPES, TEXT, ListType, MapType, SetType, TupleType, UdtType
+from rscylla.embedded.types import (
+    BLOB,
+    INT,
+    NATIVE_TYPES,
+    TEXT,
+    VARINT,
+    ListType,
+    MapType,
+    SetType,
+    TupleType,
+    UdtType,
+)
 from rscylla.embedded.types.jsontext import from_json, read_json, to_json
 
 WIDE = """CREATE TABLE t (
@@ -66,6 +77,11 @@ def test_native_values(kind: str, given_text: str, text: str) -> None:
     encoded = from_json(cql_type, read_json(given_text))
     assert to_json(cql_type, encoded) == text
     assert from_json(cql_type, read_json(text)) == encoded
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_varint_has_any_number_of_digits(quote: str) -> None:
+    assert to_json(VARINT, from_json(VARINT, read_json(quote + "9" * 5000 + quote))) == "9" * 5000
 
 
 def test_every_native_type_has_an_example() -> None:

@@ -699,6 +699,7 @@ def value_of(text: str) -> object:
     [
         ("int", "-5", -5),
         ("varint", "123456789012345678901234567890", 123456789012345678901234567890),
+        pytest.param("varint", "9" * 5000, 10**5000 - 1, id="varint of 5,000 digits"),
         ("counter", "5", 5),
         ("double", "1", 1.0),
         ("double", "1.5e3", 1500.0),

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..errors import InvalidRequest
 from .casts import value_text
 from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
-from .literals import parse_date, parse_duration, parse_time, parse_timestamp
+from .literals import parse_date, parse_duration, parse_time, parse_timestamp, parse_varint
 from .natives import (
     ASCII,
     BIGINT,
@@ -49,6 +49,7 @@ _MAX_DIGITS: Final = 4000  # a few characters such as 1e999999999 would otherwis
 
 _FROM_TEXT: Final[dict[CqlType, Callable[[str], Any]]] = {
     **dict.fromkeys(_INTEGERS, int),
+    VARINT: parse_varint,
     **dict.fromkeys((FLOAT, DOUBLE), float),
     **dict.fromkeys((TEXT, ASCII, INET), str),
     **dict.fromkeys((UUID, TIMEUUID), uuid.UUID),
@@ -161,7 +162,7 @@ def read_json(text: str) -> Any:
     """Return a JSON text as Python values; numbers with a point or an exponent come as Decimal. InvalidRequest."""
     try:
         # Decimal keeps all digits; Python alone would take NaN and Infinity, which are not JSON.
-        return json.loads(text, parse_float=Decimal, parse_constant=_no_constant)
+        return json.loads(text, parse_float=Decimal, parse_int=parse_varint, parse_constant=_no_constant)
     except (ValueError, InvalidOperation, RecursionError):
         raise InvalidRequest("Could not decode JSON string: it is not valid JSON") from None
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from decimal import Decimal
 from typing import Final
 
 from .natives import DATE_EPOCH, Duration
 
-__all__ = ["parse_date", "parse_duration", "parse_time", "parse_timestamp"]
+__all__ = ["parse_date", "parse_duration", "parse_time", "parse_timestamp", "parse_varint"]
 
 _DATE: Final = r"(?P<year>[+-]?\d{1,9})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
 _CLOCK: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d+))?)?"
@@ -39,6 +40,17 @@ _UNITS: Final[dict[str, tuple[int, int]]] = {
 }
 _UNIT_ORDER: Final = list(_UNITS)
 _EPOCH_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
+
+
+def parse_varint(text: str) -> int:
+    """Return the whole number that *text* is, of any length. Raises ValueError."""
+    try:
+        return int(text)
+    except ValueError:
+        # Python refuses to read more than 4300 digits.
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
+            raise
+        return int(Decimal(text))
 
 
 def parse_timestamp(text: str) -> int:

@@ -14,7 +14,7 @@ from ..cql import ast
 from ..errors import InvalidRequest
 from .cqltype import CqlType, ListType, MapType, SetType, TupleType, UdtType, VectorType
 from .fitting import LITERALS, WIDER, hint, is_assignable, is_compatible, misfits
-from .literals import parse_date, parse_duration, parse_time, parse_timestamp
+from .literals import parse_date, parse_duration, parse_time, parse_timestamp, parse_varint
 from .natives import (
     ASCII,
     BIGINT,
@@ -70,7 +70,8 @@ def _read_float(text: str, largest: float) -> float:
 
 
 _READERS: Final[dict[NativeType, Callable[[str], Any]]] = {
-    **dict.fromkeys((BIGINT, COUNTER, INT, SMALLINT, TINYINT, VARINT), int),
+    **dict.fromkeys((BIGINT, COUNTER, INT, SMALLINT, TINYINT), int),
+    VARINT: parse_varint,
     DOUBLE: lambda text: _read_float(text, sys.float_info.max),
     FLOAT: lambda text: _read_float(text, _MAX_FLOAT),
     **dict.fromkeys((TEXT, ASCII, INET), str),
