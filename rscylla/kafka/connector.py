@@ -270,7 +270,10 @@ class Connector:
         if self.membership is not None:
             name, stream = slice_name(name, *part), stream.sliced(*part)
         snapshots = self._snapshots(publisher, part)
-        if store.get_cursor(name) == "" and snapshots.mode == "never":  # a snapshot begins where the changes do
+        cursor = store.get_cursor(name)
+        if cursor == "" and part[1] > 1:
+            self._check_not_whole(consumer_name(properties, *key), name, part[1], store)
+        if cursor == "" and snapshots.mode == "never":  # a snapshot begins where the changes do
             # A table that comes later is new: all of its changes are wanted.
             start = self._start(stream) if first else ""
             if start:
@@ -285,6 +288,15 @@ class Connector:
         if self.to_head:
             options.append(StreamToHead())
         return Spec(snapshots.lane(stream, store, name), store, consumer, *options, registry=self.registry)
+
+    def _check_not_whole(self, whole: str, name: str, count: int, store: CursorStore) -> None:
+        """Raise ``ConfigError`` if the cursor of a process alone, or a takeover, was not cut into slices."""
+        find = getattr(store, "find_cursor", None)
+        if find is not None and find(name) is None and find(whole) is not None:
+            raise ConfigError(
+                f"{whole!r} has a cursor, and {name!r} has none, so a group would not go on there; cut it with "
+                f"`rscylla cursor reslice {whole} --from 1 --to {count}` while no process of the group runs"
+            )
 
     def _bounds(self, part: tuple[int, int]) -> dict[str, Any]:
         """Return the options of ``publishing`` for a slice."""
@@ -338,6 +350,7 @@ class Connector:
             keyspace,
             properties.text("rscylla.store.table"),
             create=properties.flag("rscylla.store.create"),
+            lease=self.membership,
         )
         return BufferedCursorStore(kept, interval=SAVE_EVERY)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from waiting import eventually
 
 import rscylla
-from cursorstore import MemoryCursorStore
+from cursorstore import MemoryCursorStore, ScyllaCursorStore
 from rscylla.abc import Message
 from rscylla.clock import Stop
 from rscylla.embedded import EmbeddedScylla
@@ -336,23 +337,28 @@ def test_the_consumer_is_named_after_prefix_and_table(bench: Bench) -> None:
     assert consumer_name(bench.properties, "shop", "items") == "demo.shop.items"
 
 
+class Member(Bench):
+    """A connector in a group, with the cursor store of its own."""
+
+    def __init__(self, session: rscylla.Session, kafka: MockKafka) -> None:
+        group = {"rscylla_group": "team", "rscylla_group_slices": "4", "rscylla_store_keyspace": "shop"}
+        super().__init__(session, kafka, **group)
+
+    def start(self, **more: Any) -> Bench:
+        self.connector = Connector(self.properties, self.session, registry=CollectorRegistry(), **more)
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+        return self
+
+    def lanes(self) -> int:
+        service = self.connector.service
+        return 0 if service is None else sum(lane.state == "streaming" for lane in service.facts().lanes)
+
+
 def test_processes_of_a_group_share_the_keys(session: rscylla.Session, kafka: MockKafka) -> None:
     create(session, "items")
     create(session, "orders")
-    properties = {"rscylla_group": "team", "rscylla_group_slices": "4", "rscylla_store_keyspace": "shop"}
-
-    class Member(Bench):
-        def start(self, **more: Any) -> Bench:
-            self.connector = Connector(self.properties, self.session, registry=CollectorRegistry(), **more)
-            self.thread = threading.Thread(target=self._run)
-            self.thread.start()
-            return self
-
-        def lanes(self) -> int:
-            service = self.connector.service
-            return 0 if service is None else sum(lane.state == "streaming" for lane in service.facts().lanes)
-
-    first, second = (Member(session, kafka, **properties) for _ in range(2))
+    first, second = (Member(session, kafka) for _ in range(2))
     first.start()
     insert(session, "items", *range(20))
     eventually(lambda: first.lanes() == 8, LONG_S)
@@ -365,6 +371,21 @@ def test_processes_of_a_group_share_the_keys(session: rscylla.Session, kafka: Mo
     eventually(lambda: second.keys("orders") == list(range(10)), LONG_S)
     second.end()
     assert (first.error, second.error) == (None, None)
+    # A process that was paused cannot move them.
+    fenced = {record.consumer: record.lease for record in ScyllaCursorStore(session, "shop").list_cursors()}
+    assert fenced == {f"demo.shop.{t}[{i}/4]": f"team[{i}/4]" for t in ("items", "orders") for i in range(4)}
+
+
+def test_a_group_does_not_skip_what_a_process_alone_has_not_published(
+    session: rscylla.Session, kafka: MockKafka
+) -> None:
+    create(session, "items")
+    head = rscylla.NewStream(session, "shop", "items").head_cursor(timedelta())
+    ScyllaCursorStore(session, "shop", create=True).set_cursor("demo.shop.items", head)
+    member = Member(session, kafka)
+    member.start()
+    member.wait()
+    assert "cursor reslice demo.shop.items --from 1 --to 4" in str(member.error)
 
 
 def test_a_group_needs_a_place_for_itself(session: rscylla.Session, kafka: MockKafka) -> None:
