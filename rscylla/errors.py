@@ -24,6 +24,10 @@
     │   └── QueryTimeout (resumable)
     ├── PublishFailed                 a record was not acknowledged (resumable)
     │   └── PublishRejected           a record can never be published (not resumable)
+    ├── EventStoreError               event sourcing: the store, its events, or their subjects
+    │   ├── VersionConflict           the aggregate has another version than the append expects (resumable)
+    │   ├── UnreadableEvent           an event of an unknown type, or with data that are not of its type
+    │   └── SubjectForgotten          personal data of a subject whose key was deleted cannot be written
     ├── Stopped                       the stop signal was set; expected
     ├── HeadReached                   everything up to the head, or the requested end, was delivered
     ├── FateError (resumable)         injected on purpose
@@ -54,6 +58,7 @@ __all__ = [
     "CursorExpired",
     "CursorRegression",
     "DeserializationError",
+    "EventStoreError",
     "EventTypeError",
     "FateError",
     "FilterError",
@@ -75,8 +80,11 @@ __all__ = [
     "ServiceFailed",
     "SourceError",
     "Stopped",
+    "SubjectForgotten",
     "TableChanged",
     "TableNotFound",
+    "UnreadableEvent",
+    "VersionConflict",
     "is_expected",
     "is_resumable",
 ]
@@ -257,6 +265,41 @@ class PublishRejected(PublishFailed):
         super().__init__(message)
         self.index = index
         self.rejected = rejected
+
+
+class EventStoreError(RscyllaError):
+    """Event sourcing failed, but not because of the database."""
+
+
+class VersionConflict(EventStoreError):
+    """The aggregate has the version ``actual``, and not ``expected``: others have appended to it. Nothing is appended.
+
+    Load the aggregate again, and decide again; ``CommandHandler`` does.
+    """
+
+    resumable = True
+
+    def __init__(self, message: str, *, expected: int, actual: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.actual = actual
+
+
+class UnreadableEvent(EventStoreError):
+    """An event cannot be decoded: its type or schema is unknown here, or its data are not of its type.
+
+    No retry helps, only another version of the application. The cause is chained, if there is one. ``type`` and
+    ``schema`` are those of the event.
+    """
+
+    def __init__(self, message: str, *, type: str, schema: int) -> None:  # noqa: A002 - as the event calls it
+        super().__init__(message)
+        self.type = type
+        self.schema = schema
+
+
+class SubjectForgotten(EventStoreError):
+    """New personal data of a subject that was forgotten cannot be written, for it gets no key any more."""
 
 
 class Stopped(RscyllaError):

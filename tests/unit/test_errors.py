@@ -30,6 +30,8 @@ from rscylla.errors import (
     RscyllaError,
     RunError,
     Stopped,
+    UnreadableEvent,
+    VersionConflict,
     is_expected,
     is_resumable,
 )
@@ -42,6 +44,8 @@ SPECIAL: dict[type[RscyllaError], RscyllaError] = {
     CursorRegression: CursorRegression("lower", consumer="billing", stored="b", given="a"),
     HeadReached: HeadReached(cursor="c"),
     Stopped: Stopped(),
+    UnreadableEvent: UnreadableEvent("no such type", type="OrderPaid", schema=3),
+    VersionConflict: VersionConflict("behind", expected=3, actual=4),
     RunError: RunError("failed", stage="recv", consumer="billing", event_id="e", event_fid="f", resumable=True),
 }
 
@@ -100,6 +104,7 @@ RESUMABLE = {
     PublishFailed,
     QueryTimeout,
     Stopped,
+    VersionConflict,
 }
 
 

@@ -87,6 +87,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *(f"rscylla.cdc.{name}" for name in ("changes", "grouping", "pages", "rows", "table")),
     ),
     "rscylla.publish": (*GROUND, "rscylla.reflex", "rscylla.debezium"),
+    "rscylla.eventsourcing": (*GROUND, "rscylla.reflex", "rscylla.publish", "rscylla.base", "cursorstore"),
     "rscylla.kafka": (
         *(*GROUND, "rscylla.cdc", "rscylla.reflex", "rscylla.base"),
         *("rscylla.debezium", "rscylla.publish", "cursorstore"),
@@ -161,7 +162,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("rscylla.kafka", "rscylla.debezium.registry"),
     "fastavro": ("rscylla.debezium", "rscylla.publish"),
     "javaproperties": ("rscylla.kafka",),
-    "cryptography": ("rscylla.kafka",),
+    "cryptography": ("rscylla.kafka", "rscylla.eventsourcing.shredding"),
+    "cattrs": ("rscylla.eventsourcing.types",),
 }
 
 PURE = (
@@ -202,7 +204,7 @@ PURE += (
 )
 WORLDLY = {"logging", "socket", "time", "threading", "subprocess", "os", "io", "random", "asyncio", "selectors"}
 HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "typer", "rich", "lark", "pandas", "numpy")
-HEAVY += ("opentelemetry", "pybreaker", "fastavro", "javaproperties", "cryptography")
+HEAVY += ("opentelemetry", "pybreaker", "fastavro", "javaproperties", "cryptography", "cattrs")
 
 
 @cache
