@@ -1,0 +1,91 @@
+"""The contracts between the parts of rscylla, as Protocols.
+
+Each method documents when and from which threads it is called, what it returns for nothing, and what an error does.
+"""
+
+from __future__ import annotations
+
+from .._groups import NOBODY, GroupMember, GroupSlice, GroupView
+from ..event import ChangeLike
+from ._consumers import (
+    BulkConsumer,
+    Committing,
+    Consumer,
+    Fate,
+    Partitioned,
+    Resetter,
+    Run,
+    Stopper,
+    WindowConsumer,
+    bulk_of,
+)
+from ._cursors import (
+    CoalescingCursorStore,
+    CursorAdmin,
+    CursorRecord,
+    CursorStore,
+    FlushableCursorStore,
+    LastEvent,
+    LazyCursorStore,
+    flush_cursor,
+    last_event_of,
+    saver_of,
+)
+from ._deadletters import DeadLetterAdmin, DeadLetters
+from ._leases import Fence, Fencing, Lease, Membership
+from ._publishing import Message, PublishDone, Publisher
+from ._streams import (
+    BulkStreamClient,
+    IterableStreamClient,
+    StreamClient,
+    StreamFunc,
+    StreamStatus,
+    Window,
+    WindowedStreamClient,
+    receiver_of,
+)
+
+__all__ = [
+    "NOBODY",
+    "BulkConsumer",
+    "BulkStreamClient",
+    "ChangeLike",
+    "CoalescingCursorStore",
+    "Committing",
+    "Consumer",
+    "CursorAdmin",
+    "CursorRecord",
+    "CursorStore",
+    "DeadLetterAdmin",
+    "DeadLetters",
+    "Fate",
+    "Fence",
+    "Fencing",
+    "FlushableCursorStore",
+    "GroupMember",
+    "GroupSlice",
+    "GroupView",
+    "IterableStreamClient",
+    "LastEvent",
+    "LazyCursorStore",
+    "Lease",
+    "Membership",
+    "Message",
+    "Partitioned",
+    "PublishDone",
+    "Publisher",
+    "Resetter",
+    "Run",
+    "Stopper",
+    "StreamClient",
+    "StreamFunc",
+    "StreamStatus",
+    "Window",
+    "WindowConsumer",
+    "WindowedStreamClient",
+    "bulk_of",
+    "flush_cursor",
+    "last_event_of",
+    "receiver_of",
+    "saver_of",
+]

@@ -1,0 +1,218 @@
+"""Stores of cursors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Protocol, cast, runtime_checkable
+
+import attrs
+
+from ..event import Event
+from ._optional import overriding
+
+__all__ = [
+    "CoalescingCursorStore",
+    "CursorAdmin",
+    "CursorRecord",
+    "CursorStore",
+    "FlushableCursorStore",
+    "LastEvent",
+    "LazyCursorStore",
+    "flush_cursor",
+    "last_event_of",
+    "saver_of",
+]
+
+
+class CursorStore(Protocol):
+    """Keeps one cursor per consumer. All methods may be called from several threads.
+
+    An error of ``get_cursor`` or ``set_cursor`` ends the run; events after the saved cursor are delivered again. All
+    methods also raise the errors of the database.
+    """
+
+    def get_cursor(self, consumer: str) -> str:
+        """Return the consumer's cursor, including buffered writes; "" if there is none.
+
+        Called once at the start of each run, before the stream is opened. From then on, ``set_cursor`` saves to the
+        epoch of this cursor; after a ``CursorConflict`` or ``LeaseLost``, the next run calls it again.
+
+        Raises:
+            ConfigError: *consumer* is empty.
+            LeaseLost: the store works under a lease that is not held.
+        """
+
+    def set_cursor(self, consumer: str, cursor: str) -> None:
+        """Save *cursor*. Called after each consumed event; may buffer until ``flush``. Saving the same one is a no-op.
+
+        A store that buffers may raise the errors of an earlier cursor here.
+
+        Raises:
+            CursorRegression: *cursor* is lower than the saved one, which stays.
+            CursorConflict: the cursor was reset since ``get_cursor`` returned it; nothing is saved until it is read
+                again.
+            LeaseLost: the store works under a lease that is not held, or was lost since ``get_cursor``.
+            InvalidCursor: *cursor* is not a cursor; the saved one stays.
+            ConfigError: *consumer* is empty, or the store is closed.
+        """
+
+    def flush(self) -> None:
+        """Make all cursors durable. A cursor that cannot be written stays buffered; the others are still written.
+
+        Called at the end of each run, also after an error, from a thread of its own, for at most ``flush_timeout`` of
+        the ``Spec``; a ``FlushableCursorStore`` only gets ``flush_cursor``. Safe to repeat. If it raises, the run does
+        not count as complete: it ends with a ``RunError`` instead of ``HeadReached`` or ``Stopped``. If the run failed
+        before, the error is added to the first as a note.
+
+        Raises:
+            CursorError: as for ``set_cursor``; the refused cursor is dropped.
+        """
+
+    def close(self) -> None:
+        """Flush and stop background work. The session belongs to the caller and stays open. Safe to repeat.
+
+        Called by the owner of the store after its last run; ``run`` does not call it. Background work also stops if the
+        flush raises, and cursors that were not saved are then lost with the store.
+        """
+
+
+@runtime_checkable
+class FlushableCursorStore(CursorStore, Protocol):
+    """A ``CursorStore`` that can make the cursor of one consumer durable by itself.
+
+    A store that buffers should be one: with it, the end of a run neither writes the cursors of other consumers nor
+    fails because of them.
+    """
+
+    def flush_cursor(self, consumer: str) -> None:
+        """Make the cursor of *consumer* durable. ``run`` calls it instead of ``flush``; it raises what that raises."""
+
+
+@runtime_checkable
+class LazyCursorStore(CursorStore, Protocol):
+    """A ``CursorStore`` that also takes events, and renders the id of one only if it needs the text.
+
+    Most stores need not be one. It pays for a store that keeps cursors in memory, or writes one for many events:
+    rendering an id, and parsing it to compare it with the saved cursor, cost several times what a call costs.
+    """
+
+    def set_cursor_after(self, consumer: str, event: Event) -> None:
+        """Save the cursor that continues right after *event*: the same as ``set_cursor(consumer, event.id)``.
+
+        ``run`` calls it instead of ``set_cursor`` after each consumed event; ``set_cursor`` still gets cursors without
+        an event. It raises what ``set_cursor`` raises. The store may keep the event, which is immutable, and render its
+        id later in another thread.
+        """
+
+
+@attrs.define(eq=False)
+class LastEvent:
+    """Where a run leaves the last event that its consumer is done with, for the store to find.
+
+    ``event`` is set by the run, and ``is_open`` by the store. Each is one assignment, which needs no lock.
+    """
+
+    event: Event | None = None
+    is_open: bool = False
+
+
+@runtime_checkable
+class CoalescingCursorStore(LazyCursorStore, Protocol):
+    """A ``LazyCursorStore`` that writes few of the cursors that it gets, and so need not be called for each event."""
+
+    def last_event_of(self, consumer: str) -> LastEvent:
+        """Return where to leave the last event of *consumer*. Called by a run after it saved its first cursor.
+
+        While it is open, the run leaves each consumed event there, in the order of their cursors, instead of calling
+        ``set_cursor_after``. The store takes the event whenever it writes, or is asked for the cursor. It closes the
+        place when the run must know of an error, which the next ``set_cursor_after`` then raises.
+        """
+
+
+def saver_of(store: CursorStore) -> Callable[[str, Event], None]:
+    """Return the function that saves the cursor after an event in *store*: its own, or ``set_cursor`` with the id.
+
+    A ``set_cursor`` that a subclass or an object overrides is not bypassed.
+    """
+    if overriding(store, "set_cursor_after", "set_cursor"):
+        return cast("LazyCursorStore", store).set_cursor_after
+    return lambda consumer, event: store.set_cursor(consumer, event.id)
+
+
+def flush_cursor(store: CursorStore, consumer: str) -> None:
+    """Make the cursor of *consumer* durable, and those of others only if *store* cannot do otherwise.
+
+    A ``flush`` that a subclass or an object overrides is not bypassed.
+    """
+    if overriding(store, "flush_cursor", "flush"):
+        cast("FlushableCursorStore", store).flush_cursor(consumer)
+    else:
+        store.flush()
+
+
+def last_event_of(store: CursorStore, consumer: str) -> LastEvent:
+    """Return where a run leaves the last event of *consumer* for *store*; closed for ever if the store has no place.
+
+    A ``set_cursor`` or ``set_cursor_after`` that a subclass or an object overrides is not bypassed.
+    """
+    if all(overriding(store, "last_event_of", method) for method in ("set_cursor", "set_cursor_after")):
+        return cast("CoalescingCursorStore", store).last_event_of(consumer)
+    return LastEvent()
+
+
+@attrs.frozen
+class CursorRecord:
+    """A saved cursor as ``CursorAdmin`` returns it: the last one of an epoch of a consumer.
+
+    ``updated_at`` is aware UTC, or None if not known. ``reason`` says why the epoch was opened, "" for the first one.
+    With ``takeover``, it names the new lease holder, which continued at the previous cursor; otherwise, it is the
+    reason of a reset. ``lease`` is the name of the fence under which the cursor was last read for work, "" if none: of
+    a lease, or of a slice of a group.
+    """
+
+    consumer: str
+    cursor: str
+    epoch: int = 0
+    updated_at: datetime | None = None
+    reason: str = ""
+    takeover: bool = False
+    lease: str = ""
+
+
+class CursorAdmin(Protocol):
+    """Operations on cursors for operators, not for consumers. Thread-safe; they need no lease.
+
+    Each method raises the errors of the database. Buffered cursors count as saved.
+    """
+
+    def find_cursor(self, consumer: str) -> CursorRecord | None:
+        """Return the record of *consumer*; None if it never had a cursor. A cursor reset to "" has a record.
+
+        Raises:
+            ConfigError: *consumer* is empty.
+        """
+
+    def list_cursors(self) -> Iterable[CursorRecord]:
+        """Return the records of all consumers, as ``find_cursor`` returns them, sorted by consumer."""
+
+    def cursor_history(self, consumer: str) -> Iterable[CursorRecord]:
+        """Return the last cursor of each epoch of *consumer*, the newest first: the audit trail of resets.
+
+        Empty for a consumer without a cursor. A store may delete old epochs, and may leave out buffered cursors.
+
+        Raises:
+            ConfigError: *consumer* is empty.
+        """
+
+    def reset_cursor(self, consumer: str, cursor: str, *, reason: str) -> None:
+        """Set *cursor* whatever the saved cursor is, even backward or to "", and save *reason* for the audit trail.
+
+        A reset opens a new epoch. A process that read the cursor earlier gets ``CursorConflict`` from ``set_cursor``
+        until it reads the cursor again; this process gets it from the next call. Cursors of the old epoch that are
+        saved later have no effect.
+
+        Raises:
+            ConfigError: *consumer* is empty, or *reason* is blank.
+            InvalidCursor: *cursor* is not a cursor.
+        """
