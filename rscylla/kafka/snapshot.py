@@ -528,10 +528,20 @@ class _Accompanied:
         self._lane = lane
         self._ended = Stop()
         self._forget = stop.on_set(self._ended.set)
-        # As they are, because they run for each event.
-        self.recv, self.recv_many, self.status = client.recv, client.recv_many, client.status
         self._thread = threading.Thread(target=self._follow, name=f"rscylla-snapshots-{lane.consumer}", daemon=True)
         self._thread.start()
+
+    # Methods of the class, as the client has them: a run would take attributes of the object for a ``recv`` of a user,
+    # and go event by event.
+
+    def recv(self) -> Event | Progress:
+        return self._client.recv()
+
+    def recv_many(self, limit: int) -> Sequence[Event] | Progress:
+        return self._client.recv_many(limit)
+
+    def status(self) -> StreamStatus:
+        return self._client.status()
 
     def _follow(self) -> None:
         lane = self._lane

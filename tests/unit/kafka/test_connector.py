@@ -470,6 +470,29 @@ def test_a_publisher_of_ones_own_is_left_open(session: rscylla.Session, kafka: M
         bench.end()
 
 
+def test_many_changes_are_passed_to_the_publisher_at_once(
+    session: rscylla.Session, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(session, kafka)
+    session.execute("CREATE TABLE shop.a (id int PRIMARY KEY) WITH cdc = {'enabled': true}")
+    for i in range(50):
+        session.execute("INSERT INTO shop.a (id) VALUES (%s)", (i,))
+    calls: list[int] = []
+    with KafkaPublisher({"bootstrap.servers": kafka.servers}) as publisher:
+        publish = publisher.publish
+
+        def counted(messages: Any, done: Any) -> None:
+            if messages[0].topic == "demo.shop.a":
+                calls.append(len(messages))
+            publish(messages, done)
+
+        monkeypatch.setattr(publisher, "publish", counted)
+        bench.start(publisher=publisher, to_head=True).wait()
+    assert bench.error is None
+    assert sum(calls) == 50
+    assert len(calls) < 25  # as the pages came
+
+
 def test_rows_come_before_changes_and_again_on_request(session: rscylla.Session, kafka: MockKafka) -> None:
     create(session, "items")
     insert(session, "items", *range(20))
