@@ -26,6 +26,7 @@
     │   └── PublishRejected           a record can never be published (not resumable)
     ├── EventStoreError               event sourcing: the store, its events, or their subjects
     │   ├── VersionConflict           the aggregate has another version than the append expects (resumable)
+    │   ├── VersionGap                events of an aggregate are missing before the one that came
     │   ├── UnreadableEvent           an event of an unknown type, or with data that are not of its type
     │   └── SubjectForgotten          personal data of a subject whose key was deleted cannot be written
     ├── Stopped                       the stop signal was set; expected
@@ -85,6 +86,7 @@ __all__ = [
     "TableNotFound",
     "UnreadableEvent",
     "VersionConflict",
+    "VersionGap",
     "is_expected",
     "is_resumable",
 ]
@@ -278,6 +280,18 @@ class VersionConflict(EventStoreError):
     """
 
     resumable = True
+
+    def __init__(self, message: str, *, expected: int, actual: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.actual = actual
+
+
+class VersionGap(EventStoreError):
+    """Events of an aggregate are missing before the one that came, so it is not applied.
+
+    ``expected`` is the version that is missing, ``actual`` that of the event that came.
+    """
 
     def __init__(self, message: str, *, expected: int, actual: int) -> None:
         super().__init__(message)

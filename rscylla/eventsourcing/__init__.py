@@ -5,11 +5,24 @@ envelope     events as they are stored, and as the application sees them
 """
 
 from ..errors import EventStoreError, SubjectForgotten, UnreadableEvent, VersionConflict
-from .abc import EventStore, Projection, ScanPage, SnapshotStore, SubjectKeys, TokenRange
+from .abc import (
+    BuildStore,
+    Built,
+    EventStore,
+    Projection,
+    ScanPage,
+    SnapshotStore,
+    SubjectKeys,
+    Timer,
+    TimerStore,
+    TokenRange,
+)
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
 
 __all__ = [
     "AggregateID",
+    "BuildStore",
+    "Built",
     "Envelope",
     "EventRecord",
     "EventStore",
@@ -20,6 +33,8 @@ __all__ = [
     "SnapshotStore",
     "SubjectForgotten",
     "SubjectKeys",
+    "Timer",
+    "TimerStore",
     "TokenRange",
     "UnreadableEvent",
     "VersionConflict",

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Protocol
 
 import attrs
 
 from ..errors import ConfigError
-from .envelope import AggregateID, Envelope, EventRecord, Snapshot
+from .envelope import AggregateID, Envelope, EventRecord, Snapshot, milliseconds
 
-__all__ = ["EventStore", "Projection", "ScanPage", "SnapshotStore", "SubjectKeys", "TokenRange"]
+__all__ = [
+    "BuildStore",
+    "Built",
+    "EventStore",
+    "Projection",
+    "ScanPage",
+    "SnapshotStore",
+    "SubjectKeys",
+    "Timer",
+    "TimerStore",
+    "TokenRange",
+]
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
@@ -122,14 +134,123 @@ class SubjectKeys(Protocol):
 
 
 class Projection(Protocol):
-    """Makes a view of events, such as a table of orders by customer.
+    """Makes a view of events, such as a table of orders by customer. It exists in builds, numbered from 1.
 
-    The runner calls it from one thread per aggregate at a time, in the order of the versions. Events of different
-    aggregates may come from several threads. Delivery is at least once: an event may come again, also after later ones.
+    One build is active: queries read it. To rebuild the view while it is live, another build is made beside it, and
+    becomes the active one when it is complete. Keep the number of the build in the key of the rows, or in the name of
+    the table.
+
+    Calls for one aggregate come one at a time, in the order of the versions. Those for different aggregates, and for
+    different builds, may come from several threads. An error of ``apply`` is handled as that of a consumer.
     """
 
-    def apply(self, envelope: Envelope[Any], /) -> None:
-        """Bring the view to the event, so that the same event again changes nothing.
+    @property
+    def name(self) -> str:
+        """Key of its builds, and by default of its consumer's cursor. Keep it stable across releases."""
 
-        An error is handled as that of a consumer: another attempt, or a dead letter.
+    def prepare(self, build: int, /) -> None:
+        """Create what *build* needs, such as tables. Called before anything else of it, and again at each start."""
+
+    def version(self, build: int, aggregate: AggregateID, /) -> int:
+        """Return the version of the last event of *aggregate* that *build* shows; 0 if there is none."""
+
+    def apply(self, build: int, envelope: Envelope[Any], /) -> None:
+        """Bring *build* to the event, and the version of its aggregate with it.
+
+        The event is the one after ``version``. If the version is saved last, or in one batch with the rest, a crash at
+        any point leads to the same call again. What is not idempotent, such as a sum, needs the batch.
         """
+
+    def drop(self, build: int, /) -> None:
+        """Delete *build*, which nothing reads any more. May be called again."""
+
+
+@attrs.frozen
+class Built:
+    """The builds of a projection. 0 stands for none.
+
+    ``active`` is the build that queries read, ``building`` the one that is made beside it, ``retired`` the one that was
+    active before and is not dropped yet. ``rest``: by lane, where the scan for ``building`` continues: the tokens above
+    this one are not scanned yet.
+    """
+
+    active: int = 0
+    building: int = 0
+    retired: int = 0
+    rest: Mapping[str, int] = attrs.field(factory=dict, converter=dict, hash=False)
+
+
+class BuildStore(Protocol):
+    """Keeps the builds of projections. All methods may be called from several threads and processes, and block.
+
+    A method that changes something does it in one step, or not at all, and returns whether it did. They raise the
+    errors of the database; the same call again is safe.
+    """
+
+    def find_builds(self, projection: str) -> Built:
+        """Return the builds of *projection*. One that is new has build 1 as ``building``, which this saves."""
+
+    def begin_build(self, projection: str, build: int) -> bool:
+        """Make *build* the one that is being built, if there is none, and nothing is retired."""
+
+    def scanned(self, projection: str, build: int, lane: str, rest: int) -> bool:
+        """Save where the scan of *lane* continues, if *build* is being built."""
+
+    def activate(self, projection: str, build: int) -> bool:
+        """Make *build* the active one, and the active one the retired one, if *build* is being built."""
+
+    def dropped(self, projection: str, build: int) -> bool:
+        """Save that *build* is dropped: it is no longer retired, or no longer being built."""
+
+
+@attrs.frozen
+class Timer:
+    """What has to happen at a time. ``id`` is unique for good: a timer that has fired is not scheduled again.
+
+    ``due`` is in UTC and whole milliseconds: what is finer is cut off. ``data`` is whatever the one who fires it needs.
+    ``place`` is for the store.
+    """
+
+    id: str
+    due: datetime = attrs.field(converter=milliseconds)
+    data: str = attrs.field(default="", repr=False)
+    place: int | None = attrs.field(default=None, kw_only=True, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.id, str) or not 0 < len(self.id.encode()) <= 65_535:
+            raise ConfigError("the id of a timer must be text of 1 to 65535 bytes")
+
+
+class TimerStore(Protocol):
+    """Keeps timers until they have fired. All methods may be called from several threads and processes, and block.
+
+    They raise the errors of the database; the same call again is safe.
+    """
+
+    def schedule(self, timer: Timer) -> bool:
+        """Keep *timer* if none with its id is known; return whether this timer is waiting now.
+
+        The same timer again changes nothing. False: it was fired or cancelled, or has another time or other data. To
+        move a timer, cancel it, and schedule one with another id.
+        """
+
+    def cancel(self, timer_id: str) -> bool:
+        """Cancel a timer that is waiting; return whether it is cancelled.
+
+        False: there is none, it was fired, or a runner has claimed it and is firing it.
+        """
+
+    def due(self, now: datetime, limit: int) -> Sequence[Timer]:
+        """Return timers that are due at *now*, at most *limit*, by time. Some may be claimed, or have fired already.
+
+        A timer that was scheduled late, or by a clock that is behind, may be missing for a minute.
+        """
+
+    def claim(self, timer: Timer, owner: str, duration: timedelta) -> bool:
+        """Give *timer* to *owner* for *duration*, in one conditional step; return whether *owner* may fire it.
+
+        False: it was cancelled or fired, or another owner has claimed it. The same owner may claim it again.
+        """
+
+    def finish(self, timer: Timer) -> None:
+        """Save that *timer* has fired. Called by the owner after that, also if its claim has expired meanwhile."""

@@ -16,9 +16,10 @@ __all__ = ["AggregateID", "Envelope", "EventRecord", "Snapshot"]
 E = TypeVar("E")
 
 
-def _milliseconds(at: datetime) -> datetime:
+def milliseconds(at: datetime) -> datetime:
+    """Return *at* in UTC and whole milliseconds. Raises ``ConfigError`` if it has no time zone."""
     if at.tzinfo is None:
-        raise ConfigError("the time of an event has no time zone; use datetime.now(UTC)")
+        raise ConfigError("a time has no time zone; use datetime.now(UTC)")
     # What a column of type timestamp keeps, so that a record that was read equals the one that was appended.
     return at.astimezone(UTC).replace(microsecond=at.microsecond // 1000 * 1000)
 
@@ -60,7 +61,7 @@ class EventRecord:
     type: str
     schema: int
     data: str = attrs.field(repr=False)
-    at: datetime = attrs.field(converter=_milliseconds)
+    at: datetime = attrs.field(converter=milliseconds)
     correlation_id: str = ""
     causation_id: str = ""
     user: str = ""
