@@ -4,7 +4,7 @@
     emitter      changes to records
     converters   records to bytes, as the properties configure it
     json         ... as Connect's JsonConverter makes them; avro, jsonschema: as Confluent's; registry: of their schemas
-    transforms   the connector's two transforms, and chains of them
+    transforms   the connector's two transforms, Debezium's under them, and chains
     record       what a record is; java: texts as Java makes them; names: names that Avro takes
 
 All of it is pure but ``registry``: nothing else here connects, waits, or logs. See docs/debezium.md.
@@ -19,7 +19,14 @@ from .jsonschema import json_schema
 from .record import Header, Record
 from .registry import ConfluentRegistry, Registered, SchemaRegistry
 from .settings import CONNECTOR_VERSION, DIFFERENCES, PROPERTIES, Settings
-from .transforms import ExtractNewRecordState, FlattenColumns, Transform, transforms_of
+from .transforms import (
+    ExtractChangedRecordState,
+    ExtractNewRecordState,
+    FlattenColumns,
+    Transform,
+    transforms_of,
+    unknown_options,
+)
 
 __all__ = [
     "CONNECTOR_VERSION",
@@ -30,6 +37,7 @@ __all__ = [
     "Converter",
     "Converters",
     "Emitter",
+    "ExtractChangedRecordState",
     "ExtractNewRecordState",
     "Field",
     "FlattenColumns",
@@ -49,4 +57,5 @@ __all__ = [
     "json_schema",
     "schema_json",
     "transforms_of",
+    "unknown_options",
 ]

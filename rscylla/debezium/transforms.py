@@ -1,4 +1,4 @@
-"""The connector's two transforms, and chains of them as its properties configure them.
+"""The connector's two transforms, those of Debezium under them, and chains of them as its properties configure them.
 
 A transform is a function from a record to a record, or to None, which drops it. Source of what they do: Debezium 2.7,
 ``io.debezium.transforms.ExtractNewRecordState``; the connector's two classes; Connect's predicates.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 import attrs
@@ -17,12 +18,21 @@ from ..types.connect import Field, Schema
 from .record import Header, Record
 from .settings import flag, options_of, words
 
-__all__ = ["Deletes", "ExtractNewRecordState", "FlattenColumns", "Transform", "transforms_of"]
+__all__ = [
+    "Deletes",
+    "ExtractChangedRecordState",
+    "ExtractNewRecordState",
+    "FlattenColumns",
+    "Transform",
+    "transforms_of",
+    "unknown_options",
+]
 
 Transform = Callable[[Record], Record | None]
 Deletes = Literal["drop", "tombstone", "rewrite", "rewrite-with-tombstone"]
 
 _TEXT: Final = Schema("string")
+_REQUIRED_TEXT: Final = Schema("string", optional=False)
 _DELETED: Final = "__deleted"
 _IMAGES: Final = ("before", "after")
 _SCHEMAS_KEPT: Final = 256
@@ -131,9 +141,9 @@ class _Reference(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, prefix: str) -> Self:
-        path, *names = text.split(":")
-        parts = path.split(".")
-        if len(names) > 1 or len(parts) > 2 or not all((*parts, *names)):
+        path, *names = text.rstrip(":").split(":")  # as Java splits
+        parts = path.rstrip(".").split(".")[:2]
+        if len(names) > 1 or not all((*parts, *names)):
             raise ConfigError(f"{text!r} is not a field; use op, source.ts_us, or source.ts_us:name")
         field = parts[-1]
         struct = parts[0] if len(parts) == 2 else _STRUCTS.get(field, "source")
@@ -172,12 +182,16 @@ class ExtractNewRecordState:
         add_fields, add_headers: fields of the envelope that are added: ``op``, ``source.ts_us``, ``db:database``.
         fields_prefix, headers_prefix: what their names start with.
         route_by_field: the column, of text, that has the topic of a record.
+        drop_header: the header that has a list of the fields that are left out, as ``ExtractChangedRecordState`` makes
+            it. They stay in a record without it.
+        drop_from_key: they are left out of the key, too.
+        drop_optional: only those that are optional are left out.
 
     Not thread-safe: it keeps what becomes of each schema.
 
     Raises:
         ConfigError: a value is not one of those that are known; or, when it is called, records do not have the column
-            *route_by_field*, or it is no text.
+            *route_by_field*, or it is no text; the header *drop_header* has no list; two fields have one name.
     """
 
     deletes: Deletes = "drop"
@@ -188,10 +202,14 @@ class ExtractNewRecordState:
     fields_prefix: str = "__"
     headers_prefix: str = "__"
     route_by_field: str = ""
+    drop_header: str = ""
+    drop_from_key: bool = False
+    drop_optional: bool = True
     _fields: tuple[_Reference, ...] = attrs.field(init=False)
     _headers: tuple[_Reference, ...] = attrs.field(init=False)
     _schemas: dict[tuple[int, bool], tuple[Schema, Schema, Schema]] = attrs.field(init=False, factory=dict)
     _rows: _Schemas = attrs.field(init=False, factory=lambda: _Schemas(_unwrapped))
+    _less: dict[tuple[int, frozenset[str]], tuple[Schema, Schema]] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         if self.deletes not in get_args(Deletes):
@@ -205,11 +223,11 @@ class ExtractNewRecordState:
     def of(cls, options: Mapping[str, str], *, open_cells: bool = True) -> Self:
         """Return the transform that *options* configure, by the names that follow ``transforms.NAME.``.
 
+        Other names have no effect, as in Connect; see ``unknown_options``.
+
         Raises:
-            ConfigError: an option is not known or not supported, or has no possible value.
+            ConfigError: an option has no possible value.
         """
-        if unknown := sorted(options.keys() - _OPTIONS):
-            raise ConfigError(f"the transform has no option {unknown[0]!r} here; it has {', '.join(sorted(_OPTIONS))}")
         mode = options.get("delete.tombstone.handling.mode", "").strip().lower()
         keep = None
         if not mode:  # the older pair of options
@@ -230,6 +248,11 @@ class ExtractNewRecordState:
             fields_prefix=options.get("add.fields.prefix", "__"),
             headers_prefix=options.get("add.headers.prefix", "__"),
             route_by_field=options.get("route.by.field", "").strip(),
+            drop_header=options.get("drop.fields.header.name", "").strip(),
+            drop_from_key=flag(options.get("drop.fields.from.key", "false").strip(), "drop.fields.from.key"),
+            drop_optional=flag(
+                options.get("drop.fields.keep.schema.compatible", "true").strip(), "drop.fields.keep.schema.compatible"
+            ),
         )
 
     def __call__(self, record: Record) -> Record | None:
@@ -244,7 +267,7 @@ class ExtractNewRecordState:
     def _extracted(self, record: Record) -> Record | None:
         envelope, schema = record.value, record.value_schema
         if envelope is None or schema is None:
-            of_delete = [Header(r.name, _TEXT, "d") for r in self._headers if r.field == "op"]
+            of_delete = [Header(r.name, _REQUIRED_TEXT, "d") for r in self._headers if r.field == "op"]
             return record._replace(headers=(*record.headers, *of_delete)) if self.keep_tombstones else None
         if schema.name is None or not schema.name.endswith(".Envelope"):
             return record
@@ -257,8 +280,11 @@ class ExtractNewRecordState:
             for r in self._headers
             if (found := r.find(schema, envelope)) is not None
         ]
-        topic = self._topic(record.topic, before if is_delete else after)
+        topic = self._topic(record.topic, schema, "before" if is_delete else "after", before if is_delete else after)
         record = record._replace(topic=topic, headers=(*record.headers, *headers))
+        dropped = self._dropped(record) if self.drop_header else frozenset()
+        if self.drop_from_key and dropped:
+            record = self._without(record, dropped, of_key=True)
         if is_delete and self.deletes == "tombstone":
             return record._replace(value_schema=_field(schema, "after"), value=None)
         value = dict(before if is_delete else after)
@@ -268,16 +294,51 @@ class ExtractNewRecordState:
         for reference in self._fields:
             if (found := reference.find(schema, envelope)) is not None:
                 value[reference.name] = found[1]
-        return record._replace(value_schema=self._schema(schema, is_delete, rewrites), value=value)
+        unwrapped = record._replace(value_schema=self._schema(schema, is_delete, rewrites), value=value)
+        if not dropped:
+            return unwrapped
+        if is_delete:  # Debezium adds fields after that
+            dropped -= {reference.name for reference in self._fields}
+        return self._without(unwrapped, dropped, of_key=False)
 
-    def _topic(self, topic: str, row: Mapping[str, Any]) -> str:
+    def _dropped(self, record: Record) -> frozenset[str]:
+        """Return the names that the header lists."""
+        header = next((h for h in record.headers if h.key == self.drop_header), None)
+        if header is None or header.value is None:
+            return frozenset()
+        if not isinstance(header.value, list):
+            raise ConfigError(f"drop.fields.header.name is {self.drop_header!r}, a header that has no list of fields")
+        return frozenset(header.value)
+
+    def _without(self, record: Record, names: frozenset[str], *, of_key: bool) -> Record:
+        """Return the record without the fields *names* of its key or value."""
+        schema, struct = (record.key_schema, record.key) if of_key else (record.value_schema, record.value)
+        if schema is None or struct is None:
+            return record
+        may_go = (f.name for f in schema.fields if f.schema.optional or not self.drop_optional)
+        names = names.intersection(may_go)
+        if not names:
+            return record
+        known = self._less.get((id(schema), names))
+        if known is None:
+            if len(self._less) >= _SCHEMAS_KEPT:
+                self._less.clear()
+            fields = tuple([f for f in schema.fields if f.name not in names])
+            known = self._less[id(schema), names] = (schema, attrs.evolve(schema, fields=fields, optional=False))
+        less = {name: value for name, value in struct.items() if name not in names}
+        if of_key:
+            return record._replace(key_schema=known[1], key=less)
+        return record._replace(value_schema=known[1], value=less)
+
+    def _topic(self, topic: str, envelope: Schema, image: str, row: Mapping[str, Any]) -> str:
         if not self.route_by_field:
             return topic
-        if self.route_by_field not in row:
+        column = _field(envelope, image).field(self.route_by_field)
+        if column is None:
             raise ConfigError(f"route.by.field is {self.route_by_field!r}, which records of {topic} do not have")
-        found = row[self.route_by_field]
-        if found is not None and not isinstance(found, str):
+        if column.type != "string":
             raise ConfigError(f"route.by.field is {self.route_by_field!r}, which is no text in records of {topic}")
+        found = row[self.route_by_field]
         return found if found and found.strip() else topic
 
     def _schema(self, envelope: Schema, is_delete: bool, rewrites: bool) -> Schema:
@@ -289,6 +350,8 @@ class ExtractNewRecordState:
                 fields[_DELETED] = Field(_DELETED, _TEXT)
             for reference in self._fields:
                 if (found := _schema_of(reference, envelope)) is not None:
+                    if reference.name in fields:
+                        raise ConfigError(f"add.fields makes a second field {reference.name!r}; give one another name")
                     fields[reference.name] = Field(reference.name, _added(found))
             schema = attrs.evolve(row, fields=tuple(fields.values()), optional=False)
             if len(self._schemas) >= _SCHEMAS_KEPT:
@@ -298,8 +361,13 @@ class ExtractNewRecordState:
 
 
 def _added(schema: Schema) -> Schema:
-    """Return the schema of an added field: optional, and without a default, which the transform does not copy."""
-    return attrs.evolve(schema, optional=True, default=None)
+    """Return the schema of an added field: optional, and without a default, which the transform does not copy.
+
+    It does not copy the fields of a struct, either, so it refuses all structs but null. The transaction, which is
+    always null, is without fields as there; others are whole.
+    """
+    fields = () if schema.name == _TRANSACTION_NAME else schema.fields
+    return attrs.evolve(schema, optional=True, default=None, fields=fields)
 
 
 def _schema_of(reference: _Reference, envelope: Schema) -> Schema | None:
@@ -313,24 +381,68 @@ def _unwrapped(schema: Schema) -> tuple[Schema, frozenset[str]]:
     return attrs.evolve(opened, optional=False), cells
 
 
+_TRANSACTION_NAME: Final = "event.block"
 _OLD_MODES: Final = {"drop": "drop", "rewrite": "rewrite", "none": "tombstone"}
 _OPTIONS: Final = frozenset(
     (
         "delete.tombstone.handling.mode",
         "delete.handling.mode",
         "drop.tombstones",
-        "cdc.output.format",
         "add.fields",
         "add.headers",
         "add.fields.prefix",
         "add.headers.prefix",
         "route.by.field",
+        "drop.fields.header.name",
+        "drop.fields.from.key",
+        "drop.fields.keep.schema.compatible",
         "replace.null.with.default",  # no column has a default
     )
 )
 
+# ---------------------------------------------------------------- what changed
+
+
+@attrs.frozen(kw_only=True)
+class ExtractChangedRecordState:
+    """
+    Debezium's transform of this name: headers with the lists of fields that differ between ``before`` and ``after``,
+    and of those that do not, for ``drop.fields.header.name`` of another transform.
+
+    Records without both images pass as they are.
+
+    Args:
+        changed, unchanged: the names of the headers; "" for none.
+    """
+
+    changed: str = ""
+    unchanged: str = ""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        """Return the transform that *options* configure, by the names that follow ``transforms.NAME.``."""
+        return cls(changed=options.get("header.changed.name", ""), unchanged=options.get("header.unchanged.name", ""))
+
+    def __call__(self, record: Record) -> Record:
+        schema = record.value_schema
+        if record.value is None or schema is None or not (schema.name or "").endswith(".Envelope"):
+            return record
+        before, after = record.value["before"], record.value["after"]
+        if before is None or after is None:
+            return record
+        headers = list(record.headers)
+        # By their texts, as Java compares numbers: NaN is NaN, and 0.0 is not -0.0.
+        differ = {name: repr(value) != repr(before[name]) for name, value in after.items() if name in before}
+        for header, is_wanted in ((self.changed, True), (self.unchanged, False)):
+            if header.strip():
+                names = [name for name, differs in differ.items() if differs is is_wanted]
+                headers.append(Header(header, Schema("array", items=_TEXT, name=header), names))
+        return record._replace(headers=tuple(headers))
+
+
 # ---------------------------------------------------------------- chains
 
+_DEBEZIUM: Final = "io.debezium.transforms."
 _PACKAGE: Final = "com.scylladb.cdc.debezium.connector.transforms."
 _PREDICATES: Final = "org.apache.kafka.connect.transforms.predicates."
 
@@ -356,23 +468,42 @@ def transforms_of(properties: Mapping[str, str]) -> Transform:
     return apply
 
 
+def unknown_options(properties: Mapping[str, str]) -> list[str]:
+    """Return the names of properties that follow a transform or predicate, and are no options of it."""
+    found = []
+    for name in words(properties.get("transforms", "")):
+        options = options_of(properties, f"transforms.{name}.")
+        kind = _KINDS.get(options.get("type", "").strip())
+        if kind is not None:
+            found += [f"transforms.{name}.{each}" for each in sorted(options.keys() - kind.options - _OF_ALL)]
+    return found
+
+
+class _Kind(NamedTuple):
+    make: Callable[[Mapping[str, str]], Transform]
+    options: frozenset[str]
+
+
+_KINDS: Final[dict[str, _Kind]] = {
+    f"{_PACKAGE}ScyllaExtractNewRecordState": _Kind(ExtractNewRecordState.of, _OPTIONS | {"cdc.output.format"}),
+    f"{_PACKAGE}ScyllaFlattenColumns": _Kind(lambda _: FlattenColumns(), frozenset()),
+    f"{_DEBEZIUM}ExtractNewRecordState": _Kind(partial(ExtractNewRecordState.of, open_cells=False), _OPTIONS),
+    f"{_DEBEZIUM}ExtractChangedRecordState": _Kind(
+        ExtractChangedRecordState.of, frozenset(("header.changed.name", "header.unchanged.name"))
+    ),
+}
+_OF_ALL: Final = frozenset(("type", "predicate", "negate"))
+
+
 def _step(properties: Mapping[str, str], name: str) -> Transform:
     options = options_of(properties, f"transforms.{name}.")
     kind = options.pop("type", "").strip()
     predicate = options.pop("predicate", "").strip()
     negate = flag(options.pop("negate", "false").strip(), f"transforms.{name}.negate")
-    transform: Transform
-    if kind == f"{_PACKAGE}ScyllaExtractNewRecordState":
-        transform = ExtractNewRecordState.of(options)
-    elif kind == "io.debezium.transforms.ExtractNewRecordState":
-        transform = ExtractNewRecordState.of(options, open_cells=False)
-    elif kind == f"{_PACKAGE}ScyllaFlattenColumns":
-        transform = FlattenColumns()
-    else:
-        raise ConfigError(
-            f"transforms.{name}.type is {kind or 'missing'}; known are {_PACKAGE}ScyllaExtractNewRecordState, "
-            f"{_PACKAGE}ScyllaFlattenColumns, and io.debezium.transforms.ExtractNewRecordState"
-        )
+    known = _KINDS.get(kind)
+    if known is None:
+        raise ConfigError(f"transforms.{name}.type is {kind or 'missing'}; known are {', '.join(_KINDS)}")
+    transform = known.make(options)
     if not predicate:
         return transform
     applies = _predicate(properties, predicate)

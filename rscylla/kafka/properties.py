@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self
 import attrs
 import javaproperties
 
+from ..debezium import unknown_options
 from ..errors import ConfigError
 
 __all__ = ["PROPERTIES", "Finding", "Properties", "Property", "Status", "property_of"]
@@ -419,6 +420,8 @@ class Properties(Mapping[str, str]):
                 yield Finding(one.name, one.check("") or "is missing")
         for name, value in sorted(self._values.items()):
             yield from self._finding(name, value)
+        for name in unknown_options(self._values):
+            yield Finding(name, "is no option of the transform; it has no effect", "warning")
         user, password = (bool(self.text(f"scylla.{what}")) for what in ("user", "password"))
         if user != password:
             missing, given = ("password", "user") if user else ("user", "password")

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from connectorcases import cases
 
-from rscylla.debezium import ExtractNewRecordState, Field, FlattenColumns, Header, Record, Schema, transforms_of
+from rscylla.debezium import (
+    ExtractChangedRecordState,
+    ExtractNewRecordState,
+    Field,
+    FlattenColumns,
+    Header,
+    Record,
+    Schema,
+    transforms_of,
+    unknown_options,
+)
 from rscylla.errors import ConfigError
 
 UNWRAP = "com.scylladb.cdc.debezium.connector.transforms.ScyllaExtractNewRecordState"
@@ -100,7 +110,107 @@ def test_a_tombstone_that_stays_says_that_it_is_of_a_delete(records: list[Record
     tombstone = next(r for r in records if r.value is None)
     found = unwrap(tombstone)
     assert found is not None
-    assert found.headers == (Header("__op", Schema("string"), "d"),)
+    assert found.headers == (Header("__op", Schema("string", optional=False), "d"),)
+
+
+def test_a_struct_is_added_whole_but_the_transaction_which_is_always_null(records: list[Record]) -> None:
+    record = ExtractNewRecordState(add_fields=["source", "transaction"], add_headers=["source"])(records[0])
+    assert record is not None
+    assert record.value["__source"] == records[0].value["source"]
+    assert record.value["__transaction"] is None
+    source, transaction = (record.value_schema.field(n) for n in ("__source", "__transaction"))  # type: ignore[union-attr]
+    assert source is not None
+    assert source.optional
+    assert source.fields == records[0].value_schema.field("source").fields  # type: ignore[union-attr]
+    assert transaction == Schema("struct", name="event.block", version=1)
+    assert record.headers == (Header("__source", source, records[0].value["source"]),)
+
+
+def test_two_fields_of_one_name_are_refused(records: list[Record]) -> None:
+    with pytest.raises(ConfigError, match=r"add\.fields makes a second field '__op'"):
+        ExtractNewRecordState(add_fields=["op", "id:op"])(records[0])
+
+
+LISTED = Schema("array", items=Schema("string"), name="gone")
+
+
+def gone(record: Record, *names: str) -> Record:
+    return record._replace(headers=(Header("gone", LISTED, list(names)),))
+
+
+def test_fields_that_a_header_lists_are_left_out(records: list[Record]) -> None:
+    drop = ExtractNewRecordState(drop_header="gone", add_fields=["op"])
+    found = drop(gone(records[1], "name", "__op", "nothing"))
+    assert found is not None
+    assert list(found.value) == [f.name for f in found.value_schema.fields] == ["at", "ck", "pk", "price", "qty"]  # type: ignore[union-attr]
+    assert found.key == records[1].key
+    assert drop(gone(records[1], "nothing")) == ExtractNewRecordState(add_fields=["op"])(gone(records[1], "nothing"))
+    assert list(drop(records[1]).value) == ["at", "ck", "name", "pk", "price", "qty", "__op"]  # type: ignore[union-attr]
+
+
+def test_fields_are_left_out_of_the_key_too_if_so_asked(records: list[Record]) -> None:
+    found = ExtractNewRecordState(drop_header="gone", drop_from_key=True)(gone(records[1], "ck"))
+    assert found is not None
+    assert found.key == {"pk": 7}
+    assert found.key_schema == Schema(
+        "struct", fields=(Field("pk", Schema("int32")),), name="demo.shop.items.Key", optional=False
+    )
+    assert "ck" not in found.value
+
+
+def test_a_required_field_is_left_out_only_if_schemas_may_become_incompatible() -> None:
+    row = Schema("struct", fields=(Field("a", Schema("int32", optional=False)), Field("b", Schema("int32"))), name="r")
+    envelope = Schema("struct", fields=(Field("before", row), Field("after", row)), name="p.k.t.Envelope")
+    record = gone(Record("t", None, None, envelope, {"before": None, "after": {"a": 1, "b": 2}}), "a", "b")
+    assert ExtractNewRecordState(drop_header="gone")(record).value == {"a": 1}  # type: ignore[union-attr]
+    assert ExtractNewRecordState(drop_header="gone", drop_optional=False)(record).value == {}  # type: ignore[union-attr]
+
+
+def test_a_header_without_a_list_is_refused(records: list[Record]) -> None:
+    with pytest.raises(ConfigError, match=r"drop\.fields\.header\.name is '__op', a header that has no list"):
+        ExtractNewRecordState(drop_header="__op", add_headers=["op"])(records[0])
+
+
+def test_what_did_not_change_is_left_out_by_both_transforms() -> None:
+    properties = {
+        "transforms": "c,u",
+        "transforms.c.type": "io.debezium.transforms.ExtractChangedRecordState",
+        "transforms.c.header.changed.name": "changed",
+        "transforms.c.header.unchanged.name": "same",
+        "transforms.u.type": UNWRAP,
+        "transforms.u.cdc.output.format": "advanced",
+        "transforms.u.drop.fields.header.name": "same",
+    }
+    update = next(r for r in cases()["smt-unwrap-advanced"].records(transforms="") if r.value["op"] == "u")
+    found = transforms_of(properties)(update)
+    assert found is not None
+    before, after = update.value["before"], update.value["after"]
+    assert found.value == {name: value for name, value in after.items() if value != before[name]}
+    assert [(h.key, h.value) for h in found.headers] == [
+        ("changed", list(found.value)),
+        ("same", [name for name in after if name not in found.value]),
+    ]
+
+
+def test_only_records_with_both_images_say_what_changed(records: list[Record]) -> None:
+    say = ExtractChangedRecordState(changed="changed")
+    for record in records:
+        both = record.value is not None and None not in (record.value["before"], record.value["after"])
+        assert [h.key for h in say(record).headers] == ["changed"] * both
+
+
+def test_numbers_that_java_tells_apart_differ() -> None:
+    row = Schema("struct", fields=(Field("a", Schema("float64")), Field("b", Schema("float64"))), name="r")
+    envelope = Schema("struct", fields=(Field("before", row), Field("after", row)), name="p.k.t.Envelope")
+    images = {"before": {"a": float("nan"), "b": 0.0}, "after": {"a": float("nan"), "b": -0.0}}
+    (header,) = ExtractChangedRecordState(changed="c")(Record("t", None, None, envelope, images)).headers
+    assert header.value == ["b"]
+
+
+def test_options_that_are_not_known_have_no_effect_and_are_named(records: list[Record]) -> None:
+    properties = {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.drop.tombstone": "true"}
+    assert transforms_of(properties)(records[0]) == ExtractNewRecordState()(records[0])
+    assert unknown_options(properties | {"transforms.t.predicate": "p"}) == ["transforms.t.drop.tombstone"]
 
 
 def test_a_record_without_an_envelope_passes(records: list[Record]) -> None:
@@ -142,8 +252,8 @@ def test_a_transform_applies_where_its_predicate_holds(
         ({"transforms": "t"}, "transforms.t.type is missing"),
         ({"transforms": "t", "transforms.t.type": "org.example.X"}, "transforms.t.type is org.example.X; known are"),
         (
-            {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.drop.fields.header.name": "x"},
-            "no option 'drop",
+            {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.drop.fields.from.key": "x"},
+            "drop.fields.from.key is 'x', which is neither",
         ),
         (
             {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.delete.handling.mode": "keep"},
@@ -154,8 +264,8 @@ def test_a_transform_applies_where_its_predicate_holds(
             "drop.tombstones is '1', which is neither true nor false",
         ),
         (
-            {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.add.fields": "a.b.c"},
-            "'a.b.c' is not a field",
+            {"transforms": "t", "transforms.t.type": UNWRAP, "transforms.t.add.fields": "a:b:c"},
+            "'a:b:c' is not a field",
         ),
         ({"transforms": "t", "transforms.t.type": FLATTEN, "transforms.t.predicate": "p"}, "predicates.p needs a type"),
         (

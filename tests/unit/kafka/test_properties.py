@@ -149,6 +149,14 @@ def test_a_name_that_is_nearly_right_is_corrected() -> None:
     assert "did you mean scylla.table.names?" in finding.message
 
 
+def test_an_option_that_a_transform_does_not_have_is_named() -> None:
+    unwrap = "com.scylladb.cdc.debezium.connector.transforms.ScyllaExtractNewRecordState"
+    properties = of(transforms="t", transforms_t_type=unwrap, transforms_t_drop_tombstone="true")
+    (finding,) = properties.findings
+    assert (finding.property, finding.level) == ("transforms.t.drop.tombstone", "warning")
+    assert "no option of the transform" in finding.message
+
+
 @pytest.mark.parametrize("missing", sorted(NEEDED))
 def test_what_is_missing_is_named(missing: str) -> None:
     found = Properties.of({name: value for name, value in NEEDED.items() if name != missing})
