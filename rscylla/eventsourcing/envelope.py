@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
@@ -22,6 +22,14 @@ def milliseconds(at: datetime) -> datetime:
         raise ConfigError("a time has no time zone; use datetime.now(UTC)")
     # What a column of type timestamp keeps, so that a record that was read equals the one that was appended.
     return at.astimezone(UTC).replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+def _own(values: Mapping[str, str]) -> dict[str, str]:
+    return dict(values)
+
+
+def _texts(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
 
 
 @attrs.frozen(order=True)
@@ -65,7 +73,7 @@ class EventRecord:
     correlation_id: str = ""
     causation_id: str = ""
     user: str = ""
-    metadata: Mapping[str, str] = attrs.field(factory=dict, converter=dict, hash=False)
+    metadata: Mapping[str, str] = attrs.field(factory=dict, converter=_own, hash=False)
 
 
 @attrs.frozen
@@ -129,4 +137,4 @@ class Snapshot:
     version: int
     schema: int
     state: str = attrs.field(repr=False)
-    commands: tuple[str, ...] = attrs.field(default=(), converter=tuple, repr=False)
+    commands: tuple[str, ...] = attrs.field(default=(), converter=_texts, repr=False)

@@ -61,6 +61,8 @@ HEAVY = {
     "rscylla.cdc.columnar": ("numpy", "pyarrow"),
     "rscylla.cdc.eventview": ("numpy", "pyarrow"),
     "rscylla.spark": ("numpy", "pyarrow", "pyspark"),
+    "rscylla.eventsourcing": ("cattrs", "cryptography"),
+    "rscylla.testing.eventcontracts": ("cattrs", "cryptography"),
 }
 """Modules, and packages of them, that need what only an extra brings."""
 

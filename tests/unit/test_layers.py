@@ -127,6 +127,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "rscylla.embedded.wire": (*EMBEDDED_GROUND, "rscylla.embedded.result", "rscylla.embedded.faults"),
     "rscylla.embedded": (),
     "rscylla.testing": (*GROUND, "cursorstore", "rscylla.embedded.clock"),
+    "rscylla.testing.eventcontracts": (*GROUND, "rscylla.eventsourcing"),
     "rscylla.testing.plugin": ("rscylla.testing", "rscylla.embedded"),
     "rscylla.cli": ("rscylla", "cursorstore"),
     "rscylla.__main__": ("rscylla.cli",),

@@ -1,0 +1,242 @@
+"""``CommandHandler``: loads an aggregate, lets it decide about a command, and appends the events."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+from .. import _timeuuid as tu
+from .._retry import Backoff, retry
+from ..clock import Clock, Stop, SystemClock
+from ..errors import ConfigError, RscyllaError
+from .abc import EventStore, SnapshotStore
+from .aggregate import Aggregate
+from .envelope import AggregateID, Envelope, EventRecord, Snapshot
+
+__all__ = ["CommandHandler", "Handled", "Loaded", "event_id_of"]
+
+log = logging.getLogger("rscylla.eventsourcing")
+
+S = TypeVar("S")
+C = TypeVar("C")
+E = TypeVar("E")
+
+ATTEMPTS: Final = 10
+BACKOFF: Final = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(seconds=1))
+
+_NAMESPACE: Final = uuid.UUID("5b0bd0f3-3a2c-5c0a-9a53-0a1a53c0e5b1")
+"""Of the ids of events. It must never change: an id made again must be the same."""
+
+
+def event_id_of(aggregate: AggregateID, command_id: str, number: int) -> uuid.UUID:
+    """Return the id of the event *number*, from 0, that a command leads to. It is always the same.
+
+    >>> event_id_of(AggregateID("order", "1"), "c", 0) == event_id_of(AggregateID("order", "1"), "c", 0)
+    True
+    """
+    return uuid.uuid5(_NAMESPACE, json.dumps([aggregate.type, aggregate.id, command_id, number]))
+
+
+@attrs.frozen
+class Loaded(Generic[S]):
+    """An aggregate as it was loaded. ``commands`` are ids of the last commands that it knows, oldest first.
+
+    ``snapshot`` is the version of the snapshot that it was loaded from; 0 if there was none.
+    """
+
+    aggregate: AggregateID
+    version: int
+    state: S
+    commands: tuple[str, ...] = attrs.field(default=(), repr=False)
+    snapshot: int = 0
+
+
+@attrs.frozen
+class Handled(Generic[S, E]):
+    """The result of a command: the aggregate's ``version`` and ``state`` after it, and the events that it led to.
+
+    ``repeated``: the command had been done before, and changed nothing now. The events are those that it led to then,
+    and the version and state are the current ones.
+    """
+
+    aggregate: AggregateID
+    version: int
+    state: S
+    events: tuple[Envelope[E], ...] = ()
+    repeated: bool = False
+
+
+class CommandHandler(Generic[S, C, E]):
+    """Handles commands to one kind of aggregate. Thread-safe; blocks.
+
+    Args:
+        aggregate: What decides.
+        store: Where the events are.
+        snapshots: Where snapshots are; None: every load reads all events of the aggregate.
+        snapshot_every: A snapshot is taken when so many events have come since the last one.
+        remember: How many of its last commands a snapshot keeps. A command that comes again after more than these is
+            not recognized any more, and is decided again. Without snapshots, every command is recognized.
+        attempts: How often a command is tried, at most: again after a conflict, and after a temporary error.
+        backoff: The pauses between attempts.
+        clock: The clock of the events and of the pauses.
+        stop: Ends the pauses with ``Stopped``.
+    """
+
+    def __init__(
+        self,
+        aggregate: Aggregate[S, C, E],
+        store: EventStore,
+        *,
+        snapshots: SnapshotStore | None = None,
+        snapshot_every: int = 100,
+        remember: int = 1000,
+        attempts: int = ATTEMPTS,
+        backoff: Backoff = BACKOFF,
+        clock: Clock | None = None,
+        stop: Stop | None = None,
+    ) -> None:
+        if min(snapshot_every, attempts) < 1 or remember < 0:
+            raise ConfigError("snapshot_every and attempts must be 1 or more, and remember 0 or more")
+        self.aggregate = aggregate
+        self._store = store
+        self._snapshots = snapshots
+        self._every = snapshot_every
+        self._remember = remember
+        self._attempts = attempts
+        self._backoff = backoff
+        self._clock = clock or SystemClock()
+        self._stop = stop or Stop()
+
+    def load(self, id: str) -> Loaded[S]:  # noqa: A002 - as in AggregateID
+        """Return the aggregate with that id: the last snapshot, if there is one, and all events after it.
+
+        Raises:
+            UnreadableEvent: an event cannot be decoded.
+            Others: those of the stores.
+        """
+        aggregate = self.aggregate.id(id)
+        return self._caught_up(self._start(aggregate))
+
+    def handle(
+        self,
+        id: str,  # noqa: A002 - as in AggregateID
+        command: C,
+        *,
+        command_id: str | None = None,
+        correlation_id: str = "",
+        user: str = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> Handled[S, E]:
+        """Let the aggregate with that id decide about *command*, and append the events. Blocks.
+
+        After a conflict, what others have appended is read, and the aggregate decides again.
+
+        Args:
+            command_id: Identifies the command, also when it is sent again: then nothing is done. Default: a new one.
+            correlation_id: What it belongs to, for the envelopes of its events; default: the command's id.
+            user: Who sent it, for the envelopes.
+            metadata: Anything else for the envelopes.
+
+        Raises:
+            VersionConflict: others were faster at each attempt.
+            ConfigError: an event cannot be stored.
+            Others: what ``decide`` raises, as it is; those of ``load``. After ``QueryTimeout`` and ``ConnectionFailed``
+                it is not known whether the command was done; send it again with the same id.
+        """
+        command_id = command_id or str(uuid.uuid4())
+        context = {
+            "correlation_id": correlation_id or command_id,
+            "causation_id": command_id,
+            "user": user,
+            "metadata": metadata or {},
+        }
+        aggregate = self.aggregate.id(id)
+        loaded: Loaded[S] | None = None
+
+        def attempt() -> Handled[S, E]:
+            nonlocal loaded
+            loaded = self._caught_up(loaded or self._start(aggregate))
+            return self._done(loaded, command, command_id, context)
+
+        return retry(attempt, attempts=self._attempts, backoff=self._backoff, clock=self._clock, stop=self._stop)
+
+    def _done(self, loaded: Loaded[S], command: C, command_id: str, context: dict[str, Any]) -> Handled[S, E]:
+        aggregate, version = loaded.aggregate, loaded.version
+        if command_id in loaded.commands:
+            return Handled(aggregate, version, loaded.state, self._events_of(aggregate, command_id), repeated=True)
+        events = list(self.aggregate.decide(loaded.state, command))
+        if not events:
+            return Handled(aggregate, version, loaded.state)
+        at = tu.datetime_of(self._clock.now_us())
+        records = []
+        for n, event in enumerate(events):
+            name, schema, data = self.aggregate.events.encode(event)
+            event_id = event_id_of(aggregate, command_id, n)
+            records.append(EventRecord(aggregate, version + 1 + n, event_id, name, schema, data, at, **context))
+        self._store.append(records)
+        envelopes = tuple(map(Envelope, events, records))
+        after = attrs.evolve(
+            loaded,
+            version=version + len(events),
+            state=self.aggregate.after(events, loaded.state),
+            commands=(*loaded.commands, command_id),
+        )
+        self._keep(after)
+        return Handled(aggregate, after.version, after.state, envelopes)
+
+    def _events_of(self, aggregate: AggregateID, command_id: str) -> tuple[Envelope[E], ...]:
+        found = (record for record in self._store.read(aggregate) if record.causation_id == command_id)
+        return tuple(map(self.aggregate.events.decode, found))
+
+    # ------------------------------------------------------------ loading
+
+    def _start(self, aggregate: AggregateID) -> Loaded[S]:
+        fresh = Loaded(aggregate, 0, self.aggregate.initial)
+        if self._snapshots is None:
+            return fresh
+        found = self._snapshots.get_snapshot(aggregate)
+        if found is None or found.schema != self.aggregate.state_schema:
+            return fresh
+        try:
+            cls = type(self.aggregate.initial)
+            state = self.aggregate.events.decode_state(self.aggregate.name, cls, found.state)
+        except RscyllaError as e:
+            if e.resumable:
+                raise
+            log.warning("the snapshot of %s is not used: %s", aggregate, e, exc_info=True)
+            return fresh
+        return Loaded(aggregate, found.version, state, found.commands, found.version)
+
+    def _caught_up(self, loaded: Loaded[S]) -> Loaded[S]:
+        """Return *loaded* with the events since."""
+        state, version = loaded.state, loaded.version
+        commands = deque(loaded.commands)
+        for record in self._store.read(loaded.aggregate, version):
+            state = self.aggregate.evolve(state, self.aggregate.events.decode(record).event)
+            version = record.version
+            if not commands or commands[-1] != record.causation_id:
+                commands.append(record.causation_id)
+        if version == loaded.version:
+            return loaded
+        return attrs.evolve(loaded, version=version, state=state, commands=tuple(commands))
+
+    # ------------------------------------------------------------ snapshots
+
+    def _keep(self, loaded: Loaded[S]) -> None:
+        if self._snapshots is None or loaded.version - loaded.snapshot < self._every:
+            return
+        commands = loaded.commands[max(0, len(loaded.commands) - self._remember) :]
+        try:
+            state = self.aggregate.events.encode_state(self.aggregate.name, loaded.state)
+            snapshot = Snapshot(loaded.aggregate, loaded.version, self.aggregate.state_schema, state, commands)
+            self._snapshots.put_snapshot(snapshot)
+        except RscyllaError as e:
+            # The events are stored, so the command is done.
+            log.warning("no snapshot of %s was kept: %s", loaded.aggregate, e, exc_info=True)

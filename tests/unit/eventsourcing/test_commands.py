@@ -1,0 +1,266 @@
+"""Commands: decided on the whole state, once, again after conflicts, and from snapshots."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import pytest
+from eventshop import Pay, Place, Refused, State, orders
+
+from rscylla._retry import Backoff
+from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, UnreadableEvent, VersionConflict
+from rscylla.eventsourcing import (
+    FORGOTTEN,
+    AggregateID,
+    CommandHandler,
+    EventRecord,
+    MemoryEventStore,
+    MemorySnapshotStore,
+    MemorySubjectKeys,
+    PersonalData,
+    Snapshot,
+    event_id_of,
+)
+from rscylla.testing import ManualClock
+
+ORDER = AggregateID("order", "1")
+SOON = Backoff(initial=timedelta(microseconds=1), maximum=timedelta(microseconds=1))
+
+
+class Store(MemoryEventStore):
+    """A store that calls ``before`` ahead of each append, and counts the events that were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[], None] = lambda: None
+        self.after: Callable[[], None] = lambda: None
+        self.reads: list[int] = []
+
+    def append(self, records: Sequence[EventRecord]) -> None:
+        self.before()
+        super().append(records)
+        self.after()
+
+    def read(self, aggregate: AggregateID, after: int = 0):  # type: ignore[no-untyped-def]
+        found = list(super().read(aggregate, after))
+        self.reads.append(len(found))
+        return iter(found)
+
+
+@pytest.fixture
+def personal() -> PersonalData:
+    return PersonalData(MemorySubjectKeys())
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def handler(store: Store, personal: PersonalData) -> CommandHandler:  # type: ignore[type-arg]
+    return CommandHandler(orders(personal), store, backoff=SOON, clock=ManualClock())
+
+
+def test_a_command_leads_to_events_with_its_context(handler: CommandHandler, store: Store) -> None:
+    done = handler.handle("1", Place("ann", "Ann", 30), command_id="c", user="u", metadata={"ip": "::1"})
+    assert (done.version, done.state, done.repeated) == (1, State("ann", "Ann", 30), False)
+    (found,) = store.read(ORDER)
+    assert done.events[0].record == found
+    assert (found.causation_id, found.correlation_id, found.user, found.metadata) == ("c", "c", "u", {"ip": "::1"})
+    assert found.event_id == event_id_of(ORDER, "c", 0)
+    assert handler.handle("1", Pay(10), correlation_id="k").events[0].correlation_id == "k"
+    assert handler.load("1").state.open == 20
+
+
+def test_a_refusal_is_the_applications_own_error(handler: CommandHandler, store: Store) -> None:
+    with pytest.raises(Refused, match="only 0 to pay"):
+        handler.handle("1", Pay(1))
+    assert store.head(ORDER) == 0
+
+
+def test_a_command_without_events_changes_nothing(handler: CommandHandler, store: Store) -> None:
+    assert handler.handle("1", Pay(0)).version == 0
+    assert store.head(ORDER) == 0
+
+
+def test_a_command_sent_twice_is_done_once(handler: CommandHandler, store: Store) -> None:
+    handler.handle("1", Place("ann", "Ann", 30))
+    first = handler.handle("1", Pay(10), command_id="pay")
+    handler.handle("1", Pay(20))
+    second = handler.handle("1", Pay(10), command_id="pay")
+    assert second.repeated
+    assert second.events == first.events
+    assert (second.version, second.state.open) == (3, 0)
+    assert store.head(ORDER) == 3
+
+
+def test_after_a_conflict_the_aggregate_decides_again_on_what_is_new(
+    handler: CommandHandler, store: Store, personal: PersonalData
+) -> None:
+    handler.handle("1", Place("ann", "Ann", 30))
+    other = CommandHandler(orders(personal), store)
+
+    def overtake() -> None:
+        store.before = lambda: None
+        other.handle("1", Pay(25))
+
+    store.before = overtake
+    store.reads.clear()
+    with pytest.raises(Refused, match="only 5 to pay"):
+        handler.handle("1", Pay(10))
+    assert store.reads == [1, 1, 1], "what was read before the conflict is not read again"
+    store.before = overtake
+    with pytest.raises(Refused):
+        handler.handle("1", Pay(5))
+
+
+def test_a_handler_gives_up_after_its_attempts(store: Store, personal: PersonalData) -> None:
+    handler = CommandHandler(orders(personal), store, attempts=3, backoff=SOON, clock=ManualClock())
+    handler.handle("1", Place("ann", "Ann", 30))
+    other, calls = CommandHandler(orders(personal), MemoryEventStore()), []
+
+    def always() -> None:
+        calls.append(1)
+        raise VersionConflict("again", expected=1, actual=2)
+
+    store.before = always
+    with pytest.raises(VersionConflict):
+        handler.handle("1", Pay(1))
+    assert len(calls) == 3
+    assert other.load("1").version == 0
+
+
+@pytest.mark.parametrize("error", [QueryTimeout("late"), ConnectionFailed("cut")])
+def test_an_append_whose_outcome_is_unknown_is_not_done_twice(
+    handler: CommandHandler, store: Store, error: Exception
+) -> None:
+    def lost() -> None:
+        store.after = lambda: None
+        raise error
+
+    store.after = lost
+    done = handler.handle("1", Place("ann", "Ann", 30))
+    assert (done.repeated, done.version, len(done.events)) == (True, 1, 1)
+    assert store.head(ORDER) == 1
+
+
+def test_commands_of_many_threads_are_all_done_once(store: Store, personal: PersonalData) -> None:
+    CommandHandler(orders(personal), store).handle("1", Place("ann", "Ann", 1000))
+
+    def work(who: int) -> None:
+        handler = CommandHandler(orders(personal), store, attempts=1000, backoff=SOON)
+        for n in range(20):
+            handler.handle("1", Pay(1), command_id=f"pay {n % 10} {who}")
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.head(ORDER) == 41
+    assert CommandHandler(orders(personal), store).load("1").state.open == 960
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def snapshotting(
+    store: Store, snapshots: MemorySnapshotStore, personal: PersonalData, *, remember: int = 5, schema: int = 1
+) -> CommandHandler:  # type: ignore[type-arg]
+    aggregate = orders(personal, state_schema=schema)
+    return CommandHandler(aggregate, store, snapshots=snapshots, snapshot_every=10, remember=remember)
+
+
+def test_a_load_from_a_snapshot_equals_a_replay(store: Store, personal: PersonalData) -> None:
+    snapshots = MemorySnapshotStore()
+    handler = snapshotting(store, snapshots, personal)
+    handler.handle("1", Place("ann", "Ann", 100))
+    for n in range(24):
+        handler.handle("1", Pay(1), command_id=str(n))
+    kept = snapshots.get_snapshot(ORDER)
+    assert kept is not None
+    assert (kept.version, kept.commands) == (20, ("14", "15", "16", "17", "18"))
+    assert "Ann" not in kept.state, "personal data are sealed in snapshots, too"
+    store.reads.clear()
+    loaded = handler.load("1")
+    assert (store.reads, loaded.snapshot, loaded.version) == ([5], 20, 25)
+    assert loaded.state == CommandHandler(orders(personal), store).load("1").state
+    store.reads.clear()
+    assert handler.handle("1", Pay(1), command_id="14").repeated
+    assert not handler.handle("1", Pay(1), command_id="13").repeated, "forgotten after remember= commands"
+
+
+def test_a_snapshot_of_another_schema_or_a_broken_one_is_not_used(
+    store: Store, personal: PersonalData, caplog: pytest.LogCaptureFixture
+) -> None:
+    snapshots = MemorySnapshotStore()
+    handler = snapshotting(store, snapshots, personal)
+    handler.handle("1", Place("ann", "Ann", 100))
+    for _ in range(10):
+        handler.handle("1", Pay(1))
+    right = handler.load("1").state
+    assert snapshotting(store, snapshots, personal, schema=2).load("1").state == right
+    assert snapshotting(store, snapshots, personal, schema=2).load("1").snapshot == 0
+    snapshots.put_snapshot(Snapshot(ORDER, 10, 1, '{"open":"much"}'))
+    with caplog.at_level(logging.WARNING):
+        assert handler.load("1").state == right
+    assert "the snapshot of order/1 is not used" in caplog.text
+
+
+def test_a_snapshot_that_cannot_be_kept_does_not_fail_the_command(
+    store: Store, personal: PersonalData, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Down(MemorySnapshotStore):
+        def put_snapshot(self, snapshot: Snapshot) -> None:
+            raise QueryTimeout("down")
+
+    handler = snapshotting(store, Down(), personal)
+    handler.handle("1", Place("ann", "Ann", 100))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(9):
+            handler.handle("1", Pay(1))
+    assert "no snapshot of order/1 was kept" in caplog.text
+    assert store.head(ORDER) == 10
+
+
+def test_who_is_forgotten_is_gone_from_states_and_snapshots(store: Store, personal: PersonalData) -> None:
+    snapshots = MemorySnapshotStore()
+    handler = snapshotting(store, snapshots, personal)
+    handler.handle("1", Place("ann", "Ann", 100))
+    for _ in range(10):
+        handler.handle("1", Pay(1))
+    assert handler.load("1").state.name == "Ann"
+    personal.forget("ann")
+    for seen in (handler, CommandHandler(orders(personal), store)):
+        assert seen.load("1").state.name == FORGOTTEN
+    for _ in range(10):
+        handler.handle("1", Pay(1))
+    kept = snapshots.get_snapshot(ORDER)
+    assert kept is not None
+    assert kept.version == 20, "a state without personal data is kept"
+
+
+def test_an_unreadable_event_stops_the_command(handler: CommandHandler, store: Store) -> None:
+    handler.handle("1", Place("ann", "Ann", 100))
+    (first,) = store.read(ORDER)
+    store.append([EventRecord(ORDER, 2, event_id_of(ORDER, "other", 0), "Unheard", 1, "{}", first.at)])
+    with pytest.raises(UnreadableEvent, match="event 2 of order/1, type Unheard, schema 1"):
+        handler.handle("1", Pay(1))
+
+
+def test_an_old_event_is_upcast_before_it_is_applied(handler: CommandHandler, store: Store) -> None:
+    data = '{"customer_id":"ann","name":"[forgotten]","price":7}'
+    handler.handle("2", Place("bob", "Bob", 1))
+    (some,) = store.read(AggregateID("order", "2"))
+    store.append([EventRecord(ORDER, 1, event_id_of(ORDER, "c", 0), "Placed", 1, data, some.at)])
+    assert handler.load("1").state.open == 7
+
+
+def test_wrong_options_are_refused(store: Store, personal: PersonalData) -> None:
+    for options in ({"snapshot_every": 0}, {"attempts": 0}, {"remember": -1}):
+        with pytest.raises(ConfigError):
+            CommandHandler(orders(personal), store, **options)  # type: ignore[arg-type]
