@@ -164,6 +164,7 @@ class Forgetful(Demo):
         super()._consume(event, fate)
 
 
+@pytest.mark.slow
 def test_demo_fails_when_its_consumer_misses_a_change() -> None:
     with EmbeddedScyllaProcess() as scylla:
         verdict = Forgetful(scylla, DemoPlan(events=60, seed=1, fate=0, crash_every=10**9)).run()
@@ -182,6 +183,7 @@ def test_failures_that_were_not_made_are_not_hidden() -> None:
         Broken(scylla, DemoPlan(events=60, fate=0)).run()
 
 
+@pytest.mark.slow
 def test_interrupted_demo_ends_with_130(start: Callable[..., Process]) -> None:
     demo = start("demo", "--events", "100000", "--json")
     assert "progress" in json.loads(demo.line())

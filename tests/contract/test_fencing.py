@@ -131,6 +131,7 @@ cluster.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_paused_process_that_wakes_up_cannot_move_the_cursor(scylla: EmbeddedScylla) -> None:
     """A separate process is paused until its lease expires, another takes over, and the first one continues."""
     consumer = str(uuid.uuid4())

@@ -24,6 +24,7 @@ def session() -> Iterator[rscylla.Session]:
         yield scylla.connect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["images", "collections"])
 def test_all_readers_find_the_same_in_a_log(session: rscylla.Session, shape: str) -> None:
     log = fill(session, SHAPES[shape], ROWS)
@@ -41,6 +42,7 @@ def test_all_readers_find_the_same_in_a_log(session: rscylla.Session, shape: str
     assert all(found["cells", of_changes]["driver" if not of_changes else "run"] for of_changes in (False, True))
 
 
+@pytest.mark.slow
 def test_the_comparison_runs_readers_in_turns_and_names_what_each_cost(capsys: pytest.CaptureFixture[str]) -> None:
     readers = ["driver", "events@pure"]
     compare.main(["--rows", str(ROWS), "--rounds", "1", "--kinds", "count", "--readers", *readers])

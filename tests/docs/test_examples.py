@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -46,6 +48,7 @@ def test_the_service_of_two_lanes_waits_out_the_outage_and_puts_the_bad_order_as
     assert all(line["event_id"] for line in billed)
 
 
+@pytest.mark.slow
 def test_members_of_a_group_share_the_slices_and_hand_them_over() -> None:
     lines = example("group_member.py", "--embedded").stdout.splitlines()
     assert lines == [
@@ -68,6 +71,7 @@ def test_the_export_writes_one_json_line_a_change() -> None:
     assert {c["operation"] for c in changes} == {"INSERT"}
 
 
+@pytest.mark.slow
 def test_the_fast_lane_and_its_sweep_print_what_they_found() -> None:
     lines = example("fast_and_sweep.py", "--embedded", "--orders", "40").stdout.splitlines()
     found = re.fullmatch(r"(\d+) orders in time, median latency [\d.]+ s; (\d+) late, found by the sweep", lines[-1])

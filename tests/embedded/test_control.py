@@ -232,6 +232,7 @@ def test_the_socket_goes_with_the_server_and_comes_again_with_it(own_directory: 
         ControlClient(path).status()
 
 
+@pytest.mark.slow
 def test_a_socket_of_a_killed_server_is_replaced(own_directory: Path) -> None:
     path = own_directory / "c"
     with EmbeddedScyllaProcess(control=path) as server:
@@ -245,6 +246,7 @@ def test_a_socket_of_a_killed_server_is_replaced(own_directory: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_new_server_removes_the_sockets_of_killed_ones(scylla: EmbeddedScylla) -> None:
     directory = control_path(scylla.port).parent
     (directory / "notes.sock").write_text("precious")

@@ -50,6 +50,7 @@ def test_a_torn_tail_at_every_byte_of_the_last_record(tmp_path: Path, caplog: py
         shutil.rmtree(torn)
 
 
+@pytest.mark.slow
 def test_a_changed_byte_is_a_cut_at_the_end_and_an_error_before_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -192,6 +193,7 @@ def test_a_restart_does_not_write_a_snapshot(tmp_path: Path) -> None:
     assert list(tmp_path.glob("snapshot-*.rsc")) == [snapshot]
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_step_of_a_snapshot_loses_nothing(tmp_path: Path) -> None:
     """The directory is copied after each write while a snapshot is made, and at its very end."""
     kept = Kept(tmp_path / "data", compact_bytes=8_000)

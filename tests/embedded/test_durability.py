@@ -158,6 +158,7 @@ def test_any_history_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, 
     kept.durable.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_kill_between_any_two_records_leaves_a_whole_state(

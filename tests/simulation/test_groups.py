@@ -1,6 +1,6 @@
 """Thousands of seeds of groups of processes; what one does is in ``tests/support/simulated_groups.py``.
 
-``RSCYLLA_SIMULATION_SEEDS`` says how many (60 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
+``RSCYLLA_SIMULATION_SEEDS`` says how many (40 unless told, 2,000 in ``tox -e simulation``), ``RSCYLLA_SIMULATION_FROM``
 the first one, ``RSCYLLA_SIMULATION_SEED`` asks for one alone.
 """
 
@@ -25,9 +25,9 @@ from rscylla.reflex.service._lease import LeasedStop
 from rscylla.reflex.service._slicekeeper import SliceKeeper
 
 FIRST = int(os.environ.get("RSCYLLA_SIMULATION_FROM", "0"))
-SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "60"))
+SEEDS = int(os.environ.get("RSCYLLA_SIMULATION_SEEDS", "40"))
 ONE_SEED = os.environ.get("RSCYLLA_SIMULATION_SEED")
-SEEDS_PER_TEST = 30
+SEEDS_PER_TEST = 20
 FULL_RUN = 1_000
 
 

@@ -70,6 +70,7 @@ def page_blocks() -> dict[str, str]:
     return {name: code for code, name in blocks}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_orders.py", "test_my_store.py"])
 def test_the_examples_of_the_page_pass(run: Run, name: str) -> None:
     ran = run(page_blocks()[name], name=name, found=True)

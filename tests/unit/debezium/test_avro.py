@@ -54,6 +54,7 @@ def test_schemas_and_values_are_those_of_the_converter_in_java() -> None:
     assert (schemas, values) == (153, 1186)
 
 
+@pytest.mark.slow
 def test_all_schemas_of_the_recorded_cases_are_compared() -> None:
     known = {schema_json(schema_of(line["schema"])) for line in lines()}
     for case in cases().values():

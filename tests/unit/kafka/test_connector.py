@@ -256,6 +256,7 @@ def test_a_first_start_is_where_the_properties_say(
     bench.end()
 
 
+@pytest.mark.slow
 def test_a_record_that_is_too_large_stops_the_table_unless_errors_are_tolerated(
     session: rscylla.Session, kafka: MockKafka
 ) -> None:
@@ -355,6 +356,7 @@ class Member(Bench):
         return 0 if service is None else sum(lane.state == "streaming" for lane in service.facts().lanes)
 
 
+@pytest.mark.slow
 def test_processes_of_a_group_share_the_keys(session: rscylla.Session, kafka: MockKafka) -> None:
     create(session, "items")
     create(session, "orders")
@@ -493,6 +495,7 @@ def test_many_changes_are_passed_to_the_publisher_at_once(
     assert len(calls) < 25  # as the pages came
 
 
+@pytest.mark.slow
 def test_rows_come_before_changes_and_again_on_request(session: rscylla.Session, kafka: MockKafka) -> None:
     create(session, "items")
     insert(session, "items", *range(20))

@@ -111,6 +111,7 @@ def times_after(stream: rscylla.Stream, cursor: str) -> list[int]:
 # ---------------------------------------------------------------- what is delivered after a takeover
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_wherever_the_connector_stopped(played: Played) -> None:
     for table in played.tables:
         lines = [line for line in played.lines if table_of(line) == table]

@@ -134,6 +134,7 @@ def test_one_move_at_a_time_in_any_order_is_as_good(view: GroupView, dice: Rando
     assert len(world.moved) == fewest == len(set(world.moved))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(groups(renewed=True), SEEDS.map(Random))
 def test_views_that_differ_in_time_end_in_balance_too(view: GroupView, dice: Random) -> None:
