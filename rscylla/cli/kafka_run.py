@@ -116,7 +116,9 @@ def _validate(properties: Properties) -> None:
         finally:
             session.cluster.shutdown()
     lines: list[dict[str, Any]] = [
-        {"property": one.property, "level": one.level, "message": properties.redacted(one.message)} for one in found
+        {"property": one.property, "level": one.level, "message": properties.redacted(one.message)}
+        | ({"note": properties.redacted(one.note)} if one.note else {})
+        for one in found
     ]
     write(json.dumps(lines, indent=2, ensure_ascii=False))
     if any(one.level == "error" for one in found):

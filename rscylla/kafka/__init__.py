@@ -3,6 +3,7 @@
     connector    ``Connector``: tables to topics, as the connector's properties say
     properties   ``Properties``: read, resolved, checked, redacted
     publisher    ``KafkaPublisher``: records to brokers
+    verdicts     what the Java connector says of properties
     snapshot     ``Snapshots``: the rows of base tables, before their changes or beside them
     offsets      the offsets of the Java connector, as cursors
     client       names of Java's producer as those of librdkafka; stores: files of TLS; topics: topics are created
@@ -10,11 +11,12 @@
 Needs the extra ``kafka``. See docs/kafka.md.
 """
 
-from .connector import Connector, connect_to, consumer_name, verdicts
+from .connector import Connector, connect_to, consumer_name
 from .properties import PROPERTIES, Finding, Properties, Property
 from .publisher import KafkaPublisher
 from .snapshot import Snapshots
 from .topics import Topics
+from .verdicts import verdicts
 
 __all__ = [
     "PROPERTIES",

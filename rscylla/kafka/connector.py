@@ -18,14 +18,11 @@ from ..cdc.scan import Limits
 from ..cdc.stream import Stream
 from ..cdc.table import logged_tables, read_table
 from ..clock import Clock, Stop, SystemClock
-from ..debezium import Settings
 from ..errors import (
-    CDCDisabled,
     ConfigError,
     MetadataError,
     RscyllaError,
     SourceError,
-    TableNotFound,
     is_expected,
 )
 from ..event import Event
@@ -34,7 +31,7 @@ from ..publish import DeadLetter, DebeziumMessages, Messages, publishing
 from ..reflex import Spec, slice_name
 from ..reflex.service import Group, Restarts, Service
 from .client import producer_config
-from .properties import Finding, Properties
+from .properties import Properties
 from .publisher import KafkaPublisher
 from .snapshot import Mode, Snapshots
 from .stores import scylla_context
@@ -43,7 +40,7 @@ from .topics import Topics
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["Connector", "TableKey", "connect_to", "consumer_name", "verdicts"]
+__all__ = ["Connector", "TableKey", "connect_to", "consumer_name"]
 
 log = logging.getLogger("rscylla.kafka")
 
@@ -471,67 +468,3 @@ class _Heartbeats:
     def _settled(error: Exception | None) -> None:
         if error is not None:
             log.warning("a heartbeat is not published: %s", error)
-
-
-# ---------------------------------------------------------------- verdicts
-
-
-def verdicts(properties: Properties, session: Session | None) -> Sequence[Finding]:
-    """Return what the connector itself would say about *properties*, and what rscylla adds.
-
-    Errors are what the connector refuses to start with. Of those, rscylla runs with missing images, full preimages, and
-    names with capitals: their messages say so.
-
-    Args:
-        session: to the cluster, to look at the tables; None: only the properties are looked at.
-    """
-    found = list(properties.findings)
-    if properties.errors:
-        return found
-    try:
-        Settings.of(properties)
-        DebeziumMessages(properties)
-    except ConfigError as error:
-        return [*found, Finding(_first_word(str(error)), str(error))]
-    if session is not None:
-        reading = ReadSession(session, consistency=consistency_named("LOCAL_ONE"))
-        for name in properties.parts("scylla.table.names"):
-            if not set("*?") & set(name):
-                found += _of_table(properties, reading, name)
-    return found
-
-
-def _first_word(text: str) -> str:
-    return text.split(" ", 1)[0]
-
-
-def _of_table(properties: Properties, reading: ReadSession, name: str) -> list[Finding]:
-    try:
-        table = read_table(reading, *name.split(".", 1))
-    except (TableNotFound, CDCDisabled) as error:
-        return [Finding("scylla.cluster.ip.addresses", f"Did not find a table '{name}' with a log: {error}")]
-    found = []
-    if name != name.lower():
-        found.append(
-            Finding(
-                "scylla.cluster.ip.addresses",
-                f"The connector does not find table '{name}', because the name has capitals; rscylla does.",
-            )
-        )
-    if properties.text("cdc.output.format").lower() != "advanced":
-        return found
-    for prop, image, has in (
-        ("cdc.include.before", "preimage", table.preimage),
-        ("cdc.include.after", "postimage", table.postimage),
-    ):
-        wanted = properties.text(prop).lower()
-        if wanted != "none" and has != "true":
-            found.append(
-                Finding(
-                    prop,
-                    f"Table '{name}' requires {image} for '{prop}={wanted}', and has '{image}'={has}. Enable it with: "
-                    f"ALTER TABLE {name} WITH cdc = {{'enabled': true, '{image}': true}}. rscylla runs without: images "
-                    "are null, or as the log has them.",
-                )
-            )
-    return found

@@ -296,11 +296,15 @@ def property_of(name: str) -> Property | None:
 
 @attrs.frozen
 class Finding:
-    """What is to say about a property. ``level``: "error" if the connector cannot run with it, else "warning"."""
+    """What is to say about a property.
+
+    ``level``: "error" if the connector cannot run with it, else "warning". ``note``: what rscylla adds to that.
+    """
 
     property: str
     message: str
     level: Literal["error", "warning"] = "error"
+    note: str = attrs.field(default="", kw_only=True)
 
 
 _SECRET = re.compile(r"password|secret|jaas|token|credential|basic\.auth|ssl\.(key|keystore\.key)$", re.IGNORECASE)

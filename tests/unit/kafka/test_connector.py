@@ -439,7 +439,7 @@ def test_wrong_settings_of_topics_are_refused(wrong: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in cases().values() if case.is_refused], ids=lambda case: case.name)
-def test_what_the_connector_refuses_is_said_about_the_same_tables(case: Any) -> None:
+def test_what_the_connector_refuses_is_said_in_its_words(case: Any) -> None:
     recorded = json.loads(case.files["validation.json"])
     with EmbeddedScylla(**json.loads(case.files["server.json"]).get("arguments", {})) as server:
         session = server.connect()
@@ -447,20 +447,23 @@ def test_what_the_connector_refuses_is_said_about_the_same_tables(case: Any) -> 
             session.execute(statement)
         properties = Properties.of({"scylla.cluster.ip.addresses": "h:9042"} | case.properties)
         found = [finding for finding in verdicts(properties, session) if finding.level == "error"]
-    assert found
-
-    def subjects(message: str) -> tuple[str, str]:
-        image = "postimage" if "requires postimage" in message else "preimage" if "requires preimage" in message else ""
-        return message.split("'")[1], image
-
-    expected = {subjects(one["message"]) for one in recorded}
-    assert expected <= {subjects(one.message) for one in found}
+    said = {(one.property, one.message) for one in found}
+    expected = {(one["property"], one["message"]) for one in recorded}
+    assert expected <= said
+    assert {name for name, _ in said - expected} <= {"scylla.cluster.ip.addresses"}  # of which it names one table
+    assert all(one.note.startswith("rscylla runs with it") for one in found)
 
 
 def test_a_table_that_is_not_there_is_refused(session: rscylla.Session) -> None:
     given = {"topic.prefix": "d", "scylla.cluster.ip.addresses": "h:1", "scylla.table.names": "shop.none"}
     [finding] = verdicts(Properties.of(given), session)
-    assert (finding.level, "shop.none" in finding.message) == ("error", True)
+    assert (finding.level, finding.note) == ("error", "")
+    assert finding.message == "Did not find table 'shop.none' in Scylla cluster."
+    [finding] = verdicts(Properties.of(given | {"scylla.table.names": "no.none"}), session)
+    assert finding.message == "Did not find table 'no.none' in Scylla cluster - missing keyspace 'no'."
+    session.execute("CREATE TABLE shop.silent (pk int PRIMARY KEY)")
+    [finding] = verdicts(Properties.of(given | {"scylla.table.names": "shop.silent"}), session)
+    assert finding.message == "The table 'shop.silent' does not have Scylla CDC enabled."
 
 
 def test_a_publisher_of_ones_own_is_left_open(session: rscylla.Session, kafka: MockKafka) -> None:
