@@ -119,6 +119,10 @@ def test_fields_of_errors_arrive(scylla: EmbeddedScylla, session: Session) -> No
     with pytest.raises(cassandra.WriteTimeout) as timeout:
         session.execute("BEGIN BATCH INSERT INTO t (pk, ck) VALUES (1, 1); APPLY BATCH")
     assert timeout.value.write_type == cassandra.WriteType.BATCH
+    scylla.faults.fail("write_timeout")
+    with pytest.raises(cassandra.WriteTimeout) as timeout:
+        session.execute("BEGIN BATCH INSERT INTO t (pk, ck) VALUES (1, 1) IF NOT EXISTS; APPLY BATCH")
+    assert timeout.value.write_type == cassandra.WriteType.CAS, "a conditional batch is one Paxos round"
     scylla.faults.fail("rate_limit")
     with pytest.raises(cassandra.RateLimitReached) as limited:
         session.execute("SELECT * FROM t")

@@ -97,9 +97,9 @@ class Asked:
 
     @property
     def write_type(self) -> str:
-        if any(operation.kind == "batch" for operation in self.operations):
-            return "BATCH"
-        return "CAS" if any(" IF " in f" {o.text.upper()} " for o in self.operations) else "SIMPLE"
+        if any(" IF " in f" {o.text.upper()} " for o in self.operations):
+            return "CAS"
+        return "BATCH" if any(operation.kind == "batch" for operation in self.operations) else "SIMPLE"
 
 
 def _operations(statement: Any, keyspace: str | None, text: str) -> list[AskedStatement]:
