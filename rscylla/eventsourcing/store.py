@@ -39,7 +39,7 @@ from .schema import (
 
 __all__ = ["ScyllaEventStore", "ScyllaSnapshotStore", "ScyllaSubjectKeys"]
 
-ATTEMPTS = 5
+ATTEMPTS = 8
 """At a write whose outcome is unknown, and whether it was applied could not be read, or which was not applied."""
 
 BACKOFF = Backoff(initial=timedelta(milliseconds=50), maximum=timedelta(seconds=2))
