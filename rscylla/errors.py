@@ -36,6 +36,7 @@
     ├── FilterError (resumable)       a consumer's filter failed
     │   └── DeserializationError      it could not decode the event's metadata
     ├── ProcessDied                   the error of a dead letter whose attempts ended the process
+    ├── KeyParked                     the error of a dead letter that waits behind an earlier one of its key
     ├── RunError                      the error that ended a run, and its stage
     └── ServiceFailed                 a service gave up on a lane
 
@@ -66,6 +67,7 @@ __all__ = [
     "HeadReached",
     "IncompleteKey",
     "InvalidCursor",
+    "KeyParked",
     "LeaseLost",
     "MalformedData",
     "MetadataError",
@@ -367,6 +369,10 @@ class DeserializationError(FilterError):
 
 class ProcessDied(RscyllaError):
     """The process ended while it consumed an event, and so did those after it: the error of such a dead letter."""
+
+
+class KeyParked(RscyllaError):
+    """An earlier event of the same key is a dead letter, so this one waits behind it: the error of its letter."""
 
 
 class RunError(RscyllaError):

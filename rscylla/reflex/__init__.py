@@ -24,6 +24,7 @@ from .patterns import (
     fast_lane_name,
     parallel,
     partition_of,
+    replay_letters,
     run_forever,
     windows,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "metrics_for",
     "parallel",
     "partition_of",
+    "replay_letters",
     "run",
     "run_forever",
     "slice_name",

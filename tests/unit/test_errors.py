@@ -32,6 +32,7 @@ from rscylla.errors import (
     Stopped,
     UnreadableEvent,
     VersionConflict,
+    VersionGap,
     is_expected,
     is_resumable,
 )
@@ -46,6 +47,7 @@ SPECIAL: dict[type[RscyllaError], RscyllaError] = {
     Stopped: Stopped(),
     UnreadableEvent: UnreadableEvent("no such type", type="OrderPaid", schema=3),
     VersionConflict: VersionConflict("behind", expected=3, actual=4),
+    VersionGap: VersionGap("missing", expected=3, actual=5),
     RunError: RunError("failed", stage="recv", consumer="billing", event_id="e", event_fid="f", resumable=True),
 }
 

@@ -1,5 +1,6 @@
 """Ways to run consumers and to wrap them, one module each."""
 
+from ._parked import replay_letters
 from .ack import Ack, ack
 from .await_event import await_event
 from .batch import batch
@@ -27,6 +28,7 @@ __all__ = [
     "fast_lane_name",
     "parallel",
     "partition_of",
+    "replay_letters",
     "run_forever",
     "windows",
 ]

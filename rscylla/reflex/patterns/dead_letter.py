@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 
-from ... import _timeuuid as tu
-from ..._letters import DeadLetter
 from ..._retry import Backoff
 from ...abc import Consumer, DeadLetters, Run
 from ...errors import ProcessDied
 from ...event import Event
+from ._parked import Parked, put_letter
 from ._retrying import Retrying
 
 __all__ = ["dead_letter"]
@@ -38,16 +37,26 @@ class _DeadLetter(Retrying):
         retries: int,
         backoff: Backoff | None,
         counts: Callable[[Exception], bool] | None,
+        park: Callable[[Event], Hashable] | None,
     ) -> None:
         super().__init__(inner, retries=retries, backoff=backoff, counts=counts)
         self._letters = letters
+        self._parked = None if park is None else Parked(inner.name, letters, park)
         self._fatal_above = max(retries, 1)  # the event of another thread may have caused a single death
         self._settled = False
         self._first: tuple[float, itertools.count[int]] | None = None
         self._noted: dict[str, int] = {}  # by event id, the attempts before the current one
         self._suspects = threading.Lock()
 
+    def reset(self) -> None:
+        if self._parked is not None:
+            self._parked.forget()
+        super().reset()
+
     def consume(self, event: Event, run: Run) -> None:
+        if self._parked is not None and self._parked.takes(event):
+            run.count("dead_lettered")
+            return
         if self._settled or self._settles(run):
             super().consume(event, run)
             return
@@ -103,9 +112,10 @@ class _DeadLetter(Retrying):
         self._letters.set_tries(self.name, event, 0)
 
     def _give_up(self, event: Event, run: Run, error: Exception, tries: int) -> None:
-        failed_at = tu.datetime_of(run.clock.now_us())
-        letter = DeadLetter.of(self.name, event, error, attempts=tries, failed_at=failed_at)
-        self._letters.put(letter)
+        if self._parked is not None:
+            letter = self._parked.put(event, error, attempts=tries, clock=run.clock)
+        else:
+            letter = put_letter(self._letters, self.name, event, error, tries, run.clock)
         if not self._settled:
             # If the event is delivered again, for example after a reset, it gets one more attempt.
             self._letters.set_tries(self.name, event, self._retries)
@@ -122,6 +132,7 @@ def dead_letter(
     retries: int = 3,
     backoff: Backoff | None = None,
     counts: Callable[[Exception], bool] | None = None,
+    park: Callable[[Event], Hashable] | None = None,
 ) -> Consumer:
     """Return *consumer*, wrapped so that it retries an event *retries* times, and then stores it in *letters*.
 
@@ -135,8 +146,9 @@ def dead_letter(
     more than *retries* of them (two at least), the event is stored without another attempt. This works only if the
     cursor is saved at least every 5 seconds. Inside ``concurrent``, suspected events run one at a time.
 
-    Later events of the same key continue. A consumer that must not process them has to reject them itself, or not use
-    dead letters. ``rscylla deadletter`` lists, shows, replays, and discards letters.
+    Later events of the same key continue, unless *park* is given: then they become letters, too, without an attempt, so
+    that none of them overtakes the first. ``replay_letters`` replays letters in order; ``rscylla deadletter`` lists,
+    shows, replays, and discards them.
 
     A stop ends the pauses at once, and the event is delivered again: ``Stopped``, interrupts, and errors that occur
     while the run is being stopped are never counted or swallowed. Thread-safe if *consumer* is, as needed inside
@@ -149,8 +161,12 @@ def dead_letter(
         counts: Whether an error may be the event's fault; any other error ends the run, and ``run_forever`` retries
             later. Default: all errors except lost connections and errors of ``Fate``, so that an outage of a system
             behind the consumer pauses it and does not drain the stream.
+        park: Returns the key of an event whose later events must not overtake it, such as ``lambda e: e.foreign_id``;
+            None: the event does not wait. It is also called with the events of letters. *letters* have to be a
+            ``DeadLetterAdmin``, too.
 
     Raises:
-        ConfigError: *retries* is negative, or *consumer* finishes events later and must be outermost.
+        ConfigError: *retries* is negative, *consumer* finishes events later and must be outermost, or *letters* cannot
+            be listed, which *park* needs.
     """
-    return _DeadLetter(consumer, letters, retries=retries, backoff=backoff, counts=counts)
+    return _DeadLetter(consumer, letters, retries=retries, backoff=backoff, counts=counts, park=park)
