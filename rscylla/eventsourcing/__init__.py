@@ -7,11 +7,16 @@
     commands     ``CommandHandler``: load, decide, append, and again on conflict
     store        events, snapshots, and keys in tables; schema: these tables; memory: the same without a database
     shredding    personal data that can be forgotten
+    reading      changes of the event table, read as events
+    projections  ``Projector``: views that follow the log, and are rebuilt while live; builds: where that is kept
+    timers       what has to happen at a time
+    processes    ``Processes``: events and timers that lead to commands
+    messages     events as records for a broker
 
 Needs the extra ``eventsourcing``.
 """
 
-from ..errors import EventStoreError, SubjectForgotten, UnreadableEvent, VersionConflict
+from ..errors import EventStoreError, SubjectForgotten, UnreadableEvent, VersionConflict, VersionGap
 from .abc import (
     BuildStore,
     Built,
@@ -25,37 +30,56 @@ from .abc import (
     TokenRange,
 )
 from .aggregate import Aggregate
+from .builds import MemoryBuilds, ScyllaBuilds, build_schema_cql
 from .commands import CommandHandler, Handled, Loaded, event_id_of
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
 from .memory import MemoryEventStore, MemorySnapshotStore, MemorySubjectKeys
+from .messages import EventMessages, parking_messages
+from .processes import Action, CancelTimer, Processes, ProcessManager, Send, Sender, SetTimer
+from .projections import Projector
+from .reading import aggregate_of, parking_key, record_of
 from .schema import event_schema_cql, key_schema_cql, snapshot_schema_cql
 from .shredding import FORGOTTEN, PersonalData, personal, subject
 from .store import ScyllaEventStore, ScyllaSnapshotStore, ScyllaSubjectKeys
+from .timers import MemoryTimers, ScyllaTimers, firing_id, timer_of, timer_schema_cql, timer_spec
 from .types import EventTypes, Upcaster, json_converter
 
 __all__ = [
     "FORGOTTEN",
+    "Action",
     "Aggregate",
     "AggregateID",
     "BuildStore",
     "Built",
+    "CancelTimer",
     "CommandHandler",
     "Envelope",
+    "EventMessages",
     "EventRecord",
     "EventStore",
     "EventStoreError",
     "EventTypes",
     "Handled",
     "Loaded",
+    "MemoryBuilds",
     "MemoryEventStore",
     "MemorySnapshotStore",
     "MemorySubjectKeys",
+    "MemoryTimers",
     "PersonalData",
+    "ProcessManager",
+    "Processes",
     "Projection",
+    "Projector",
     "ScanPage",
+    "ScyllaBuilds",
     "ScyllaEventStore",
     "ScyllaSnapshotStore",
     "ScyllaSubjectKeys",
+    "ScyllaTimers",
+    "Send",
+    "Sender",
+    "SetTimer",
     "Snapshot",
     "SnapshotStore",
     "SubjectForgotten",
@@ -66,11 +90,21 @@ __all__ = [
     "UnreadableEvent",
     "Upcaster",
     "VersionConflict",
+    "VersionGap",
+    "aggregate_of",
+    "build_schema_cql",
     "event_id_of",
     "event_schema_cql",
+    "firing_id",
     "json_converter",
     "key_schema_cql",
+    "parking_key",
+    "parking_messages",
     "personal",
+    "record_of",
     "snapshot_schema_cql",
     "subject",
+    "timer_of",
+    "timer_schema_cql",
+    "timer_spec",
 ]

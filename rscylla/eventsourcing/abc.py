@@ -165,6 +165,10 @@ class Projection(Protocol):
         """Delete *build*, which nothing reads any more. May be called again."""
 
 
+def _copied(rest: Mapping[str, int]) -> dict[str, int]:
+    return dict(rest)
+
+
 @attrs.frozen
 class Built:
     """The builds of a projection. 0 stands for none.
@@ -177,7 +181,7 @@ class Built:
     active: int = 0
     building: int = 0
     retired: int = 0
-    rest: Mapping[str, int] = attrs.field(factory=dict, converter=dict, hash=False)
+    rest: Mapping[str, int] = attrs.field(factory=dict, converter=_copied, hash=False)
 
 
 class BuildStore(Protocol):

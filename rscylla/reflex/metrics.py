@@ -38,7 +38,7 @@ __all__ = ["ConsumerSeries", "Consuming", "Metrics", "metrics_for", "outcome_of"
 
 COUNTERS = (
     *("consumed", "cursor_expired", "dead_lettered", "errors", "flush_failures", "given_up"),
-    *("late", "progress", "recovered", "skipped", "unproven"),
+    *("late", "progress", "recovered", "skipped", "unproven", "version_gaps"),
 )
 # Upper bounds in seconds.
 AGE_BUCKETS = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1e3, 1e4, 5e4, 1e5)
@@ -467,6 +467,7 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
         "events that a sweep repeated to be safe",
         lambda s: s.counts["unproven"],
     ),
+    ("rscylla_version_gaps", "gaps of versions that a projection found and filled", lambda s: s.counts["version_gaps"]),
     ("rscylla_cursor_expired", "how often a cursor was older than the log", ConsumerSeries.cursor_expired),
     ("rscylla_incomplete_records", "records of which rows had expired", lambda s: s.status().incomplete_records),
     ("rscylla_progress", "cursors saved without an event", lambda s: s.counts["progress"]),

@@ -14,7 +14,8 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import attrs
 import pytest
@@ -22,15 +23,25 @@ import pytest
 from rscylla.errors import ConfigError, SubjectForgotten, VersionConflict
 from rscylla.eventsourcing import (
     AggregateID,
+    BuildStore,
+    Built,
     EventRecord,
     EventStore,
     Snapshot,
     SnapshotStore,
     SubjectKeys,
+    Timer,
+    TimerStore,
     TokenRange,
 )
 
-__all__ = ["EventStoreContract", "SnapshotStoreContract", "SubjectKeysContract"]
+__all__ = [
+    "BuildStoreContract",
+    "EventStoreContract",
+    "SnapshotStoreContract",
+    "SubjectKeysContract",
+    "TimerStoreContract",
+]
 
 _AT = datetime(2026, 11, 21, 10, 0, 5, 250_000, tzinfo=UTC)
 
@@ -277,3 +288,197 @@ class SubjectKeysContract:
                 assert seen.find_key(who) is None
                 with pytest.raises(SubjectForgotten):
                     seen.make_key(who)
+
+
+def _claim(store: TimerStore, timer: Timer, owner: str, won: list[str]) -> None:
+    if store.claim(timer, owner, timedelta(minutes=1)):
+        won.append(owner)
+
+
+def _cancel(store: TimerStore, timer: Timer, won: list[str]) -> None:
+    if store.cancel(timer.id):
+        won.append("cancelled")
+
+
+class TimerStoreContract:
+    """The contract of ``TimerStore``."""
+
+    def open_timers(self) -> TimerStore:
+        """Return a store. Called once for each process that a test simulates; all of them share their timers."""
+        raise NotImplementedError("a contract suite needs open_timers(), which returns the timers to test")
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the clock of the stores advance."""
+        raise NotImplementedError("a contract suite needs pass_time(seconds), which advances the clock of the stores")
+
+    def now(self) -> datetime:
+        """Return the time by the clock of the stores, aware UTC."""
+        raise NotImplementedError("a contract suite needs now(), which returns the time of the stores' clock")
+
+    def a_timer(self, seconds: float = -1.0, data: str = "{}") -> Timer:
+        """Return a new timer, which is due so many seconds from now."""
+        return Timer(f"contract-{uuid.uuid4()}", self.now() + timedelta(seconds=seconds), data)
+
+    def due(self, store: TimerStore, *timers: Timer) -> list[Timer]:
+        """Return those of *timers* that the store says are due."""
+        return [found for found in store.due(self.now(), 10_000) if found in timers]
+
+    def test_timers_are_due_at_their_time_in_order(self) -> None:
+        store = self.open_timers()
+        later, sooner, next_day = self.a_timer(30), self.a_timer(10, "data"), self.a_timer(86_400)
+        for timer in (later, sooner, next_day):
+            assert store.schedule(timer)
+        assert self.due(self.open_timers(), later, sooner, next_day) == []
+        self.pass_time(20)
+        assert self.due(store, later, sooner, next_day) == [sooner]
+        self.pass_time(20)
+        assert self.due(self.open_timers(), later, sooner, next_day) == [sooner, later]
+        assert self.due(store, sooner)[0].data == "data"
+        self.pass_time(86_400)
+        assert self.due(self.open_timers(), later, sooner, next_day) == [sooner, later, next_day]
+
+    def test_a_limit_takes_the_first_ones(self) -> None:
+        store = self.open_timers()
+        assert store.schedule(self.a_timer())
+        assert store.schedule(self.a_timer())
+        assert len(store.due(self.now(), 1)) == 1
+
+    def test_the_same_timer_again_changes_nothing(self) -> None:
+        store, timer = self.open_timers(), self.a_timer()
+        assert store.schedule(timer)
+        assert store.schedule(timer)
+        assert self.due(store, timer) == [timer]
+
+    def test_the_first_of_two_with_one_id_counts(self) -> None:
+        store, timer = self.open_timers(), self.a_timer()
+        assert store.schedule(timer)
+        for other in (
+            Timer(timer.id, timer.due - timedelta(seconds=5), timer.data),
+            Timer(timer.id, timer.due, "other"),
+        ):
+            assert not store.schedule(other)
+            if other.due != timer.due:
+                assert not store.claim(other, "a", timedelta(minutes=1))
+        [found] = self.due(store, timer) or [timer]
+        assert store.claim(found, "a", timedelta(minutes=1))
+
+    def test_a_timer_that_has_fired_is_not_due_and_not_scheduled_again(self) -> None:
+        store, timer = self.open_timers(), self.a_timer()
+        assert store.schedule(timer)
+        [found] = self.due(store, timer)
+        assert store.claim(found, "a", timedelta(minutes=1))
+        store.finish(found)
+        store.finish(found)
+        assert self.due(self.open_timers(), timer) == []
+        assert not store.schedule(timer)
+        assert not store.cancel(timer.id)
+        assert not store.claim(timer, "b", timedelta(minutes=1))
+
+    def test_a_timer_that_was_cancelled_is_not_fired(self) -> None:
+        store, timer = self.open_timers(), self.a_timer(-1)
+        assert not store.cancel(timer.id)
+        assert store.schedule(timer)
+        assert store.cancel(timer.id)
+        assert store.cancel(timer.id)
+        assert not store.schedule(timer)
+        for found in self.due(store, timer):
+            assert not store.claim(found, "a", timedelta(minutes=1))
+        assert self.due(store, timer) == []
+
+    def test_one_owner_has_a_claim_until_it_expires(self) -> None:
+        first, second, timer = self.open_timers(), self.open_timers(), self.a_timer()
+        assert first.schedule(timer)
+        assert first.claim(timer, "a", timedelta(seconds=30))
+        assert not second.claim(timer, "b", timedelta(seconds=30))
+        assert first.claim(timer, "a", timedelta(seconds=30))
+        assert not second.cancel(timer.id)
+        self.pass_time(40)
+        assert second.claim(timer, "b", timedelta(seconds=30))
+        assert not first.claim(timer, "a", timedelta(seconds=30))
+
+    def test_one_of_two_claims_at_once_is_granted(self) -> None:
+        stores = [self.open_timers() for _ in range(4)]
+        for _ in range(5):
+            timer = self.a_timer()
+            assert stores[0].schedule(timer)
+            granted: list[str] = []
+
+            _together(*(partial(_claim, store, timer, str(n), granted) for n, store in enumerate(stores)))
+            assert len(granted) == 1
+
+    def test_a_cancel_and_a_claim_at_once_do_not_both_win(self) -> None:
+        first, second = self.open_timers(), self.open_timers()
+        for _ in range(5):
+            timer = self.a_timer()
+            won: list[str] = []
+            assert first.schedule(timer)
+            _together(partial(_cancel, first, timer, won), partial(_claim, second, timer, "a", won))
+            assert len(won) == 1
+
+    def test_a_timer_of_the_past_is_due(self) -> None:
+        store, timer = self.open_timers(), self.a_timer(-30 * 86_400)
+        assert store.schedule(timer)
+        assert self.due(self.open_timers(), timer) == [timer]
+
+    def test_times_have_a_zone_and_ids_are_text(self) -> None:
+        with pytest.raises(ConfigError, match="time zone"):
+            Timer("a", datetime(2026, 11, 21))
+        with pytest.raises(ConfigError, match="id of a timer"):
+            Timer("", self.now())
+
+
+class BuildStoreContract:
+    """The contract of ``BuildStore``."""
+
+    def open_builds(self) -> BuildStore:
+        """Return a store. Called once for each process that a test simulates; all of them share their builds."""
+        raise NotImplementedError("a contract suite needs open_builds(), which returns the store to test")
+
+    @pytest.fixture
+    def name(self) -> str:
+        return f"contract-{uuid.uuid4()}"
+
+    def test_a_new_projection_has_its_first_build_made(self, name: str) -> None:
+        assert self.open_builds().find_builds(name) == Built(building=1)
+        assert self.open_builds().find_builds(name) == Built(building=1)
+
+    def test_a_build_is_made_becomes_active_and_retires(self, name: str) -> None:
+        store, other = self.open_builds(), self.open_builds()
+        store.find_builds(name)
+        assert store.scanned(name, 1, "lane", 17)
+        assert other.scanned(name, 1, "other", -5)
+        assert store.find_builds(name) == Built(building=1, rest={"lane": 17, "other": -5})
+        assert store.activate(name, 1)
+        assert other.activate(name, 1)
+        assert other.find_builds(name) == Built(active=1)
+        assert other.begin_build(name, 2)
+        assert store.begin_build(name, 2)
+        assert store.find_builds(name) == Built(active=1, building=2)
+        assert store.activate(name, 2)
+        assert store.find_builds(name) == Built(active=2, retired=1)
+        assert not store.begin_build(name, 3)
+        assert store.dropped(name, 1)
+        assert other.dropped(name, 1)
+        assert store.find_builds(name) == Built(active=2)
+
+    def test_what_is_not_being_built_does_not_change(self, name: str) -> None:
+        store = self.open_builds()
+        store.find_builds(name)
+        assert not store.begin_build(name, 2)
+        assert not store.scanned(name, 2, "lane", 3)
+        assert not store.activate(name, 2)
+        assert store.find_builds(name) == Built(building=1)
+
+    def test_a_build_can_be_given_up(self, name: str) -> None:
+        store = self.open_builds()
+        store.find_builds(name)
+        assert store.activate(name, 1)
+        assert not store.dropped(name, 1)
+        assert store.begin_build(name, 2)
+        assert store.scanned(name, 2, "lane", 3)
+        assert store.dropped(name, 2)
+        assert not store.scanned(name, 2, "lane", 4)
+        assert store.find_builds(name).active == 1
+        assert store.find_builds(name).building == 0
+        assert store.begin_build(name, 3)
+        assert store.find_builds(name) == Built(active=1, building=3)

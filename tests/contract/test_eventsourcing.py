@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from rscylla.embedded import EmbeddedScylla
 from rscylla.eventsourcing import (
+    BuildStore,
     EventStore,
+    MemoryBuilds,
     MemoryEventStore,
     MemorySnapshotStore,
     MemorySubjectKeys,
+    MemoryTimers,
+    ScyllaBuilds,
     ScyllaEventStore,
     ScyllaSnapshotStore,
     ScyllaSubjectKeys,
+    ScyllaTimers,
     SnapshotStore,
     SubjectKeys,
+    TimerStore,
 )
-from rscylla.testing.eventcontracts import EventStoreContract, SnapshotStoreContract, SubjectKeysContract
+from rscylla.testing import ManualClock
+from rscylla.testing.eventcontracts import (
+    BuildStoreContract,
+    EventStoreContract,
+    SnapshotStoreContract,
+    SubjectKeysContract,
+    TimerStoreContract,
+)
 
 KEYSPACE = "Shop"
 
@@ -74,3 +90,59 @@ class TestScyllaSnapshotStore(OverTCP, SnapshotStoreContract):
 class TestScyllaSubjectKeys(OverTCP, SubjectKeysContract):
     def open_keys(self) -> SubjectKeys:
         return ScyllaSubjectKeys(next(self.sessions), KEYSPACE, create=True)
+
+
+class TestMemoryBuilds(BuildStoreContract):
+    @pytest.fixture(autouse=True)
+    def make_builds(self) -> None:
+        self.shared = MemoryBuilds()
+
+    def open_builds(self) -> BuildStore:
+        return self.shared
+
+
+class TestScyllaBuilds(OverTCP, BuildStoreContract):
+    def open_builds(self) -> BuildStore:
+        return ScyllaBuilds(next(self.sessions), KEYSPACE, "Builds", create=True)
+
+
+class Driven:
+    clock: ManualClock
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now_us() / 1e6, UTC)
+
+
+class TestMemoryTimers(Driven, TimerStoreContract):
+    @pytest.fixture(autouse=True)
+    def make_timers(self) -> None:
+        self.clock = ManualClock()
+        self.shared = MemoryTimers(clock=self.clock)
+
+    def open_timers(self) -> TimerStore:
+        return self.shared
+
+
+@pytest.fixture(scope="module")
+def driven() -> Iterator[tuple[ManualClock, Iterator[Any]]]:
+    """A clock, and sessions of a server that has the same, so that claims expire by it."""
+    clock = ManualClock()
+    with EmbeddedScylla(seed=1, clock=clock) as server:
+        session = server.connect()
+        session.execute(
+            f'CREATE KEYSPACE "{KEYSPACE}" WITH replication = '
+            "{'class': 'NetworkTopologyStrategy', 'replication_factor': 1} AND tablets = {'enabled': false}"
+        )
+        yield clock, itertools.cycle([session, server.connect()])
+
+
+class TestScyllaTimers(Driven, TimerStoreContract):
+    @pytest.fixture(autouse=True)
+    def take_sessions(self, driven: tuple[ManualClock, Iterator[Any]]) -> None:
+        self.clock, self.sessions = driven
+
+    def open_timers(self) -> TimerStore:
+        return ScyllaTimers(next(self.sessions), KEYSPACE, "Timers", create=True, clock=self.clock)

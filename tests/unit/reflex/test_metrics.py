@@ -92,6 +92,7 @@ NAMES = {
     "rscylla_late_events": "counter",
     "rscylla_late_by_seconds": "histogram",
     "rscylla_unproven_events": "counter",
+    "rscylla_version_gaps": "counter",
     "rscylla_cursor_expired": "counter",
     "rscylla_incomplete_records": "counter",
     "rscylla_progress": "counter",

@@ -1,0 +1,461 @@
+"""``Projector``: keeps a projection up to date from the log of the event table, and rebuilds it while it is live.
+
+A lane applies each event to the active build and, if there is one, to the build that is being made beside it. For that
+build, it scans the store at the same time, in a thread of its own; the two never work on one aggregate at once. The
+lane begins to apply events to the new build before it begins to scan. So an event is either in the store when the scan
+comes to its aggregate, or the lane applies it later; there is no second reader of the log, and no moment to hit. When
+all lanes have scanned their parts, the new build is at the very point of the active one, and takes its place.
+
+Whether an event was applied is known by the version of its aggregate in the build. One that was is skipped. One that
+comes too early is left to the scan while there is one; otherwise versions are missing, which is logged and counted, and
+the missing events are read from the store.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from .._retry import Backoff, retry
+from .._slices import Slice, split_name
+from ..abc import Run
+from ..clock import Clock, InnerStop, Stop, SystemClock
+from ..errors import ConfigError, RscyllaError, Stopped, VersionGap
+from ..event import Event
+from ..reflex import Consumer
+from .abc import BuildStore, Built, EventStore, Projection, TokenRange
+from .envelope import AggregateID, Envelope, EventRecord
+from .reading import record_of
+
+__all__ = ["Projector"]
+
+log = logging.getLogger("rscylla.eventsourcing")
+
+LOCKS: Final = 64
+"""Aggregates share so many locks: those that share one wait for each other."""
+
+KNOWN: Final = 10_000
+"""How many versions a lane remembers, so that it does not ask for the version before each event."""
+
+SAVE_S: Final = 5.0
+"""How often the progress of a scan is saved."""
+
+AFTER_FAILURE = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=30))
+
+
+class Projector:
+    """Keeps *projection* up to date. One object serves all lanes of a process. Thread-safe.
+
+    ::
+
+        orders = Projector(OrderView(session), store, types.decode, ScyllaBuilds(session, "shop", create=True))
+        lanes = rscylla.group_lanes("orders", stream, cursors, orders.consumer, StreamLag(seconds=30))
+
+    A new projection has no active build until its first one is complete. Its consumer may start at the head
+    (``rscylla.bootstrap``), because the scan finds all events from before.
+
+    Args:
+        store: Where the events are: for scans, and for events that are missing.
+        decode: Such as ``EventTypes.decode``. Its errors are those of the consumer, for dead letters.
+        builds: Where it is kept which build is active.
+        on_gap: What to do if versions are missing: ``"fill"``: log and count it, and apply the missing events from the
+            store; ``"raise"``: ``VersionGap``.
+        look_every: How often a lane looks for a build to make.
+        keep_retired: How long the build that was active before is kept, for queries and lanes that still use it.
+        clock: The clock of waits.
+
+    Raises:
+        ConfigError: an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        projection: Projection,
+        store: EventStore,
+        decode: Callable[[EventRecord], Envelope[Any]],
+        builds: BuildStore,
+        *,
+        on_gap: Literal["fill", "raise"] = "fill",
+        look_every: timedelta = timedelta(seconds=1),
+        keep_retired: timedelta = timedelta(minutes=1),
+        clock: Clock | None = None,
+    ) -> None:
+        if on_gap not in ("fill", "raise"):
+            raise ConfigError('Projector: on_gap must be "fill" or "raise"')
+        if look_every <= timedelta() or keep_retired < timedelta():
+            raise ConfigError("Projector: look_every must be more than zero, and keep_retired not below it")
+        self.projection = projection
+        self.store = store
+        self.decode = decode
+        self.builds = builds
+        self.fills = on_gap == "fill"
+        self.look_s = look_every.total_seconds()
+        self.keep_s = keep_retired.total_seconds()
+        self.clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._found: tuple[float, Built] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the projection."""
+        return self.projection.name
+
+    def consumer(self, name: str | None = None, **options: Any) -> Consumer:
+        """Return a consumer of the event table's stream, for one lane. Thread-safe, as ``concurrent`` needs it.
+
+        Put it into ``dead_letter(..., park=parking_key)`` to go on after events that cannot be applied.
+
+        Args:
+            name: Its name, with the slice if it is the lane of one; default: the name of the projection.
+            options: As for ``rscylla.Consumer``.
+        """
+        return _Projecting(self, name or self.name, **options)
+
+    def active(self) -> int:
+        """Return the build that queries read; 0 until the first one is complete. Known for *look_every*."""
+        return self.find_builds().active
+
+    def find_builds(self, *, fresh: bool = False) -> Built:
+        """Return the builds, as they were *look_every* ago or later; with *fresh*, as they are now."""
+        known, now = self._found, self.clock.monotonic()
+        if fresh or known is None or now - known[0] >= self.look_s:
+            known = self._found = now, self.builds.find_builds(self.name)
+        return known[1]
+
+    def rebuild(self) -> int:
+        """Ask the lanes to make a new build; return its number. One that is being made already is that one.
+
+        Raises:
+            ConfigError: the build that was active before is not dropped yet; try again later.
+            Others: those of the store of builds.
+        """
+        now = self.builds.find_builds(self.name)
+        build = now.building or now.active + 1
+        if not now.building and not self.builds.begin_build(self.name, build):
+            now = self.builds.find_builds(self.name)
+            if now.building != build:
+                raise ConfigError(
+                    f"projection {self.name}: build {now.retired} was active before, and is not dropped yet; try again "
+                    "in a minute"
+                )
+        return build
+
+    def abandon(self, build: int) -> bool:
+        """Give up the build that is being made, and drop it; return whether it was being made."""
+        now = self.builds.find_builds(self.name)
+        if now.building != build or not now.active or not self.builds.dropped(self.name, build):
+            return False
+        self.projection.drop(build)
+        return True
+
+    def wait_for(self, aggregate: AggregateID, version: int, timeout: timedelta, *, stop: Stop | None = None) -> int:
+        """Wait until the active build shows *version* of *aggregate*; return the version that it shows. Blocks.
+
+        So a request reads what its command wrote. A lane in this process wakes it at once; otherwise it asks the build
+        again and again, at most every half second.
+
+        Raises:
+            TimeoutError: the build did not get there in time.
+            Stopped: *stop* was set.
+        """
+        deadline = self.clock.monotonic() + timeout.total_seconds()
+        pause = 0.01
+        while True:
+            build = self.active()
+            shown = self.projection.version(build, aggregate) if build else 0
+            if shown >= version:
+                return shown
+            if stop is not None:
+                stop.check()
+            left = deadline - self.clock.monotonic()
+            if left <= 0:
+                raise TimeoutError(
+                    f"projection {self.name} shows version {shown} of {aggregate}, and not {version}, after "
+                    f"{timeout.total_seconds():g} s"
+                )
+            with self._changed:
+                self._changed.wait(min(pause, left))
+            pause = min(pause * 2, 0.5)
+
+    def applied(self) -> None:
+        """Wake those who wait for a version."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+class _Projecting(Consumer):
+    """The consumer of one lane. While it runs, a thread of its own looks after the builds."""
+
+    def __init__(self, projector: Projector, name: str, **options: Any) -> None:
+        super().__init__(name, self._apply_event, **options)
+        self._projector = projector
+        self._work: _LaneWork | None = None
+
+    def reset(self) -> None:
+        super().reset()
+        self.stop()
+        # Before the cursor is read, so that no event is applied without knowing the builds.
+        self._work = _LaneWork(self._projector, self.name)
+        self._work.start()
+
+    def stop(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work.close()
+
+    def _apply_event(self, event: Event, run: Run) -> None:
+        record = record_of(event)
+        if record is None:
+            return
+        work = self._work
+        if work is None:  # called directly, such as by a replay of dead letters
+            work = _LaneWork(self._projector, self.name)
+            work.look(scans=False)
+        work.apply(self._projector.decode(record), run)
+
+
+class _LaneWork:
+    """What a lane does in one run: it applies events, and its thread scans for the build that is being made."""
+
+    def __init__(self, projector: Projector, lane: str) -> None:
+        self._projector = projector
+        self._projection = projector.projection
+        self._lane = lane
+        self._stop = InnerStop(None)
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._guard = threading.Lock()  # of the fields below
+        self._built = Built()
+        self._known: OrderedDict[tuple[int, AggregateID], int] = OrderedDict()
+        self._left: dict[AggregateID, int] = {}  # versions that came too early, and are left to the scan
+        self._scanning = 0  # the build that is scanned for
+        self._retired: tuple[int, float] | None = None
+        self._thread = threading.Thread(target=self._watch, name=f"rscylla-build-{lane}", daemon=True)
+
+    def start(self) -> None:
+        self.look()
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # ------------------------------------------------------------ events of the log
+
+    def apply(self, envelope: Envelope[Any], run: Run | None) -> None:
+        """Apply an event of the log to the builds that there are."""
+        built = self._built
+        with self._lock_of(envelope.aggregate):
+            for build in (built.active, built.building):
+                if build:
+                    self._apply(build, envelope, run, scanning=build == self._scanning)
+        self._projector.applied()
+
+    def _apply(self, build: int, envelope: Envelope[Any], run: Run | None, *, scanning: bool) -> None:
+        aggregate, version = envelope.aggregate, envelope.version
+        known = self._version(build, aggregate)
+        if version <= known:
+            return
+        if version > known + 1:
+            if scanning:
+                with self._guard:
+                    if self._scanning == build:
+                        self._left[aggregate] = max(version, self._left.get(aggregate, 0))
+                        return
+            self._gap(build, aggregate, known, version, run)
+            return
+        self._apply_next(build, envelope)
+
+    def _gap(self, build: int, aggregate: AggregateID, known: int, version: int, run: Run | None) -> None:
+        what = f"projection {self._projector.name}, build {build}: event {version} of {aggregate} came after {known}"
+        if not self._projector.fills:
+            raise VersionGap(f"{what}; the events between are missing", expected=known + 1, actual=version)
+        log.warning("%s; the events between are read from the store", what)
+        if run is not None:
+            run.count("version_gaps")
+        self._fill(build, aggregate, version)
+
+    def _fill(self, build: int, aggregate: AggregateID, version: int) -> None:
+        """Apply the events of *aggregate* that the store has, up to *version* at least."""
+        known = self._version(build, aggregate)
+        for record in self._projector.store.read(aggregate, known):
+            self._apply_next(build, self._decoded(record, known + 1))
+            known = record.version
+        if known < version:
+            raise VersionGap(
+                f"the store lacks event {known + 1} of {aggregate}, but the log has event {version}; read with a "
+                "consistency that sees all writes",
+                expected=known + 1,
+                actual=version,
+            )
+
+    def _decoded(self, record: EventRecord, expected: int) -> Envelope[Any]:
+        if record.version != expected:
+            raise VersionGap(
+                f"the store lacks event {expected} of {record.aggregate}", expected=expected, actual=record.version
+            )
+        return self._projector.decode(record)
+
+    def _apply_next(self, build: int, envelope: Envelope[Any]) -> None:
+        key = build, envelope.aggregate
+        with self._guard:
+            self._known.pop(key, None)  # if this fails, the version is asked for again
+        self._projection.apply(build, envelope)
+        self._remember(key, envelope.version)
+
+    def _version(self, build: int, aggregate: AggregateID) -> int:
+        key = build, aggregate
+        with self._guard:
+            found = self._known.get(key)
+        if found is None:
+            found = self._projection.version(build, aggregate)
+            self._remember(key, found)
+        return found
+
+    def _remember(self, key: tuple[int, AggregateID], version: int) -> None:
+        with self._guard:
+            self._known[key] = version
+            self._known.move_to_end(key)
+            if len(self._known) > KNOWN:
+                self._known.popitem(last=False)
+
+    def _lock_of(self, aggregate: AggregateID) -> threading.Lock:
+        return self._locks[hash(aggregate) % LOCKS]
+
+    # ------------------------------------------------------------ builds
+
+    def look(self, *, fresh: bool = True, scans: bool = True) -> None:
+        """Learn which builds there are. From the return on, events are applied to all of them."""
+        built = self._projector.find_builds(fresh=fresh)
+        now = self._built
+        for build in (built.active, built.building):
+            if build and build not in (now.active, now.building):
+                self._projection.prepare(build)
+        with self._guard:
+            if built.building != self._scanning:
+                self._scanning = built.building if scans and not self._is_scanned(built) else 0
+                self._left.clear()
+            self._built = built
+        if built.active != now.active:
+            self._projector.applied()
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            try:
+                retry(
+                    self._step,
+                    backoff=AFTER_FAILURE,
+                    clock=self._projector.clock,
+                    stop=self._stop,
+                    again=lambda error: not isinstance(error, Stopped),
+                    waiting=self._failed,
+                )
+            except Stopped:
+                return
+            self._projector.clock.wait(self._stop, self._projector.look_s)
+
+    def _failed(self, error: Exception, failures: int, seconds: float) -> None:
+        # The live build goes on: only the one that is being made waits.
+        named = error if isinstance(error, RscyllaError) else type(error).__name__
+        log.warning(
+            'projection "%s": lane "%s" could not look after its builds (%s); again in %.3g s',
+            *(self._projector.name, self._lane, named, seconds),
+            exc_info=log.isEnabledFor(logging.DEBUG),
+        )
+
+    def _step(self) -> None:
+        self.look(fresh=False)
+        built = self._built
+        if self._scanning:
+            self._scan(built)
+        if built.building and self._all_scanned(self._projector.find_builds(fresh=True)):
+            if self._projector.builds.activate(self._projector.name, built.building):
+                log.info('projection "%s": build %d is active', self._projector.name, built.building)
+            self.look()
+        self._drop_retired()
+
+    def _drop_retired(self) -> None:
+        retired, now = self._built.retired, self._projector.clock.monotonic()
+        if not retired:
+            self._retired = None
+        elif self._retired is None or self._retired[0] != retired:
+            self._retired = retired, now
+        elif now - self._retired[1] >= self._projector.keep_s:
+            self._projection.drop(retired)
+            self._projector.builds.dropped(self._projector.name, retired)
+
+    # ------------------------------------------------------------ scanning
+
+    def _part(self) -> TokenRange:
+        """Return the tokens of the lane's aggregates."""
+        found = split_name(self._lane)
+        return TokenRange() if found is None else _tokens_of(found[1])
+
+    def _rest(self, built: Built) -> TokenRange:
+        part = self._part()
+        return TokenRange(min(max(part.low, built.rest.get(self._lane, part.low)), part.high), part.high)
+
+    def _is_scanned(self, built: Built) -> bool:
+        return built.rest.get(self._lane) == self._part().high
+
+    def _all_scanned(self, built: Built) -> bool:
+        """Return whether all lanes that share the work with this one have scanned their parts."""
+        found = split_name(self._lane)
+        if found is None:
+            return self._is_scanned(built)
+        consumer, mine = found
+        lanes = (Slice(index, mine.count) for index in range(mine.count))
+        return all(built.rest.get(each.name(consumer)) == _tokens_of(each).high for each in lanes)
+
+    def _scan(self, built: Built) -> None:
+        build, part = built.building, self._rest(built)
+        saved = self._projector.clock.monotonic()
+        for page in self._projector.store.scan(part):
+            for aggregate, records in itertools.groupby(page.records, lambda record: record.aggregate):
+                self._stop.check()
+                self._apply_scanned(build, aggregate, records)
+            now = self._projector.clock.monotonic()
+            if page.rest is not None and now - saved >= SAVE_S:
+                saved = now
+                if not self._projector.builds.scanned(self._projector.name, build, self._lane, page.rest.low):
+                    return  # it was given up
+        while True:
+            with self._guard:
+                left = next(iter(self._left), None)
+                if left is None:
+                    self._scanning = 0  # from now on, a version that is missing is missed
+                    break
+            with self._lock_of(left):
+                self._catch_up(build, left)
+        self._projector.builds.scanned(self._projector.name, build, self._lane, part.high)
+
+    def _apply_scanned(self, build: int, aggregate: AggregateID, records: Iterable[EventRecord]) -> None:
+        with self._lock_of(aggregate):
+            known = self._version(build, aggregate)
+            for record in records:
+                if record.version > known:
+                    self._apply_next(build, self._decoded(record, known + 1))
+                    known = record.version
+            # What the page was too old for has come by the log meanwhile.
+            self._catch_up(build, aggregate)
+
+    def _catch_up(self, build: int, aggregate: AggregateID) -> None:
+        """Apply the events of *aggregate* that were left to the scan. The lock of the aggregate is held."""
+        with self._guard:
+            left = self._left.get(aggregate, 0)
+        if left > self._version(build, aggregate):
+            self._fill(build, aggregate, left)
+        with self._guard:
+            self._left.pop(aggregate, None)
+
+
+def _tokens_of(part: Slice) -> TokenRange:
+    """Return the tokens of a slice."""
+    tokens, half = 1 << 64, 1 << 63
+    first, after = (-(-n * tokens // part.count) - half for n in (part.index, part.index + 1))
+    return TokenRange(max(first - 1, -half), after - 1)
