@@ -8,10 +8,12 @@ converted, step by step, each time they are read.
 from __future__ import annotations
 
 import json
+import operator
 import uuid
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar, overload
 
 import attrs
@@ -37,7 +39,8 @@ def json_converter() -> Converter:
     """
     converter: Converter = make_converter(forbid_extra_keys=False)
     for kind in (str, int, bool):
-        converter.register_structure_hook(kind, _exactly(kind))
+        # By a predicate: a hook for the class itself would take its subclasses as well, such as enumerations of texts.
+        converter.register_structure_hook_func(partial(operator.is_, kind), _exactly(kind))
     converter.register_structure_hook(float, _number)
     for text in (Decimal, uuid.UUID):
         converter.register_unstructure_hook(text, str)

@@ -63,6 +63,33 @@ class Rich:
     done: bool = False
 
 
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+@attrs.frozen
+class Enumerated:
+    colour: Colour
+    level: Level | None
+    colours: dict[Colour, Level]
+
+
+def test_an_enumeration_of_texts_or_numbers_is_read_as_its_members() -> None:
+    types = EventTypes()
+    types.register(Enumerated)
+    found = again(types, Enumerated(Colour.RED, Level.HIGH, {Colour.RED: Level.HIGH}))
+    assert found.colour is Colour.RED
+    assert found.level is Level.HIGH
+    assert list(map(type, (*found.colours, *found.colours.values()))) == [Colour, Level]
+    for data in ('{"colour":"blue","level":3,"colours":{}}', '{"colour":"red","level":4,"colours":{}}'):
+        with pytest.raises(UnreadableEvent):
+            types.decode(record("Enumerated", 1, data))
+
+
 @given(st.text(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False))
 def test_an_event_is_read_as_it_was_written(text: str, count: int, number: float, price: Decimal) -> None:
     types = EventTypes()
