@@ -24,7 +24,7 @@ import typer
 
 import rscylla
 
-from .standard import expect_json, output_error, say, unwritable
+from .standard import expect_json, hide, output_error, say, unwritable
 
 __all__ = [
     "DEFAULT_HOSTS",
@@ -147,6 +147,8 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the outermost edge: nothing is above
             raise typer.Exit(end_with(error, as_json=as_json)) from None
+        finally:
+            hide()
 
     return wrapped
 
@@ -158,7 +160,7 @@ def end_with(error: BaseException, *, as_json: bool) -> int:
             return Exit.DONE
         error = output_error(failure)
     if debugging():
-        traceback.print_exc()
+        say(traceback.format_exc().rstrip())
     code = exit_code_of(error)
     if code != Exit.INTERRUPTED:
         print_error(error, as_json=as_json)

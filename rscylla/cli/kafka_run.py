@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +13,9 @@ import typer
 import rscylla
 
 from .common import Exit, number, quiet_logs, reports_errors, stopping
-from .standard import say, write
+from .standard import hide, say, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rscylla.kafka import Properties
 
 __all__ = ["run"]
@@ -68,40 +65,17 @@ def run(
 
     also = {} if bootstrap_servers is None else {"bootstrap.servers": bootstrap_servers}
     properties = Properties.read(file, *(worker or ()), also=also)
-    with _redacting(properties):
-        if validate:
-            _validate(properties)
-            return
-        for finding in properties.findings:
-            if finding.level == "warning":
-                say(f"warning: {finding.property} {properties.redacted(finding.message)}")
-        if dry_run:
-            _show(properties)
-        else:
-            _run(properties, port, host)
-
-
-@contextmanager
-def _redacting(properties: Properties) -> Iterator[None]:
-    """Keep secrets of *properties* out of logs and of the error that ends the command."""
-
-    class Redacting(logging.Filter):
-        def filter(self, record: logging.LogRecord) -> bool:
-            record.msg, record.args = properties.redacted(record.getMessage()), None
-            return True
-
-    handlers = (*logging.getLogger("rscylla").handlers, *logging.getLogger().handlers)
-    redacting = Redacting()
-    for handler in handlers:
-        handler.addFilter(redacting)
-    try:
-        yield
-    except rscylla.RscyllaError as error:
-        error.args = tuple(properties.redacted(arg) if isinstance(arg, str) else arg for arg in error.args)
-        raise
-    finally:
-        for handler in handlers:
-            handler.removeFilter(redacting)
+    hide(properties.redacted)
+    if validate:
+        _validate(properties)
+        return
+    for finding in properties.findings:
+        if finding.level == "warning":
+            say(f"warning: {finding.property} {finding.message}")
+    if dry_run:
+        _show(properties)
+    else:
+        _run(properties, port, host)
 
 
 def _validate(properties: Properties) -> None:

@@ -8,12 +8,12 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 import rscylla
 
-__all__ = ["escaped", "expect_json", "output_error", "prepare", "say", "unwritable", "write"]
+__all__ = ["escaped", "expect_json", "hide", "output_error", "prepare", "say", "unwritable", "write"]
 
 _ESCAPE = "rscylla-escape"
 
@@ -94,9 +94,22 @@ def write(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to standard error. Never fails."""
+    """Write a line to standard error, without what is hidden. Never fails."""
     with contextlib.suppress(OSError, ValueError):
-        _write(sys.stderr, text)
+        _write(sys.stderr, _hiding(text))
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+_hiding: Callable[[str], str] = _as_it_is
+
+
+def hide(hiding: Callable[[str], str] = _as_it_is) -> None:
+    """Pass what goes to standard error through *hiding* from now on: errors, logs, tracebacks. Without it, nothing."""
+    global _hiding
+    _hiding = hiding
 
 
 def _write(stream: TextIO, text: str) -> None:

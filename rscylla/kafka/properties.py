@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from os import environ
 from pathlib import Path
 from typing import Any, Final, Literal, Self
+from urllib.parse import quote, unquote
 
 import attrs
 import javaproperties
@@ -307,7 +308,12 @@ class Finding:
     note: str = attrs.field(default="", kw_only=True)
 
 
-_SECRET = re.compile(r"password|secret|jaas|token|credential|basic\.auth|ssl\.(key|keystore\.key)$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"password|secret|jaas|token|credential|basic\.auth|user\.info|ssl\.(key|key\.pem|keystore\.key)$", re.IGNORECASE
+)
+_NO_SECRET = re.compile(r"\.path$|\.credentials\.source$|\.endpoint\.url$", re.IGNORECASE)
+_LOGIN_IN_URL = re.compile(r"://([^/?#\s]*)@")
+_LOGIN_OF_JAAS = re.compile(r'\bpassword\s*=\s*(?:"((?:[^"\\]|\\.)*)"|(\S+?);?(?:\s|$))')
 _REFERENCE = re.compile(r"\$\{([a-z]+):([^}]*)\}")
 HIDDEN: Final = "[hidden]"
 
@@ -360,6 +366,7 @@ class Properties(Mapping[str, str]):
             found[name] = _resolved(name, value, environ if env is None else env)
             if is_secret(name) or found[name] != value:
                 secrets.add(found[name])
+            secrets |= _secrets_in(name, found[name])
         if not found.get("topic.prefix", "").strip() and found.get("scylla.name", "").strip():
             found["topic.prefix"] = found["scylla.name"]
         secrets.discard("")
@@ -453,7 +460,19 @@ class Properties(Mapping[str, str]):
 def is_secret(name: str) -> bool:
     """Return whether the value of the property *name* is not to be shown."""
     known = property_of(name)
-    return (known is not None and known.secret) or (_SECRET.search(name) is not None and not name.endswith(".path"))
+    if known is not None and known.secret:
+        return True
+    return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
+
+
+def _secrets_in(name: str, value: str) -> set[str]:
+    """Return the secrets that are parts of a value: passwords of addresses and logins, also as they are in URLs."""
+    logins = _LOGIN_IN_URL.findall(value)
+    if name.endswith("user.info"):
+        logins.append(value)
+    passwords = {login.partition(":")[2] for login in logins}
+    passwords |= {re.sub(r"\\(.)", r"\1", quoted) or bare for quoted, bare in _LOGIN_OF_JAAS.findall(value)}
+    return {form for password in passwords for form in (password, unquote(password), quote(unquote(password), safe=""))}
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from mockkafka import MockKafka
 from waiting import eventually
+
+from rscylla.cli.common import reports_errors
+from rscylla.cli.standard import hide, say
+from rscylla.errors import ConfigError
 
 from .conftest import Process, Run, Shop
 
@@ -109,6 +115,31 @@ def test_secrets_are_in_no_error(run: Run, file: Callable[..., str]) -> None:
     ran = run("kafka", "run", path, "--dry-run", PW="swordfish")
     assert ran.code != 0
     assert "swordfish" not in "".join([*ran.err, *ran.out])
+    topics = file(topic_prefix="a swordfish b", scylla_user="u", scylla_password="swordfish")
+    assert "swordfish" not in "".join(run("kafka", "run", topics, "--validate").out)
+
+
+def test_secrets_are_in_no_traceback_and_no_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @reports_errors
+    def command() -> None:
+        hide(lambda text: text.replace("swordfish", "[hidden]"))
+        try:
+            raise ValueError("swordfish")
+        except ValueError as e:
+            logging.getLogger("rscylla.kafka").warning("it failed", exc_info=True)
+            raise ConfigError("it is wrong: swordfish") from e
+
+    monkeypatch.setenv("RSCYLLA_DEBUG", "1")
+    with pytest.raises(typer.Exit):
+        command()
+    shown = capsys.readouterr().err
+    assert shown.count("Traceback") >= 2
+    assert "error: it is wrong: [hidden]" in shown
+    assert "swordfish" not in shown
+    say("swordfish")
+    assert capsys.readouterr().err == "swordfish\n"
 
 
 def test_what_is_wrong_is_one_line(run: Run, file: Callable[..., str], tmp_path: Path) -> None:

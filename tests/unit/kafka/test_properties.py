@@ -171,6 +171,31 @@ def test_user_and_password_belong_together() -> None:
     assert of(scylla_user="u", scylla_password="p").findings == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("value.converter.schema.registry.url", "http://u:sword%2Ffish@r:8081,http://u:other1@s", "for sword/fish: no"),
+        ("value.converter.schema.registry.url", "http://u:sword%2Ffish@r:8081,http://u:other1@s", "http://u:other1@s"),
+        ("value.converter.basic.auth.user.info", "u:sword:fish", "Basic sword:fish"),
+        ("value.converter.schema.registry.basic.auth.user.info", "u:swordfish", "'swordfish'"),
+        ("value.converter.bearer.auth.token", "swordfish", "Bearer swordfish"),
+        ("producer.override.sasl.jaas.config", 'x required username="u" password="sword\\"fish";', 'is sword"fish'),
+        ("producer.override.sasl.jaas.config", "x required username=u password=swordfish;", "is swordfish"),
+        ("producer.override.ssl.key.pem", "-----BEGIN KEY", "-----BEGIN KEY"),
+    ],
+)
+def test_passwords_within_values_are_secrets(name: str, value: str, said: str) -> None:
+    properties = of(**{name: value})
+    for shown in (repr(properties), properties.redacted(value), properties.redacted(said)):
+        for secret in ("fish", "other1", "KEY"):
+            assert secret not in shown
+
+
+def test_where_credentials_come_from_is_no_secret() -> None:
+    properties = of(**{"value.converter.basic.auth.credentials.source": "USER_INFO"})
+    assert properties.redacted("USER_INFO") == "USER_INFO"
+
+
 def test_no_value_of_a_secret_is_in_a_verdict() -> None:
     assert "swordfish" not in str(of(scylla_password="swordfish").findings)
 
