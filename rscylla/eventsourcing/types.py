@@ -8,12 +8,10 @@ converted, step by step, each time they are read.
 from __future__ import annotations
 
 import json
-import operator
 import uuid
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any, TypeVar, overload
 
 import attrs
@@ -39,8 +37,7 @@ def json_converter() -> Converter:
     """
     converter: Converter = make_converter(forbid_extra_keys=False)
     for kind in (str, int, bool):
-        # By a predicate: a hook for the class itself would take its subclasses as well, such as enumerations of texts.
-        converter.register_structure_hook_func(partial(operator.is_, kind), _exactly(kind))
+        converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook(float, _number)
     for text in (Decimal, uuid.UUID):
         converter.register_unstructure_hook(text, str)
@@ -52,10 +49,11 @@ def json_converter() -> Converter:
 
 
 def _exactly(kind: type) -> Callable[[Any, Any], Any]:
-    def same(value: Any, _: Any) -> Any:
+    def same(value: Any, wanted: Any) -> Any:
         if type(value) is not kind:
             raise TypeError(f"a {type(value).__name__} instead of a {kind.__name__}")
-        return value
+        # The hook of a class serves its subclasses, too, such as enumerations of texts.
+        return value if wanted is kind else wanted(value)
 
     return same
 
