@@ -1471,6 +1471,16 @@ cdef class ChangeEvent:
     def _cells(self):
         return cells_of(self.data(), self._frame.plan.columns)
 
+    def packed(self):
+        """Return the row, its preimage, its postimage, and the index in its record.
+
+        Rows are as the log sent them: each cell after its size in four bytes. None: there is no such image.
+        """
+        if self._record is None or self._record.parts is None:
+            return self._row, None, None, self._index
+        part = self._record.parts[self._index]
+        return self._row, self._record.row_or_none(part[1]), self._record.row_or_none(part[2]), self._index
+
     # The rest is the same as of the twin, and of no use to a loop that has to be fast.
 
     cdef _in_python(self):

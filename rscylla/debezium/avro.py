@@ -15,8 +15,9 @@ import attrs
 from .._decoder import compiled
 from ..errors import ConfigError
 from ..types.connect import Schema
+from .json import Form
 
-__all__ = ["avro_encoder", "avro_schema"]
+__all__ = ["FORM", "avro_encoder", "avro_schema"]
 
 Named = dict[str, Schema]
 
@@ -145,6 +146,17 @@ def _compiled(fast: Any, schema: Schema) -> Any:
         made = getattr(fast, _ENCODERS[_TYPES[schema.type]])()
     return fast.AvroOptional(made, schema.default is None) if schema.optional else made
 
+
+def _struct(schema: Schema) -> tuple[bytes, bytes, list[bytes], bytes]:
+    leads = [b""] * len(schema.fields)
+    if not schema.optional:
+        return b"", b"", leads, b""
+    null, struct = (b"\x00", b"\x02") if schema.default is None else (b"\x02", b"\x00")  # of the union
+    return null, struct, leads, b""
+
+
+FORM: Final = Form(lambda schema: _compiled(_fast, schema), _struct)
+"""Avro."""
 
 _ENCODERS: Final = {
     "int": "AvroInteger",

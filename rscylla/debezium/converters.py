@@ -10,10 +10,11 @@ import attrs
 from ..errors import ConfigError
 from ..types.connect import Schema
 from . import avro, json
-from .json import JsonConverter
+from .json import Form, Framed, JsonConverter
 from .jsonschema import json_schema
 from .record import Record
-from .registry import ConfluentRegistry, Form, SchemaRegistry, client_options
+from .registry import ConfluentRegistry, SchemaRegistry, client_options
+from .registry import Form as RegisteredAs
 from .settings import flag, options_of
 
 __all__ = ["AvroConverter", "Converter", "Converters", "JsonSchemaConverter", "Subjects", "converters_of"]
@@ -42,13 +43,15 @@ class _WithRegistry:
     A registry is asked once for each schema and subject; when a table is altered, its new schema is registered.
     """
 
+    _registered_as: RegisteredAs
     _form: Form
 
     def __init__(self, registry: SchemaRegistry, *, subjects: Subjects = "topic") -> None:
         self.registry = registry
         self.subjects = subjects
         # By the identity of schemas, which emitters and transforms make once; kept, so that no other has its id.
-        self._known: dict[tuple[int, str], tuple[Schema, Encode]] = {}
+        # The head is None if values are encoded by another text than that of their schema.
+        self._known: dict[tuple[int, str], tuple[Schema, Encode, bytes | None]] = {}
 
     def key(self, record: Record) -> bytes | None:
         """Return the bytes of the key; None if there is none."""
@@ -65,19 +68,24 @@ class _WithRegistry:
         place = id(schema), f"{topic}-{half}"
         known = self._known.get(place)
         if known is None:
-            made = schema, self._encoder(schema, topic, half)
+            made = schema, *self._encoder(schema, topic, half)
             if len(self._known) >= _SCHEMAS_KEPT:
                 self._known.clear()
             known = self._known[place] = made
         return known[1](value)
 
-    def _encoder(self, schema: Schema, topic: str, half: str) -> Encode:
+    def framed(self, schema: Schema, topic: str, half: str) -> Framed | None:
+        """Return what the bytes of a value are made of that was encoded before; None if it has another schema there."""
+        _, _, head = self._known.get((id(schema), f"{topic}-{half}"), (None, None, None))
+        return None if head is None else Framed(head, self._form, b"")
+
+    def _encoder(self, schema: Schema, topic: str, half: str) -> tuple[Encode, bytes | None]:
         subject = self._subject(schema, topic, half)
         text = self._text(schema)
-        found = self.registry.registered(subject, self._form, text)
+        found = self.registry.registered(subject, self._registered_as, text)
         head = _MAGIC + found.id.to_bytes(4, "big")
         if found.text == text:
-            return self._own(schema, head)
+            return self._own(schema, head), head
         encode = self._latest(schema, found.text)
 
         def by_latest(value: Any) -> bytes:
@@ -89,7 +97,7 @@ class _WithRegistry:
                     "or set auto.register.schemas=true"
                 ) from e
 
-        return by_latest
+        return by_latest, None
 
     def _subject(self, schema: Schema, topic: str, half: str) -> str:
         if self.subjects == "topic":
@@ -124,7 +132,8 @@ class AvroConverter(_WithRegistry):
     credentials, and ConfigError if it refuses the schema, or if the value does not fit into its latest schema.
     """
 
-    _form = "AVRO"
+    _registered_as = "AVRO"
+    _form = avro.FORM
 
     def _is_nothing(self, value: Any) -> bool:
         return value is None
@@ -147,7 +156,8 @@ class JsonSchemaConverter(_WithRegistry):
         additional: ``object.additional.properties``: whether the schemas let objects have other members.
     """
 
-    _form = "JSON"
+    _registered_as = "JSON"
+    _form = json.FORM
 
     def __init__(self, registry: SchemaRegistry, *, subjects: Subjects = "topic", additional: bool = True) -> None:
         super().__init__(registry, subjects=subjects)
@@ -180,6 +190,13 @@ class Converters:
     def value(self, record: Record) -> bytes | None:
         """Return the bytes of the value; None for a tombstone."""
         return self.of_values.value(record)
+
+    def framed(self, half: Literal["key", "value"], schema: Schema, topic: str) -> Framed | None:
+        """Return what bytes of the *half* are made of, of which one was made before; None if that is not known."""
+        converter = self.of_keys if half == "key" else self.of_values
+        if isinstance(converter, JsonConverter):
+            return converter.framed(schema)
+        return converter.framed(schema, topic, half) if isinstance(converter, _WithRegistry) else None
 
 
 # ---------------------------------------------------------------- properties

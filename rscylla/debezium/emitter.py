@@ -22,6 +22,7 @@ from ..types.connect import Field, Schema, connect_for
 from .java import header_text
 from .json import JsonConverter
 from .names import field_name, schema_name
+from .outline import Outline, Slot
 from .record import Header, Record
 from .rows import columns_of, us_of
 from .settings import Settings, Snapshot
@@ -113,17 +114,28 @@ class Emitter:
         if not isinstance(found, Change):
             raise ConfigError("records are made of changes; use a stream with granularity='change'")
         layout = found.layout
+        try:
+            return self._plan(layout).records(found, now_ns)
+        except RscyllaError:
+            raise
+        except ValueError as e:
+            raise layout.malformed(found.raw_rows) from e
+
+    def outline(self, layout: Layout) -> Outline | None:
+        """Return what records of *layout* have in common; None if they have headers.
+
+        Raises:
+            ConfigError: a setting is not possible for the table.
+        """
+        return self._plan(layout).outline()
+
+    def _plan(self, layout: Layout) -> _Plan:
         known = self._plans.get(id(layout))
         if known is None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
             known = self._plans[id(layout)] = (layout, _Plan(self.settings, layout))
-        try:
-            return known[1].records(found, now_ns)
-        except RscyllaError:
-            raise
-        except ValueError as e:
-            raise layout.malformed(found.raw_rows) from e
+        return known[1]
 
     def reader(self, table: Table, columns: Sequence[Column]) -> RowReader:
         """Return what makes records of rows of the base table, for snapshots.
@@ -208,7 +220,7 @@ class _Shape:
         in_after = self._columns if "payload-after" in places else self._values
         self._before = self._row_schema("Before", in_before)
         self._after = self._row_schema("After", in_after)
-        self._after_columns = in_after
+        self._before_columns, self._after_columns = in_before, in_after
         self._in_before = columns_of(in_before)
         self._in_after = columns_of(in_after)
         self._in_cells = columns_of(self._columns)
@@ -394,6 +406,31 @@ class _Plan(_Shape):
         if code == "d" and of_row and self._settings.tombstones:
             found.append(Record(self._topic, self._record_key, record_key, None, None, headers))
         return found
+
+    def outline(self) -> Outline | None:
+        if self._headed:
+            return None
+        settings = self._settings
+        times = {"ts_ms": Slot.SOURCE_MS, "ts_us": Slot.SOURCE_US, "ts_ns": Slot.SOURCE_NS}
+        envelope = self._value("", {}, {**self._source, **times}, None, None, 0, has_clock=True)
+        envelope |= {"before": Slot.BEFORE, "after": Slot.AFTER, "op": Slot.CODE}
+        envelope |= {"ts_ms": Slot.NOW_MS, "ts_us": Slot.NOW_US, "ts_ns": Slot.NOW_NS}
+        if self._payload_key is not None:
+            envelope[self._payload_key] = Slot.KEY
+        return Outline(
+            topic=self._topic,
+            key_schema=self._record_key,
+            value_schema=self._value_schema,
+            envelope=envelope,
+            key=self._keys,
+            before=self._before_columns,
+            after=self._after_columns,
+            codes={raw: code for raw, (code, of_row) in self._codes.items() if of_row and raw is not None},
+            images=(settings.before, settings.after),
+            is_legacy=self._is_legacy,
+            has_preimages=settings.preimages,
+            has_tombstones=settings.tombstones,
+        )
 
     def _codes_of(self, *, has_clustering: bool) -> dict[bytes | None, tuple[str, bool]]:
         """Return, by the bytes of operations that have records, their code, and whether they are of one row."""

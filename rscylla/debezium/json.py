@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from .._decoder import compiled
 from ..types.connect import Schema
 from .java import double_text, float_text
 from .record import Record
 
-__all__ = ["JsonConverter", "schema_json"]
+__all__ = ["FORM", "Form", "Framed", "JsonConverter", "schema_json"]
 
 Encode = Callable[[Any], Any]
 """Makes of a value its JSON, or an int, which is its own."""
@@ -56,15 +56,39 @@ class JsonConverter:
         """Return the payload of *value* by a schema that is used once."""
         return str(_encoder_of(schema)(value))
 
-    def _encoder(self, schema: Schema) -> Callable[[Any], bytes]:
+    def framed(self, schema: Schema) -> Framed:
+        """Return what the bytes of values of *schema* are made of."""
         if not self.schemas:
-            return payload_encoder(schema)
-        return payload_encoder(schema, f'{{"schema":{schema_json(schema)},"payload":'.encode(), b"}")
+            return Framed(b"", FORM, b"")
+        return Framed(f'{{"schema":{schema_json(schema)},"payload":'.encode(), FORM, b"}")
+
+    def _encoder(self, schema: Schema) -> Callable[[Any], bytes]:
+        head, _, tail = self.framed(schema)
+        return payload_encoder(schema, head, tail)
 
 
 _SCHEMAS_KEPT = 1024
 
 _fast = compiled("debezium")
+
+
+class Form(NamedTuple):
+    """How values become bytes in compiled code.
+
+    ``encoder``: returns the compiled encoder of a schema. ``struct``: returns what stands for null instead of a struct,
+    what opens it, what precedes each field, and what closes it.
+    """
+
+    encoder: Callable[[Schema], Any]
+    struct: Callable[[Schema], tuple[bytes, bytes, list[bytes], bytes]]
+
+
+class Framed(NamedTuple):
+    """What bytes are made of: a head, the value in a form, and a tail."""
+
+    head: bytes
+    form: Form
+    tail: bytes
 
 
 def payload_encoder(schema: Schema, head: bytes = b"", tail: bytes = b"") -> Callable[[Any], bytes]:
@@ -78,9 +102,8 @@ def payload_encoder(schema: Schema, head: bytes = b"", tail: bytes = b"") -> Cal
 def _compiled(fast: Any, schema: Schema) -> Any:
     """Return the compiled twin of ``_encoder_of(schema)``."""
     if schema.type == "struct":
-        names = [f"{',' * (at > 0)}{_text(f.name)}:".encode() for at, f in enumerate(schema.fields)]
-        fields = zip(schema.fields, names, strict=True)
-        return fast.JsonStruct([(f.name, name, _compiled(fast, f.schema)) for f, name in fields])
+        fields = zip(schema.fields, _leads(schema), strict=True)
+        return fast.JsonStruct([(f.name, lead, _compiled(fast, f.schema)) for f, lead in fields])
     if schema.items is not None:
         return fast.JsonArray(_compiled(fast, schema.items))
     if schema.type.startswith("int"):
@@ -88,6 +111,14 @@ def _compiled(fast: Any, schema: Schema) -> Any:
     if schema.type == "boolean":
         return fast.JsonBoolean()
     return fast.JsonText(_text) if schema.type == "string" else fast.JsonOther(_encoder_of(schema))
+
+
+def _leads(schema: Schema) -> list[bytes]:
+    return [f"{',' * (at > 0)}{_text(f.name)}:".encode() for at, f in enumerate(schema.fields)]
+
+
+FORM = Form(lambda schema: _compiled(_fast, schema), lambda schema: (b"null", b"{", _leads(schema), b"}"))
+"""JSON."""
 
 
 def schema_json(schema: Schema, field: str | None = None) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 from ..abc import Message
 from ..clock import Clock, SystemClock
 from ..debezium import Emitter, Header, JsonConverter, Record, Settings, converters_of, transforms_of
+from ..debezium.direct import direct
 from ..debezium.java import double_text, float_text
+from ..debezium.settings import words
 from ..event import Event
 
 __all__ = ["DebeziumMessages"]
@@ -29,7 +31,9 @@ class DebeziumMessages:
         self._transform = transforms_of(properties)
         converters = converters_of(properties)
         self._key, self._value = converters.key, converters.value
-        self._clock = clock or SystemClock()
+        self._now_us = (clock or SystemClock()).now_us
+        plain = not words(properties.get("transforms", ""))
+        self._direct = direct(self._emitter, converters, Message) if plain else None
 
     def __call__(self, event: Event) -> list[Message]:
         """Return the records of *event*.
@@ -37,11 +41,20 @@ class DebeziumMessages:
         Raises:
             ConfigError, MalformedData, MetadataError: as ``Emitter.records``.
         """
-        return self.of_records(self._emitter.records(event, self._clock.now_us() * 1000))
+        now_us = self._now_us()
+        known = self._direct
+        if known is None:
+            return self.of_records(self._emitter.records(event, now_us * 1000))
+        messages: list[Message] | None = known.messages(event, now_us)
+        if messages is None:
+            messages = self.of_records(self._emitter.records(event, now_us * 1000))
+            if messages and messages[0].value is not None:
+                known.learn(event)
+        return messages
 
     def heartbeat(self) -> list[Message]:
         """Return the record that says that the connector runs."""
-        return self.of_records([self._emitter.heartbeat(self._clock.now_us() // 1000)])
+        return self.of_records([self._emitter.heartbeat(self._now_us() // 1000)])
 
     def of_records(self, records: list[Record]) -> list[Message]:
         """Return *records* as bytes, without those that a transform drops."""

@@ -17,3 +17,16 @@ cdef class Cells:
 
 cdef class Decoder:
     cdef object read(self, const char* data, Py_ssize_t size)
+
+
+cdef class Text(Decoder):
+    pass
+
+
+cdef class Ascii(Decoder):
+    pass
+
+
+cdef class Number(Decoder):
+    cdef char code  # as ``struct`` has it
+    cdef Py_ssize_t width

@@ -301,9 +301,6 @@ cdef class Boolean(Decoder):
 cdef class Number(Decoder):
     """Reads what ``struct`` unpacks."""
 
-    cdef char code
-    cdef Py_ssize_t width
-
     def __init__(self, str packed):
         self.code = ord(packed[1])
         self.width = calcsize(packed)

@@ -186,6 +186,7 @@ PURE += (
     "rscylla.base.targets",
     *(f"rscylla.debezium.{name}" for name in ("avro", "converters", "emitter", "java", "json")),
     *(f"rscylla.debezium.{name}" for name in ("jsonschema", "names", "record", "rows", "settings", "transforms")),
+    *(f"rscylla.debezium.{name}" for name in ("direct", "outline")),
     *(
         f"rscylla.types.{name}"
         for name in (
