@@ -21,6 +21,7 @@ from soaking import PATIENCE_S, Chaos, Replicas, Watcher, Writer, await_progress
 
 import rscylla
 from cursorstore import ScyllaGroupTable, find_group
+from rscylla._timeuuid import datetime_of
 from rscylla.abc import GroupView
 from rscylla.embedded import EmbeddedScyllaProcess
 
@@ -39,13 +40,19 @@ def scylla() -> Iterator[EmbeddedScyllaProcess]:
 
 
 class Members:
-    """The processes of the group, what the group's table says of them, and how long each change takes there."""
+    """The processes of the group, what the group's table says of them, and how long each change takes there.
 
-    def __init__(self, scylla: EmbeddedScyllaProcess, replicas: Replicas) -> None:
+    Args:
+        history: gets a line for each change that a look at the table finds, and for each step of the test.
+    """
+
+    def __init__(self, scylla: EmbeddedScyllaProcess, replicas: Replicas, history: Path) -> None:
         self._table = ScyllaGroupTable(scylla.connect(), "shop", create=True)
         self._replicas = replicas
+        self._history = history
         self._clock = rscylla.SystemClock()
         self._seen: GroupView | None = None
+        self._shown = ""
         self.seconds: dict[str, list[float]] = defaultdict(list)
 
     @property
@@ -54,21 +61,31 @@ class Members:
 
     def view(self) -> GroupView | None:
         try:
-            return find_group(self._table, "soak")
+            view = find_group(self._table, "soak")
         except rscylla.RscyllaError:
             return None  # that node is away just now
+        if view is not None and (shown := as_text(view)) != self._shown:
+            self._shown = shown
+            self.note(shown)
+        return view
+
+    def note(self, what: str) -> None:
+        with self._history.open("a") as out:
+            out.write(f"{datetime_of(self._clock.now_us()):%H:%M:%S.%f} {what}\n")
 
     def join(self) -> None:
         """Measures from when the new member is in the table: before, Python starts."""
         self._replicas.count = len(self.running) + 1
         self._replicas.fill()
         name = str(self.running[-1].pid)
+        self.note(f"{name} is started")
         self._await(lambda view: any(one.owner == name for one in view.members), "it does not join")
         with self._measured("join to balance"):
             self.await_balance()
 
     def stop(self, one: subprocess.Popen[bytes]) -> None:
         self._replicas.count = len(self.running) - 1
+        self.note(f"{one.pid} gets SIGTERM")
         with self._measured("clean stop to takeover"):
             one.terminate()
             self.await_takeover(one)
@@ -78,6 +95,7 @@ class Members:
 
     def kill(self, one: subprocess.Popen[bytes]) -> None:
         self._replicas.count = len(self.running) - 1
+        self.note(f"{one.pid} gets SIGKILL")
         with self._measured("kill to takeover"):
             self._replicas.kill(one)
             self.await_takeover(one)
@@ -85,9 +103,11 @@ class Members:
 
     def pause(self, one: subprocess.Popen[bytes]) -> None:
         """Past its membership, so that others take its slices before it wakes up."""
+        self.note(f"{one.pid} gets SIGSTOP")
         with self._measured("pause to takeover"):
             one.send_signal(signal.SIGSTOP)
             self.await_takeover(one)
+        self.note(f"{one.pid} gets SIGCONT")
         with self._measured("waking up to balance"):
             one.send_signal(signal.SIGCONT)
             self.await_balance()
@@ -127,6 +147,30 @@ class Members:
         began = self._clock.monotonic()
         yield
         self.seconds[what].append(self._clock.monotonic() - began)
+        self.note(f"{what}: {self.seconds[what][-1]:.1f} s")
+
+
+def as_text(view: GroupView) -> str:
+    """Return what *view* shows but for how long members last: of each, its name and its slices, of lost ones, too."""
+    names = {member.token: member.owner for member in view.members}
+    held: dict[str, list[int]] = {name: [] for name in sorted(names.values())}
+    for one in view.slices:
+        held.setdefault(names.get(one.holder, f"nobody, before {one.owner or one.before}"), []).append(one.index)
+    new = [member.owner for member in view.members if not member.renewals]
+    leaving = [member.owner for member in view.members if member.drains]
+    return f"{held}" + (f" new {new}" if new else "") + (f" leaving {leaving}" if leaving else "")
+
+
+@contextmanager
+def explained(where: Path) -> Iterator[None]:
+    """Add what the members logged last, and what became of the group, to the error of the test."""
+    try:
+        yield
+    except BaseException as error:
+        for name in ("history", "errors"):
+            lines = (where / name).read_text().splitlines() if (where / name).exists() else []
+            error.add_note("\n".join([f"--- the last of {len(lines)} lines of {where / name}", *lines[-150:]]))
+        raise
 
 
 def next_step(members: Members, chaos: Chaos, dice: random.Random, growing: bool) -> Callable[[], None]:
@@ -142,6 +186,11 @@ def next_step(members: Members, chaos: Chaos, dice: random.Random, growing: bool
 
 @pytest.mark.timeout(SECONDS + 6 * PATIENCE_S)
 def test_a_group_that_is_broken_all_the_time_loses_nothing(scylla: EmbeddedScyllaProcess, tmp_path: Path) -> None:
+    with explained(tmp_path):
+        break_group(scylla, tmp_path)
+
+
+def break_group(scylla: EmbeddedScyllaProcess, tmp_path: Path) -> None:
     seed = int(os.environ.get("RSCYLLA_SEED", random.randrange(2**32)))
     print(f"RSCYLLA_SEED={seed}")
     dice = random.Random(seed)
@@ -150,7 +199,7 @@ def test_a_group_that_is_broken_all_the_time_loses_nothing(scylla: EmbeddedScyll
     writer, watcher = Writer(scylla), Watcher(scylla)
     replicas = Replicas(scylla, PROGRAM, out, FEWEST, SLICES, LAG_MS, TTL_S)
     chaos = Chaos(scylla, replicas, out, dice, pause_s=TTL_S + 2)
-    members = Members(scylla, replicas)
+    members = Members(scylla, replicas, tmp_path / "history")
     try:
         replicas.fill()
         writer.start()
@@ -165,6 +214,7 @@ def test_a_group_that_is_broken_all_the_time_loses_nothing(scylla: EmbeddedScyll
         growing, sizes = True, {FEWEST, FEWEST + 1}
         while clock.monotonic() < ends:
             next_step(members, chaos, dice, growing)()
+            members.note(f"faults {dict(chaos.counts)}, delivered {len(read(out))}")
             members.await_balance()
             await_progress(out)
             sizes.add(len(replicas.running))
