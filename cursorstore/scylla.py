@@ -29,6 +29,7 @@ from typing import Any
 import attrs
 
 from rscylla import _timeuuid as tu
+from rscylla._slices import split_name
 from rscylla.abc import CursorRecord, Fence, Fencing, Lease
 from rscylla.clock import Clock, SystemClock
 from rscylla.errors import (
@@ -131,6 +132,7 @@ class ScyllaCursorStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
+        self._told_of: set[tuple[str, str]] = set()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._table.name}>"
@@ -261,8 +263,7 @@ class ScyllaCursorStore:
         stamp = row.stamp or FIRST_STAMP if row else FIRST_STAMP
         if row and (row.epoch, stamp) > (known.epoch, known.stamp):
             # A reset after a manual deletion may have the same epoch again, but not the same stamp.
-            later = _is_later(row, self._fence_of(consumer), known.fence)
-            known.error = _passed_on(consumer, row) if later else conflict(consumer)
+            known.error = _replaced(consumer, row, self._fence_of(consumer), known.fence)
         elif not row or row.epoch < known.epoch or found < known.position:
             if known.epoch or known.position:
                 known.error = CursorConflict(
@@ -299,11 +300,26 @@ class ScyllaCursorStore:
                 return caught_up
         raise self._busy(consumer) from failed
 
+                if last and last.lease not in ("", lease.name):
+                    self._tell_of_another(consumer, last.lease, lease.name)
     def _caught_up(self, row: CursorRow) -> CursorRow:
         """Return *row* with the cursor that the former holder saved before this epoch was opened."""
         if row.updated:
             return row
         position = max(self._saved_before(row), row.start or "")
+    def _tell_of_another(self, consumer: str, before: str, now: str) -> None:
+        """Warn once for two leases, or two groups with all their slices."""
+        names = _group_of(before), _group_of(now)
+        with self._lock:
+            if names in self._told_of:
+                return
+            self._told_of.add(names)
+        _log.warning(
+            "the cursor of consumer %r was under lease %r and is under %r from now on; if processes of both run at the "
+            "same time, they work against each other: give them different consumer names",
+            *(consumer, before, now),
+        )
+
         assert row.stamp is not None
         # Written even if it is "": from then on, later saves of a former holder have no effect.
         self._table.advance(row.consumer, row.epoch, row.stamp, position, signature(self._clock.now_us()))
@@ -431,3 +447,21 @@ def _passed_on(consumer: str, row: CursorRow) -> LeaseLost:
 
 def _moment(text: str) -> datetime | None:
     return tu.datetime_of(parse_us(text)) if text else None
+def _replaced(consumer: str, row: CursorRow, lease: Fence | None, fence: int) -> CursorError:
+    """Return the error for a cursor that was read before *row* opened another epoch of it."""
+    if _is_later(row, lease, fence):
+        return _passed_on(consumer, row)
+    if _took_over(row) and (lease is None or row.lease != lease.name):
+        ours = "without a lease" if lease is None else f"under lease {lease.name!r}"
+        return CursorConflict(
+            f"the cursor of consumer {consumer!r} was taken over ({row.reason}), while this process works {ours}: they "
+            "work against each other; give each group or service consumer names of its own"
+        )
+    return conflict(consumer)
+
+
+def _group_of(lease: str) -> str:
+    split = split_name(lease)
+    return lease if split is None else split[0]
+
+

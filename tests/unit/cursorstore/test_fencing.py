@@ -21,8 +21,10 @@ from cursorstore import (
     BufferedCursorStore,
     IntCursorCodec,
     MemoryCursorStore,
+    MemoryGroupTable,
     MemoryLease,
     MemoryLeaseTable,
+    MemoryMembership,
     ReadThroughCursorStore,
     ScyllaCursorStore,
 )
@@ -139,6 +141,30 @@ def test_old_holder_writes_to_an_epoch_that_is_no_longer_read(world: World) -> N
     paused.set_cursor("c", "100")
     assert world.cursor == "6"
     assert working.get_cursor("c") == "6"
+
+
+def test_two_groups_with_one_consumer_name_are_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    table = MemoryGroupTable(world.clock)
+    stores = {}
+    for group in ("workers", "others"):
+        member = MemoryMembership(group, table, owner=f"pod of {group}", slices=4)
+        member.join()
+        member.take(member.look(), range(4))
+        stores[group] = world.store(member, epoch_check=timedelta())  # type: ignore[arg-type]
+    for index in range(4):
+        stores["workers"].get_cursor(f"c[{index}/4]")
+        stores["workers"].set_cursor(f"c[{index}/4]", "5")
+    assert not caplog.records
+    for index in range(4):
+        stores["others"].get_cursor(f"c[{index}/4]")
+    [warned] = [record.getMessage() for record in caplog.records]
+    assert "'c[0/4]' was under lease 'workers[0/4]' and is under 'others[0/4]' from now on" in warned
+    with pytest.raises(
+        CursorConflict,
+        match=r"'c\[1/4\]' was taken over \(lease 'others\[1/4\]', epoch 1, acquired by pod of others\), while this "
+        r"process works under lease 'workers\[1/4\]': they work against each other; give each group",
+    ):
+        stores["workers"].set_cursor("c[1/4]", "6")
 
 
 def test_old_holder_learns_of_it_at_its_next_check(world: World) -> None:
