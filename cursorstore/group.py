@@ -141,6 +141,7 @@ class _Membership:
         self._unsure = False  # a write may have been applied, or not
         self._names: Mapping[str, str] = {}  # of the members of the last view, by token
         self._counts: frozenset[int] = frozenset()  # numbers of slices that the group has had
+        self._differs = False  # from the group's number of slices, which was told
         self._giving: dict[Slice, int] = {}  # epochs of hand-overs whose result is not known
         self._fences: dict[str, _SliceFence] = {}
 
@@ -234,7 +235,9 @@ class _Membership:
             if not self._term.runs():
                 raise self._lost("the answer arrived after its time had ended")
             self._counts |= {view.count, view.next_count or view.count}
-            if self._slices not in (None, view.count):
+            # Once, and not to a process that has seen the group with its number: that one was changed by an operator.
+            if self._slices is not None and self._slices not in self._counts and not self._differs:
+                self._differs = True
                 _log.warning(
                     "group %r has %d slices, not the %d that %s was given; the number of the group counts",
                     *(self._name, view.count, self._slices, self._owner),

@@ -75,6 +75,25 @@ class MembershipContract(_Groups):
             assert self.joined(name, slices=slices).look().count == 4
         assert len(first.look().members) == 3
 
+    def test_another_number_of_slices_is_told_once(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("WARNING", logger="rscylla.cursorstore")
+        self.joined(name, slices=4)
+        other = self.open_membership(name, "b", slices=8)
+        for _ in range(2):
+            other.join()
+            other.leave()
+        [warned] = [record.getMessage() for record in caplog.records]
+        assert f"group '{name}' has 4 slices, not the 8 that b was given" in warned
+
+    def test_number_that_the_group_had_before_is_not_told(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("WARNING", logger="rscylla.cursorstore")
+        member = self.joined(name, "a", slices=4)
+        assert self.open_table().plan(name, 4, 0, 8)
+        assert self.open_table().recount(name, 4, 8)
+        member.leave()
+        member.join()
+        assert not caplog.records
+
     def test_group_without_members_cannot_be_looked_at(self, name: str) -> None:
         with pytest.raises(ConfigError, match=name):
             self.open_membership(name).look()
