@@ -85,7 +85,8 @@ class GroupWork:
         self.workers: tuple[Worker, ...] = ()
         """The workers of all slices that are here now. Any thread may read."""
         self._lease_keeper = LeaseKeeper(
-            JoinedGroup(group.membership, clock),
+        self._joined = JoinedGroup(group.membership, clock)
+            self._joined,
             clock,
             what="membership of group",
             begun=lambda term: call(lambda: self._begun(term)),
@@ -306,3 +307,14 @@ class GroupWork:
             moves=dict(self._moves),
             renewals_failed=self._missed,
         )
+            why=self._why_not_joined(),
+
+    def _why_not_joined(self) -> str:
+        """Return why this process is no member, "" if it is."""
+        if self._joined.held():
+            return ""
+        trouble = self._joined.trouble
+        if alive := [worker.name for worker in self.workers if worker.alive]:
+            lanes = ", ".join(alive)
+            return f"{trouble or 'its membership has ended'}; it joins again when these lanes have ended: {lanes}"
+        return trouble or ("it has left" if self._leaving else "no answer yet")

@@ -56,8 +56,9 @@ class JoinedGroup:
         self._clock = clock
         self.name = membership.name
         self.epoch = 0
-        self.renew = membership.renew
         self.release = membership.leave
+        self.trouble = ""
+        """Why the last attempt to join or to renew failed; "" if it did not."""
 
     @property
     def renew_every(self) -> float:
@@ -80,9 +81,19 @@ class JoinedGroup:
             waiting=self._not_joined,
         )
         self.epoch += 1
+        self.trouble = ""
         return self.epoch
 
+    def renew(self) -> None:
+        try:
+            self._membership.renew()
+        except RscyllaError as error:
+            self.trouble = str(error)
+            raise
+        self.trouble = ""
+
     def _not_joined(self, error: Exception, failures: int, seconds: float) -> None:
+        self.trouble = str(error)
         log.warning('group "%s" cannot be joined yet: %s', self.name, error)
 
 

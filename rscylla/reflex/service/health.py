@@ -60,7 +60,7 @@ class GroupFacts:
 
     ``owner`` is its name, and ``token`` what ``view`` knows it by, "" while it is no member. ``held``: the slices that
     it may work on now. ``since``: when it joined. ``view``: the group at its last look, ``view_age_s`` ago. ``moves``:
-    how many slices came or went, by reason.
+    how many slices came or went, by reason. ``why`` it is no member, "" while it is one.
     """
 
     name: str
@@ -72,6 +72,7 @@ class GroupFacts:
     view_age_s: float | None = None
     moves: Mapping[str, int] = attrs.field(factory=dict)
     renewals_failed: int = 0
+    why: str = ""
 
 
 @attrs.frozen
@@ -158,7 +159,9 @@ def _ready(facts: Facts, limits: Limits) -> Iterator[Check]:
     else:
         yield Check("service")
     if facts.group is not None:
-        yield Check(f'group "{facts.group.name}"', "" if facts.group.token else "is not joined")
+        group = facts.group
+        why = "" if group.token else f"is not joined{': ' if group.why else ''}{group.why}"
+        yield Check(f'group "{group.name}"', why)
     for lane in facts.lanes:
         yield Check(f'lane "{lane.consumer}"', _not_ready(lane, limits))
 

@@ -317,7 +317,8 @@ def test_a_store_that_does_not_answer_ends_the_membership_in_time_and_later_it_j
     team.until(lambda: not first.lanes, "no lane reads")
     assert first.held == []
     assert first.service.facts().group.renewals_failed >= 1  # type: ignore[union-attr]
-    assert first.service.ready()["status"] == "failed"
+    why = next(check["why"] for check in first.service.ready()["checks"] if check["check"] == 'group "shop"')
+    assert why == "is not joined: no node answers; start one"
     for name in broken:
         delattr(team.table, name)
     team.until_held(8)
