@@ -5,15 +5,16 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 
 from ..._letters import DeadLetter
+from ..._slices import Slice, split_lane
 from ...abc import DeadLetterAdmin
 from ...clock import Clock, Stop
 from ...errors import RscyllaError
 
-__all__ = ["LetterCounts"]
+__all__ = ["LetterCounts", "counts_of"]
 
 log = logging.getLogger("rscylla.service")
 
@@ -29,6 +30,30 @@ NEWEST = 10
 
 LISTED = 1_000
 """The newest letters are looked for among this many, which are listed by consumer and by time of the event."""
+
+
+def counts_of(lanes: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many letters are dead, of *lanes*, and of slices that they have taken over from.
+
+    After a change of the number of slices, letters keep the names of the former slices. Each of those is shown by one
+    process: that which has the slice in which the former one begins.
+
+    >>> counts_of(["billing[1/2]"], {"billing[0/2]": 7, "billing[1/4]": 3, "billing[2/4]": 5, "audit": 1})
+    {'billing[1/2]': 0, 'billing[2/4]': 5}
+    """
+    shown = {name: counts.get(name, 0) for name in lanes}
+    ours = set(map(_slice_of, shown))
+    numbers = {(consumer, key_slice.count) for consumer, key_slice in ours}
+    for name, dead in counts.items():
+        consumer, former = _slice_of(name)
+        heirs = {(consumer, Slice(former.index * n // former.count, n)) for of, n in numbers if of == consumer}
+        if (consumer, former.count) not in numbers and heirs & ours:
+            shown[name] = dead
+    return shown
+
+
+def _slice_of(name: str) -> tuple[str, Slice]:
+    return split_lane(name) or (name, Slice(0, 1))
 
 
 class LetterCounts:

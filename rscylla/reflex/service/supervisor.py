@@ -22,7 +22,7 @@ from ..slices import consumer_of
 from . import health
 from ._groupwork import GroupWork
 from ._lease import LeaseKeeper
-from ._letter_counts import LetterCounts
+from ._letter_counts import LetterCounts, counts_of
 from ._page import page
 from ._signals import signals
 from ._status import Watch
@@ -131,6 +131,7 @@ class Service:
         self._letter_counts = (
             None if dead_letters is None else LetterCounts(dead_letters, self._clock, self._counted, self._is_shown)
         )
+        self._letters_shown = frozenset[str]()  # whose letters are among the metrics
         self._status_watch = Watch(
             self.facts, self._meters.breakers, self._limits, self._letter_counts, self._clock, show_values=show_values
         )
@@ -206,8 +207,13 @@ class Service:
 
     def _counted(self, counts: Mapping[str, int]) -> None:
         with self._lanes_lock:
-            for worker in self._workers:
-                self._meters.dead_letters.labels(worker.name).set(counts.get(worker.name, 0))
+            shown = counts_of((worker.name for worker in self._workers), counts)
+            for name in self._letters_shown - shown.keys():
+                with suppress(KeyError):
+                    self._meters.dead_letters.remove(name)
+            for name, dead in shown.items():
+                self._meters.dead_letters.labels(name).set(dead)
+            self._letters_shown = frozenset(shown)
 
     def _is_shown(self, name: str) -> bool:
         """Return whether the page shows dead letters of *name*: that of a consumer of this service, or of a slice."""
