@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import attrs
 
-from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, LastEvent, flush_cursor
+from rscylla.abc import CursorAdmin, CursorRecord, CursorStore, LastEvent, fence_name, flush_cursor
 from rscylla.clock import Clock, Stop, SystemClock
 from rscylla.errors import ConfigError, CursorError, RscyllaError, is_resumable
 from rscylla.event import Event
@@ -219,6 +219,9 @@ class BufferedCursorStore:
             error, slot.error = slot.error, None
         if error:
             raise error
+
+    def fence_name(self, consumer: str) -> str | None:
+        return fence_name(self._inner, consumer)
 
     def close(self) -> None:
         with self._lock:

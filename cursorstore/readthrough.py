@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rscylla.abc import CursorRecord, CursorStore, flush_cursor, saver_of
+from rscylla.abc import CursorRecord, CursorStore, fence_name, flush_cursor, saver_of
 from rscylla.event import Event
 
 from ._checks import admin_of, check_consumer, find
@@ -55,6 +55,9 @@ class ReadThroughCursorStore:
 
     def flush_cursor(self, consumer: str) -> None:
         flush_cursor(self._primary, consumer)
+
+    def fence_name(self, consumer: str) -> str | None:
+        return fence_name(self._primary, consumer)
 
     def close(self) -> None:
         try:

@@ -179,6 +179,11 @@ class ScyllaCursorStore:
     def close(self) -> None:
         """Do nothing: there is no background work, and the session belongs to the caller."""
 
+    def fence_name(self, consumer: str) -> str:
+        """Return the name of the fence of *consumer*'s cursor: of the lease, or of a slice of the group; "" if none."""
+        fence = self._fence_of(consumer)
+        return "" if fence is None else fence.name
+
     def find_cursor(self, consumer: str) -> CursorRecord | None:
         """Return the record of *consumer*; None if it never had a cursor."""
         check_consumer(consumer)
@@ -295,18 +300,13 @@ class ScyllaCursorStore:
                 failed = e
                 continue  # the next round reads the result, and whether others opened epochs in the meantime
             if done:
+                if last and last.lease not in ("", lease.name):
+                    self._tell_of_another(consumer, last.lease, lease.name)
                 caught_up = self._caught_up(row)
                 self._prune(row)
                 return caught_up
         raise self._busy(consumer) from failed
 
-                if last and last.lease not in ("", lease.name):
-                    self._tell_of_another(consumer, last.lease, lease.name)
-    def _caught_up(self, row: CursorRow) -> CursorRow:
-        """Return *row* with the cursor that the former holder saved before this epoch was opened."""
-        if row.updated:
-            return row
-        position = max(self._saved_before(row), row.start or "")
     def _tell_of_another(self, consumer: str, before: str, now: str) -> None:
         """Warn once for two leases, or two groups with all their slices."""
         names = _group_of(before), _group_of(now)
@@ -320,6 +320,11 @@ class ScyllaCursorStore:
             *(consumer, before, now),
         )
 
+    def _caught_up(self, row: CursorRow) -> CursorRow:
+        """Return *row* with the cursor that the former holder saved before this epoch was opened."""
+        if row.updated:
+            return row
+        position = max(self._saved_before(row), row.start or "")
         assert row.stamp is not None
         # Written even if it is "": from then on, later saves of a former holder have no effect.
         self._table.advance(row.consumer, row.epoch, row.stamp, position, signature(self._clock.now_us()))
@@ -445,8 +450,6 @@ def _passed_on(consumer: str, row: CursorRow) -> LeaseLost:
     )
 
 
-def _moment(text: str) -> datetime | None:
-    return tu.datetime_of(parse_us(text)) if text else None
 def _replaced(consumer: str, row: CursorRow, lease: Fence | None, fence: int) -> CursorError:
     """Return the error for a cursor that was read before *row* opened another epoch of it."""
     if _is_later(row, lease, fence):
@@ -465,3 +468,5 @@ def _group_of(lease: str) -> str:
     return lease if split is None else split[0]
 
 
+def _moment(text: str) -> datetime | None:
+    return tu.datetime_of(parse_us(text)) if text else None

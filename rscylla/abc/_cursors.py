@@ -16,9 +16,11 @@ __all__ = [
     "CursorAdmin",
     "CursorRecord",
     "CursorStore",
+    "FencedCursorStore",
     "FlushableCursorStore",
     "LastEvent",
     "LazyCursorStore",
+    "fence_name",
     "flush_cursor",
     "last_event_of",
     "saver_of",
@@ -90,6 +92,20 @@ class FlushableCursorStore(CursorStore, Protocol):
 
 
 @runtime_checkable
+class FencedCursorStore(CursorStore, Protocol):
+    """A ``CursorStore`` that asks a fence before it reads or saves a cursor, if it was given one."""
+
+    def fence_name(self, consumer: str) -> str | None:
+        """Return the name of the fence of *consumer*'s cursor; "" if it has none, None if that is not known.
+
+        Sends no query. A ``Service`` with a group calls it before it starts a lane.
+
+        Raises:
+            ConfigError: the fences of the store are for other consumers.
+        """
+
+
+@runtime_checkable
 class LazyCursorStore(CursorStore, Protocol):
     """A ``CursorStore`` that also takes events, and renders the id of one only if it needs the text.
 
@@ -149,6 +165,11 @@ def flush_cursor(store: CursorStore, consumer: str) -> None:
         cast("FlushableCursorStore", store).flush_cursor(consumer)
     else:
         store.flush()
+
+
+def fence_name(store: CursorStore, consumer: str) -> str | None:
+    """Return what ``FencedCursorStore.fence_name`` returns; None if *store* is none."""
+    return store.fence_name(consumer) if isinstance(store, FencedCursorStore) else None
 
 
 def last_event_of(store: CursorStore, consumer: str) -> LastEvent:

@@ -26,6 +26,7 @@ from ...abc import (
     StreamFunc,
     StreamStatus,
     WindowConsumer,
+    fence_name,
     flush_cursor,
 )
 from ...clock import Clock, Stop, SystemClock
@@ -317,6 +318,9 @@ class _FastStore:
         self._save()
         flush_cursor(self._store, consumer)
 
+    def fence_name(self, consumer: str) -> str | None:
+        return fence_name(self._store, consumer)
+
     def close(self) -> None:
         self.flush()
         self._store.close()
@@ -348,6 +352,9 @@ class _SweepStore:
 
     def flush_cursor(self, consumer: str) -> None:
         flush_cursor(self._store, consumer)
+
+    def fence_name(self, consumer: str) -> str | None:
+        return fence_name(self._store, consumer)
 
     def close(self) -> None:
         self._store.close()

@@ -12,6 +12,7 @@ from prometheus_client import Gauge
 from ..._groups import GroupView
 from ..._slices import Slice
 from ..._timeuuid import datetime_of
+from ...abc import fence_name
 from ...clock import Clock, SystemClock
 from ...errors import ConfigError, LeaseLost, ServiceFailed
 from .._meters import Meters
@@ -84,8 +85,8 @@ class GroupWork:
         self._lapsed = False
         self.workers: tuple[Worker, ...] = ()
         """The workers of all slices that are here now. Any thread may read."""
-        self._lease_keeper = LeaseKeeper(
         self._joined = JoinedGroup(group.membership, clock)
+        self._lease_keeper = LeaseKeeper(
             self._joined,
             clock,
             what="membership of group",
@@ -181,6 +182,7 @@ class GroupWork:
                 checked_specs("Group", specs)
             for spec in specs:
                 self._check_name(spec.name, index, count)
+                self._check_fenced(spec, index, count)
         except Exception as error:
             where = f'slice {index} of {count} of group "{self._membership.name}"'
             raise ServiceFailed(f"the lanes of {where} cannot be made: {error}") from error
@@ -193,6 +195,13 @@ class GroupWork:
             )
         if name in self._fixed:
             raise ConfigError(f'another lane of the service is named "{name}"')
+
+    def _check_fenced(self, spec: Spec, index: int, count: int) -> None:
+        """Refuse a store that is known not to ask the group: a former holder of the slice could move the cursor."""
+        found = fence_name(spec.store, spec.name)
+        if found not in (None, self._fence_name(index, count)):
+            which = f'has fence "{found}", not that of this group' if found else "does not ask the group who may save"
+            raise ConfigError(f'the cursor store of "{spec.name}" {which}; give the membership to it, as lease=')
 
     def _fence_name(self, index: int, count: int) -> str:
         return self._membership.fence_of(Slice(index, count).name(self._membership.name)).name
@@ -306,8 +315,8 @@ class GroupWork:
             view_age_s=None if keeper is None or view is None else max(0.0, self._clock.monotonic() - keeper.viewed_at),
             moves=dict(self._moves),
             renewals_failed=self._missed,
-        )
             why=self._why_not_joined(),
+        )
 
     def _why_not_joined(self) -> str:
         """Return why this process is no member, "" if it is."""

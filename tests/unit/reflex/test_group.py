@@ -11,10 +11,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from fake_scylla import FakeScylla
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cursorstore import MemoryGroupTable, MemoryMembership
+from cursorstore import (
+    BufferedCursorStore,
+    MemoryCursorStore,
+    MemoryGroupTable,
+    MemoryMembership,
+    ScyllaCursorStore,
+)
 from rscylla._groups import GroupView
 from rscylla._timeuuid import datetime_of
 from rscylla.clock import Stop
@@ -25,7 +32,7 @@ from rscylla.reflex.service import Group, Restarts, Service, _slicekeeper, group
 from rscylla.reflex.service._lease import LeasedStop
 from rscylla.reflex.service._slicekeeper import SliceKeeper, slices_text
 from rscylla.reflex.slices import consumer_of
-from rscylla.testing import FakeCursorStore, FakeStream, RecordingConsumer
+from rscylla.testing import FakeCursorStore, FakeStream, ManualClock, RecordingConsumer
 from tests.support.drivenclock import PATIENCE_S, DrivenClock, until
 
 START_US = 1_790_000_000_000_000
@@ -459,17 +466,95 @@ def test_a_lane_that_fails_runs_again_and_tells(team: Team) -> None:
 
 def test_a_consumer_that_hangs_at_the_end_keeps_its_slice_from_others(team: Team) -> None:
     team.blocked["billing[3/8]"] = threading.Event()
-    first = team.join("first", stop_timeout=timedelta(milliseconds=200))
+    first = team.join("first")
     second = team.join("second")
     team.until(lambda: len({name for _, name, _ in team.seen}) == 8, "all lanes work")
     team.until(lambda: len(first.held) + len(second.held) == 8, "all held")
     hangs = first if 3 in first.held else second
-    hangs.service._stop_timeout_s = 0.2
+    hangs.service._real = patience = ManualClock()
     hangs.service.stop()
-    team.until(lambda: hangs.service.wait(timedelta()), "it has ended")
+
+    def kept() -> list[int]:
+        return [one.index for one in team.view().slices if one.holder == hangs.membership.token]
+
+    team.until(lambda: kept() == [3], "it has handed over the others")
+    patience.advance(60)
+    until(lambda: hangs.service.wait(timedelta()), "it has ended")  # no time passes for its membership
     assert hangs.service.exit_code == 3
-    view = team.view()
-    assert [one.index for one in view.slices if one.holder == hangs.membership.token] == [3]
+    assert kept() == [3]
+
+
+def test_a_store_that_does_not_ask_the_group_is_refused(team: Team) -> None:
+    def lanes(index: int, count: int) -> Iterable[Spec]:
+        name = slice_name("billing", index, count)
+        yield Spec(FakeStream(), Unfenced(MemoryCursorStore()), RecordingConsumer(name), clock=team.clock)
+
+    member = team.join("first", lanes=lanes)
+    team.until(lambda: member.service.wait(timedelta()), "it has ended")
+    assert (
+        'the cursor store of "billing[0/8]" does not ask the group who may save; give the membership to it, as lease='
+    ) in str(member.service.failure)
+
+
+class Unfenced(BufferedCursorStore):
+    """Buffers for a store that has no lease, such as a ``ScyllaCursorStore`` without ``lease=``."""
+
+    def fence_name(self, consumer: str) -> str:
+        return ""
+
+
+def test_the_fence_of_a_store_is_that_of_the_group(team: Team) -> None:
+    others = MemoryMembership("mailing", team.table, owner="other", slices=COUNT)
+    fenced: list[str | None] = []
+
+    def lanes(index: int, count: int) -> Iterable[Spec]:
+        name = slice_name("billing", index, count)
+        member = others if index == 5 else team.members[0].membership
+        store = BufferedCursorStore(ScyllaCursorStore(FakeScylla().session(), "shop", create=True, lease=member))
+        fenced.append(store.fence_name(name))
+        yield Spec(FakeStream(), store, RecordingConsumer(name), clock=team.clock)
+
+    member = team.join("first", lanes=lanes)
+    team.until(lambda: member.service.wait(timedelta()), "it has ended")
+    assert fenced == [*(f"shop[{index}/8]" for index in range(5)), "mailing[5/8]"]
+    assert 'the cursor store of "billing[5/8]" has fence "mailing[5/8]", not that of this group' in str(
+        member.service.failure
+    )
+
+
+def test_dead_letters_of_former_slices_are_shown_by_who_has_their_keys(team: Team) -> None:
+    letters = Letters({"billing[3/4]": 2, "billing[0/16]": 5, "billing[5/8]": 1, "audit[3/4]": 7})
+    first = team.join("first", dead_letters=letters)
+    team.until_held(8)
+    # What is counted when the slices have come.
+    team.until(lambda: first.samples("rscylla_dead_letters").get("billing[3/4]") == 2, "they are counted again")
+    shown = first.samples("rscylla_dead_letters")
+    assert shown == {slice_name("billing", index, 8): float(index == 5) for index in range(8)} | {
+        "billing[3/4]": 2,
+        "billing[0/16]": 5,
+    }
+    second = team.join("second")
+    team.until_held(4, 4)
+    former = {"billing[3/4]": 6, "billing[0/16]": 0}  # by the slices in which they begin
+    for name, index in former.items():
+        has, lacks = (first, second) if index in first.held else (second, first)
+        if has is second:
+            continue  # it counts no letters
+        team.until(lambda: name in has.samples("rscylla_dead_letters"), f"{name} is shown")  # noqa: B023
+        assert name not in lacks.samples("rscylla_dead_letters")
+    gone = {name for name, index in former.items() if index not in first.held}
+    assert gone
+    team.until(lambda: not gone & set(first.samples("rscylla_dead_letters")), "no process shows what another has")
+
+
+class Letters:
+    """As many dead letters as given."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self._counts = counts
+
+    def count_letters(self, consumer: str | None = None) -> dict[str, int]:
+        return dict(self._counts)
 
 
 @pytest.mark.parametrize(
