@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import cache
 from typing import cast
 
 from rscylla.abc import CursorAdmin, CursorRecord, CursorStore
@@ -52,7 +53,13 @@ def conflict(consumer: str) -> CursorConflict:
 
 def process_name() -> str:
     """Return the name of this process, for people: ``host/4711``."""
-    return f"{socket.gethostname()}/{os.getpid()}"
+    return f"{_host()}/{os.getpid()}"
+
+
+@cache
+def _host() -> str:
+    # Asked once: each save of a cursor needs it, and the question is a call of the operating system.
+    return socket.gethostname()
 
 
 def signature(now_us: int) -> str:
