@@ -75,11 +75,12 @@ class Replica:
     def rows(self, consumer: str | None = None) -> list[dict[str, Any]]:
         """Return live rows, partition by partition, the highest epoch first."""
         found = []
-        for name, epoch in sorted(self._cells, key=lambda key: (hash(key[0]), -key[1])):
+        known = [key for key in self._cells if consumer in (None, key[0])]
+        for name, epoch in sorted(known, key=lambda key: (hash(key[0]), -key[1])):
             covering = [d for d in self._tombstones.get(name, []) if d.below is None or epoch < d.below]
             deleted_at = max((d.timestamp for d in covering), default=-1)
             live = {c: v for c, (t, _, v) in self._cells[name, epoch].items() if t > deleted_at}
-            if live and consumer in (None, name):
+            if live:
                 found.append({**dict.fromkeys(COLUMNS), **live, "consumer": name, "epoch": epoch})
         return found
 

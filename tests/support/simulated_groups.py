@@ -1,14 +1,15 @@
 """One seed of the simulation of groups: processes that share slices, on a driven clock, in threads that take turns.
 
 Each process has what a service has for its group: ``GroupWork`` with the keeper of its membership and the keeper of its
-slices, a lane for each slice, and a clock of its own. Beside them stand a table of groups in memory, a log of writes by
-key, and a store of cursors with the fences of a real one. Processes join, leave, die, stand still, flap and drain, are
-cut off from the table with the results of their writes unknown, and their clocks step; the number of slices changes.
+slices, a lane for each slice, a store of cursors under the membership, and a clock of its own. Beside them stand a
+table of groups in memory, a database of cursors, and a log of writes whose streams change (``simulated_keylog.py``).
+Processes join, leave, die, stand still, flap and drain, are cut off from the database with the results of their writes
+unknown, and their clocks step; an operator changes the number of slices with ``reslice_group``, and may die over it.
 
-The oracle: every write is delivered, in order for each key; only one process at a time may act on a slice; what a
-process has delivered is saved before it gives the slice away; a former holder saves nothing; two lease times after the
-last disturbance the group is in balance, and stays as it is. In calm seeds, one thing happens at a time, and no more
-slices move than that one asks for.
+The oracle: every write is delivered, in order for each key; only one process at a time may act on a key; what a process
+has delivered is saved before it gives the slice away; a former holder saves nothing, so nothing is delivered that the
+cursor is past; two lease times after the last disturbance the group is in balance, and stays as it is. In calm seeds,
+one thing happens at a time, and no more slices move than that one asks for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -25,12 +27,15 @@ from unittest.mock import patch
 
 import cassandra
 from prometheus_client import CollectorRegistry
+from simulated_keylog import Cursors, KeyLog, Lane, Link, Write, in_turns
 from turns import Host, Turns
 
 import cursorstore.group
-from cursorstore import MemoryGroupTable, MemoryMembership
-from rscylla import ConfigError, Consumer, Group, LeaseLost, QueryTimeout, Spec, StreamLag, slice_name
+from cursorstore import BufferedCursorStore, MemoryGroupTable, MemoryMembership, abort_reslice, reslice_group
+from rscylla import ConfigError, Consumer, Group, QueryTimeout, Spec, StreamLag, slice_name
 from rscylla._groups import GroupView
+from rscylla._slices import Slice
+from rscylla.abc import CursorStore
 from rscylla.clock import Stop
 from rscylla.reflex._meters import meters_for
 from rscylla.reflex.service import _lease, _slicekeeper
@@ -41,16 +46,17 @@ __all__ = ["GROUP_KINDS", "GroupSimulation"]
 
 TTL_S = 30.0
 SETTLED_S = 2 * TTL_S
-KEYS = 120
 COUNTS = (4, 6, 8, 12)
-"""Numbers of slices; each divides the number of keys."""
+"""Numbers of slices."""
 
 MOST = 5
 """Processes at a time."""
 
 GROUP_KINDS = (
     *("joined", "left", "killed", "frozen", "cut_off", "unknown", "clock_steps", "flapped", "drained", "resliced"),
-    *("reslices_aborted", "calm", "writes", "delivered", "duplicates", "moves", "saves_refused", "lapsed", "slow"),
+    *("calm", "writes", "late", "delivered", "duplicates", "moves", "lapsed", "failed_runs", "slow", "buffered"),
+    *("generations", "switched", "probed"),
+    *("reslices_failed", "reslices_aborted", "reslices_repeated", "operators_killed"),
 )
 """What has to happen at least once over many seeds."""
 
@@ -67,12 +73,12 @@ class GroupSimulation:
         self.world = ManualClock()
         self.turns = Turns(self.world, random.Random(seed))
         self.counts = Counter[str]()
-        self.log: list[int] = []
-        """The key of each write."""
-        self.seen: dict[int, int] = {}
-        """By key, the last write that was delivered."""
-        self.saved: dict[tuple[int, int], tuple[int, int]] = {}
-        """By slice and number of slices: the epoch of who saved last, and where the next one begins."""
+        self.log = KeyLog(self.world, self.dice)
+        self.delivered: list[tuple[str, Write]] = []
+        """By whom, and what."""
+        self.seen: set[int] = set()
+        """Times of writes that were delivered."""
+        self.operator: Operator | None = None
         self.violations: list[Exception] = []
         self.processes: list[Process] = []
         self.started = 0
@@ -87,10 +93,12 @@ class GroupSimulation:
             living.enter_context(patch.object(_slicekeeper, "SimpleQueue", names["SimpleQueue"]))
             tokens = SimpleNamespace(uuid4=lambda: uuid.UUID(int=self.dice.getrandbits(128)))
             living.enter_context(patch.object(cursorstore.group, "uuid", tokens))
+            living.enter_context(in_turns(self.turns))
             living.callback(self._end)
             random.seed(self.seed)  # the back-off draws from the module's own
             self.count = self.dice.choice(COUNTS)
             self.table = MemoryGroupTable(self.world)
+            self.cursors = Cursors(self)
             for _ in range(self.dice.randrange(1, 4)):
                 self.join()
             self.counts["calm"] = self.is_calm
@@ -105,10 +113,10 @@ class GroupSimulation:
 
     def _storm(self) -> None:
         steps: list[Callable[[], None]] = [self.join, self.leave, self.kill, self.freeze, self.cut_off, self.step_clock]
-        steps += [self.flap, self.drain, self.reslice]
+        steps += [self.flap, self.drain, self.reslice, self.kill_operator]
         for _ in range(self.dice.randrange(4, 14)):
             self._pass(self.dice.choice([0.0, 0.5, 3.0, 10.0, 40.0]) * self.dice.random())
-            self.dice.choices(steps, [4, 3, 3, 3, 3, 1, 1, 1, 0.7])[0]()
+            self.dice.choices(steps, [4, 3, 3, 3, 3, 1, 1, 1, 2, 1])[0]()
         self._mend()
         self._pass(SETTLED_S)
         self._check_settled()
@@ -127,7 +135,7 @@ class GroupSimulation:
             held = Counter(one.holder for one in before.slices)
             asked = sum(held[member.token] for member in before.members if not _is_fit(after, member.token))
             came = sum(not _is_fit(before, member.token) for member in after.members if not member.drains)
-            needed = asked + came * -(-self.count // len(self._fit()))
+            needed = asked + came * -(-after.count // len(self._fit()))
             assert self.moves - moved <= needed, (
                 f"{step}: {self.moves - moved} moves, {needed} needed: {before} {after}"
             )
@@ -139,8 +147,10 @@ class GroupSimulation:
         while (left := until - self.world.monotonic()) > 0:
             if self.dice.random() < 0.7:
                 for _ in range(self.dice.randrange(1, 12)):
-                    self.log.append(self.dice.randrange(KEYS))
+                    self.counts["late"] += self.log.write()
                     self.counts["writes"] += 1
+            if self.dice.random() < 0.05:
+                self.counts["generations"] += self.log.new_streams()
             self.turns.sleep(min(left, self.dice.uniform(0.2, 8.0)))
             self._look_at_processes()
 
@@ -153,6 +163,8 @@ class GroupSimulation:
                     raise process.thread.error
                 assert process.leaves
                 self.processes.remove(process)
+        if self.operator is not None and self.operator.has_ended():
+            self.operator = None
 
     def join(self) -> None:
         if len(self.processes) < MOST:
@@ -182,12 +194,15 @@ class GroupSimulation:
             self.counts["frozen"] += 1
 
     def cut_off(self) -> None:
-        """Let the table not answer one of the processes, or all of them."""
-        chosen = self.processes if self.dice.random() < 0.2 else [p for p in [self._some()] if p]
+        """Let the tables not answer one of the processes, or all of them."""
+        chosen: list[Process | Operator] = [*self.processes, *([self.operator] if self.operator else [])]
+        if chosen and self.dice.random() < 0.8:
+            chosen = [self.dice.choice(chosen)]
         until = self.world.monotonic() + self.dice.choice([2.0, 15.0, 60.0]) * self.dice.random()
         for process in chosen:
-            process.table.cut_until = until
-            process.table.applies = self.dice.choice([0.0, 0.5, 1.0])
+            for link in self.dice.choice([process.links, process.links, process.links[:1], process.links[1:]]):
+                link.cut_until = until
+                link.applies = self.dice.choice([0.0, 0.5, 1.0])
             self.counts["cut_off"] += 1
 
     def step_clock(self) -> None:
@@ -211,35 +226,41 @@ class GroupSimulation:
             self.counts["drained"] += drained
 
     def reslice(self) -> None:
-        """Change the number of slices, as an operator does, who may also give up."""
-        new = self.dice.choice([count for count in COUNTS if count != self.count])
-        if not self.processes or not self.table.names() or not self.table.plan("g", self.count, 0, new):
-            return
-        patience = self.world.monotonic() + self.dice.choice([5.0, 100.0])
-        while any(self._view().holder(index) for index in range(self.count)):
-            if self.world.monotonic() > patience:
-                self.table.plan("g", self.count, new, 0)
-                self.counts["reslices_aborted"] += 1
-                return
-            self._pass(1.0)
-        for index in range(new):
-            keys = [key for key in range(KEYS) if key * new // KEYS == index]
-            starts = [self.saved.get((key * self.count // KEYS, self.count), (0, 0))[1] for key in keys]
-            epoch, _ = self.saved.get((index, new), (0, 0))
-            self.saved[index, new] = epoch, min(starts)
-        assert self.table.recount("g", self.count, new)
-        self.count = new
-        self.counts["resliced"] += 1
+        """Let an operator change the number of slices, to what is under way if a former one has not finished."""
+        if self.operator is None and self.table.names():
+            view = self._view()
+            new = view.next_count or self.dice.choice([count for count in COUNTS if count != view.count])
+            self.counts["reslices_repeated"] += bool(view.next_count)
+            self.operator = Operator(self, new, self.dice.choice([5.0, 100.0]))
+
+    def kill_operator(self) -> None:
+        """Let the operator die over what it does, and perhaps another one call it off."""
+        if self.operator is not None:
+            self.operator.host.is_killed = True
+            self.operator = None
+            self.counts["operators_killed"] += 1
+        elif self.table.names() and self._view().next_count:
+            abort_reslice(self.table, "g")
+            self.counts["reslices_aborted"] += 1
 
     def _mend(self) -> None:
         for process in self.processes:
             process.host.frozen_until = 0.0
-            process.table.cut_until = 0.0
+            for link in process.links:
+                link.cut_until = 0.0
+            process.clock.skew_us = int(self.dice.uniform(-5e5, 5e5))
         self._look_at_processes()
         if not any(process.token in self._fit() and not process.leaves for process in self.processes):
             if len(self.processes) == MOST:
                 self.kill()
             self.join()
+        while self.operator is not None or (self.table.names() and self._view().next_count):
+            if self.operator is None:
+                self.dice.choice([self.reslice, self.kill_operator])()
+            else:
+                for link in self.operator.links:
+                    link.cut_until = 0.0
+            self._pass(1.0)
 
     # ------------------------------------------------------------ the oracle
 
@@ -251,20 +272,22 @@ class GroupSimulation:
         assert view is not None
         return view
 
-    def holders(self, index: int, count: int) -> list[Process]:
-        """Return the processes that may act on a slice now, by what they know themselves."""
-        name = slice_name("c", index, count)
-        return [process for process in self.processes if process.may_act(name)]
+    def holders(self, key_slice: Slice) -> list[Process]:
+        """Return the processes that may act on a key of the slice now, by what they know themselves."""
+        return [process for process in self.processes if process.may_act(key_slice)]
 
-    def delivers(self, process: Process, index: int, count: int, at: int) -> None:
-        holders = self.holders(index, count)
-        assert holders in ([process], []), f"{process} acts on slice {index}, and so may {holders}"
-        key = self.log[at]
-        missing = [i for i in range(self.seen.get(key, -1) + 1, at) if self.log[i] == key]
-        assert not missing, f"{process} delivers write {at} of key {key} before {missing}"
+    def delivers(self, process: Process, lane: Lane, write: Write) -> None:
+        holders = self.holders(lane.key_slice)
+        assert holders in ([process], []), f"{process} acts on {lane.name}, and so may {holders}"
+        assert write.id.key > self.cursors.saved(lane.name), f"{process} delivers what {lane.name} has saved: {write}"
+        missing = [
+            one for one in self.log.of_key[write.key] if one.time_us < write.time_us and one.time_us not in self.seen
+        ]
+        assert not missing, f"{process} delivers {write} before {missing}"
         self.counts["delivered"] += 1
-        self.counts["duplicates"] += at <= self.seen.get(key, -1)
-        self.seen[key] = max(at, self.seen.get(key, -1))
+        self.counts["duplicates"] += write.time_us in self.seen
+        self.seen.add(write.time_us)
+        self.delivered.append((process.name, write))
 
     def moved(self, slices: int) -> None:
         self.moves += slices
@@ -278,7 +301,7 @@ class GroupSimulation:
         self.turns.sleep(SETTLED_S)
         self._check_balance()
         assert self.moves == moved, f"{self.moves - moved} moves in balance"
-        lost = [at for at, key in enumerate(self.log) if at > self.seen.get(key, -1)]
+        lost = [write for write in self.log.writes if write.time_us not in self.seen]
         assert not lost, f"lost: {lost}"
 
     def _check_balance(self) -> None:
@@ -290,9 +313,10 @@ class GroupSimulation:
         shares = [held[token] for token in fit]
         assert not fit or (sum(shares) == view.count and max(shares) - min(shares) <= 1), f"shares {held}: {view}"
         for index in range(view.count if fit else 0):
-            (holder,) = self.holders(index, view.count)
+            (holder,) = self.holders(Slice(index, view.count))
             assert holder.token == view.slices[index].holder
-            assert any(lane.alive for lane in holder.lanes if lane.index == index), f"nobody reads slice {index}"
+            lanes = [lane for lane in holder.lanes if lane.key_slice == Slice(index, view.count)]
+            assert any(lane.alive for lane in lanes), f"nobody reads slice {index}"
 
 
 def _is_fit(view: GroupView, token: str) -> bool:
@@ -320,46 +344,63 @@ class ProcessClock:
 
 
 class Reach:
-    """The table as one process reaches it: late, or not at all. A write that fails may have been applied."""
+    """The table of groups as one process reaches it."""
 
-    def __init__(self, simulation: GroupSimulation) -> None:
+    def __init__(self, simulation: GroupSimulation, link: Link) -> None:
         self._simulation = simulation
         self._dice = simulation.dice
-        self.cut_until = 0.0
-        self.applies = 0.0
-        self.unsaved: Callable[[int], object] = lambda index: None
+        self._link = link
+        self.check_saved: Callable[[Slice], None] = lambda key_slice: None
         self.token: Callable[[], str] = lambda: ""
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._call, name)
 
     def _call(self, name: str, *args: Any, **options: Any) -> Any:
-        simulation, dice = self._simulation, self._dice
-        method = getattr(simulation.table, name)
-        self._travel()
-        is_cut = simulation.world.monotonic() < self.cut_until
-        if is_cut and dice.random() >= self.applies:
-            raise _timed_out()
-        if name == "give":
-            assert not self.unsaved(args[3][0].index), f"slice {args[3][0].index} is given before it is saved"
-        result = method(*args, **options)
-        if name in ("take", "give") and result:
-            simulation.moved(len(args[3]))
-        self._travel()
-        if is_cut:
-            simulation.counts["unknown"] += 1
-            raise _timed_out()
-        return result
+        simulation = self._simulation
 
-    def _travel(self) -> None:
-        if not self._simulation.is_calm and self._dice.random() < 0.2:
-            self._simulation.turns.sleep(self._dice.choice([0.01, 0.2, 2.0]) * self._dice.random())
+        def act() -> Any:
+            if name == "give":
+                self.check_saved(Slice(args[3][0].index, args[1]))
+            result = getattr(simulation.table, name)(*args, **options)
+            if name in ("take", "give") and result:
+                simulation.moved(len(args[3]))
+            return result
+
+        try:
+            return self._link.call(act)
+        except cassandra.OperationTimedOut as e:
+            raise QueryTimeout("the table of groups did not answer") from e
 
 
-def _timed_out() -> QueryTimeout:
-    error = QueryTimeout("the table of groups did not answer")
-    error.__cause__ = cassandra.OperationTimedOut()
-    return error
+class Operator:
+    """A process that changes the number of slices, once."""
+
+    def __init__(self, simulation: GroupSimulation, count: int, patience_s: float) -> None:
+        self._simulation = simulation
+        self._count = count
+        self._patience = timedelta(seconds=patience_s)
+        self.host = Host()
+        self.links = Link(simulation), Link(simulation)
+        self._clock = ProcessClock(simulation.world, simulation.turns, 1.0)
+        self._table: Any = Reach(simulation, self.links[0])
+        self._store = simulation.cursors.store(self.links[1], clock=self._clock)
+        self._thread = simulation.turns.start(self._work, "operator", self.host)
+
+    def _work(self) -> None:
+        before = self._simulation.cursors.all()
+        try:
+            moved = reslice_group(self._table, "g", self._count, self._store, timeout=self._patience, clock=self._clock)
+        except (QueryTimeout, ConfigError):
+            self._simulation.counts["reslices_failed"] += 1
+        else:
+            self._simulation.counts["resliced"] += 1
+            assert moved or not before, f"no cursor was moved: {before}"
+
+    def has_ended(self) -> bool:
+        if self._thread.has_ended and self._thread.error is not None:
+            raise self._thread.error
+        return bool(self._thread.has_ended)
 
 
 class Process:
@@ -372,12 +413,22 @@ class Process:
         self.leaves = False
         rate = 1.0 if simulation.is_calm else simulation.dice.uniform(0.85, 1.0)
         self.clock = ProcessClock(simulation.world, simulation.turns, rate)
-        self.table = Reach(simulation)
-        self.table.unsaved = self._unsaved
-        self.table.token = lambda: self.token
-        table: Any = self.table
+        self.links = Link(simulation), Link(simulation)
+        """The ways to the table of groups and to the cursors."""
+        table: Any = Reach(simulation, self.links[0])
+        table.check_saved = self._check_saved
+        table.token = lambda: self.token
         self.membership = MemoryMembership("g", table, owner=self.name, slices=simulation.count, clock=self.clock)
+        check = timedelta(seconds=simulation.dice.choice([0.0, 1.0, 10.0]))
+        self.store: CursorStore
+        self.store = simulation.cursors.store(self.links[1], lease=self.membership, epoch_check=check, clock=self.clock)
+        if simulation.dice.random() < 0.5:
+            span = timedelta(seconds=simulation.dice.choice([0.5, 5.0]))
+            self.store = BufferedCursorStore(self.store, interval=span, background=False, clock=self.clock)
+            simulation.counts["buffered"] += 1
         self.lanes: list[Lane] = []
+        self.unsaved: dict[Slice, Write] = {}
+        """By slice, what was delivered last, if the run that did so did not fail."""
         self._inbox: Any = simulation.turns.primitives()["SimpleQueue"]()
         self.thread = simulation.turns.start(self._supervise, self.name, self.host)
 
@@ -388,11 +439,8 @@ class Process:
     def token(self) -> str:
         return self.membership.token
 
-    def may_act(self, name: str) -> bool:
-        try:
-            return self.membership.fence_of(name).held()
-        except ConfigError:
-            return False  # it has yet to see that the number of slices is another
+    def may_act(self, key_slice: Slice) -> bool:
+        return bool(self.token) and any(one.overlaps(key_slice) for one in self.membership._holdings.slices)
 
     def leave(self) -> None:
         self.leaves = True
@@ -429,99 +477,9 @@ class Process:
     def _retire(self, lane: Any) -> None:
         self.lanes.remove(lane)
 
-    def _unsaved(self, index: int) -> bool:
-        return any(lane.unsaved for lane in self.lanes if lane.index == index and lane.fence.held())
-
-
-class Lane:
-    """Delivers the writes of a slice, one after the other."""
-
-    def __init__(self, process: Process, name: str, ended: Callable[[], None]) -> None:
-        self.name = name
-        self.alive = False
-        self.unsaved = False
-        self._process = process
-        self._simulation = process.simulation
-        self._ended = ended
-        index, _, count = name.removeprefix("c[").removesuffix("]").partition("/")
-        self.index, self._count = int(index), int(count)
-        self.fence = process.membership.fence_of(name)
-        self._at = 0
-        self._every = self._simulation.dice.choice([1, 1, 5])  # events of a save
-        self._pace = self._simulation.dice.choice([0, 0, 0.05, 1.0])
-
-    def start(self, signal: Stop) -> None:
-        self.alive = True
-        self._simulation.turns.start(partial(self._run, signal), self.name)
-
-    def _run(self, signal: Stop) -> None:
-        try:
-            self._at = self._load()
-            self._follow(signal)
-            self._save()
-        except LeaseLost:
-            self._simulation.counts["lapsed"] += 1
-            self._simulation.turns.wait(signal.is_set)
-        except Exception as e:  # noqa: BLE001 - raised by the simulation
-            self._simulation.violations.append(e)
-        finally:
-            self.unsaved = False
-            self.alive = False
-            self._ended()
-
-    def _follow(self, signal: Stop) -> None:
-        turns, simulation = self._simulation.turns, self._simulation
-        unsaved = 0
-        while True:
-            turns.wait(lambda: signal.is_set() or self._next() is not None)
-            if turns.chance(0.1):
-                simulation.counts["slow"] += self._pace > 0
-                turns.sleep(self._pace)
-            at = self._next()
-            if signal.is_set():
-                return
-            if at is None:
-                continue
-            simulation.delivers(self._process, self.index, self._count, at)
-            self._at = at + 1
-            self.unsaved = True
-            unsaved += 1
-            if turns.chance(0.2):
-                turns.pause()
-            if unsaved >= self._every:
-                self._save()
-                unsaved = 0
-
-    def _next(self) -> int | None:
-        log = self._simulation.log
-        for at in range(self._at, len(log)):
-            if log[at] * self._count // KEYS == self.index:
-                return at
-            self._at = at + 1
-        return None
-
-    def _load(self) -> int:
-        """Return where to go on, and let no former holder move it from now on."""
-        self._check()
-        epoch, at = self._simulation.saved.get((self.index, self._count), (0, 0))
-        self._simulation.saved[self.index, self._count] = max(epoch, self.fence.epoch), at
-        return at
-
-    def _save(self) -> None:
-        self._check()
-        epoch, key, at = self.fence.epoch, (self.index, self._count), self._at
-        if self._simulation.turns.chance(0.2):
-            self._simulation.turns.pause()  # the write is on its way
-        now, before = self._simulation.saved.get(key, (0, 0))
-        if epoch < now:
-            self._simulation.counts["saves_refused"] += 1
-            raise LeaseLost(f"{self.name} is saved by a later holder")
-        assert at >= before, f"{self.name} goes back from {before} to {at}"
-        self._simulation.saved[key] = epoch, at
-        self.unsaved = False
-
-    def _check(self) -> None:
-        if not self.fence.held():
-            self.unsaved = False
-            self._simulation.counts["saves_refused"] += 1
-            raise LeaseLost(f"{self.name} is not held")
+    def _check_saved(self, key_slice: Slice) -> None:
+        """Called when the process gives a slice away."""
+        write, name = self.unsaved.pop(key_slice, None), key_slice.name("c")
+        saved = write is None or write.id.key <= self.simulation.cursors.saved(name)
+        assert saved, f"{self} gives {name} away before it has saved that it has delivered {write}"
+        assert not any(lane.alive for lane in self.lanes if lane.key_slice == key_slice), f"{self} still reads {name}"
