@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import attrs
 import typer
 
 import rscylla
@@ -24,9 +27,10 @@ from .common import (
     time_of,
 )
 from .output import json_line, moment, table
-from .standard import write
+from .standard import hide, write
 
 if TYPE_CHECKING:
+    from rscylla.kafka import Properties
     from rscylla.kafka.offsets import Takeover
 
 __all__ = ["app"]
@@ -41,14 +45,83 @@ def root() -> None:
 
 app.command("run")(kafka_run.run)
 
+PropertiesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--properties",
+        metavar="FILE",
+        help="Properties of the connector, as for `run`; instead of --prefix, --store, and options for the cluster.",
+    ),
+]
+Prefix = Annotated[str | None, typer.Option("--prefix", metavar="NAME", help="Property 'topic.prefix'.")]
+Store = Annotated[
+    str | None, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")
+]
+
+
+@attrs.frozen
+class _Place:
+    """Where a connector works: its cluster, and where and under which names it keeps its cursors."""
+
+    session: Any
+    prefix: str
+    store: str
+    table: str
+
+    def consumer(self, keyspace: str, table: str) -> str:
+        return f"{self.prefix}.{keyspace}.{table}"
+
+    def cursors(self, keyspace: str) -> ScyllaCursorStore:
+        """Return the store of the tables of *keyspace*, as ``run`` has it."""
+        return ScyllaCursorStore(self.session, self.store or keyspace, self.table)
+
+
+@contextmanager
+def _place(
+    properties: Properties | None, connection: Connection, prefix: str | None, store: str | None, table_name: str
+) -> Iterator[_Place]:
+    if properties is None:
+        if prefix is None or store is None:
+            raise rscylla.ConfigError("give --properties FILE, or --prefix and --store")
+        with connection.session() as session:
+            yield _Place(session, prefix, store, table_name)
+        return
+    from rscylla.kafka import connect_to
+
+    session = connect_to(properties)
+    try:
+        yield _Place(
+            session,
+            prefix or properties.text("topic.prefix"),
+            store or properties.text("rscylla.store.keyspace"),
+            table_name if table_name != DEFAULT_TABLE else properties.text("rscylla.store.table"),
+        )
+    finally:
+        session.cluster.shutdown()
+
+
+def _read(file: Path | None, *workers: Path) -> Properties | None:
+    if file is None:
+        return None
+    from rscylla.kafka import Properties
+
+    properties = Properties.read(file, *workers)
+    hide(properties.redacted)
+    properties.require()
+    return properties
+
 
 @app.command("import-offsets")
 @reports_errors
 @connecting
 def import_offsets(
-    connector: Annotated[str, typer.Argument(metavar="CONNECTOR", help="Property 'name' of the Java connector.")],
-    prefix: Annotated[str, typer.Option("--prefix", metavar="NAME", help="Its property 'topic.prefix'.")],
-    store: Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")],
+    connector: Annotated[
+        str | None,
+        typer.Argument(metavar="CONNECTOR", help="Property 'name' of the Java connector, if FILE does not have it."),
+    ] = None,
+    properties_file: PropertiesFile = None,
+    prefix: Prefix = None,
+    store: Store = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -65,6 +138,14 @@ def import_offsets(
             "--kafka",
             metavar="NAME=VALUE",
             help="With --topic: a property of librdkafka, such as bootstrap.servers=HOST:PORT; repeat for more.",
+        ),
+    ] = None,
+    worker: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--worker",
+            metavar="FILE",
+            help="Properties of the Connect worker, with --properties: where Kafka and the offsets are; repeat.",
         ),
     ] = None,
     only: Annotated[
@@ -86,24 +167,33 @@ def import_offsets(
         from rscylla.kafka.offsets import offsets_of, read_file, read_topic, take_over
     except ModuleNotFoundError as e:
         raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
+    properties = _read(properties_file, *(worker or ()))
+    given: Mapping[str, str] = properties or {}
+    if file is None and topic is None:
+        topic = given.get("offset.storage.topic")
+        stored = given.get("offset.storage.file.filename")
+        file = Path(stored) if stored and topic is None else None
     if (file is None) == (topic is None):
         raise rscylla.ConfigError("give either --file, of a standalone worker, or --topic, of distributed ones")
+    connector = connector or given.get("name")
+    if connector is None:
+        raise rscylla.ConfigError("give CONNECTOR, the property 'name' of the Java connector")
     if file is not None:
         entries = read_file(file)
     else:
         assert topic is not None
-        entries = read_topic(topic, _properties(client or []))
+        entries = read_topic(topic, _client(properties, client or []))
     offsets = offsets_of(entries, connector)
     names = [parse_table(text) for text in only or ()]
     names = names or [TableName(*name) for name in sorted({offset.name for offset in offsets})]
-    with connection.session() as session:
+    with _place(properties, connection, prefix, store, table_name) as place:
         found: list[Takeover] = []
         for name in names:
             with naming(name):
-                found.append(take_over(rscylla.NewStream(session, name.keyspace, name.table), offsets))
-        consumers = [f"{prefix}.{each.keyspace}.{each.table}" for each in found]
+                found.append(take_over(rscylla.NewStream(place.session, name.keyspace, name.table), offsets))
+        consumers = [place.consumer(each.keyspace, each.table) for each in found]
         if not dry_run:
-            _save(ScyllaCursorStore(session, store, table_name), dict(zip(consumers, found, strict=True)))
+            _save(place, dict(zip(consumers, found, strict=True)))
     if as_json:
         for consumer, each in zip(consumers, found, strict=True):
             line = {"consumer": consumer, "cursor": each.cursor, "time": time_of(each.time_us)}
@@ -124,8 +214,9 @@ def import_offsets(
 @connecting
 def snapshot(
     name: TableArgument,
-    prefix: Annotated[str, typer.Option("--prefix", metavar="NAME", help="Property 'topic.prefix' of the connector.")],
-    store: Annotated[str, typer.Option("--store", metavar="KEYSPACE", help="Keyspace of the cursor table, as stored.")],
+    properties_file: PropertiesFile = None,
+    prefix: Prefix = None,
+    store: Store = None,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the request.")
     ] = "requested on the command line",
@@ -144,25 +235,36 @@ def snapshot(
     except ModuleNotFoundError as e:
         raise rscylla.ConfigError(f"this command needs the package {e.name}; pip install 'rscylla[kafka]'") from e
     of = parse_table(name)
-    with connection.session() as session, naming(of):
-        stream = rscylla.NewStream(session, of.keyspace, of.table)
-        cursors = ScyllaCursorStore(session, store, table_name)
-        asked = request(stream, cursors, f"{prefix}.{of.keyspace}.{of.table}", reason=reason)
+    with _place(_read(properties_file), connection, prefix, store, table_name) as place, naming(of):
+        stream = rscylla.NewStream(place.session, of.keyspace, of.table)
+        consumer = place.consumer(of.keyspace, of.table)
+        asked = request(stream, place.cursors(of.keyspace), consumer, reason=reason)
     for each in asked:
         write(json_line({"snapshot": each}) if as_json else each)
 
 
-def _properties(given: list[str]) -> dict[str, str]:
+def _client(properties: Properties | None, given: list[str]) -> dict[str, Any]:
+    """Return the configuration of a client of Kafka: what the properties say of the connection, and *given*."""
     wrong = next((text for text in given if "=" not in text.strip("=")), None)
-    if wrong is not None or not given:
+    found: dict[str, Any] = {}
+    if properties is not None:
+        from rscylla.kafka.client import producer_config
+
+        of_connection = ("bootstrap.", "security.", "sasl.", "ssl.", "client.")
+        config, _ = producer_config(properties)
+        found = {name: value for name, value in config.items() if name.startswith(of_connection)}
+    if wrong is not None or not (given or found):
         raise rscylla.ConfigError(f"--kafka {wrong or ''}: give a property as NAME=VALUE, at least bootstrap.servers")
-    return dict(text.split("=", 1) for text in given)
+    return found | dict(text.split("=", 1) for text in given)
 
 
-def _save(store: ScyllaCursorStore, cursors: dict[str, Takeover]) -> None:
+def _save(place: _Place, cursors: dict[str, Takeover]) -> None:
     """Save the cursors of consumers that have none yet, or this one; otherwise save nothing."""
-    store.create_schema()
-    known = {record.consumer: record.cursor for record in store.list_cursors()}
+    stores = {each.keyspace: place.cursors(each.keyspace) for each in cursors.values()}
+    known: dict[str, str] = {}
+    for store in stores.values():
+        store.create_schema()
+        known |= {record.consumer: record.cursor for record in store.list_cursors()}
     for consumer, each in cursors.items():
         slices = [name for name in known if name.startswith(f"{consumer}[")]
         if known.get(consumer, each.cursor) != each.cursor or slices:
@@ -172,6 +274,8 @@ def _save(store: ScyllaCursorStore, cursors: dict[str, Takeover]) -> None:
                 f"here before; to go back, reset it: rscylla cursor reset {consumer} '{each.cursor}' --reason ..."
             )
     for consumer, each in cursors.items():
+        store = stores[each.keyspace]
         store.get_cursor(consumer)
         store.set_cursor(consumer, each.cursor)
-    store.flush()
+    for store in stores.values():
+        store.flush()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,9 +123,40 @@ def _run(properties: Properties, port: int | None, host: str) -> None:
     quiet_logs(logging.INFO)
     session = connect_to(properties)
     try:
-        with stopping() as stop:
-            code = Connector(properties, session, port=port, host=host).run(stop)
+        with snapshot_bars() as bars, stopping() as stop:
+            code = Connector(properties, session, port=port, host=host, on_snapshot=bars).run(stop)
     finally:
         session.cluster.shutdown()
     if code:
         raise typer.Exit(code)
+
+
+@contextmanager
+def snapshot_bars() -> Iterator[Callable[[str, float, int], None] | None]:
+    """Yield what shows the progress of snapshots, a bar a table, while the block runs; None if there is no terminal.
+
+    A bar goes when its table is done. Log lines appear above the bars.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    columns = ("snapshot of {task.description}", "{task.percentage:>5.1f} %", "{task.fields[rows]:,} rows")
+    shown = [TextColumn(column) for column in columns]
+    lock = threading.Lock()
+    bars: dict[str, TaskID] = {}
+    console = Console(stderr=True)
+    with Progress(shown[0], BarColumn(), *shown[1:], TimeRemainingColumn(), console=console, transient=True) as display:
+
+        def show(table: str, part: float, rows: int) -> None:
+            with lock:
+                if table not in bars:
+                    bars[table] = display.add_task(table, total=1.0, rows=rows)
+                if part < 1:
+                    display.update(bars[table], completed=part, rows=rows)
+                else:
+                    display.remove_task(bars.pop(table))
+
+        yield show

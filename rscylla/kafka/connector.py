@@ -93,8 +93,8 @@ class Connector:
         port, host: where metrics and health are served; None: nowhere.
         before: called with the table, its stream, and its store before its lane starts, for a snapshot.
         to_head: end when all changes up to now are published.
-        on_snapshot: called with a table, the part of its rows that a snapshot has published, 0 to 1, and how many these
-            are; by threads of lanes.
+        on_snapshot: called with a table (of a slice, such as ``shop.orders[0/4]``), the part of its rows that a
+            snapshot has published, 0 to 1, and how many these are; by threads of lanes.
         membership: of the group with which this process shares the tables' keys; default: by ``rscylla.group``. The
             stores that ``store_of`` returns must have it as their *lease*.
 

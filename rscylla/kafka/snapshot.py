@@ -63,7 +63,8 @@ from ..errors import (
 from ..event import Event, EventID, Operation, Progress
 from ..options import StreamOption
 from ..publish import DebeziumMessages, publishing
-from ..reflex import Spec
+from ..reflex import Spec, slice_name
+from ..reflex._meters import meters_for
 from ..reflex.patterns import run_forever
 from ..types import quote_name
 
@@ -390,7 +391,8 @@ class Snapshots:
         lag: of the streams of changes.
         rows_per_s: at most so many rows a second of each table; None: as fast as they are published.
         poll: how often to look for requests.
-        on_progress: called with the table, the part of the token ring that is done, 0 to 1, and the rows of this run.
+        on_progress: called with the table (of a slice, such as ``shop.orders[0/4]``), the part of the token ring that
+            is done, 0 to 1, and the rows of this run.
         options: of ``publishing``: dead letters, bounds, registry.
     """
 
@@ -476,14 +478,17 @@ class Snapshots:
         note: Callable[[float], None] | None,
     ) -> Spec:
         messages = DebeziumMessages(self.properties, clock=stream.clock)
-        told, source = self.on_progress, str(stream)
-        rows = Snapshot(
-            stream,
-            Settings.of(self.properties),
-            self.rows_per_s,
-            self.page_rows,
-            None if told is None else lambda part, count: told(source, part, count),
-        )
+        told, source, name = self.on_progress, str(stream), snapshot_name(consumer)
+        if (sliced := split_name(consumer)) is not None:
+            source = slice_name(source, sliced[1].index, sliced[1].count)
+        done = meters_for(self.options.get("registry")).snapshot_done.labels(name)
+
+        def progress(part: float, count: int) -> None:
+            done.set(part)
+            if told is not None:
+                told(source, part, count)
+
+        rows = Snapshot(stream, Settings.of(self.properties), self.rows_per_s, self.page_rows, progress)
 
         def make(event: Event) -> list[Message]:
             assert isinstance(event, SnapshotRow)
@@ -491,7 +496,7 @@ class Snapshots:
                 note(event.read_at)
             return messages.of_records([event.record])
 
-        made = publishing(snapshot_name(consumer), make, publisher, **self.options)
+        made = publishing(name, make, publisher, **self.options)
         return Spec(rows, store, made, clock=stream.clock)
 
 

@@ -36,6 +36,12 @@ class Meters:
         self.lease_epoch: Final = Gauge(
             "rscylla_lease_epoch", "fencing epoch of the service's last tenure", ("lease",), registry=registry
         )
+        self.snapshot_done: Final = Gauge(
+            "rscylla_snapshot_done_ratio",
+            "part of the tokens whose rows a snapshot has read, 0 to 1",
+            lane,
+            registry=registry,
+        )
         group = ("group",)
         self.group_members: Final = Gauge(
             "rscylla_group_members", "members of the group at this member's last look", group, registry=registry

@@ -87,6 +87,40 @@ def test_a_consumer_that_has_run_keeps_its_cursor(take: Run, shop: Shop) -> None
         assert store.get_cursor(name) == head
 
 
+@pytest.fixture
+def properties(shop: Shop, tmp_path: Path) -> str:
+    file = tmp_path / "connector.properties"
+    file.write_text(
+        f"name=orders-connector\ntopic.prefix=demo\nscylla.cluster.ip.addresses={shop.host}\n"
+        f"scylla.table.names={shop.orders}\n"
+    )
+    return str(file)
+
+
+def test_the_properties_of_the_connector_say_what_options_say(
+    run: Run, shop: Shop, offsets: Path, properties: str, tmp_path: Path
+) -> None:
+    worker = tmp_path / "connect-standalone.properties"
+    worker.write_text(f"offset.storage.file.filename={offsets}\n")
+    ran = run("kafka", "import-offsets", "--properties", properties, "--worker", str(worker), "--json")
+    assert ran.code == 0, ran.err
+    consumer = f"demo.{shop.orders}"
+    assert [line["consumer"] for line in ran.objects] == [consumer]
+    store = ScyllaCursorStore(shop.session, shop.keyspace)
+    assert store.get_cursor(consumer) == ran.objects[0]["cursor"]
+    ran = run("kafka", "snapshot", shop.orders, "--properties", properties, "--json")
+    assert (ran.code, ran.objects) == (0, [{"snapshot": f"{consumer}/snapshot"}])
+
+
+def test_without_properties_options_are_needed(run: Run, shop: Shop, offsets: Path, properties: str) -> None:
+    ran = run("kafka", "snapshot", shop.orders, "--prefix", "demo", "--host", shop.host)
+    assert (ran.code, "give --properties FILE, or --prefix and --store" in ran.error) == (2, True)
+    ran = run("kafka", "import-offsets", "--prefix", "demo", "--store", "s", "--file", str(offsets))
+    assert (ran.code, "give CONNECTOR, the property 'name'" in ran.error) == (2, True)
+    ran = run("kafka", "import-offsets", "--properties", properties)
+    assert (ran.code, "give either --file" in ran.error) == (2, True)
+
+
 def test_what_does_not_fit(take: Run, shop: Shop, run: Run) -> None:
     ran = take(connector="other")
     assert (ran.code, "there are those of 'orders-connector'" in ran.error) == (5, True)

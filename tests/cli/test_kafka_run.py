@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import signal
@@ -14,6 +15,7 @@ from mockkafka import MockKafka
 from waiting import eventually
 
 from rscylla.cli.common import reports_errors
+from rscylla.cli.kafka_run import snapshot_bars
 from rscylla.cli.standard import hide, say
 from rscylla.errors import ConfigError
 
@@ -117,6 +119,24 @@ def test_secrets_are_in_no_error(run: Run, file: Callable[..., str]) -> None:
     assert "swordfish" not in "".join([*ran.err, *ran.out])
     topics = file(topic_prefix="a swordfish b", scylla_user="u", scylla_password="swordfish")
     assert "swordfish" not in "".join(run("kafka", "run", topics, "--validate").out)
+
+
+def test_a_bar_shows_the_part_of_each_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    with snapshot_bars() as bars:
+        assert bars is None  # no terminal
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    with snapshot_bars() as bars:
+        assert bars is not None
+        bars("shop.orders", 0.25, 1000)
+        bars("shop.items", 0.5, 10)
+        bars("shop.orders", 0.75, 3000)
+        bars("shop.items", 1.0, 20)
+    shown = terminal.getvalue()
+    assert "snapshot of shop.orders" in shown
+    assert "75.0 %" in shown
+    assert "3,000 rows" in shown
 
 
 def test_secrets_are_in_no_traceback_and_no_log(

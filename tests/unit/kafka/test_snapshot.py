@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore
@@ -208,13 +209,27 @@ def test_slices_have_the_rows_of_their_keys(bench: Bench) -> None:
 def test_progress_is_told(bench: Bench) -> None:
     bench.table()
     bench.cql(*(f"INSERT INTO ks.t (pk, v) VALUES ({n}, 0)" for n in range(40)))
-    told: list[tuple[str, float, int]] = []
-    bench.take(page_rows=4, on_progress=lambda *args: told.append(args))
-    assert {name for name, _, _ in told} == {"ks.t"}
-    parts = [part for _, part, _ in told]
+    told: list[tuple[Any, ...]] = []
+    registry = CollectorRegistry()
+
+    def tell(*progress: Any) -> None:
+        told.append((*progress, registry.get_sample_value("rscylla_snapshot_done_ratio", lane)))
+
+    lane = {"consumer_name": f"{CONSUMER}/snapshot"}
+    bench.take(page_rows=4, on_progress=tell, options={"registry": registry})
+    assert {name for name, *_ in told} == {"ks.t"}
+    assert [part for *_, part in told] == [part for _, part, *_ in told]
+    parts = [part for _, part, *_ in told]
     assert parts == sorted(parts)
     assert 0 < parts[0] < 0.2
-    assert told[-1][1:] == (1.0, 40)
+    assert told[-1][1:] == (1.0, 40, 1.0)
+
+
+def test_progress_of_a_slice_says_so(bench: Bench) -> None:
+    bench.table()
+    told: list[str] = []
+    bench.take(consumer=f"{CONSUMER}[1/2]", on_progress=lambda name, *_: told.append(name))
+    assert set(told) == {"ks.t[1/2]"}
 
 
 def test_rows_a_second_are_limited(bench: Bench) -> None:
