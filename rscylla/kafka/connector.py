@@ -47,6 +47,7 @@ log = logging.getLogger("rscylla.kafka")
 TableKey = tuple[str, str]
 """Keyspace and name of a base table."""
 
+_LAG: Final = "scylla.confidence.window.size"
 SAVE_EVERY: Final = timedelta(seconds=1)
 """How often cursors are written. After a crash, the records of this time are published again."""
 
@@ -182,7 +183,8 @@ class Connector:
                     log.warning("no table with a log has a name of scylla.table.names; looking again")
                     stop.wait(interval_s)
                     continue
-                log.info("publishing %s", ", ".join(".".join(key) for key in tables))
+                names, lag_ms = ", ".join(".".join(key) for key in tables), self.properties.number(_LAG)
+                log.info("publishing %s, %g s behind the clock (%s)", names, lag_ms / 1000, _LAG)
                 lanes, group = self._lanes(list(tables), publisher, first=first)
             except (SourceError, MetadataError) as error:
                 if first:
@@ -279,9 +281,7 @@ class Connector:
         if self.before is not None:
             self.before(key, stream, store)
         consumer = publishing(name, self._messages(), publisher, **self._bounds(part))
-        options: list[StreamOption] = [
-            StreamLag(timedelta(milliseconds=properties.number("scylla.confidence.window.size")))
-        ]
+        options: list[StreamOption] = [StreamLag(timedelta(milliseconds=properties.number(_LAG)))]
         if self.to_head:
             options.append(StreamToHead())
         return Spec(snapshots.lane(stream, store, name), store, consumer, *options, registry=self.registry)
@@ -313,7 +313,7 @@ class Connector:
             properties,
             publisher,
             cast("Mode", properties.text("snapshot.mode").lower()),
-            timedelta(milliseconds=properties.number("scylla.confidence.window.size")),
+            timedelta(milliseconds=properties.number(_LAG)),
             # Slices share the limit of their table.
             rows_per_s=max(1.0, rows / part[1]) if rows else None,
             poll=timedelta(milliseconds=properties.number("signal.poll.interval.ms")),
@@ -354,7 +354,7 @@ class Connector:
     def _start_of(self, start: str) -> Callable[[Stream], str]:
         """Return what returns the cursor at which a first start begins; "" is the oldest change."""
         lookback = self.properties.number("scylla.initial.lookback.ms")
-        lag = timedelta(milliseconds=self.properties.number("scylla.confidence.window.size"))
+        lag = timedelta(milliseconds=self.properties.number(_LAG))
         if start == "head":
             return lambda stream: stream.head_cursor(lag)
         if start != "oldest":
@@ -461,7 +461,7 @@ class _Heartbeats:
                 continue  # heartbeats that wait would all come at once
             try:
                 self._publisher.publish(self._messages.heartbeat(), self._settled)
-            except RscyllaError as error:
+            except Exception as error:  # noqa: BLE001 - the thread must beat again, whatever a publisher of users raises
                 log.warning("a heartbeat is not published: %s", error)
 
     @staticmethod

@@ -20,6 +20,7 @@ __all__ = ["TopicSettings", "Topics"]
 log = logging.getLogger("rscylla.kafka")
 
 TIMEOUT_S: Final = 30.0
+OPTIONAL_TIMEOUT_S: Final = 5.0
 
 
 @attrs.frozen
@@ -31,16 +32,24 @@ class TopicSettings:
     config: Mapping[str, str] = attrs.field(factory=dict)
 
 
+_LEFT_TO_BROKERS: Final = (
+    *(KafkaError._TIMED_OUT, KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION),  # noqa: SLF001
+    *(KafkaError.REQUEST_TIMED_OUT, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED),
+)
+
+
 @attrs.define(eq=False)
 class Topics:
     """Creates topics before their first record. Thread-safe.
 
     ``groups`` are tried in order: patterns to include and to exclude, and the settings. ``default`` is for the others.
+    ``required``: what brokers do not create on request is an error; otherwise, they may create it themselves.
     """
 
     client: Callable[[], Any]
     default: TopicSettings
     groups: tuple[tuple[re.Pattern[str], re.Pattern[str], TopicSettings], ...] = ()
+    required: bool = True
 
     @classmethod
     def of(cls, properties: Properties, config: Mapping[str, Any]) -> Self | None:
@@ -69,7 +78,8 @@ class Topics:
                 _patterns(name, given.get(f"{name}.{what}", ""), what) for what in ("include", "exclude")
             )
             groups.append((include, exclude, _settings(name, given, default)))
-        return cls(lambda: AdminClient(dict(config)), default, tuple(groups))
+        required = any(name.startswith("default.") for name in given)
+        return cls(lambda: AdminClient(dict(config)), default, tuple(groups), required)
 
     def settings_of(self, topic: str) -> TopicSettings:
         """Return how *topic* is created: as the first group that includes and does not exclude it."""
@@ -81,6 +91,9 @@ class Topics:
     def ensure(self, topic: str) -> None:
         """Create *topic* unless it exists. Blocks.
 
+        Where it is not *required*, brokers that do not answer such a request, or do not allow it, may create the topic
+        themselves when the first record comes.
+
         Raises:
             PublishFailed: Kafka does not answer, or refuses.
         """
@@ -90,11 +103,16 @@ class Topics:
             if topic in client.list_topics(timeout=TIMEOUT_S).topics:
                 return
             new = NewTopic(topic, settings.partitions, settings.replication, config=dict(settings.config))
-            client.create_topics([new], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-        except KafkaException as error:
-            found = error.args[0]
-            if found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            timeout_s = TIMEOUT_S if self.required else OPTIONAL_TIMEOUT_S
+            client.create_topics([new], request_timeout=timeout_s)[topic].result(timeout_s)
+        except (KafkaException, TimeoutError) as error:
+            # The future's own error, if the broker leaves the request without an answer.
+            found = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
+            if found.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if self.required or found.code() not in _LEFT_TO_BROKERS:
                 raise PublishFailed(f"topic {topic} cannot be created: {found.str()}") from error
+            log.warning("topic %s is left to the brokers to create: %s", topic, found.str())
         else:
             log.info("topic %s is created with %s", topic, settings)
 

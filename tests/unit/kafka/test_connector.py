@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -18,13 +19,14 @@ from waiting import eventually
 import rscylla
 from cursorstore import MemoryCursorStore, ScyllaCursorStore
 from rscylla.abc import Message
-from rscylla.clock import Stop
+from rscylla.clock import Stop, SystemClock
 from rscylla.embedded import EmbeddedScylla
-from rscylla.errors import ConfigError, ServiceFailed, TableNotFound
+from rscylla.errors import ConfigError, PublishFailed, ServiceFailed, TableNotFound
 from rscylla.kafka import Connector, KafkaPublisher, Properties, consumer_name, verdicts
-from rscylla.kafka.connector import letter_of
+from rscylla.kafka.connector import _Heartbeats, letter_of
 from rscylla.kafka.snapshot import request
 from rscylla.kafka.topics import Topics, TopicSettings
+from rscylla.publish import JsonLines
 
 LONG_S = 60.0
 
@@ -436,6 +438,39 @@ def test_wrong_settings_of_topics_are_refused(wrong: dict[str, str]) -> None:
 
 
 # ---------------------------------------------------------------- verdicts
+
+
+def test_topics_that_brokers_do_not_create_on_request_are_left_to_them(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rscylla.kafka.topics.OPTIONAL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("rscylla.kafka.topics.TIMEOUT_S", 5.0)
+    config = {"bootstrap.servers": kafka.servers}  # the mock cluster does not answer such requests
+    given = {"topic.prefix": "demo", "auto.create.topics.enable": "true"}
+    left = Topics.of(Properties.of(given), config)
+    assert left is not None
+    left.ensure("demo.shop.left")
+    assert "topic demo.shop.left is left to the brokers to create" in caplog.text
+    monkeypatch.setattr("rscylla.kafka.topics.TIMEOUT_S", 1.0)
+    explicit = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+    demanded = Topics.of(Properties.of(given | explicit), config)
+    assert demanded is not None
+    with pytest.raises(PublishFailed, match=r"topic demo\.shop\.own cannot be created"):
+        demanded.ensure("demo.shop.own")
+
+
+def test_heartbeats_go_on_after_any_error(kafka: MockKafka, caplog: pytest.LogCaptureFixture) -> None:
+    beats: list[Any] = []
+
+    class Failing(JsonLines):
+        def publish(self, messages: Any, done: Any) -> None:
+            beats.append(messages)
+            raise ValueError("it is ill")
+
+    given = {"topic.prefix": "demo", "heartbeat.interval.ms": "1"}
+    with _Heartbeats(Properties.of(given), Failing(io.BytesIO()), SystemClock()):
+        eventually(lambda: len(beats) >= 2)
+    assert "a heartbeat is not published: it is ill" in caplog.text
 
 
 @pytest.mark.parametrize("case", [case for case in cases().values() if case.is_refused], ids=lambda case: case.name)
