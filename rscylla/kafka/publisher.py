@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ..abc import Message, PublishDone
 from ..clock import Stop, SystemClock
-from ..errors import ConfigError, PublishFailed, PublishRejected
+from ..errors import ConfigError, PublishFailed, PublishRejected, RscyllaError
 
 __all__ = ["DEFAULTS", "KafkaPublisher"]
 
@@ -20,6 +20,8 @@ log = logging.getLogger("rscylla.kafka")
 DEFAULTS: Final[dict[str, Any]] = {
     "client.id": "rscylla",
     "enable.idempotence": True,
+    # After a refused request, librdkafka sends nothing that would come after its records.
+    "enable.gapless.guarantee": True,
     # A broker that is down is waited for: a record that timed out would be overtaken by the next one of its key.
     "message.timeout.ms": 0,
     # As the Java producer, so that keys stay in the partitions in which the connector put them.
@@ -52,6 +54,18 @@ NEVER: Final = frozenset(
 APART_S: Final = 60.0
 """For at least so long after a refusal, each record is in a request of its own, so that the broker judges it alone."""
 
+APART: Final[dict[str, Any]] = {"batch.num.messages": 1, "linger.ms": 0, "enable.gapless.guarantee": False}
+"""What librdkafka is told meanwhile. A lane waits for each of its records, so a refusal leaves no gap."""
+
+GONE: Final = frozenset(
+    (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    )
+)
+"""Errors of a record whose topic was deleted, or has fewer partitions than before."""
+
 DOWN: Final = frozenset((KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE))  # noqa: SLF001
 REFUSED: Final = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))  # noqa: SLF001
 
@@ -64,11 +78,12 @@ class KafkaPublisher:
     brokers that are down without end, and consumers wait with it (``trouble`` says why).
 
     A broker refuses whole requests. Then all records that wait fail, since later ones of a key must not overtake those
-    refused; their lanes publish them again, each in a request of its own. What is refused alone can never be published.
+    refused; their lanes publish them again, each in a request of its own, and wait for each. What is refused alone can
+    never be published, and nothing of its lane comes after it.
 
     Args:
         config: By the names of librdkafka, at least ``bootstrap.servers``; it replaces ``DEFAULTS``.
-        prepare: Called with the name of each topic before its first record, to create it.
+        prepare: Called with the name of each topic before its first record, to create it, and again if it is deleted.
 
     Raises:
         ConfigError: librdkafka refuses the configuration.
@@ -76,6 +91,8 @@ class KafkaPublisher:
 
     def __init__(self, config: Mapping[str, Any], *, prepare: Callable[[str], None] | None = None) -> None:
         self._config = {**DEFAULTS, **config}
+        if str(self._config["enable.idempotence"]).lower() == "false":
+            self._config.pop("enable.gapless.guarantee")  # a user's own would be refused by librdkafka, with the reason
         if not self._config.get("bootstrap.servers") and "test.mock.num.brokers" not in self._config:
             raise ConfigError("bootstrap.servers is missing; it is where Kafka is, such as localhost:9092")
         self._prepare = prepare
@@ -91,7 +108,7 @@ class KafkaPublisher:
         self._abandoned = 0
         self._server = 0  # the thread that runs callbacks
         self._closed = False
-        self._producer = self._connect(self._config)
+        self._producer = self._first()
         self._old: list[Producer] = []  # those that ended, until all of their records are settled
         self._ended, self._wanted = Stop(), Stop()
         self._thread = threading.Thread(target=self._look, name="rscylla-kafka", daemon=True)
@@ -107,7 +124,10 @@ class KafkaPublisher:
             producer, is_apart, abandoned = self._producer, self._apart_until is not None, self._abandoned
             self._calls += 1
         try:
-            self._produce(producer, messages, _Tally(self, messages, done, is_apart), abandoned)
+            if is_apart and self._server != threading.get_ident():
+                self._produce_apart(producer, messages, done, abandoned)
+            else:
+                self._produce(producer, messages, _Tally(self, len(messages), done), abandoned)
         finally:
             with self._lock:
                 self._calls -= 1
@@ -118,7 +138,9 @@ class KafkaPublisher:
             self._wanted.set()
         self._serve(producer, 0)
 
-    def _produce(self, producer: Producer, messages: Sequence[Message], tally: _Tally, abandoned: int) -> None:
+    def _produce(
+        self, producer: Producer, messages: Sequence[Message], tally: _Tally | _Answer, abandoned: int
+    ) -> None:
         produce = producer.produce
         for index, (topic, key, value, headers, partition) in enumerate(messages):
             while True:
@@ -138,6 +160,29 @@ class KafkaPublisher:
                 except KafkaException as error:
                     tally.ends_at(index)
                     raise self._refused(error, index, topic) from error
+
+    def _produce_apart(
+        self, producer: Producer, messages: Sequence[Message], done: PublishDone, abandoned: int
+    ) -> None:
+        """Publish record after record: none is passed on before the answer to the one before it."""
+        for index, message in enumerate(messages):
+            answer = _Answer()
+            try:
+                self._produce(producer, (message,), answer, abandoned)
+                while not answer.is_there:
+                    self._serve(producer, BUSY_S)
+                if answer.error is not None:
+                    self._judged(answer.error, message)
+                    found = KafkaException(answer.error)
+                    raise self._refused(found, index, message.topic) from found
+            except PublishFailed as error:
+                if isinstance(error, PublishRejected):
+                    error.index = index
+                if index:
+                    done(None)
+                raise
+        self.delivered()
+        done(None)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until librdkafka has an answer for each record."""
@@ -187,16 +232,21 @@ class KafkaPublisher:
             log.info("Kafka answers again")
             self._trouble = ""
 
-    def failed(self, error: KafkaError) -> PublishFailed:
+    def failed(self, error: KafkaError) -> RscyllaError:
         """Return the error of a record that was not delivered."""
+        if error.code() in GONE:
+            self._prepared.clear()
         return PublishFailed(f"Kafka did not take a record: {error.str()}")
 
-    def refused(self, error: KafkaError) -> PublishFailed:
+    def refused(self, error: KafkaError) -> RscyllaError:
         """Return the error of a record that was in a refused request; from now on, each has a request of its own."""
         self._refusal = error
         return PublishFailed(f"Kafka refused a request: {error.str()}; its records are sent one by one")
 
     # ------------------------------------------------------------ of the producer
+
+    def _first(self) -> Any:
+        return self._connect(self._config)
 
     def _connect(self, config: Mapping[str, Any]) -> Producer:
         try:
@@ -220,6 +270,9 @@ class KafkaPublisher:
         if self._closed:
             raise ConfigError("this KafkaPublisher is closed; create another one")
         self._renew()
+        self._prepare_topics(messages)
+
+    def _prepare_topics(self, messages: Sequence[Message]) -> None:
         if self._prepare is not None:
             for topic in {message.topic for message in messages} - self._prepared:
                 self._prepare(topic)
@@ -233,7 +286,7 @@ class KafkaPublisher:
             ended, fatal, refusal = self._producer, self._fatal, self._refusal
             if fatal is None and refusal is None:
                 return
-            if fatal is not None:
+            if fatal is not None and refusal is None:
                 log.warning("the Kafka producer ended with %s; another one begins", fatal.str())
             if refusal is not None:
                 log.warning(
@@ -242,7 +295,7 @@ class KafkaPublisher:
                     refusal.str(),
                     APART_S,
                 )
-                self._apart_until = self._clock.monotonic() + APART_S
+                self._apart_until = self._apart_end()
             self._fatal = self._refusal = None
             self._producer = self._connect(self._config_now)
             self._old.append(ended)
@@ -259,9 +312,17 @@ class KafkaPublisher:
 
     @property
     def _config_now(self) -> dict[str, Any]:
-        return self._config if self._apart_until is None else {**self._config, "batch.num.messages": 1}
+        return self._config if self._apart_until is None else {**self._config, **APART}
 
-    def _refused(self, error: KafkaException, index: int, topic: str) -> PublishFailed:
+    def _judged(self, error: KafkaError, message: Message) -> None:
+        """Note that *message* failed alone: if it was refused, records go together again only much later."""
+        if error.code() in NEVER:
+            self._apart_until = self._apart_end()
+
+    def _apart_end(self) -> float:
+        return self._clock.monotonic() + APART_S
+
+    def _refused(self, error: KafkaException, index: int, topic: str) -> RscyllaError:
         """Return the error of a record that librdkafka does not take."""
         found = error.args[0]
         if found.code() in NEVER or found.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
@@ -293,10 +354,7 @@ class KafkaPublisher:
             self._renew()
             self._rejoin()
             self._serve(self._producer, 0)
-            for ended in [*self._old]:
-                self._serve(ended, 0)
-                if not len(ended):
-                    self._old.remove(ended)
+            self._drop_old()
             if len(self._producer) or self._old:
                 self._ended.wait(BUSY_S)
             else:
@@ -304,30 +362,31 @@ class KafkaPublisher:
                 if not len(self._producer) and not self._ended.is_set():
                     wanted.wait(IDLE_S)
 
+    def _drop_old(self) -> None:
+        """Run the callbacks of producers that ended, and let go of those that have no more."""
+        for ended in [*self._old]:
+            self._serve(ended, 0)
+            if not len(ended):
+                self._old.remove(ended)
+
 
 class _Tally:
     """Counts the answers to the records of one call. Called for each record, by one thread at a time."""
 
-    __slots__ = (
-        *("_done", "_error", "_expected", "_finished", "_is_apart", "_lock", "_messages", "_owner", "_rejected"),
-        "_settled",
-    )
+    __slots__ = ("_done", "_error", "_expected", "_finished", "_lock", "_owner", "_settled")
 
-    def __init__(self, owner: KafkaPublisher, messages: Sequence[Message], done: PublishDone, is_apart: bool) -> None:
+    def __init__(self, owner: KafkaPublisher, expected: int, done: PublishDone) -> None:
         self._owner = owner
-        self._messages = messages
         self._done = done
-        self._is_apart = is_apart
-        self._expected = len(messages)
+        self._expected = expected
         self._settled = 0
         self._error: Exception | None = None
-        self._rejected: dict[int, str] = {}
         self._finished = False
         self._lock = threading.Lock()
 
     def __call__(self, error: KafkaError | None, answer: Any) -> None:
         if error is not None:
-            self._note(error, answer)
+            self._note(error)
         self._settled += 1
         if self._settled >= self._expected:
             self._finish()
@@ -338,32 +397,32 @@ class _Tally:
         if index and self._settled >= index:
             self._finish()
 
-    def _note(self, error: KafkaError, answer: Any) -> None:
-        if error.code() in NEVER and self._is_apart:
-            self._rejected[self._find(answer)] = error.str()
-            return
+    def _note(self, error: KafkaError) -> None:
         failed = self._owner.refused(error) if error.code() in NEVER else self._owner.failed(error)
         failed.__cause__ = KafkaException(error)
         self._error = self._error or failed
-
-    def _find(self, answer: Any) -> int:
-        """Return the index of the record of *answer*. Of records that are equal, any will do."""
-        looked_for = answer.topic(), answer.key(), answer.value()
-        for index, message in enumerate(self._messages):
-            if index not in self._rejected and message[:3] == looked_for:
-                return index
-        raise AssertionError("librdkafka answers for a record that it was not given")
 
     def _finish(self) -> None:
         with self._lock:
             if self._finished:
                 return
             self._finished = True
-        error = self._error
-        if error is None:
+        if self._error is None:
             self._owner.delivered()
-            if self._rejected:
-                why = next(iter(self._rejected.values()))
-                rejected = tuple(sorted(self._rejected.items()))
-                error = PublishRejected(f"{len(rejected)} records can never be sent: {why}", rejected=rejected)
-        self._done(error)
+        self._done(self._error)
+
+
+class _Answer:
+    """The answer to a record that is published alone."""
+
+    __slots__ = ("error", "is_there")
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, answer: Any) -> None:
+        self.error, self.is_there = error, True
+
+    def ends_at(self, index: int) -> None:
+        """Expect nothing: the record was not taken."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka_broker import KafkaBroker
 
-from rscylla.abc import Message, Publisher
+from rscylla.abc import Message, PublishDone, Publisher
 from rscylla.errors import PublishFailed, PublishRejected
 from rscylla.testing.contracts import PublisherContract
 
@@ -74,9 +74,10 @@ class TestOnABroker(PublisherContract):
 class Lane:
     """What a lane does: it publishes in order, and after an error again from the first that is not acknowledged."""
 
-    def __init__(self, publisher: KafkaPublisher, batches: Sequence[Sequence[Message]]) -> None:
+    def __init__(self, publisher: KafkaPublisher, batches: Sequence[Sequence[Message]], *, stops: bool = False) -> None:
         self._publisher = publisher
         self._batches = batches
+        self._stops = stops
         self.rejected: dict[bytes, str] = {}
         self.restarts = 0
 
@@ -86,21 +87,34 @@ class Lane:
             outcomes: dict[int, Exception | None] = {}
             for index in range(at, len(self._batches)):
                 try:
-                    self._publisher.publish(self._batches[index], partial(outcomes.setdefault, index))
+                    if not self._publish(self._batches[index], partial(outcomes.setdefault, index)):
+                        return
                 except PublishFailed as error:
                     outcomes[index] = error
                     break
             assert self._publisher.flush(LONG_S)
             while at < len(self._batches) and at in outcomes:
                 error = outcomes[at]
-                if isinstance(error, PublishRejected):
-                    self.rejected |= {self._batches[at][i].value or b"": why for i, why in error.rejected}
-                elif error is not None:
+                if error is not None:
                     assert error.resumable
                     break
                 at += 1
             self.restarts += 1
             assert self.restarts < 20
+
+    def _publish(self, batch: Sequence[Message], done: PublishDone) -> bool:
+        """Publish what can be; return whether to go on."""
+        while True:
+            try:
+                self._publisher.publish(batch, done)
+            except PublishRejected as error:
+                at = error.index or 0
+                self.rejected[batch[at].value or b""] = str(error)
+                if self._stops:
+                    return False
+                batch = batch[at + 1 :]
+            else:
+                return True
 
 
 def test_keys_keep_their_order_over_requests_that_the_broker_refuses(
@@ -122,6 +136,40 @@ def test_keys_keep_their_order_over_requests_that_the_broker_refuses(
         assert numbers[-1] == max(numbers)
         first = list(dict.fromkeys(numbers))
         assert first == sorted(first)
+
+
+def test_nothing_comes_after_what_the_broker_refuses(broker: KafkaBroker, topic: Callable[..., str]) -> None:
+    name = topic(1, max_message_bytes="20000")
+    batches = [[Message(name, b"k", b"%06d" % n + b"x" * (30_000 if n == 150 else 10))] for n in range(300)]
+    # Each batch is a request, and some follow the refused one before it is answered.
+    config = {"bootstrap.servers": broker.address, "log_level": 0, "linger.ms": 0, "batch.num.messages": 1}
+    with KafkaPublisher(config) as publisher:
+        lane = Lane(publisher, batches, stops=True)
+        lane.run()
+        assert publisher.flush(LONG_S)
+    assert [value[:6] for value in lane.rejected] == [b"000150"]
+    numbers = [int(m.value()[:6]) for m in read(broker, name)]
+    assert sorted(set(numbers)) == list(range(150))
+    first = list(dict.fromkeys(numbers))
+    assert first == sorted(first)
+
+
+def test_a_topic_that_is_deleted_is_created_again(broker: KafkaBroker) -> None:
+    config = {"bootstrap.servers": broker.address, "log_level": 0, "topic.metadata.refresh.interval.ms": 200}
+    config["topic.metadata.propagation.max.ms"] = 500
+    given = {"topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": "1"}
+    topics = Topics.of(Properties.of(given), config)
+    assert topics is not None
+    name = f"deleted-{uuid.uuid4().hex}"
+    admin = kafka_admin.AdminClient(config)
+    with KafkaPublisher(config, prepare=topics.ensure) as publisher:
+        Lane(publisher, [[Message(name, b"k", b"1")]]).run()
+        [gone] = admin.delete_topics([name]).values()
+        gone.result(LONG_S)
+        lane = Lane(publisher, [[Message(name, b"k", b"%d" % n)] for n in range(2, 5)])
+        lane.run()
+    assert len(admin.list_topics(timeout=LONG_S).topics[name].partitions) == 2
+    assert [m.value() for m in read(broker, name)] == [b"2", b"3", b"4"]
 
 
 def test_a_topic_is_created_with_its_settings(broker: KafkaBroker) -> None:

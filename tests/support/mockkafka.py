@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import confluent_kafka
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from rscylla.abc import Message
 
@@ -76,6 +76,11 @@ class MockKafka:
         """Answer the next requests of the kind *api* with *errors*, one each."""
         codes = (ctypes.c_int * len(errors))(*errors)
         self._lib.rd_kafka_mock_push_request_errors_array(self._cluster, api, len(errors), codes)
+
+    def gone(self, topic: str, *, is_gone: bool = True) -> None:
+        """Answer requests for *topic* as if it did not exist."""
+        code = KafkaError.UNKNOWN_TOPIC_OR_PART if is_gone else KafkaError.NO_ERROR
+        self._lib.rd_kafka_mock_topic_set_error(self._cluster, topic.encode(), code)
 
     def down(self) -> None:
         for broker in range(1, self.brokers + 1):

@@ -126,10 +126,47 @@ def test_what_the_broker_refuses_alone_can_never_be_published(kafka: MockKafka, 
     kafka.create("t", 1)
     kafka.fail(PRODUCE, *[KafkaError.INVALID_RECORD] * 2)
     assert type(publish(publisher, Message("t", b"k", b"v"))) is PublishFailed
-    error = publish(publisher, Message("t", b"k", b"v"))
-    assert isinstance(error, PublishRejected)
-    assert [index for index, _ in error.rejected] == [0]
+    with pytest.raises(PublishRejected, match="can never be sent") as caught:
+        publisher.publish([Message("t", b"k", b"v")], Outcome())
+    assert caught.value.index == 0
     assert publish(publisher, Message("t", b"k", b"w")) is None
+
+
+def test_nothing_is_sent_after_what_the_broker_refuses_alone(kafka: MockKafka, publisher: KafkaPublisher) -> None:
+    kafka.create("t", 1)
+    given = [Message("t", b"k", b"%d" % n) for n in range(5)]
+    kafka.fail(PRODUCE, KafkaError.INVALID_RECORD)
+    assert type(publish(publisher, *given)) is PublishFailed
+    kafka.fail(PRODUCE, KafkaError.NO_ERROR, KafkaError.INVALID_RECORD)
+    before = Outcome()
+    with pytest.raises(PublishRejected) as caught:
+        publisher.publish(given, before)
+    assert caught.value.index == 1
+    assert before.wait() is None
+    assert [m.value for m in kafka.read("t")] == [b"0"]
+
+
+def test_a_topic_that_was_deleted_is_prepared_again(kafka: MockKafka) -> None:
+    kafka.create("t", 1)
+    prepared: list[str] = []
+    config = {"bootstrap.servers": kafka.servers, "log_level": 0, "topic.metadata.refresh.interval.ms": 50}
+    config["topic.metadata.propagation.max.ms"] = 100
+    with KafkaPublisher(config, prepare=prepared.append) as publisher:
+        assert publish(publisher, Message("t", b"k", b"1")) is None
+        kafka.gone("t")
+
+        def fails() -> bool:
+            outcome = Outcome()
+            try:
+                publisher.publish([Message("t", b"k", b"2")], outcome)
+            except PublishFailed as error:
+                return error.resumable
+            return isinstance(outcome.wait(), PublishFailed)
+
+        eventually(fails, LONG_S)
+        kafka.gone("t", is_gone=False)
+        eventually(lambda: not fails(), LONG_S)
+    assert prepared[:2] == ["t", "t"]
 
 
 def test_records_are_together_again_after_a_while_without_a_refusal(
