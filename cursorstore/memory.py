@@ -6,7 +6,7 @@ It rejects the same calls as the stores in a database, so that a test with it pr
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -58,8 +58,9 @@ class _Cursors:
 class MemoryCursorStore:
     """Cursors that live as long as this object. Thread-safe.
 
-    *cursors* are the initial cursors. After ``reset_cursor``, a consumer that has read or set its cursor before must
-    read it again: until then, ``set_cursor`` raises ``CursorConflict``, as in ``ScyllaCursorStore``.
+    *cursors* are the initial cursors; *history* has those of stores that keep their epochs, in any order. After
+    ``reset_cursor``, a consumer that has read or set its cursor before must read it again: until then, ``set_cursor``
+    raises ``CursorConflict``, as in ``ScyllaCursorStore``.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class MemoryCursorStore:
         *,
         codec: CursorCodec | None = None,
         cursors: Mapping[str, str] | None = None,
+        history: Iterable[CursorRecord] = (),
         clock: Clock | None = None,
     ) -> None:
         self._codec = codec or EventCursorCodec()
@@ -76,6 +78,10 @@ class MemoryCursorStore:
         for consumer, cursor in (cursors or {}).items():
             first = _Entry(0, self._codec.encode(cursor), self._clock.now_us())
             self._of(consumer).epochs.append(first)
+        for record in sorted(history, key=lambda record: record.epoch):
+            at = self._clock.now_us() if record.updated_at is None else tu.us_of(record.updated_at)
+            entry = _Entry(record.epoch, self._codec.encode(record.cursor), at, record.reason)
+            self._of(record.consumer).epochs.append(entry)
 
     def get_cursor(self, consumer: str) -> str:
         known = self._of(consumer)

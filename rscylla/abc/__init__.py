@@ -35,7 +35,7 @@ from ._cursors import (
 )
 from ._deadletters import DeadLetterAdmin, DeadLetters
 from ._leases import Fence, Fencing, Lease, Membership
-from ._publishing import Message, PublishDone, Publisher
+from ._publishing import JointPublisher, Message, Participant, PublishDone, Publisher
 from ._streams import (
     BulkStreamClient,
     IterableStreamClient,
@@ -69,11 +69,13 @@ __all__ = [
     "GroupSlice",
     "GroupView",
     "IterableStreamClient",
+    "JointPublisher",
     "LastEvent",
     "LazyCursorStore",
     "Lease",
     "Membership",
     "Message",
+    "Participant",
     "Partitioned",
     "PublishDone",
     "Publisher",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Message", "PublishDone", "Publisher"]
+__all__ = ["JointPublisher", "Message", "Participant", "PublishDone", "Publisher"]
 
 
 class Message(NamedTuple):
@@ -59,3 +60,30 @@ class Publisher(Protocol):
 
     def close(self) -> None:
         """Release connections and threads; call ``flush`` first. What is not settled is dropped. Safe to repeat."""
+
+
+class Participant(AbstractContextManager[None], Protocol):
+    """A run that publishes in the transactions of a ``JointPublisher``. Used by the thread of the run.
+
+    Inside of the ``with`` block, no transaction ends; it is entered for the records of one or more events, all of which
+    the run publishes inside, or the transaction is aborted. It waits while a transaction ends.
+    """
+
+    def leave(self) -> None:
+        """End the participation: the run is over. If a cursor could not be saved, the transaction is aborted."""
+
+
+@runtime_checkable
+class JointPublisher(Publisher, Protocol):
+    """A ``Publisher`` that makes records and cursors visible together: both, or neither.
+
+    A record counts as acknowledged when it is in the transaction, and the cursor that follows from that is saved in a
+    store that belongs to the same transactions.
+    """
+
+    def join(self, settle: Callable[[], bool], /) -> Participant:
+        """Return what a run publishes in. Called at the start of each run.
+
+        *settle* is called before each commit, by any thread: it saves the cursor of all records that are acknowledged,
+        and returns whether that worked; if not, the transaction is aborted.
+        """

@@ -107,6 +107,7 @@ def _show(properties: Properties) -> None:
     from rscylla.kafka import Connector, connect_to
     from rscylla.publish import JsonLines
 
+    properties = properties.without("exactly.once.support", "exactly.once.source.support")  # there is no Kafka
     session = connect_to(properties)
     try:
         publisher = JsonLines(sys.stdout.buffer)

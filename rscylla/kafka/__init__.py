@@ -3,6 +3,7 @@
     connector    ``Connector``: tables to topics, as the connector's properties say
     properties   ``Properties``: read, resolved, checked, redacted
     publisher    ``KafkaPublisher``: records to brokers
+    exactly      ``TransactionalPublisher``: records, and cursors, in transactions; cursors: ``KafkaCursorStore``
     verdicts     what the Java connector says of properties
     snapshot     ``Snapshots``: the rows of base tables, before their changes or beside them
     offsets      the offsets of the Java connector, as cursors
@@ -12,6 +13,7 @@ Needs the extra ``kafka``. See docs/kafka.md.
 """
 
 from .connector import Connector, connect_to, consumer_name
+from .cursors import KafkaCursorStore
 from .properties import PROPERTIES, Finding, Properties, Property
 from .publisher import KafkaPublisher
 from .snapshot import Snapshots
@@ -22,6 +24,7 @@ __all__ = [
     "PROPERTIES",
     "Connector",
     "Finding",
+    "KafkaCursorStore",
     "KafkaPublisher",
     "Properties",
     "Property",

@@ -21,7 +21,7 @@ _SAME: Final = frozenset(
         *("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions"),
         *("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.method"),
         *("sasl.username", "sasl.password", "ssl.cipher.suites", "ssl.key.password", "ssl.keystore.password"),
-        "socket.connection.setup.timeout.ms",
+        *("socket.connection.setup.timeout.ms", "transaction.timeout.ms"),
         *("message.timeout.ms", "queue.buffering.max.messages", "queue.buffering.max.kbytes", "partitioner"),
         *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "statistics.interval.ms", "debug"),
     )
@@ -39,7 +39,7 @@ _WITHOUT_EFFECT: Final = frozenset(
     (
         *("key.serializer", "value.serializer", "max.block.ms", "metrics.num.samples", "metrics.recording.level"),
         *("metrics.sample.window.ms", "auto.include.jmx.reporter", "metadata.max.idle.ms", "ssl.provider"),
-        *("transactional.id", "transaction.timeout.ms"),
+        "transactional.id",
         *("partitioner.adaptive.partitioning.enable", "partitioner.ignore.keys", "ssl.protocol"),
         *("ssl.truststore.type", "ssl.keystore.type", "ssl.truststore.password", "enable.metrics.push"),
         *("ssl.trustmanager.algorithm", "ssl.keymanager.algorithm", "partitioner.availability.timeout.ms"),

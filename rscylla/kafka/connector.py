@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from .._retry import Backoff
-from ..abc import CursorStore, Membership, Message, Publisher
+from ..abc import CursorStore, Membership, Message, Publisher, StreamClient, StreamFunc
 from ..cdc.driver import ReadSession, Session, connect, consistency_named
 from ..cdc.scan import Limits
 from ..cdc.stream import Stream
@@ -23,22 +24,26 @@ from ..errors import (
     MetadataError,
     RscyllaError,
     SourceError,
+    TableNotFound,
     is_expected,
 )
 from ..event import Event
 from ..options import StreamLag, StreamOption, StreamToHead
 from ..publish import DeadLetter, DebeziumMessages, Messages, publishing
-from ..reflex import Spec, slice_name
+from ..reflex import Spec, slice_name, slice_of
 from ..reflex.service import Group, Restarts, Service
 from .client import producer_config
+from .cursors import KafkaCursorStore
 from .properties import Properties
 from .publisher import KafkaPublisher
-from .snapshot import Mode, Snapshots
+from .snapshot import Mode, Snapshots, snapshot_name
 from .stores import scylla_context
 from .topics import Topics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+    from cursorstore import ScyllaCursorStore
 
 __all__ = ["Connector", "TableKey", "connect_to", "consumer_name"]
 
@@ -89,8 +94,9 @@ class Connector:
     Args:
         properties: checked; see ``Properties.require``.
         session: to the cluster; see ``connect_to``. The caller closes it.
-        publisher: where records go; default: a ``KafkaPublisher`` by the properties, which ``run`` closes.
-        store_of: returns the cursor store of a keyspace's tables; it is closed by ``run``.
+        publisher: where records go; default: a ``KafkaPublisher`` by the properties, which ``run`` closes. Not in
+            exactly-once mode.
+        store_of: returns the cursor store of a keyspace's tables; it is closed by ``run``. Not in exactly-once mode.
         port, host: where metrics and health are served; None: nowhere.
         before: called with the table, its stream, and its store before its lane starts, for a snapshot.
         to_head: end when all changes up to now are published.
@@ -120,11 +126,17 @@ class Connector:
     _stores: dict[str, CursorStore] = attrs.field(factory=dict, init=False)
     _named: bool = attrs.field(default=False, init=False)
     _start: Callable[[Stream], str] = attrs.field(init=False)
+    _prepare: Callable[[str], None] | None = attrs.field(default=None, init=False)
+    _exactly: KafkaCursorStore | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.properties.require()
         DebeziumMessages(self.properties)  # raises what is wrong with them
         self._start = self._start_of(self.properties.text("rscylla.start"))
+        if self.properties.exactly_once and (self.publisher is not None or self.store_of is not None):
+            raise ConfigError(
+                "exactly-once mode has publishers and a store of its own; leave out publisher and store_of"
+            )
         if group := self.properties.text("rscylla.group"):
             keyspace = self.properties.text("rscylla.store.keyspace")
             if not keyspace:
@@ -146,13 +158,16 @@ class Connector:
             ConfigError, RscyllaError: nothing can begin as it is.
         """
         owned = self.publisher is None
-        publisher = self.publisher if self.publisher is not None else self._kafka()
+        config, prepare = self._client() if owned else ({}, None)
+        publisher = self.publisher if self.publisher is not None else KafkaPublisher(config, prepare=prepare)
         try:
+            if self.properties.exactly_once:
+                self._exactly = self._exactly_once(config, stop)
             with _Heartbeats(self.properties, publisher, self.clock):
                 return self._run(publisher, stop)
         finally:
             try:
-                for store in self._stores.values():
+                for store in (*self._stores.values(), *((self._exactly,) if self._exactly is not None else ())):
                     store.close()
             finally:
                 if owned:
@@ -265,18 +280,21 @@ class Connector:
         self, key: TableKey, stream: Stream, publisher: Publisher, part: tuple[int, int] = (0, 1), *, first: bool
     ) -> Spec:
         properties = self.properties
-        name, store = consumer_name(properties, *key), self._store(key[0])
+        name, exactly = consumer_name(properties, *key), self._exactly
+        store = self._store(key[0]) if exactly is None else exactly
         if self.membership is not None:
             name, stream = slice_name(name, *part), stream.sliced(*part)
+        if exactly is not None:
+            publisher = exactly.publisher(name, snapshot_name(name), prepare=self._prepare)
         snapshots = self._snapshots(publisher, part)
-        cursor = store.get_cursor(name)
-        if cursor == "" and part[1] > 1:
-            self._check_not_whole(consumer_name(properties, *key), name, part[1], store)
-        if cursor == "" and snapshots.mode == "never":  # a snapshot begins where the changes do
-            # A table that comes later is new: all of its changes are wanted.
-            start = self._start(stream) if first else ""
-            if start:
-                store.set_cursor(name, start)
+        # A snapshot begins where the changes do; and a table that comes later is new: all of its changes are wanted.
+        start = self._start if first and snapshots.mode == "never" else None
+        if exactly is None:
+            cursor = store.get_cursor(name)
+            if cursor == "" and part[1] > 1:
+                self._check_not_whole(consumer_name(properties, *key), name, part[1], store)
+            if cursor == "" and start is not None and (begin := start(stream)):
+                store.set_cursor(name, begin)
                 store.flush()  # a later crash must not move the start
         if self.before is not None:
             self.before(key, stream, store)
@@ -284,7 +302,48 @@ class Connector:
         options: list[StreamOption] = [StreamLag(timedelta(milliseconds=properties.number(_LAG)))]
         if self.to_head:
             options.append(StreamToHead())
-        return Spec(snapshots.lane(stream, store, name), store, consumer, *options, registry=self.registry)
+        opened: StreamFunc = snapshots.lane(stream, store, name)
+        if exactly is not None:
+            opened = _Beginning(opened, partial(self._begin, exactly, key, name, stream, start))
+        return Spec(opened, store, consumer, *options, registry=self.registry)
+
+    def _begin(
+        self,
+        store: KafkaCursorStore,
+        key: TableKey,
+        name: str,
+        stream: Stream,
+        start: Callable[[Stream], str] | None,
+    ) -> str:
+        """Set the cursor of a lane that has none in Kafka, and return it: that of at-least-once mode, or the start.
+
+        Called by the lane, so that all of them begin their sessions at once: one must not wait for what another left.
+        """
+        if store.find_cursor(name) is not None:
+            return ""
+        base, _, count = slice_of(name)
+        for other in (record.consumer for record in store.list_cursors()):
+            if slice_of(other)[0] == base and slice_of(other)[2] != count:
+                raise ConfigError(
+                    f"{other!r} has a cursor in Kafka, and {name!r} has none, so changes would be published again; "
+                    "in exactly-once mode, the number of slices stays"
+                )
+        kept = self._scylla_store(key[0])
+        try:
+            if count > 1:
+                self._check_not_whole(base, name, count, kept)
+            for each in (snapshot_name(name), name):
+                record = kept.find_cursor(each)
+                if record is not None and record.cursor:
+                    log.info("%s continues in exactly-once mode where its cursor in ScyllaDB is", each)
+                    store.reset_cursor(each, record.cursor, reason="taken from the table of cursors in ScyllaDB")
+        except TableNotFound:
+            pass  # it was never used
+        cursor = store.get_cursor(name)
+        if not cursor and start is not None and (cursor := start(stream)):
+            store.set_cursor(name, cursor)
+            store.flush_cursor(name)  # a later crash must not move the start
+        return cursor
 
     def _check_not_whole(self, whole: str, name: str, count: int, store: CursorStore) -> None:
         """Raise ``ConfigError`` if the cursor of a process alone, or a takeover, was not cut into slices."""
@@ -335,21 +394,33 @@ class Connector:
     def _store(self, keyspace: str) -> CursorStore:
         keyspace = self.properties.text("rscylla.store.keyspace") or keyspace
         if keyspace not in self._stores:
-            self._stores[keyspace] = (self.store_of or self._scylla_store)(keyspace)
+            self._stores[keyspace] = (self.store_of or self._buffered_store)(keyspace)
         return self._stores[keyspace]
 
-    def _scylla_store(self, keyspace: str) -> CursorStore:
-        from cursorstore import BufferedCursorStore, ScyllaCursorStore
+    def _buffered_store(self, keyspace: str) -> CursorStore:
+        from cursorstore import BufferedCursorStore
+
+        kept = self._scylla_store(keyspace, create=self.properties.flag("rscylla.store.create"))
+        return BufferedCursorStore(kept, interval=SAVE_EVERY)
+
+    def _scylla_store(self, keyspace: str, *, create: bool = False) -> ScyllaCursorStore:
+        from cursorstore import ScyllaCursorStore
 
         properties = self.properties
-        kept = ScyllaCursorStore(
-            self.session,
-            keyspace,
-            properties.text("rscylla.store.table"),
-            create=properties.flag("rscylla.store.create"),
+        keyspace = properties.text("rscylla.store.keyspace") or keyspace
+        table = properties.text("rscylla.store.table")
+        return ScyllaCursorStore(self.session, keyspace, table, create=create, lease=self.membership)
+
+    def _exactly_once(self, config: dict[str, Any], stop: Stop) -> KafkaCursorStore:
+        properties = self.properties
+        return KafkaCursorStore(
+            config,
+            properties.text("rscylla.store.topic"),
+            interval=timedelta(milliseconds=properties.number("transaction.boundary.interval.ms")),
             lease=self.membership,
+            stop=stop,
+            clock=self.clock,
         )
-        return BufferedCursorStore(kept, interval=SAVE_EVERY)
 
     def _start_of(self, start: str) -> Callable[[Stream], str]:
         """Return what returns the cursor at which a first start begins; "" is the oldest change."""
@@ -412,12 +483,31 @@ class Connector:
             give_up="park",  # as a task of Connect fails alone; /readyz names the table
         )
 
-    def _kafka(self) -> KafkaPublisher:
+    def _client(self) -> tuple[dict[str, Any], Callable[[str], None] | None]:
+        """Return the configuration of librdkafka, and what creates topics."""
         config, findings = producer_config(self.properties)
         for finding in findings:
             log.warning("%s %s", finding.property, finding.message)
         topics = Topics.of(self.properties, config)
-        return KafkaPublisher(config, prepare=None if topics is None else topics.ensure)
+        self._prepare = None if topics is None else topics.ensure
+        return config, self._prepare
+
+
+@attrs.frozen(eq=False)
+class _Beginning:
+    """A stream of a lane whose cursor *begin* sets, and returns, if there is none."""
+
+    supports_lag = True
+
+    stream: StreamFunc
+    begin: Callable[[], str]
+
+    @property
+    def source(self) -> str:
+        return str(getattr(self.stream, "source", ""))
+
+    def __call__(self, after: str, *options: StreamOption, stop: Stop | None = None) -> StreamClient:
+        return self.stream(after or self.begin(), *options, stop=stop)
 
 
 def letter_of(message: Message, topic: str, why: str) -> Message:

@@ -96,6 +96,7 @@ _U: Final[Status] = "unsupported"
 _LEVELS: Final = ("any", "one", "two", "three", "quorum", "all", "local_quorum", "each_quorum", "local_one")
 _IMAGES: Final = _one_of("none", "full", "only-updated")
 _SNAPSHOTS: Final = _one_of("never", "initial", "initial_only", "when_needed")
+_BOUNDARIES: Final = ("poll", "interval", "connector")
 _CLASS: Final = _one_of("com.scylladb.cdc.debezium.connector.scyllaconnector", "scyllaconnector", "scylla")
 
 
@@ -233,10 +234,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
             *("auto.create.topics.enable", None, _S, "`true`: rscylla creates topics that do not exist"),
             _flag,
         ),
-        ("exactly.once.support", "requested", _I, "`required` is refused: delivery is at least once"),
-        ("transaction.boundary", "poll", _U, "transactions are not used"),
-        ("transaction.boundary.interval.ms", None, _U, "as above"),
-        ("offsets.storage.topic", None, _U, "cursors are in a table of ScyllaDB"),
+        (
+            *("exactly.once.support", "requested", _S, "`required`: exactly-once mode, also without the worker's word"),
+            _one_of("requested", "required"),
+        ),
+        ("transaction.boundary", "poll", _I, "transactions end by time and size", _one_of(*_BOUNDARIES)),
+        ("transaction.boundary.interval.ms", "1000", _S, "ms that a transaction stays open at most", _whole(1)),
+        ("offsets.storage.topic", None, _I, "see `rscylla.store.topic`"),
         ("producer.override.*", None, _S, "settings of the producer, by Java's names"),
         ("admin.override.*", None, _I, "topics are created with the producer's settings"),
         ("consumer.override.*", None, _I, "nothing is consumed"),
@@ -247,6 +251,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("rscylla.store.keyspace", None, _S, "where cursors are; default: the keyspace of each table"),
         ("rscylla.store.table", "rscylla_cursors", _S, "the table of cursors"),
         ("rscylla.store.create", "true", _S, "create that table if it does not exist", _flag),
+        ("rscylla.store.topic", "rscylla_cursors", _S, "the topic of cursors in exactly-once mode"),
         ("rscylla.group", None, _S, "the name of the group of processes that share the tables' keys"),
         ("rscylla.group.slices", "64", _S, "into how many slices a new group cuts the keys", _whole(1, 4096)),
         ("rscylla.snapshot.rows.per.second", "0", _S, "of each table in a snapshot, at most; 0: no limit", _whole(0)),
@@ -282,7 +287,10 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         ("task.*", None, _I, "of the worker"),
         ("worker.*", None, _I, "of the worker"),
         ("connector.client.config.override.policy", None, _I, "of the worker"),
-        ("exactly.once.source.support", None, _I, "of the worker"),
+        (
+            *("exactly.once.source.support", "disabled", _S, "of the worker; `enabled`: exactly-once mode"),
+            _one_of("disabled", "preparing", "enabled"),
+        ),
     ),
 )
 """All properties that are known, in the order in which a name is looked for."""
@@ -400,6 +408,16 @@ class Properties(Mapping[str, str]):
     def parts(self, name: str) -> list[str]:
         return words(self.text(name))
 
+    @property
+    def exactly_once(self) -> bool:
+        """Whether records and cursors are published in transactions of Kafka."""
+        worker, own = self.text("exactly.once.source.support"), self.text("exactly.once.support")
+        return worker.lower() == "enabled" or own.lower() == "required"
+
+    def without(self, *names: str) -> Self:
+        """Return these properties without some of them."""
+        return attrs.evolve(self, values={name: value for name, value in self._values.items() if name not in names})
+
     def under(self, prefix: str) -> dict[str, str]:
         """Return the properties whose names begin with *prefix*, without it."""
         return {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
@@ -437,8 +455,6 @@ class Properties(Mapping[str, str]):
         if user != password:
             missing, given = ("password", "user") if user else ("user", "password")
             yield Finding(f"scylla.{missing}", f"is missing; scylla.{given} is given, and they belong together")
-        if self.text("exactly.once.support").lower() == "required":
-            yield Finding("exactly.once.support", "is required, and delivery is at least once; remove it")
 
     def _finding(self, name: str, value: str) -> Iterable[Finding]:
         known = property_of(name)

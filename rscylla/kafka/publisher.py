@@ -16,6 +16,8 @@ from ..errors import ConfigError, PublishFailed, PublishRejected, RscyllaError
 __all__ = ["DEFAULTS", "KafkaPublisher"]
 
 log = logging.getLogger("rscylla.kafka")
+# librdkafka warns at each start that this is an experiment; our tests on a broker show that it works.
+log.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
 DEFAULTS: Final[dict[str, Any]] = {
     "client.id": "rscylla",
@@ -90,9 +92,9 @@ class KafkaPublisher:
     """
 
     def __init__(self, config: Mapping[str, Any], *, prepare: Callable[[str], None] | None = None) -> None:
-        self._config = {**DEFAULTS, **config}
+        self._config = {**self._defaults(), **config}
         if str(self._config["enable.idempotence"]).lower() == "false":
-            self._config.pop("enable.gapless.guarantee")  # a user's own would be refused by librdkafka, with the reason
+            self._config.pop("enable.gapless.guarantee", None)
         if not self._config.get("bootstrap.servers") and "test.mock.num.brokers" not in self._config:
             raise ConfigError("bootstrap.servers is missing; it is where Kafka is, such as localhost:9092")
         self._prepare = prepare
@@ -244,6 +246,9 @@ class KafkaPublisher:
         return PublishFailed(f"Kafka refused a request: {error.str()}; its records are sent one by one")
 
     # ------------------------------------------------------------ of the producer
+
+    def _defaults(self) -> dict[str, Any]:
+        return DEFAULTS
 
     def _first(self) -> Any:
         return self._connect(self._config)

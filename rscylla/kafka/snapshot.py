@@ -32,7 +32,9 @@ from ..abc import (
     CursorAdmin,
     CursorRecord,
     CursorStore,
+    JointPublisher,
     Message,
+    Participant,
     PublishDone,
     Publisher,
     StreamClient,
@@ -449,7 +451,8 @@ class Snapshots:
         while not stop.is_set():
             position = _position(admin.find_cursor(name))
             if position is not None and position.kind == _INCREMENTAL and not position.is_done:
-                fresh = _Fresh(self.publisher, clock, self.lag / 2)
+                kind = _FreshJoint if isinstance(self.publisher, JointPublisher) else _Fresh
+                fresh = kind(self.publisher, clock, self.lag / 2)
                 run_forever(self._spec(stream, store, consumer, fresh, fresh.note), stop=stop)
             clock.wait(stop, self.poll.total_seconds())
 
@@ -602,6 +605,13 @@ class _Fresh:
 
     def close(self) -> None:
         """Leave the publisher open: it is of the changes, too."""
+
+
+class _FreshJoint(_Fresh):
+    """The same for a publisher of transactions."""
+
+    def join(self, settle: Callable[[], bool]) -> Participant:
+        return cast("JointPublisher", self._publisher).join(settle)
 
 
 def request(stream: Stream, store: CursorStore, consumer: str, *, reason: str) -> list[str]:

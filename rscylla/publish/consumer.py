@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 from ..abc import Consumer as ConsumerLike
-from ..abc import Message, PublishDone, Publisher, Run
+from ..abc import JointPublisher, Message, PublishDone, Publisher, Run
 from ..errors import ConfigError, PublishFailed, PublishRejected, Stopped, is_expected
 from ..event import Event
 from ..reflex.patterns._deferred import Collector, Deferred
@@ -146,6 +147,7 @@ class _OnTheirWay:
         self._publishing = False
         self._timer: threading.Timer | None = None
         self._forget = run.stop.on_set(self._stopped)
+        self._joint = publisher.join(prefix.settle) if isinstance(publisher, JointPublisher) else _Alone()
 
     def put(self, events: Sequence[Event]) -> None:
         """Publish the records of *events*, which are not empty. Waits while too much is on its way."""
@@ -191,7 +193,8 @@ class _OnTheirWay:
         if self._timer is None and self._run.stop.is_set():  # just before this
             self._stopped()
         try:
-            _Parcel(self, entry, messages).send()
+            with self._joint:
+                _Parcel(self, entry, messages).send()
         finally:
             self._publishing = False
 
@@ -225,6 +228,7 @@ class _OnTheirWay:
             self.prefix.settle()
         finally:  # also after an interrupt: late acknowledgements must not move the cursor of a later run
             self.prefix.close()
+            self._joint.leave()
 
     # ------------------------------------------------------------ of parcels
 
@@ -256,6 +260,13 @@ class _OnTheirWay:
             self._parcels -= 1
             if not self._parcels:
                 self._settled.notify_all()
+
+
+class _Alone(nullcontext[None]):
+    """Takes part in no transactions."""
+
+    def leave(self) -> None:
+        """Do nothing."""
 
 
 class _Parcel:

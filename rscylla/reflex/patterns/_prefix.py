@@ -68,6 +68,7 @@ class Prefix:
         self._events = self._bytes = 0
         self._committing = False
         self._closed = False
+        self._failed = False
         run.stop.on_set(self._wake)
         run.show("unfinished", self._unfinished)
         run.show("oldest", self._oldest)
@@ -122,15 +123,15 @@ class Prefix:
                 entry.done = True
         self._commit()
 
-    def settle(self) -> None:
-        """Wait until the cursor of the events done so far is committed, by any thread, or cannot be."""
+    def settle(self) -> bool:
+        """Wait until the cursor of the events done so far is committed, by any thread, or cannot be; return which."""
         while True:
             self._commit()
             with self._changed:
                 if self._committing:
                     self._changed.wait(LOOK_AGAIN_S)
                 elif self._closed or not (self._entries and self._entries[0].done):
-                    return
+                    return not self._failed
 
     def drain(self) -> None:
         """Wait until everything is done and committed.
@@ -153,6 +154,7 @@ class Prefix:
     def _commit(self) -> None:
         while True:
             ready: Entry | None = None
+            is_committed = False
             try:
                 with self._changed:
                     if not self._committing and not self._closed:
@@ -168,12 +170,14 @@ class Prefix:
                 if ready is None:
                     return
                 self._run.commit(ready.cursor)
+                is_committed = True
             except Exception as error:  # noqa: BLE001 - ends the run, in whichever thread it occurs
                 self._closed = True
                 self._run.fail(error, event=None if ready is None else ready.event, stage="set_cursor")
             finally:
                 if ready is not None:  # also after an interrupt; otherwise, ``close`` would wait forever
                     with self._changed:
+                        self._failed = self._failed or not is_committed
                         self._committing = False
                         self._changed.notify_all()
 

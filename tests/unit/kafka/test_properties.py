@@ -135,7 +135,7 @@ def test_a_reference_that_leads_nowhere_is_refused_with_the_name_of_the_property
         ("scylla.table.names", "shop.*", None),
         ("scylla.cluster.ip.addresses", "localhost", "error"),
         ("header.converter", "org.apache.kafka.connect.json.JsonConverter", "error"),
-        ("exactly.once.support", "required", "error"),
+        ("exactly.once.support", "required", None),
         ("heartbeat.interval.ms", "1" * 30, "error"),
     ],
 )

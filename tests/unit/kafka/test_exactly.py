@@ -1,0 +1,471 @@
+"""Transactions on librdkafka's mock cluster: what goes together, and what a failure ends. tests/kafka has the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bulkstream import BulkStream
+from confluent_kafka import KafkaError
+from mockkafka import END_TRANSACTION, PRODUCE, MockKafka
+from prometheus_client import CollectorRegistry
+from waiting import eventually
+
+import rscylla
+from cursorstore import IntCursorCodec, MemoryLease, ScyllaCursorStore
+from rscylla.abc import CursorRecord, JointPublisher, Message, Publisher
+from rscylla.clock import Stop
+from rscylla.embedded import EmbeddedScylla
+from rscylla.errors import (
+    ConfigError,
+    CursorConflict,
+    CursorRegression,
+    HeadReached,
+    LeaseLost,
+    PublishFailed,
+    PublishRejected,
+    RunError,
+)
+from rscylla.event import Event, SimpleEvent
+from rscylla.kafka import Connector, KafkaCursorStore, Properties
+from rscylla.kafka.exactly import TransactionalPublisher
+from rscylla.options import StreamToHead
+from rscylla.publish import publishing
+from rscylla.reflex import Spec, run
+from rscylla.testing.contracts import PublisherContract
+
+LONG_S = 60.0
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    with MockKafka(partitions=2) as cluster:
+        cluster.create("rscylla_cursors", 2)
+        cluster.create("t", 1)
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KafkaCursorStore, "_check_policy", lambda self, admin: None)  # the mock cluster knows none
+
+
+class Stores:
+    """Stores of processes on one cluster, and what their consumers publish with."""
+
+    def __init__(self, kafka: MockKafka) -> None:
+        self.config = {"bootstrap.servers": kafka.servers, "log_level": 0}
+        self.opened: list[KafkaCursorStore] = []
+
+    def open(self, **options: Any) -> KafkaCursorStore:
+        options = {"codec": IntCursorCodec(), "interval": HOUR, **options}
+        self.opened.append(KafkaCursorStore(self.config, **options))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        for store in self.opened:
+            with contextlib.suppress(PublishFailed, LeaseLost):  # of a session that a test ended
+                store.close()
+
+
+@pytest.fixture
+def stores(kafka: MockKafka) -> Iterator[Stores]:
+    stores = Stores(kafka)
+    yield stores
+    stores.close()
+
+
+class Outcome:
+    def __init__(self) -> None:
+        self.errors: list[Exception | None] = []
+        self._called = threading.Event()
+
+    def __call__(self, error: Exception | None) -> None:
+        self.errors.append(error)
+        self._called.set()
+
+    def wait(self) -> Exception | None:
+        assert self._called.wait(LONG_S)
+        [error] = self.errors
+        return error
+
+
+def given(*numbers: int) -> list[Message]:
+    return [Message("t", b"k", b"%d" % n) for n in numbers]
+
+
+class TestOnTheMockCluster(PublisherContract):
+    @pytest.fixture(autouse=True)
+    def make(self, kafka: MockKafka) -> Any:
+        self.kafka = kafka
+        self.opened: list[TransactionalPublisher] = []
+        yield
+        for publisher in self.opened:
+            publisher.close()
+
+    def open_publisher(self) -> Publisher:
+        config = {"bootstrap.servers": self.kafka.servers, "log_level": 0}
+        self.opened.append(TransactionalPublisher(config, f"contract-{len(self.opened)}"))
+        return self.opened[-1]
+
+    def read(self, topic: str) -> Sequence[Message]:
+        return self.kafka.read(topic)
+
+    def never(self, topic: str) -> Message:
+        return Message(topic, b"k", b"x" * 2_000_000)
+
+
+def test_the_cursor_is_the_last_record_of_the_transaction(kafka: MockKafka, stores: Stores) -> None:
+    store = stores.open()
+    publisher = store.publisher("c")
+    assert isinstance(publisher, JointPublisher)
+    assert store.get_cursor("c") == ""
+    settled: list[int] = []
+
+    def settle() -> bool:  # as a run does: after all records are acknowledged, and before the commit
+        settled.append(len(outcome.errors))
+        store.set_cursor("c", "3")
+        return True
+
+    outcome = Outcome()
+    party = publisher.join(settle)
+    with party:
+        publisher.publish(given(1, 2), outcome)
+    assert stores.open().list_cursors() == []
+    store.flush_cursor("c")
+    assert settled == [1]
+    [cursor] = kafka.read("rscylla_cursors")
+    assert (json.loads(cursor.key or b""), json.loads(cursor.value or b"")["cursor"]) == (
+        {"consumer": "c", "epoch": 0},
+        "3",
+    )
+    [at] = [m.timestamp()[1] for m in kafka.messages("rscylla_cursors")]
+    assert at >= max(m.timestamp()[1] for m in kafka.messages("t"))
+    assert stores.open().get_cursor("c") == "3"
+    party.leave()
+
+
+def test_a_transaction_is_committed_when_it_is_time_or_full(
+    kafka: MockKafka, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon, full = stores.open(interval=timedelta(milliseconds=1)), stores.open()
+    for name, store in (("soon", soon), ("full", full)):
+        publisher = store.publisher(name)
+        store.get_cursor(name)
+        with publisher.join(lambda: True):
+            publisher.publish(given(1), Outcome())
+        store.set_cursor(name, "1")
+    other = stores.open()
+    eventually(lambda: [record.consumer for record in other.list_cursors()] == ["soon"], LONG_S)
+    monkeypatch.setattr("rscylla.kafka.exactly.MOST_RECORDS", 2)
+    full.publisher("full").publish(given(2), Outcome())
+    eventually(lambda: [record.consumer for record in other.list_cursors()] == ["full", "soon"], LONG_S)
+
+
+def test_no_commit_comes_between_the_records_of_an_event(stores: Stores) -> None:
+    store = stores.open()
+    publisher = store.publisher("c")
+    store.get_cursor("c")
+    party = publisher.join(lambda: True)
+    committed = threading.Event()
+
+    def commit() -> None:
+        store.flush()
+        committed.set()
+
+    with party:
+        publisher.publish(given(1), Outcome())
+        thread = threading.Thread(target=commit)
+        thread.start()
+        eventually(lambda: publisher._is_shut == 1, LONG_S)
+        publisher.publish(given(2), Outcome())
+        assert not committed.is_set()
+    assert committed.wait(LONG_S)
+    thread.join()
+
+
+def test_records_that_were_not_all_published_end_the_session(stores: Stores) -> None:
+    store = stores.open()
+    publisher = store.publisher("c", "c/other")
+    assert (store.get_cursor("c"), store.get_cursor("c/other")) == ("", "")
+    party, other = publisher.join(lambda: True), publisher.join(lambda: True)
+    with other:
+        publisher.publish(given(1), Outcome())
+    with contextlib.suppress(ZeroDivisionError), party:
+        publisher.publish(given(2), Outcome())
+        raise ZeroDivisionError
+    with pytest.raises(PublishFailed, match="published again"):
+        store.set_cursor("c", "2")
+    assert store.get_cursor("c") == ""  # begins another one
+    with pytest.raises(PublishFailed, match="aborted"), other:
+        pass
+    with pytest.raises(CursorConflict, match="read the cursor again"):
+        store.set_cursor("c/other", "1")
+    assert store.get_cursor("c/other") == ""
+    store.set_cursor("c/other", "1")
+    store.flush()
+    assert [(r.consumer, r.cursor) for r in stores.open().list_cursors()] == [("c/other", "1")]
+
+
+def test_what_the_broker_refuses_is_known_from_the_third_session_on(kafka: MockKafka, stores: Stores) -> None:
+    store = stores.open()
+    publisher = store.publisher("c")
+    kafka.fail(PRODUCE, KafkaError.INVALID_RECORD)
+    store.get_cursor("c")
+    outcome = Outcome()
+    publisher.publish(given(1, 2), outcome)
+    assert isinstance(outcome.wait(), PublishFailed)  # nobody knows which of the two it is
+    store.get_cursor("c")
+    kafka.fail(PRODUCE, KafkaError.NO_ERROR, KafkaError.INVALID_RECORD)
+    with pytest.raises(PublishFailed) as failed:
+        publisher.publish(given(1, 2), Outcome())
+    assert failed.value.resumable
+    store.get_cursor("c")
+    before = Outcome()
+    with pytest.raises(PublishRejected) as caught:
+        publisher.publish(given(1, 2, 3), before)
+    assert caught.value.index == 1
+    assert before.wait() is None
+    publisher.publish(given(3), Outcome())
+    store.set_cursor("c", "3")
+    store.flush()
+
+
+def test_a_commit_that_may_pass_is_tried_again(kafka: MockKafka, stores: Stores) -> None:
+    store = stores.open()
+    store.get_cursor("c")
+    store.set_cursor("c", "1")
+    kafka.fail(END_TRANSACTION, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
+    store.flush()
+    assert stores.open().get_cursor("c") == "1"
+
+
+def test_a_process_that_is_fenced_has_lost_its_lease(kafka: MockKafka, stores: Stores) -> None:
+    store = stores.open()
+    store.get_cursor("c")
+    store.set_cursor("c", "1")
+    kafka.fail(END_TRANSACTION, KafkaError.PRODUCER_FENCED)
+    with pytest.raises(LeaseLost, match="another process publishes"):
+        store.flush_cursor("c")
+    with pytest.raises(LeaseLost):
+        store.set_cursor("c", "2")
+    with pytest.raises(LeaseLost):
+        store.publisher("c").publish(given(1), Outcome())
+    store.flush_cursor("c")  # told once
+    store.get_cursor("c")
+    store.set_cursor("c", "2")
+    store.flush()
+
+
+def test_without_its_lease_a_process_begins_no_session(stores: Stores) -> None:
+    lease = MemoryLease("team")
+    store = stores.open(lease=lease)
+    with pytest.raises(LeaseLost, match="not held"):
+        store.get_cursor("c")
+    assert lease.try_acquire()
+    store.get_cursor("c")
+    store.set_cursor("c", "1")
+    lease.release()
+    with pytest.raises(LeaseLost, match="not held"):
+        store.set_cursor("c", "2")
+
+
+def test_resets_are_kept_with_their_reasons(stores: Stores) -> None:
+    store = stores.open()
+    store.get_cursor("c")
+    store.set_cursor("c", "5")
+    with pytest.raises(CursorRegression):
+        store.set_cursor("c", "4")
+    store.reset_cursor("c", "2", reason="replay")
+    with pytest.raises(CursorConflict):
+        store.set_cursor("c", "6")
+    assert store.get_cursor("c") == "2"
+
+    def told(records: Sequence[CursorRecord]) -> list[tuple[int, str, str]]:
+        return [(r.epoch, r.cursor, r.reason) for r in records]
+
+    expected = [(1, "2", "replay"), (0, "5", "")]
+    assert told(store.cursor_history("c")) == expected
+    other = stores.open()
+    assert told(other.cursor_history("c")) == expected
+    found = other.find_cursor("c")
+    assert found is not None
+    assert told([found]) == expected[:1]
+    assert other.find_cursor("d") is None
+
+
+def test_a_session_that_nobody_uses_ends(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stores.open()
+    publisher = store.publisher("c")
+    store.get_cursor("c")
+    store.set_cursor("c", "1")
+    store.flush()
+    monkeypatch.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", 0.0)
+    eventually(lambda: publisher.session == 0, LONG_S)
+    monkeypatch.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", LONG_S)
+    assert store.get_cursor("c") == "1"
+    party = publisher.join(lambda: True)  # while someone takes part, it lasts
+    with party:
+        publisher.publish(given(1), Outcome())
+    store.flush()
+    monkeypatch.setattr("rscylla.kafka.exactly.IDLE_SESSION_S", 0.0)
+    publisher._tend()
+    assert publisher.session == 2
+    party.leave()
+
+
+# ---------------------------------------------------------------- runs
+
+
+def numbered(count: int) -> BulkStream:
+    at = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
+    return BulkStream([SimpleEvent(str(n), 1, "{}", at, b"") for n in range(1, count + 1)])
+
+
+def spec(store: KafkaCursorStore, stream: BulkStream, **options: Any) -> Spec:
+    def messages(event: Event) -> list[Message]:
+        return given(int(event.id)) if int(event.id) % 2 else []
+
+    consumer = publishing("c", messages, store.publisher("c"), registry=CollectorRegistry())
+    return Spec(stream, store, consumer, StreamToHead(), registry=CollectorRegistry(), **options)
+
+
+def test_a_run_commits_its_records_and_its_cursor(kafka: MockKafka, stores: Stores) -> None:
+    store = stores.open()
+    with pytest.raises(HeadReached):
+        run(spec(store, numbered(499)))
+    assert [m.value for m in kafka.read("t")] == [b"%d" % n for n in range(1, 500, 2)]
+    assert stores.open().get_cursor("c") == "499"
+
+
+class AtTheCursor:
+    def tempt(self, point: str = "") -> None:
+        if point == "before_set_cursor":
+            raise rscylla.FateError("now")
+
+
+def test_records_whose_cursor_is_not_saved_are_aborted(stores: Stores) -> None:
+    store = stores.open()
+    with pytest.raises(RunError) as caught:
+        run(spec(store, numbered(4), fate=AtTheCursor()))
+    assert caught.value.stage == "set_cursor"
+    assert store.publisher("c").session == 0
+
+
+def test_a_run_whose_commit_fails_ends_with_that(kafka: MockKafka, stores: Stores) -> None:
+    store = stores.open()
+    kafka.fail(END_TRANSACTION, KafkaError.PRODUCER_FENCED)
+    with pytest.raises(RunError, match="transactional id") as caught:
+        run(spec(store, numbered(4)))
+    assert caught.value.stage == "flush"
+    with pytest.raises(HeadReached):
+        run(spec(store, numbered(4)))
+    assert stores.open().get_cursor("c") == "4"
+
+
+# ---------------------------------------------------------------- the connector
+
+
+@pytest.fixture(scope="module")
+def scylla() -> Iterator[EmbeddedScylla]:
+    with EmbeddedScylla(vnodes=2, shards=1) as server:
+        yield server
+
+
+@pytest.fixture
+def session(scylla: EmbeddedScylla) -> Iterator[rscylla.Session]:
+    session = scylla.connect()
+    session.execute("DROP KEYSPACE IF EXISTS shop")
+    session.execute("CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.execute("CREATE TABLE shop.items (id int PRIMARY KEY, v text) WITH cdc = {'enabled': true}")
+    yield session
+    session.cluster.shutdown()
+
+
+def properties_of(kafka: MockKafka, **more: str) -> Properties:
+    given = {
+        "topic.prefix": "demo",
+        "scylla.cluster.ip.addresses": "127.0.0.1:9042",
+        "scylla.table.names": "shop.*",
+        "bootstrap.servers": kafka.servers,
+        "scylla.confidence.window.size": "50",
+        "worker.retry.backoff.base": "10",
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+        "exactly.once.support": "required",
+    }
+    return Properties.of(given | {name.replace("_", "."): value for name, value in more.items()})
+
+
+def insert(session: rscylla.Session, *ids: int, size: int = 1) -> None:
+    for number in ids:
+        session.execute(f"INSERT INTO shop.items (id, v) VALUES ({number}, '{'v' * size}')")
+
+
+def publish_to_head(session: rscylla.Session, properties: Properties) -> None:
+    assert Connector(properties, session, to_head=True, registry=CollectorRegistry()).run(Stop()) == 0
+
+
+def keys(kafka: MockKafka, topic: str = "demo.shop.items") -> list[int]:
+    return sorted(json.loads(message.key or b"")["id"] for message in kafka.read(topic))
+
+
+def test_the_connector_continues_at_its_cursor_in_kafka(session: rscylla.Session, kafka: MockKafka) -> None:
+    properties = properties_of(kafka)
+    insert(session, 1, 2)
+    publish_to_head(session, properties)
+    insert(session, 3)
+    publish_to_head(session, properties)
+    assert keys(kafka) == [1, 2, 3]
+    assert "rscylla_cursors" not in session.cluster.metadata.keyspaces["shop"].tables
+
+
+def test_it_continues_where_at_least_once_mode_was(session: rscylla.Session, kafka: MockKafka) -> None:
+    insert(session, 1, 2)
+    publish_to_head(session, properties_of(kafka, exactly_once_support="requested"))
+    insert(session, 3)
+    publish_to_head(session, properties_of(kafka))
+    assert keys(kafka) == [1, 2, 3]
+    assert ScyllaCursorStore(session, "shop").find_cursor("demo.shop.items") is not None
+
+
+def test_it_begins_where_it_is_told(session: rscylla.Session, kafka: MockKafka) -> None:
+    kafka.create("demo.shop.items")
+    insert(session, 1)
+    properties = properties_of(kafka, rscylla_start="head")
+    publish_to_head(session, properties)
+    insert(session, 2)
+    publish_to_head(session, properties)
+    assert keys(kafka) == [2]
+
+
+def test_a_snapshot_is_in_transactions_too(session: rscylla.Session, kafka: MockKafka) -> None:
+    insert(session, *range(20))
+    properties = properties_of(kafka, snapshot_mode="initial")
+    publish_to_head(session, properties)
+    insert(session, 20)
+    publish_to_head(session, properties)
+    assert keys(kafka) == [*range(21)]
+    found = [json.loads(m.key or b"")["consumer"] for m in kafka.read("rscylla_cursors")]
+    assert {"demo.shop.items", "demo.shop.items/snapshot"} <= set(found)
+
+
+def test_dead_letters_are_in_the_transaction(session: rscylla.Session, kafka: MockKafka) -> None:
+    insert(session, 1)
+    insert(session, 2, size=1_100_000)
+    insert(session, 3)
+    dead = {"errors_tolerance": "all", "errors_deadletterqueue_topic_name": "dead"}
+    publish_to_head(session, properties_of(kafka, **dead))
+    assert keys(kafka) == [1, 3]
+    assert keys(kafka, "dead") == [2]
+
+
+def test_publishers_and_stores_of_others_do_not_go_with_it(session: rscylla.Session, kafka: MockKafka) -> None:
+    with pytest.raises(ConfigError, match="of its own"):
+        Connector(properties_of(kafka), session, store_of=lambda keyspace: rscylla.testing.FakeCursorStore())
