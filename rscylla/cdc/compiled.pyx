@@ -143,6 +143,72 @@ def split_rows(bytes body not None, Py_ssize_t offset, Py_ssize_t columns):
     return rows
 
 
+# ---------------------------------------------------------------- tokens
+
+
+cdef inline uint64_t rotated(uint64_t value, int by) noexcept nogil:
+    return value << by | value >> (64 - by)
+
+
+cdef inline uint64_t mixed(uint64_t value) noexcept nogil:
+    value = (value ^ value >> 33) * <uint64_t> 0xFF51AFD7ED558CCDULL
+    value = (value ^ value >> 33) * <uint64_t> 0xC4CEB9FE1A85EC53ULL
+    return value ^ value >> 33
+
+
+cdef inline uint64_t whole_at(const char* p) noexcept nogil:
+    """Return eight bytes, the lowest first."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(8):
+        value |= <uint64_t> <uint8_t> p[i] << (8 * i)
+    return value
+
+
+cdef inline uint64_t rest_at(const char* p, Py_ssize_t size) noexcept nogil:
+    """Return the last bytes of a key, up to eight, the lowest first; the database takes each with its sign."""
+    cdef uint64_t value = 0
+    cdef Py_ssize_t i
+    for i in range(size):
+        value ^= <uint64_t> <int64_t> <signed char> p[i] << (8 * i)
+    return value
+
+
+cdef int64_t token_at(const char* key, Py_ssize_t size) noexcept nogil:
+    """Return the token of a serialized partition key: MurmurHash3 x64 128, as the database has it."""
+    cdef uint64_t c1 = <uint64_t> 0x87C37B91114253D5ULL, c2 = <uint64_t> 0x4CF5AD432745937FULL
+    cdef uint64_t h1 = 0, h2 = 0, token
+    cdef const char* rest = key + (size & ~<Py_ssize_t> 15)
+    cdef Py_ssize_t left = size & 15
+    while key < rest:
+        h1 = (rotated(h1 ^ rotated(whole_at(key) * c1, 31) * c2, 27) + h2) * 5 + 0x52DCE729
+        h2 = (rotated(h2 ^ rotated(whole_at(key + 8) * c2, 33) * c1, 31) + h1) * 5 + 0x38495AB5
+        key += 16
+    if left > 8:
+        h2 ^= rotated(rest_at(rest + 8, left - 8) * c2, 33) * c1
+    if left:
+        h1 ^= rotated(rest_at(rest, min(left, 8)) * c1, 31) * c2
+    h1 ^= <uint64_t> size
+    h2 ^= <uint64_t> size
+    h1 += h2
+    h2 += h1
+    token = mixed(h1) + mixed(h2)
+    # No key has the least token.
+    return <int64_t> (token if token != <uint64_t> 1 << 63 else token - 1)
+
+
+def token_of_key(bytes key not None):
+    """Return the token of a serialized partition key; see ``driver.token_of_key``."""
+    return token_at(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+
+
+cdef inline uint32_t slice_at(int64_t token, uint32_t count) noexcept nogil:
+    """Return the slice, of *count*, that a token is in; see ``_slices.slice_at``."""
+    cdef uint64_t at = <uint64_t> token ^ <uint64_t> 1 << 63, high = (at >> 32) * count
+    at = <uint64_t> <uint32_t> at * count
+    return <uint32_t> (high + (at >> 32) >> 32)
+
+
 # ---------------------------------------------------------------- layouts
 
 cdef enum:
@@ -451,8 +517,6 @@ cdef uint32_t NULL_CELL = 0x80000000  # in a place: no page has so many bytes
 cdef Cell NULL_AT  # the cell of a null
 NULL_AT.data = NULL
 NULL_AT.size = -1
-
-TOKENS_BELOW = 1 << 63
 
 cdef enum:
     DIGIT = 11
@@ -861,28 +925,52 @@ cdef class LogRows:
         self.order = order
         self.kept = n
 
-    def owners(self, token, count, dict shared not None, dict only not None):
+    def owners(self, token, uint32_t count, dict shared not None, dict only not None):
         """Return the slice of each row; see ``rows.LogRows``."""
-        cdef array.array found = new_array("i")
+        cdef array.array found = array.clone(new_array("i"), self.kept, False)
+        cdef array.array owners = array.clone(found, self.filled, False)  # as the rows came: those of a stream together
+        cdef bint is_known = token is token_of_key
+        cdef uint8_t* reads = <uint8_t*> PyMem_Calloc(max(1, count), 1)  # whether a slice is one of the readers
+        cdef int owner = -1, first = -1, reader
+        cdef uint32_t run = 0
         cdef Py_ssize_t i
-        cdef const char* row
-        cdef object owner
-        cdef bytes stream, key
-        cdef dict known = {}  # a key is hashed once
-        array.resize(found, self.kept)
+        cdef tuple readers = ()
+        if reads == NULL:
+            raise MemoryError
+        try:
+            for i in range(self.filled):
+                if not i or self.rows[i].run != run:
+                    run = self.rows[i].run
+                    stream = PyBytes_FromStringAndSize(self._stream_id(<uint32_t> i), 16)
+                    owner = only.get(stream, -1)
+                    if owner < 0 and shared[stream] is not readers:
+                        for reader in readers:
+                            reads[reader] = False
+                        readers = shared[stream]
+                        for reader in readers:
+                            reads[reader] = True
+                        first = readers[0]
+                if owner >= 0:
+                    owners.data.as_ints[i] = owner
+                    continue
+                reader = self._slice_of(<uint32_t> i, count, token, is_known)
+                owners.data.as_ints[i] = reader if reads[reader] else first
+        finally:
+            PyMem_Free(reads)
         for i in range(self.kept):
-            stream = PyBytes_FromStringAndSize(self._stream_id(self.order[i]), 16)
-            owner = only.get(stream)
-            if owner is None:
-                readers = shared[stream]
-                key = self.plan.routing_key(self.row_at(self.order[i]))
-                owner = known.get(key)
-                if owner is None:
-                    owner = known[key] = (token(key) + TOKENS_BELOW) * count >> 64
-                if owner not in readers:
-                    owner = readers[0]
-            found.data.as_ints[i] = owner
+            found.data.as_ints[i] = owners.data.as_ints[self.order[i]]
         return found
+
+    cdef inline int _slice_of(self, uint32_t row, uint32_t count, token, bint is_known) except -1:
+        """Return the slice of a key: hashed here if *is_known*, otherwise by *token*."""
+        cdef Cell key
+        if not is_known:
+            return slice_at(token(self.plan.routing_key(self.row_at(row))), count)
+        if self.plan.partition_keys == 1:
+            key = cell_at(self.row_at(row), self.plan.key_index[0])
+            return slice_at(token_at(key.data, max(0, key.size)), count)
+        whole = self.plan.routing_key(self.row_at(row))
+        return slice_at(token_at(PyBytes_AS_STRING(whole), PyBytes_GET_SIZE(whole)), count)
 
     def divided(self, owners, indexes):
         """Return the rows of each of the slices *indexes* that has some; see ``rows.LogRows``."""

@@ -39,6 +39,7 @@ from cassandra.policies import (
 )
 from cassandra.query import BoundStatement, SimpleStatement, tuple_factory
 
+from .._decoder import compiled
 from .._drivererrors import one_line, translate
 from .._retry import retry
 from .._streamid import token_of
@@ -99,9 +100,15 @@ def driver_version() -> str:
     return str(cassandra.__version__)
 
 
-def token_of_key(key: bytes) -> int:
+def _token_of_key(key: bytes) -> int:
     """Return the token of a serialized partition key, as the database hashes it (Murmur3)."""
     return cast("int", Murmur3Token.hash_fn(key))
+
+
+_compiled = compiled("cdc")
+
+# The compiled rows hash keys without a call if they are given this function.
+token_of_key: Callable[[bytes], int] = _token_of_key if _compiled is None else _compiled.token_of_key
 
 
 def connect(

@@ -7,21 +7,25 @@ import gc
 import pickle
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from cassandra.metadata import Murmur3Token
 from fakelog import body_of, log_time, stream_id
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from logcells import END, LAYOUT, T, cells, ints, layout_of, person
 
 from rscylla import _decoder
+from rscylla._slices import slice_at
 from rscylla.cdc import rows
 from rscylla.cdc.changes import Change, PartsInPython
 from rscylla.cdc.driver import token_of_key
 from rscylla.cdc.pages import Page, split_rows
 from rscylla.cdc.records import ChangeEvent, EventContext, changes_of, rows_as_events
+from rscylla.cdc.routing import routing_key_of
 from rscylla.cdc.rows import Layout
 from rscylla.errors import MalformedData
 from rscylla.event import Event, Operation
@@ -146,16 +150,43 @@ def test_both_make_the_same_events(
         assert copy.copy(event) is copy.deepcopy(event) is event
 
 
+@given(st.binary(max_size=80), st.sampled_from([1, 2, 3, 64, 999]))
+@example(b"\x80" * 15, 3)
+@example(routing_key_of(stream_id(-(2**63))), 64)
+def test_both_hash_keys_to_the_same_tokens(key: bytes, count: int) -> None:
+    token = Murmur3Token.hash_fn(key)
+    assert compiled.token_of_key(key) == token > -(2**63), "no key has the least token"
+    layout = layout_of((("pk", "partition_key", "blob"), ("v", "regular", "int")))
+    row = {"cdc$stream_id": stream_id(5), "cdc$time": log_time(T), "cdc$batch_seq_no": 0, "pk": key}
+    found = both(pages_of([row], [], layout), layout)[1]
+    assert list(found.owners(token_of_key, count, {stream_id(5): tuple(range(count))}, {})) == [slice_at(token, count)]
+
+
 TWO_KEYS = layout_of((("pk", "partition_key", "int"), ("ck", "partition_key", "int"), ("v", "regular", "int")))
 
 
-@given(st.lists(log_rows, max_size=12), st.sampled_from([LAYOUT, TWO_KEYS]), st.sets(st.integers(0, 2)))
+@given(
+    st.lists(st.builds(lambda row, pk: {**row, "pk": pk}, log_rows, st.integers(-9, 9)), max_size=12),
+    st.sampled_from([LAYOUT, TWO_KEYS]),
+    st.sets(st.integers(0, 2)),
+    st.sampled_from([token_of_key, Murmur3Token.hash_fn]),
+    st.none() | st.lists(st.integers(0, 11), max_size=12),
+)
 def test_both_divide_rows_among_the_same_slices(
-    values: list[dict[str, Any]], layout: Layout, indexes: set[int]
+    values: list[dict[str, Any]],
+    layout: Layout,
+    indexes: set[int],
+    token: Callable[[bytes], int],
+    taken: list[int] | None,
 ) -> None:
     shared, only = {stream_id(5): (0, 2), stream_id(6): (0, 1, 2)}, {stream_id(-9): 1}
     twins = both(pages_of(values, [3], layout), layout)
-    owners = [found.owners(token_of_key, 3, shared, only) for found in twins]
+    for found in twins:
+        found.take(range(len(values)) if taken is None else [i for i in taken if i < len(values)])
+    owners = [
+        twins[0].owners(Murmur3Token.hash_fn, 3, shared, only),
+        twins[1].owners(token, 3, shared, only),
+    ]
     assert list(owners[0]) == list(owners[1])
     pure, fast = (found.divided(o, sorted(indexes)) for found, o in zip(twins, owners, strict=True))
     assert pure.keys() == fast.keys() == set(owners[0]) & indexes
