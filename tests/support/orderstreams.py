@@ -32,7 +32,7 @@ PATH: Sequence[OrderEvent] = (
     OrderConfirmed(DUE),
     OrderPaid(1800, "pay-1"),
     OrderShipped("DHL", "JD01"),
-    OrderDelivered("A. Berg"),
+    OrderDelivered("anna", "A. Berg"),
 )
 
 
@@ -50,6 +50,6 @@ STREAM = [envelope(version, event) for version, event in enumerate(PATH, 1)]
 def shown(*envelopes: Envelope[OrderEvent]) -> OrderView:
     view: OrderView | None = None
     for one in envelopes:
-        view = advance(view, one) or view
+        view = advance(view, one)
     assert view is not None
     return view

@@ -1,7 +1,7 @@
 """A customer: registered, changed, suspended, reactivated, deactivated.
 
-Fields that ``personal`` marks are encrypted with a key of the customer's own before they are stored. Who deletes the
-key has forgotten the person, in the store, in its snapshots, in the CDC log, and in the broker; the events stay.
+Fields that ``personal`` marks are sealed with a key of the customer before they are stored. Once the key is deleted,
+the person is forgotten: in the store, in its snapshots, in the CDC log, and in the broker. The events stay.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from typing import TypeVar, assert_never
 
 import attrs
 
+from rscylla.eventsourcing import personal, subject
+
 from .rules import RuleBroken
 
 __all__ = [
     "EVENTS",
+    "INITIAL",
     "NAME",
     "AddAddress",
     "AddPaymentMethod",
@@ -76,10 +79,10 @@ class Tier(StrEnum):
 
 @attrs.frozen
 class Address:
-    street: str
-    city: str
-    postal_code: str
     country: str
+    postal_code: str = personal()
+    city: str = personal()
+    street: str = personal()
 
 
 # ---------------------------------------------------------------- commands
@@ -87,6 +90,7 @@ class Address:
 
 @attrs.frozen
 class RegisterCustomer:
+    customer_id: str
     email: str
     first_name: str
     last_name: str
@@ -184,26 +188,30 @@ CustomerCommand = (
 
 @attrs.frozen
 class CustomerRegistered:
-    email: str
-    first_name: str
-    last_name: str
-    phone: str
+    customer_id: str = subject()
+    email: str = personal()
+    first_name: str = personal()
+    last_name: str = personal()
+    phone: str = personal(placeholder="")
 
 
 @attrs.frozen
 class ProfileUpdated:
-    first_name: str
-    last_name: str
+    customer_id: str = subject()
+    first_name: str = personal()
+    last_name: str = personal()
 
 
 @attrs.frozen
 class EmailChanged:
-    email: str
+    customer_id: str = subject()
+    email: str = personal()
 
 
 @attrs.frozen
 class PhoneChanged:
-    phone: str
+    customer_id: str = subject()
+    phone: str = personal(placeholder="")
 
 
 @attrs.frozen
@@ -211,12 +219,14 @@ class AddressAdded:
     address_id: str
     address: Address
     is_default: bool
+    customer_id: str = subject()
 
 
 @attrs.frozen
 class AddressUpdated:
     address_id: str
     address: Address
+    customer_id: str = subject()
 
 
 @attrs.frozen
@@ -227,7 +237,8 @@ class AddressRemoved:
 @attrs.frozen
 class PaymentMethodAdded:
     method_id: str
-    token: str
+    customer_id: str = subject()
+    token: str = personal()
 
 
 @attrs.frozen
@@ -242,17 +253,20 @@ class TierUpgraded:
 
 @attrs.frozen
 class CustomerSuspended:
-    reason: str
+    customer_id: str = subject()
+    reason: str = personal()
 
 
 @attrs.frozen
 class CustomerReactivated:
-    notes: str
+    customer_id: str = subject()
+    notes: str = personal(placeholder="")
 
 
 @attrs.frozen
 class CustomerDeactivated:
-    reason: str
+    customer_id: str = subject()
+    reason: str = personal()
 
 
 CustomerEvent = (
@@ -293,24 +307,30 @@ EVENTS = (
 
 @attrs.frozen
 class Customer:
-    """What the rules need to know of a customer, and what an order asks of one."""
+    """What the rules need to know of a customer, and what an order asks of one. Without a status, there is none yet."""
 
-    email: str
-    first_name: str
-    last_name: str
-    phone: str = ""
-    status: CustomerStatus = CustomerStatus.ACTIVE
+    customer_id: str = subject(default="")
+    email: str = personal(default="")
+    first_name: str = personal(default="")
+    last_name: str = personal(default="")
+    phone: str = personal(default="", placeholder="")
+    status: CustomerStatus | None = None
     tier: Tier = Tier.BRONZE
     addresses: Mapping[str, Address] = attrs.field(factory=dict)
     default_address: str = ""
-    payment_methods: Mapping[str, str] = attrs.field(factory=dict)
+    payment_methods: Mapping[str, str] = personal(factory=dict, placeholder={})
 
 
-def evolve(customer: Customer | None, event: CustomerEvent) -> Customer | None:
+INITIAL = Customer()
+"""The state before the first event."""
+
+
+def evolve(customer: Customer, event: CustomerEvent) -> Customer:
     """Return the customer after *event*. Pure and total."""
     if isinstance(event, CustomerRegistered):
-        return Customer(event.email, event.first_name, event.last_name, event.phone)
-    if customer is None:
+        name = event.first_name, event.last_name
+        return Customer(event.customer_id, event.email, *name, event.phone, CustomerStatus.ACTIVE)
+    if customer.status is None:
         raise ValueError(f"{type(event).__name__} is the first event of a customer; its stream is damaged")
     match event:
         case ProfileUpdated(first_name=first, last_name=last):
@@ -350,19 +370,20 @@ def _without(mapping: Mapping[str, T], key: str) -> dict[str, T]:
 # ---------------------------------------------------------------- decisions
 
 
-def decide(customer: Customer | None, command: CustomerCommand) -> Sequence[CustomerEvent]:
+def decide(customer: Customer, command: CustomerCommand) -> Sequence[CustomerEvent]:
     """Return what happens because of *command*; nothing, if it asks for what is already so.
 
     Raises:
         RuleBroken: the customer may not do that now.
     """
     if isinstance(command, RegisterCustomer):
-        if customer is not None:
+        if customer.status is not None:
             raise RuleBroken("already_exists", "there is a customer with this id already")
         _check_name(command.first_name, command.last_name)
         _check_email(command.email)
-        return (CustomerRegistered(command.email, command.first_name, command.last_name, command.phone),)
-    if customer is None:
+        name = command.first_name, command.last_name
+        return (CustomerRegistered(command.customer_id, command.email, *name, command.phone),)
+    if customer.status is None:
         raise RuleBroken("not_found", "there is no such customer")
     if isinstance(command, SuspendCustomer | ReactivateCustomer | DeactivateCustomer):
         return _moved(customer, command)
@@ -378,14 +399,14 @@ def _moved(
     if isinstance(command, ReactivateCustomer):
         if status is not CustomerStatus.SUSPENDED:
             raise RuleBroken("not_suspended", f"only a suspended customer can be reactivated; this one is {status}")
-        return (CustomerReactivated(command.notes),)
+        return (CustomerReactivated(customer.customer_id, command.notes),)
     if status is CustomerStatus.DEACTIVATED:
         raise RuleBroken("already_deactivated", "the customer is already deactivated")
     if isinstance(command, DeactivateCustomer):
-        return (CustomerDeactivated(command.reason),)
+        return (CustomerDeactivated(customer.customer_id, command.reason),)
     if status is CustomerStatus.SUSPENDED:
         raise RuleBroken("already_suspended", "the customer is already suspended")
-    return (CustomerSuspended(command.reason),)
+    return (CustomerSuspended(customer.customer_id, command.reason),)
 
 
 _Change = (
@@ -407,26 +428,26 @@ def _changed(customer: Customer, command: _Change) -> Sequence[CustomerEvent]:
         case UpdateProfile(first_name=first, last_name=last):
             _check_name(first, last)
             is_same = (first, last) == (customer.first_name, customer.last_name)
-            return () if is_same else (ProfileUpdated(first, last),)
+            return () if is_same else (ProfileUpdated(customer.customer_id, first, last),)
         case ChangeEmail(email=email):
             _check_email(email)
-            return () if email == customer.email else (EmailChanged(email),)
+            return () if email == customer.email else (EmailChanged(customer.customer_id, email),)
         case ChangePhone(phone=phone):
-            return () if phone == customer.phone else (PhoneChanged(phone),)
+            return () if phone == customer.phone else (PhoneChanged(customer.customer_id, phone),)
         case AddAddress(address_id=key, address=address, is_default=is_default):
             if key in customer.addresses:
                 raise RuleBroken("address_exists", "there is an address with this id already")
-            return (AddressAdded(key, address, is_default),)
+            return (AddressAdded(key, address, is_default, customer.customer_id),)
         case UpdateAddress(address_id=key, address=address):
             _check_known(key, customer.addresses, "address")
-            return () if customer.addresses[key] == address else (AddressUpdated(key, address),)
+            return () if customer.addresses[key] == address else (AddressUpdated(key, address, customer.customer_id),)
         case RemoveAddress(address_id=key):
             _check_known(key, customer.addresses, "address")
             return (AddressRemoved(key),)
         case AddPaymentMethod(method_id=key, token=token):
             if key in customer.payment_methods:
                 raise RuleBroken("payment_method_exists", "there is a payment method with this id already")
-            return (PaymentMethodAdded(key, token),)
+            return (PaymentMethodAdded(key, customer.customer_id, token),)
         case RemovePaymentMethod(method_id=key):
             _check_known(key, customer.payment_methods, "payment_method")
             return (PaymentMethodRemoved(key),)

@@ -13,10 +13,13 @@ from typing import assert_never
 
 import attrs
 
+from rscylla.eventsourcing import personal, subject
+
 from .rules import RuleBroken
 
 __all__ = [
     "EVENTS",
+    "INITIAL",
     "NAME",
     "CancelOrder",
     "CancelUnpaidOrder",
@@ -161,7 +164,10 @@ class OrderShipped:
 
 @attrs.frozen
 class OrderDelivered:
-    signed_by: str
+    """``signed_by`` is forgotten with the customer. Without a name, nothing personal is written."""
+
+    customer_id: str = subject()
+    signed_by: str = personal(placeholder="")
 
 
 @attrs.frozen
@@ -193,12 +199,15 @@ EVENTS = (
 
 @attrs.frozen
 class Order:
-    """What the rules need to know of an order. What people want to see of it is the work of a read model."""
+    """What the rules need to know of an order. What people want to see of it is the work of a read model.
 
-    customer_id: str
-    items: tuple[OrderItem, ...]
-    currency: str
-    status: OrderStatus = OrderStatus.CREATED
+    Without a status, there is no order yet.
+    """
+
+    customer_id: str = ""
+    items: tuple[OrderItem, ...] = ()
+    currency: str = ""
+    status: OrderStatus | None = None
     paid: int = 0
 
     @property
@@ -207,16 +216,20 @@ class Order:
         return total(self.items)
 
 
+INITIAL = Order()
+"""The state before the first event."""
+
+
 def total(items: Sequence[OrderItem]) -> int:
     """Return the price of *items*."""
     return sum(item.quantity * item.unit_price for item in items)
 
 
-def evolve(order: Order | None, event: OrderEvent) -> Order | None:
+def evolve(order: Order, event: OrderEvent) -> Order:
     """Return the order after *event*. Pure and total: what happened is not judged again."""
     if isinstance(event, OrderCreated):
-        return Order(event.customer_id, event.items, event.currency)
-    if order is None:
+        return Order(event.customer_id, event.items, event.currency, OrderStatus.CREATED)
+    if order.status is None:
         raise ValueError(f"{type(event).__name__} is the first event of an order; its stream is damaged")
     match event:
         case OrderItemsUpdated(items=items):
@@ -238,7 +251,7 @@ def evolve(order: Order | None, event: OrderEvent) -> Order | None:
 # ---------------------------------------------------------------- decisions
 
 
-def decide(order: Order | None, command: OrderCommand) -> Sequence[OrderEvent]:
+def decide(order: Order, command: OrderCommand) -> Sequence[OrderEvent]:
     """Return what happens because of *command*; nothing, if it asks for what is already so.
 
     Raises:
@@ -246,7 +259,7 @@ def decide(order: Order | None, command: OrderCommand) -> Sequence[OrderEvent]:
     """
     if isinstance(command, CreateOrder):
         return _created(order, command)
-    if order is None:
+    if order.status is None:
         raise RuleBroken("not_found", "there is no such order")
     match command:
         case UpdateItems(items=items, reason=reason):
@@ -273,7 +286,7 @@ def decide(order: Order | None, command: OrderCommand) -> Sequence[OrderEvent]:
             if order.status is OrderStatus.DELIVERED:
                 raise RuleBroken("already_delivered", "the order is already delivered")
             _must_be(order, OrderStatus.SHIPPED, "not_shipped", "an order must be shipped before it is delivered")
-            return (OrderDelivered(name),)
+            return (OrderDelivered(order.customer_id, name),)
         case CancelOrder(reason=reason, cancelled_by=who):
             _must_not_be_cancelled(order)
             if order.status is OrderStatus.DELIVERED:
@@ -285,8 +298,8 @@ def decide(order: Order | None, command: OrderCommand) -> Sequence[OrderEvent]:
             assert_never(command)
 
 
-def _created(order: Order | None, command: CreateOrder) -> Sequence[OrderEvent]:
-    if order is not None:
+def _created(order: Order, command: CreateOrder) -> Sequence[OrderEvent]:
+    if order.status is not None:
         raise RuleBroken("already_exists", "there is an order with this id already")
     _check_text("customer_id", command.customer_id)
     _check_items(command.items)

@@ -10,6 +10,7 @@ import attrs
 import pytest
 from event_sourcing.domain.orders import (
     EVENTS,
+    INITIAL,
     MAX_ITEMS,
     CancelOrder,
     CancelUnpaidOrder,
@@ -45,18 +46,17 @@ CREATED = OrderCreated("anna", (TEA,), "EUR")
 CONFIRMED = OrderConfirmed(DUE)
 PAID = OrderPaid(900, "pay-1")
 SHIPPED = OrderShipped("DHL", "JD01")
-DELIVERED = OrderDelivered("A. Berg")
+DELIVERED = OrderDelivered("anna", "A. Berg")
 CANCELLED = OrderCancelled("changed my mind", "anna", 0)
 
 PATH: tuple[OrderEvent, ...] = (CREATED, CONFIRMED, PAID, SHIPPED, DELIVERED)
 
 
-def after(*events: OrderEvent) -> Order | None:
-    start: Order | None = None
-    return reduce(evolve, events, start)
+def after(*events: OrderEvent) -> Order:
+    return reduce(evolve, events, INITIAL)
 
 
-def refused(order: Order | None, command: OrderCommand) -> str:
+def refused(order: Order, command: OrderCommand) -> str:
     with pytest.raises(RuleBroken) as caught:
         decide(order, command)
     return caught.value.code
@@ -70,7 +70,7 @@ def test_an_order_goes_its_way() -> None:
         ShipOrder("DHL", "JD01"),
         DeliverOrder("A. Berg"),
     )
-    order: Order | None = None
+    order = INITIAL
     written: list[OrderEvent] = []
     for command in commands:
         events = decide(order, command)
@@ -127,7 +127,6 @@ def test_items_change_until_the_order_is_confirmed() -> None:
     assert decide(order, UpdateItems((TEA, TEA), "hungry")) == (OrderItemsUpdated((TEA, TEA), "hungry"),)
     assert decide(order, UpdateItems((TEA,))) == (), "these are its items already"
     changed = after(CREATED, OrderItemsUpdated((TEA, TEA), ""))
-    assert changed is not None
     assert changed.total == 1800
 
 
@@ -154,7 +153,7 @@ def test_an_error_names_its_rule_and_keeps_it_when_it_travels() -> None:
 
 def test_a_stream_that_does_not_begin_with_a_creation_is_damaged() -> None:
     with pytest.raises(ValueError, match="its stream is damaged"):
-        evolve(None, CONFIRMED)
+        evolve(INITIAL, CONFIRMED)
 
 
 # ---------------------------------------------------------------- faults of other event stores
@@ -173,9 +172,9 @@ commands = st.one_of(
 )
 
 
-def settled(order: Order | None, command: OrderCommand) -> OrderCommand:
+def settled(order: Order, command: OrderCommand) -> OrderCommand:
     """Return *command*, with the right amount half of the time: else hardly any order is ever paid."""
-    if isinstance(command, PayOrder) and command.amount % 2 and order is not None:
+    if isinstance(command, PayOrder) and command.amount % 2:
         return attrs.evolve(command, amount=order.total)
     return command
 
@@ -183,7 +182,7 @@ def settled(order: Order | None, command: OrderCommand) -> OrderCommand:
 @given(st.lists(commands, max_size=20))
 def test_replay_gives_the_state_that_the_commands_saw(given: list[OrderCommand]) -> None:
     """No command sees a state that differs from that of a replay, and a second creation never gets in."""
-    order: Order | None = None
+    order = INITIAL
     written: list[OrderEvent] = []
     for command in given:
         try:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from event_sourcing.domain.orders import OrderCancelled, OrderStatus
-from event_sourcing.views import EventsMissing, OrderView, advance
-from hypothesis import given
-from hypothesis import strategies as st
+from event_sourcing.views import OrderView
 from orderstreams import DUE, START, STREAM, TEA, envelope, shown
 
 
@@ -40,23 +37,3 @@ def test_a_payment_is_due_while_it_is_awaited() -> None:
     ]
     view = shown(*STREAM[:3], cancelled)
     assert (view.status, view.payment_due_at, view.cancelled_because) == ("cancelled", None, "not paid in time")
-
-
-@given(st.lists(st.integers(0, len(STREAM) - 1), max_size=6))
-def test_events_that_come_again_change_nothing(again: list[int]) -> None:
-    """Also after later ones, as a crash before the cursor was saved has it."""
-    view: OrderView | None = None
-    for number, one in enumerate(STREAM):
-        view = advance(view, one)
-        for old in (index for index in again if index <= number):
-            assert advance(view, STREAM[old]) is None
-    assert view == shown(*STREAM)
-
-
-@pytest.mark.parametrize(("before", "then"), [([], 1), ([0, 1], 3)])
-def test_an_event_that_overtook_another_is_not_shown(before: list[int], then: int) -> None:
-    view: OrderView | None = None
-    for index in before:
-        view = advance(view, STREAM[index])
-    with pytest.raises(EventsMissing, match=f"order/o1: event {then + 1} came after event {len(before)}; replay"):
-        advance(view, STREAM[then])
