@@ -20,12 +20,12 @@ import cassandra
 from cassandra.cluster import NoHostAvailable
 
 import rscylla
-from rscylla.eventsourcing import Envelope
+from rscylla.eventsourcing import AggregateID, Envelope
 
-from .domain.orders import OrderEvent, OrderItem, OrderStatus
+from .domain.orders import NAME, OrderEvent, OrderItem, OrderStatus
 from .views import OrderView, advance
 
-__all__ = ["OrderTables", "is_outage"]
+__all__ = ["OrderProjection", "OrderTables", "is_outage"]
 
 BUCKETS = 4
 """Partitions of each state. A single one would take the writes of all orders; the readers ask all of them."""
@@ -48,7 +48,7 @@ _KINDS = {
         "PRIMARY KEY ((status, bucket), placed_at, order_id)) WITH CLUSTERING ORDER BY (placed_at DESC, order_id ASC"
     ),
 }
-"""The tables of a generation: the row of an order, and the same row under the keys by which people look for it."""
+"""The tables of a build: the row of an order, and the same row under the keys by which people look for it."""
 
 
 def is_outage(error: Exception) -> bool:
@@ -64,19 +64,49 @@ def is_outage(error: Exception) -> bool:
     )
 
 
-class OrderTables:
-    """The tables of one generation of the read model, and the projection that fills them. Thread-safe.
+class OrderProjection:
+    """The read model of orders in all of its builds; a ``Projection``. Thread-safe.
 
-    Two generations live side by side while one is rebuilt; readers use the active one.
+    Queries read the active build. While it is made again, both builds have tables of their own.
     """
 
-    def __init__(self, session: rscylla.Session, keyspace: str, generation: int = 1) -> None:
+    name = "orders"
+
+    def __init__(self, session: rscylla.Session, keyspace: str) -> None:
         self._session = session
-        self._names = {kind: f'"{keyspace}"."{kind}_{generation}"' for kind in _KINDS}
+        self._keyspace = keyspace
+        self._builds: dict[int, OrderTables] = {}
+
+    def tables(self, build: int) -> OrderTables:
+        """Return the tables of *build*."""
+        return self._builds.setdefault(build, OrderTables(self._session, self._keyspace, build))
+
+    def prepare(self, build: int, /) -> None:
+        self.tables(build).create()
+
+    def version(self, build: int, aggregate: AggregateID, /) -> int:
+        view = self.tables(build).find(aggregate.id) if aggregate.type == NAME else None
+        return 0 if view is None else view.version
+
+    def apply(self, build: int, envelope: Envelope[Any], /) -> None:
+        if envelope.aggregate.type == NAME:  # a scan comes to customers, too
+            self.tables(build).apply(envelope)
+
+    def drop(self, build: int, /) -> None:
+        self.tables(build).drop()
+        self._builds.pop(build, None)
+
+
+class OrderTables:
+    """The tables of one build of the read model. Thread-safe."""
+
+    def __init__(self, session: rscylla.Session, keyspace: str, build: int) -> None:
+        self._session = session
+        self._names = {kind: f'"{keyspace}"."{kind}_{build}"' for kind in _KINDS}
         self._statements: dict[str, Any] = {}
 
     def create(self) -> None:
-        """Create the tables if they do not exist."""
+        """Create the tables where they do not exist."""
         columns = ", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in _COLUMNS)
         for kind, keys in _KINDS.items():
             extra = "bucket int, " if kind == "orders_by_status" else ""
@@ -87,18 +117,12 @@ class OrderTables:
         for name in self._names.values():
             self._session.execute(f"DROP TABLE IF EXISTS {name}")
 
-    # ------------------------------------------------------------ as a projection
-
     def apply(self, envelope: Envelope[OrderEvent]) -> None:
-        """Bring the read model to the event; the same event again changes nothing.
-
-        Raises:
-            EventsMissing: an earlier event of the order is not in the read model.
-        """
+        """Bring the tables to the event, which is the next one of its order; the same event again changes nothing."""
         before = self.find(envelope.aggregate.id)
-        after = advance(before, envelope)
-        if after is None:
+        if before is not None and before.version >= envelope.version:
             return
+        after = advance(before, envelope)
         writes = [self._upsert("orders_by_customer", after), self._upsert("orders_by_status", after)]
         if before is not None and before.status is not after.status:
             writes.append(
@@ -122,7 +146,7 @@ class OrderTables:
         text = f"INSERT INTO {self._names[kind]} ({', '.join(names)}) VALUES ({marks}) USING TIMESTAMP ?"
         return self._session.execute_async(self._statement(text), (*values, view.version))
 
-    # ------------------------------------------------------------ for readers
+    # ------------------------------------------------------------ queries
 
     def find(self, order_id: str) -> OrderView | None:
         """Return the order; None if the read model has none of this id."""
