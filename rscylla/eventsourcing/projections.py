@@ -45,6 +45,10 @@ KNOWN: Final = 10_000
 SAVE_S: Final = 5.0
 """How often the progress of a scan is saved."""
 
+WAIT_S: Final = 0.02
+TOO_LONG: Final = 3000
+"""How often a lane looks whether its stream is open, and after how many times it says so."""
+
 AFTER_FAILURE = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=30))
 
 
@@ -57,7 +61,8 @@ class Projector:
         lanes = rscylla.group_lanes("orders", stream, cursors, orders.consumer, StreamLag(seconds=30))
 
     A new projection has no active build until its first one is complete. Its consumer may start at the head
-    (``rscylla.bootstrap``), because the scan finds all events from before.
+    (``rscylla.bootstrap``): the scan, which begins after the stream was opened, finds all events from before. For the
+    same reason, a lane whose cursor has expired may be reset to the head if a rebuild follows.
 
     Args:
         store: Where the events are: for scans, and for events that are missing.
@@ -200,7 +205,7 @@ class _Projecting(Consumer):
         super().reset()
         self.stop()
         # Before the cursor is read, so that no event is applied without knowing the builds.
-        self._work = _LaneWork(self._projector, self.name)
+        self._work = _LaneWork(self._projector, self.name, lambda: self.series.is_open)
         self._work.start()
 
     def stop(self) -> None:
@@ -214,7 +219,7 @@ class _Projecting(Consumer):
             return
         work = self._work
         if work is None:  # called directly, such as by a replay of dead letters
-            work = _LaneWork(self._projector, self.name)
+            work = _LaneWork(self._projector, self.name, lambda: True)
             work.look(scans=False)
         work.apply(self._projector.decode(record), run)
 
@@ -222,7 +227,8 @@ class _Projecting(Consumer):
 class _LaneWork:
     """What a lane does in one run: it applies events, and its thread scans for the build that is being made."""
 
-    def __init__(self, projector: Projector, lane: str) -> None:
+    def __init__(self, projector: Projector, lane: str, is_open: Callable[[], bool]) -> None:
+        self._is_open = is_open
         self._projector = projector
         self._projection = projector.projection
         self._lane = lane
@@ -234,6 +240,7 @@ class _LaneWork:
         self._left: dict[AggregateID, int] = {}  # versions that came too early, and are left to the scan
         self._scanning = 0  # the build that is scanned for
         self._retired: tuple[int, float] | None = None
+        self._has_begun = False  # an event has come
         self._thread = threading.Thread(target=self._watch, name=f"rscylla-build-{lane}", daemon=True)
 
     def start(self) -> None:
@@ -250,6 +257,7 @@ class _LaneWork:
     def apply(self, envelope: Envelope[Any], run: Run | None) -> None:
         """Apply an event of the log to the builds that there are."""
         built = self._built
+        self._has_begun = True
         with self._lock_of(envelope.aggregate):
             for build in (built.active, built.building):
                 if build:
@@ -344,7 +352,20 @@ class _LaneWork:
         if built.active != now.active:
             self._projector.applied()
 
+    def _await_stream(self) -> None:
+        """Wait until the lane's stream is open: it may begin at the head, and the scan has to see all before that."""
+        waited = 0
+        while not (self._has_begun or self._is_open() or self._projector.clock.wait(self._stop, WAIT_S)):
+            waited += 1
+            if waited == TOO_LONG:
+                log.warning(
+                    'projection "%s": lane "%s" does not look after its builds until its stream is open, or an event '
+                    "comes; if it is open, give the consumer the registry= of its Spec",
+                    *(self._projector.name, self._lane),
+                )
+
     def _watch(self) -> None:
+        self._await_stream()
         while not self._stop.is_set():
             try:
                 retry(

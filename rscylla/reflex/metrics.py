@@ -146,6 +146,11 @@ class ConsumerSeries:
             self.unsafe_lag = None if lag is None else float(lag < SAFE_LAG and not self.swept)
             self._finished = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the stream of a run is open."""
+        return self._report is not None
+
     def closed(self) -> None:
         """Drop the stream but keep its last watermark, so that the lag grows until a run catches up."""
         with self._lock:

@@ -34,6 +34,7 @@ class Running:
 
     def __init__(self, shop: Shop, **options: Any) -> None:
         self.shop = shop
+        self.stream: Any = shop.stream
         self.view = Totals()
         self.builds = MemoryBuilds()
         self.projector = Projector(
@@ -50,7 +51,7 @@ class Running:
 
     def start(self, wrap: Any = lambda consumer: consumer) -> None:
         self._stop = Stop()
-        spec = rscylla.Spec(self.shop.stream, self.cursors, wrap(self.consumer()), registry=self.registry)
+        spec = rscylla.Spec(self.stream, self.cursors, wrap(self.consumer()), registry=self.registry)
         pauses = rscylla.Backoff(initial=timedelta(milliseconds=1), maximum=SOON)
         self._failed: list[Exception] = []
 
@@ -111,6 +112,26 @@ def test_a_new_projection_has_what_happened_before_the_stream_begins(shop: Shop,
     running.start()
     running.await_built(1)
     assert running.totals() == {"a": 3, "b": 5}
+
+
+def test_the_scan_begins_after_the_stream_was_opened_at_its_head(shop: Shop) -> None:
+    """Otherwise, an event between the two would be in neither."""
+    running = Running(shop)
+    opened = shop.stream.__class__.__call__
+
+    class Opening:
+        def __call__(self, after: str, *options: Any, stop: Stop | None = None) -> Any:
+            shop.add("a", 7)  # as late as it can come
+            rscylla.Stop().wait(0.05)
+            return opened(shop.stream, after, *options, rscylla.StreamFromHead(), stop=stop)
+
+    running.stream = Opening()
+    running.start()
+    try:
+        running.await_built(1)
+        assert running.totals() == {"a": 7}
+    finally:
+        running.stop()
 
 
 def test_missing_versions_are_told_and_read_from_the_store(
