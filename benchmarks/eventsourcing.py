@@ -1,4 +1,4 @@
-"""What event sourcing costs: appends, loads of aggregates with and without snapshots, and layouts.
+"""What event sourcing costs: appends, loads with and without snapshots, layouts, projections, and rebuilds.
 
 The server is a process of its own. Client CPU is the time of all threads of this process, by its own clock. Each round
 takes the variants in turns, and ratios are of the same round. ``tenants`` counts what following idle logs asks of the
@@ -19,6 +19,7 @@ from typing import Any
 
 import attrs
 from peers.shapes import LAG
+from prometheus_client import CollectorRegistry
 
 import rscylla
 from cursorstore import MemoryCursorStore
@@ -30,19 +31,24 @@ from rscylla.eventsourcing import (
     Aggregate,
     AggregateID,
     CommandHandler,
+    Envelope,
     EventRecord,
     EventTypes,
+    MemoryBuilds,
     MemorySnapshotStore,
     MemorySubjectKeys,
     PersonalData,
+    Projector,
     ScyllaEventStore,
     ScyllaSnapshotStore,
     event_schema_cql,
     personal,
     subject,
 )
+from rscylla.testing import FakeStream
 
 KEYSPACE = "bench"
+PARTS = ["appends", "loads", "tenants", "latency", "rebuilds"]
 DATA = '{"order_id":"11111111-2222-3333-4444-555555555555","lines":[{"sku":"A-4711","count":2,"price":"19.90"}]}'
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
@@ -62,10 +68,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--events", type=int, nargs="+", default=[10, 100, 1000], help="of aggregates that are loaded")
     parser.add_argument("--tables", type=int, nargs="+", default=[1, 4, 16], help="that are followed while idle")
     parser.add_argument("--idle", type=float, default=10.0, help="seconds in which the queries are counted")
+    parser.add_argument("--lags", type=int, nargs="+", default=[100, 1000], help="of the projection's stream, in ms")
+    parser.add_argument("--commands", type=int, default=40, help="whose effects are waited for")
+    parser.add_argument("--orders", type=int, default=1000, help="that are rebuilt")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", nargs="+", choices=["appends", "loads", "tenants"], help="default: all")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="default: all")
     args = parser.parse_args(argv)
-    parts = args.parts or ["appends", "loads", "tenants"]
+    parts = args.parts or PARTS
     with EmbeddedScyllaProcess() as server:
         session = rscylla.connect([f"{server.contact_points[0]}:{server.port}"])
         session.execute(
@@ -80,6 +89,10 @@ def main(argv: list[str] | None = None) -> None:
                 loads(session, args.events, args.rounds)
             if "tenants" in parts:
                 tenants(server, session, args.tables, args.idle)
+            if "latency" in parts:
+                latencies(session, args.lags, args.commands)
+            if "rebuilds" in parts:
+                rebuilds(session, args.orders, args.rounds)
         finally:
             session.cluster.shutdown()
 
@@ -300,6 +313,119 @@ def tenants(server: EmbeddedScyllaProcess, session: Any, tables: list[int], seco
             time.sleep(seconds)
             queries, cpu = rule.hits - before, time.process_time() - cpu
         print(f"{number:<44}{queries / seconds:>10.1f}{cpu / seconds * 1000:>17.1f}", flush=True)
+
+
+# ---------------------------------------------------------------- projections
+
+
+class Totals:
+    """A projection of sums: in memory, or with *session* a row for each order, which has its version."""
+
+    def __init__(self, name: str, session: Any = None) -> None:
+        self.name = name
+        self._session = session
+        self._rows: dict[tuple[int, AggregateID], tuple[int, int]] = {}
+        if session is not None:
+            session.execute(
+                f"CREATE TABLE IF NOT EXISTS {KEYSPACE}.totals "
+                "(build bigint, type text, id text, version bigint, total bigint, PRIMARY KEY ((build, type, id)))"
+            )
+            table = f"{KEYSPACE}.totals"
+            self._read = session.prepare(f"SELECT version, total FROM {table} WHERE build = ? AND type = ? AND id = ?")
+            self._write = session.prepare(
+                f"INSERT INTO {table} (build, type, id, version, total) VALUES (?, ?, ?, ?, ?)"
+            )
+
+    def prepare(self, build: int) -> None: ...
+    def drop(self, build: int) -> None: ...
+
+    def version(self, build: int, aggregate: AggregateID) -> int:
+        if self._session is not None and (build, aggregate) not in self._rows:
+            row = self._session.execute(self._read, (build, aggregate.type, aggregate.id)).one()
+            self._rows[build, aggregate] = (row[0], row[1]) if row else (0, 0)
+        return self._rows.get((build, aggregate), (0, 0))[0]
+
+    def apply(self, build: int, envelope: Envelope[Any]) -> None:
+        aggregate = envelope.aggregate
+        total = self._rows.get((build, aggregate), (0, 0))[1] + envelope.event.count
+        if self._session is not None:
+            self._session.execute(self._write, (build, aggregate.type, aggregate.id, envelope.version, total))
+        self._rows[build, aggregate] = envelope.version, total
+
+
+def latencies(session: Any, lags: list[int], count: int) -> None:
+    """Print how long it takes from a command to its effect in a projection of the same process, by the stream's lag."""
+    store = ScyllaEventStore(session, KEYSPACE, create=True)
+    kind = aggregate(Added, EventTypes())
+    handler = CommandHandler(kind, store)
+    handler.handle("first", 1)
+    print(f"\n{'from command to projection, ms':<44}{'median':>10}{'95 %':>10}{'median - lag':>14}")
+    for lag in lags:
+        projector = Projector(
+            Totals(f"totals-{lag}", session),
+            store,
+            kind.events.decode,
+            MemoryBuilds(),
+            look_every=timedelta(seconds=0.1),
+        )
+        stream = rscylla.NewStream(session, KEYSPACE, "rscylla_events", poll=timedelta(milliseconds=20))
+        spec = rscylla.Spec(
+            stream,
+            MemoryCursorStore(),
+            projector.consumer(),
+            rscylla.StreamLag(milliseconds=lag),
+            rscylla.StreamFromHead(),
+        )
+        passed = []
+        with rscylla.Service([spec]):
+            while not projector.active():
+                time.sleep(0.05)
+            for n in range(count):
+                began = time.perf_counter()
+                handled = handler.handle(f"{lag}-{n}", 1)
+                projector.wait_for(handled.aggregate, handled.version, timedelta(minutes=1))
+                passed.append((time.perf_counter() - began) * 1000)
+        middle, most = median(passed), sorted(passed)[int(count * 0.95)]
+        print(f"{f'lag {lag} ms':<44}{middle:>10.0f}{most:>10.0f}{middle - lag:>14.0f}", flush=True)
+
+
+def rebuilds(session: Any, orders: int, rounds: int) -> None:
+    """Scan a store of *orders* aggregates with 10 events each into a projection; beside the scan alone."""
+    store = ScyllaEventStore(session, KEYSPACE, "rebuilt", create=True)
+    kind = aggregate(Added, EventTypes())
+    handler = CommandHandler(kind, store)
+    for n in range(orders):
+        handler.handle(str(n), 10)
+
+    def scan() -> int:
+        return sum(len(page.records) for page in store.scan())
+
+    def decode() -> int:
+        return sum(1 for page in store.scan() for record in page.records if kind.events.decode(record))
+
+    def rebuild(where: Any) -> int:
+        view = Totals(str(uuid.uuid4()), where)
+        projector = Projector(view, store, kind.events.decode, MemoryBuilds(), look_every=timedelta(seconds=0.01))
+        registry = CollectorRegistry()
+        consumer = projector.consumer(registry=registry)
+        with rscylla.Service([rscylla.Spec(FakeStream(), MemoryCursorStore(), consumer)], registry=registry):
+            while not projector.find_builds(fresh=True).active:
+                time.sleep(0.005)
+        return orders * 10
+
+    report(
+        "rows of a rebuild",
+        in_turns(
+            {
+                "scan alone": scan,
+                "scan, decoded": decode,
+                "rebuild of a projection in memory": lambda: rebuild(None),
+                "rebuild of a projection in a table": lambda: rebuild(session),
+            },
+            rounds,
+        ),
+        "scan alone",
+    )
 
 
 if __name__ == "__main__":
