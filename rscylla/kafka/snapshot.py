@@ -44,6 +44,7 @@ from ..abc import (
 from ..base.queries import select_range, token_of
 from ..base.reading import pages
 from ..cdc.client import Client
+from ..cdc.clocks import NodeClocks
 from ..cdc.driver import ReadSession, ReadStatement, consistency_named
 from ..cdc.pages import Page
 from ..cdc.rows import Cells
@@ -83,6 +84,9 @@ _INITIAL, _INCREMENTAL = 0, 1
 PAGE_ROWS: Final = 1000
 RANGES: Final = 64
 """Queries of a snapshot; the schema is read again before each."""
+
+CLOCKS_EVERY_S: Final = 15.0
+"""How often nodes are asked for their time."""
 
 LOG_EVERY_S: Final = 30.0
 
@@ -205,6 +209,9 @@ class _Rows:
         stream = snapshot.stream
         self._clock: Clock = stream.clock
         self._session = ReadSession(stream.session, consistency=consistency_named(stream.consistency)).until(stop)
+        self._clocks = NodeClocks(self._session, self._clock)
+        self._clocks.sample()
+        self._sampled = self._clock.monotonic()
         self._emitter = Emitter(snapshot.settings)
         self._span = _span(Slice.of(stream.key_slice))
         self._table = self._read_table()
@@ -286,13 +293,13 @@ class _Rows:
             reader: RowReader | None = None
             columns: Any = None  # those of the page before
             self._partition = None
-            began = self._clock.monotonic(), self._clock.now_us()
+            began = self._now()
             found = pages(
                 self._session, statement, (done, until), doing=self._doing, clock=self._clock, stop=self._stop
             )
             try:
                 while True:
-                    asked = self._clock.monotonic(), self._clock.now_us()  # before the next page is requested
+                    asked = self._now()  # before the next page is requested
                     page = next(found, None)
                     if page is None:
                         break
@@ -315,6 +322,14 @@ class _Rows:
                 done = last  # a column is gone: the partition is read again, with those that are there
                 continue
             done = until
+
+    def _now(self) -> tuple[float, int]:
+        """Return the monotonic time, and that of the slowest clock: by which writes may be stamped."""
+        now = self._clock.monotonic()
+        if now - self._sampled >= CLOCKS_EVERY_S or self._clocks.has_stepped():
+            self._clocks.sample()
+            self._sampled = now
+        return now, self._clocks.slowest_us()
 
     def _prepare(self) -> ReadStatement:
         self._table = self._read_table()

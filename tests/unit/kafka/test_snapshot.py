@@ -225,6 +225,23 @@ def test_progress_is_told(bench: Bench) -> None:
     assert told[-1][1:] == (1.0, 40, 1.0)
 
 
+@pytest.mark.parametrize("skew_s", [-5, 5])
+def test_rows_have_the_time_of_the_slowest_clock(skew_s: int) -> None:
+    clock = ManualClock()
+    with EmbeddedScylla(clock=clock, seed=5, shards=2, vnodes=2) as scylla:
+        session = scylla.connect()
+        session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        bench = Bench(clock, session)
+        bench.table()
+        bench.cql("INSERT INTO ks.t (pk, v) VALUES (1, 0)")
+        scylla.faults.skew_clock("127.0.0.1", timedelta(seconds=skew_s))
+        bench.take()
+        (row,) = bench.sink.rows
+        behind_us = max(0, -skew_s) * 1_000_000
+        assert row["source"]["ts_us"] == pytest.approx(clock.now_us() - behind_us, abs=10_000)
+        scylla.faults.clear()
+
+
 def test_progress_of_a_slice_says_so(bench: Bench) -> None:
     bench.table()
     told: list[str] = []
