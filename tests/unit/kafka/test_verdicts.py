@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from connectorcases import events_of
 
+from rscylla.debezium import Emitter, Settings
 from rscylla.kafka import PROPERTIES, Properties, verdicts
 from rscylla.kafka.verdicts import _FIELDS, RUNS, refusals
 
@@ -181,6 +183,30 @@ def test_a_note_says_that_rscylla_runs_where_the_connector_does_not() -> None:
     assert (finding.level, finding.note) == ("error", RUNS)
     found = verdicts(Properties.of(NEEDED | {"heartbeat.interval.ms": "often"}), None)
     assert {(one.property, one.level, one.note) for one in found} == {("heartbeat.interval.ms", "error", "")}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"cdc.include.before": "full"},
+        {"cdc.include.after": "only-updated"},
+        {"cdc.include.primary-key.placement": "kafka-headers"},
+        ADVANCED | {"experimental.preimages.enabled": "true"},
+        {"heartbeat.interval.ms": "0"},
+    ],
+)
+def test_rscylla_runs_with_what_has_no_effect(given: dict[str, str]) -> None:
+    properties = Properties.of(NEEDED | given)
+    properties.require()
+    assert [one.note for one in verdicts(properties, None) if one.level == "error"] == [RUNS]
+    bare = {name: value for name, value in given.items() if name == "cdc.output.format"}
+    (change,) = events_of(
+        "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}\n"
+        "CREATE TABLE shop.items (pk int PRIMARY KEY, v int) WITH cdc = {'enabled': true, 'preimage': true}",
+        "INSERT INTO shop.items (pk, v) VALUES (1, 2)",
+    )
+    with_it, without = (Emitter(Settings.of(NEEDED | more)).records(change, 0) for more in (given, bare))
+    assert with_it == without
 
 
 def test_the_defaults_are_what_the_connector_takes() -> None:
