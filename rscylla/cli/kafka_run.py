@@ -121,6 +121,7 @@ def _show(properties: Properties) -> None:
 def _run(properties: Properties, port: int | None, host: str) -> None:
     from rscylla.kafka import Connector, connect_to
 
+    properties.require()
     if not properties.get("bootstrap.servers") and "producer.override.bootstrap.servers" not in properties:
         raise rscylla.ConfigError("bootstrap.servers is missing; give --bootstrap-servers HOST:PORT, or --worker FILE")
     quiet_logs(logging.INFO)
