@@ -23,6 +23,7 @@ __all__ = [
     "ExtractChangedRecordState",
     "ExtractNewRecordState",
     "FlattenColumns",
+    "RegexRouter",
     "Transform",
     "transforms_of",
     "unknown_options",
@@ -440,8 +441,77 @@ class ExtractChangedRecordState:
         return record._replace(headers=tuple(headers))
 
 
+# ---------------------------------------------------------------- of Connect
+
+
+def _java_pattern(text: str, name: str) -> re.Pattern[str]:
+    """Return a regular expression of Java, of what both languages have. Raises ConfigError if it is none."""
+    try:
+        return re.compile(re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", text))
+    except re.error as e:
+        raise ConfigError(f"{name} is no regular expression: {e}") from e
+
+
+@attrs.define(eq=False)
+class RegexRouter:
+    """
+    Connect's transform of this name: the topic of a record is another one where it matches as a whole.
+
+    Args:
+        regex, replacement: as Java has them; ``$1`` and ``${name}`` stand for groups.
+
+    Raises:
+        ConfigError: the first is no regular expression, or has no group that the second one names.
+    """
+
+    regex: str
+    replacement: str
+    _pattern: re.Pattern[str] = attrs.field(init=False)
+    _template: str = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._pattern = pattern = _java_pattern(self.regex, "regex")
+        self._template = _GROUP.sub(lambda found: _template(found, pattern.groups), self.replacement)
+        try:
+            re.compile(f"(?:{pattern.pattern})|").sub(self._template, "")
+        except (re.error, IndexError) as e:
+            raise ConfigError(f"replacement is {self.replacement!r}, which {self.regex!r} has no group for") from e
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        """Return the transform that *options* configure, by the names that follow ``transforms.NAME.``."""
+        if missing := [name for name in ("regex", "replacement") if name not in options]:
+            raise ConfigError(f"RegexRouter needs {missing[0]}")
+        return cls(options["regex"], options["replacement"])
+
+    def __call__(self, record: Record) -> Record:
+        found = self._pattern.fullmatch(record.topic)
+        return record if found is None else record._replace(topic=found.expand(self._template))
+
+
+_GROUP: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|(\\$|\$)", re.DOTALL)
+
+
+def _template(found: re.Match[str], groups: int) -> str:
+    """Return a part of a replacement of Java as Python has it."""
+    plain, number, name, _ = found.groups()
+    if number is not None:
+        digits = next((number[:n] for n in range(len(number), 1, -1) if int(number[:n]) <= groups), number[:1])
+        return f"\\g<{digits}>{number[len(digits) :]}"
+    if name is not None:
+        return f"\\g<{name}>"
+    if plain is None:
+        raise ConfigError("replacement has a $ or \\ that stands for nothing; write \\$ for a dollar sign")
+    return "\\\\" if plain == "\\" else plain
+
+
+def _nothing(_: Record) -> None:
+    """``Filter``: drops the records that its predicate holds for."""
+
+
 # ---------------------------------------------------------------- chains
 
+_CONNECT: Final = "org.apache.kafka.connect.transforms."
 _DEBEZIUM: Final = "io.debezium.transforms."
 _PACKAGE: Final = "com.scylladb.cdc.debezium.connector.transforms."
 _PREDICATES: Final = "org.apache.kafka.connect.transforms.predicates."
@@ -491,6 +561,8 @@ _KINDS: Final[dict[str, _Kind]] = {
     f"{_DEBEZIUM}ExtractChangedRecordState": _Kind(
         ExtractChangedRecordState.of, frozenset(("header.changed.name", "header.unchanged.name"))
     ),
+    f"{_CONNECT}Filter": _Kind(lambda _: _nothing, frozenset()),
+    f"{_CONNECT}RegexRouter": _Kind(RegexRouter.of, frozenset(("regex", "replacement"))),
 }
 _OF_ALL: Final = frozenset(("type", "predicate", "negate"))
 
@@ -518,10 +590,7 @@ def _predicate(properties: Mapping[str, str], name: str) -> Callable[[Record], b
     if kind == "HasHeaderKey" and (key := options.get("name")):
         return lambda record: any(header.key == key for header in record.headers)
     if kind == "TopicNameMatches" and (text := options.get("pattern")):
-        try:
-            matches = re.compile(text).fullmatch
-        except re.error as e:
-            raise ConfigError(f"predicates.{name}.pattern is no regular expression: {e}") from e
+        matches = _java_pattern(text, f"predicates.{name}.pattern").fullmatch
         return lambda record: matches(record.topic) is not None
     raise ConfigError(
         f"predicates.{name} needs a type of {_PREDICATES}RecordIsTombstone, HasHeaderKey with a name, or "

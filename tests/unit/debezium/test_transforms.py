@@ -22,7 +22,8 @@ from rscylla.errors import ConfigError
 
 UNWRAP = "com.scylladb.cdc.debezium.connector.transforms.ScyllaExtractNewRecordState"
 FLATTEN = "com.scylladb.cdc.debezium.connector.transforms.ScyllaFlattenColumns"
-PREDICATES = "org.apache.kafka.connect.transforms.predicates."
+CONNECT = "org.apache.kafka.connect.transforms."
+PREDICATES = f"{CONNECT}predicates."
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +248,34 @@ def test_a_transform_applies_where_its_predicate_holds(
 
 
 @pytest.mark.parametrize(
+    ("regex", "replacement", "topic"),
+    [
+        (r"demo\.(.*)\.(.*)", "$1-$2", "shop-items"),
+        (r"(?<first>\w+)\..*", "${first}.all", "demo.all"),
+        (r"demo", "other", "demo.shop.items"),  # not the whole name
+        (r"(.)(.)(.*)", "$11$0", "d1demo.shop.items"),
+        (r".*", r"\$1\\", "$1\\"),
+    ],
+)
+def test_topics_are_routed_as_java_replaces(records: list[Record], regex: str, replacement: str, topic: str) -> None:
+    properties = {"transforms": "r", "transforms.r.type": f"{CONNECT}RegexRouter"}
+    properties |= {"transforms.r.regex": regex, "transforms.r.replacement": replacement}
+    assert transforms_of(properties)(records[0]) == records[0]._replace(topic=topic)
+    assert unknown_options(properties) == []
+
+
+def test_a_filter_drops_what_its_predicate_holds_for(records: list[Record]) -> None:
+    properties = {
+        "transforms": "f",
+        "transforms.f.type": f"{CONNECT}Filter",
+        "transforms.f.predicate": "p",
+        "predicates.p.type": f"{PREDICATES}RecordIsTombstone",
+    }
+    apply = transforms_of(properties)
+    assert [apply(r) for r in records] == [None if r.value is None else r for r in records]
+
+
+@pytest.mark.parametrize(
     ("properties", "message"),
     [
         ({"transforms": "t"}, "transforms.t.type is missing"),
@@ -277,6 +306,25 @@ def test_a_transform_applies_where_its_predicate_holds(
                 "predicates.p.pattern": "(",
             },
             "predicates.p.pattern is no regular expression",
+        ),
+        ({"transforms": "t", "transforms.t.type": f"{CONNECT}RegexRouter"}, "RegexRouter needs regex"),
+        (
+            {
+                "transforms": "t",
+                "transforms.t.type": f"{CONNECT}RegexRouter",
+                "transforms.t.regex": "a(b)",
+                "transforms.t.replacement": "$2",
+            },
+            "replacement is '.2', which 'a.b.' has no group for",
+        ),
+        (
+            {
+                "transforms": "t",
+                "transforms.t.type": f"{CONNECT}RegexRouter",
+                "transforms.t.regex": "a",
+                "transforms.t.replacement": "5$",
+            },
+            "stands for nothing",
         ),
     ],
 )
