@@ -228,19 +228,25 @@ _DIFFERENT: Final = {
 }
 
 
-def converters_of(properties: Mapping[str, str]) -> Converters:
+def converters_of(properties: Mapping[str, str], registry: SchemaRegistry | None = None) -> Converters:
     """Return the converters that *properties* configure. As in Connect, JSON comes with schemas unless they are off.
 
-    Nothing is connected before the first record.
+    Nothing is connected before the first record. *registry*: used instead of that of ``schema.registry.url``.
 
     Raises:
         ConfigError: a converter has another class, or an option that is not possible.
     """
     registries: list[ConfluentRegistry] = []  # one for both converters, if it is the same
-    return Converters(*(_converter_of(properties, name, registries) for name in ("key.converter", "value.converter")))
+    names = ("key.converter", "value.converter")
+    return Converters(*(_converter_of(properties, name, registries, registry) for name in names))
 
 
-def _converter_of(properties: Mapping[str, str], name: str, registries: list[ConfluentRegistry]) -> Converter:
+def _converter_of(
+    properties: Mapping[str, str],
+    name: str,
+    registries: list[ConfluentRegistry],
+    own: SchemaRegistry | None,
+) -> Converter:
     kind = properties.get(name, _JSON).strip()
     if kind == _JSON:
         option = f"{name}.schemas.enable"
@@ -256,14 +262,18 @@ def _converter_of(properties: Mapping[str, str], name: str, registries: list[Con
     def is_on(option: str, default: str) -> bool:
         return flag(given.get(option, default), f"{name}.{option}")
 
-    registry = ConfluentRegistry(
-        client_options(given, name),
-        auto_register=is_on("auto.register.schemas", "true"),
-        use_latest=is_on("use.latest.version", "false"),
-        normalize=is_on("normalize.schemas", "false"),
-    )
-    registry = next((known for known in registries if known.is_like(registry)), registry)
-    registries.append(registry)
+    registry: SchemaRegistry
+    if own is not None:
+        registry = own
+    else:
+        made = ConfluentRegistry(
+            client_options(given, name),
+            auto_register=is_on("auto.register.schemas", "true"),
+            use_latest=is_on("use.latest.version", "false"),
+            normalize=is_on("normalize.schemas", "false"),
+        )
+        registry = made = next((known for known in registries if known.is_like(made)), made)
+        registries.append(made)
     half = name.partition(".")[0]
     strategy = given.get(f"{half}.subject.name.strategy", f"{_STRATEGY_PACKAGE}TopicNameStrategy")
     subjects = _STRATEGIES.get(strategy.removeprefix(_STRATEGY_PACKAGE))

@@ -3,17 +3,20 @@
     consumer     ``publishing``: makes records of events, publishes them, and commits what is acknowledged
     records      ``DebeziumMessages``: makes records as the Scylla CDC source connector does
     lines        ``JsonLines``: the publisher to files of JSON lines
+    avrofiles    ``AvroFiles``: the publisher to Avro object container files
 
 ``rscylla.abc.Publisher`` is what a sink implements, and ``rscylla.testing.contracts.PublisherContract`` tests it. See
 docs/kafka.md.
 """
 
 from ..abc import Message, PublishDone, Publisher
+from .avrofiles import AvroFiles
 from .consumer import DeadLetter, Messages, publishing
 from .lines import JsonLines
 from .records import DebeziumMessages
 
 __all__ = [
+    "AvroFiles",
     "DeadLetter",
     "DebeziumMessages",
     "JsonLines",

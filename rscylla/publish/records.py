@@ -8,7 +8,7 @@ from typing import Any
 
 from ..abc import Message
 from ..clock import Clock, SystemClock
-from ..debezium import Emitter, Header, JsonConverter, Record, Settings, converters_of, transforms_of
+from ..debezium import Emitter, Header, JsonConverter, Record, SchemaRegistry, Settings, converters_of, transforms_of
 from ..debezium.direct import direct
 from ..debezium.java import double_text, float_text
 from ..debezium.settings import words
@@ -21,15 +21,18 @@ class DebeziumMessages:
     """Makes records of events: emitter, transforms, and converters, as the connector's *properties* say.
 
     Used by one thread at a time: make one for each lane. *clock*: its time is the time of processing in the envelopes.
+    *registry*: where Avro and JSON Schema converters have their schemas, instead of ``schema.registry.url``.
 
     Raises:
         ConfigError: a property is missing, or has a value that is not possible.
     """
 
-    def __init__(self, properties: Mapping[str, str], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], *, clock: Clock | None = None, registry: SchemaRegistry | None = None
+    ) -> None:
         self._emitter = Emitter(Settings.of(properties))
         self._transform = transforms_of(properties)
-        converters = converters_of(properties)
+        converters = converters_of(properties, registry)
         self._key, self._value = converters.key, converters.value
         self._now_us = (clock or SystemClock()).now_us
         plain = not words(properties.get("transforms", ""))
