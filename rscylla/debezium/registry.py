@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -44,7 +45,7 @@ class ConfluentRegistry:
         use_latest: without *auto_register*: the latest schema of the subject is used.
         normalize: the registry brings schemas to a normal form before it compares them.
 
-    The client is made at the first call. Safe to use from several threads, as the client is.
+    The client is made at the first call, and closed when this object is gone. Safe to use from several threads.
     """
 
     options: Mapping[str, Any] = attrs.field(repr=False)
@@ -89,9 +90,10 @@ class ConfluentRegistry:
             ) from e
         if self._client is None:
             try:
-                self._client = SchemaRegistryClient.new_client(dict(self.options))
+                self._client = client = SchemaRegistryClient.new_client(dict(self.options))
             except (TypeError, ValueError, OSError) as e:
                 raise ConfigError(f"the options of the schema registry are not possible: {e}") from e
+            weakref.finalize(self, client.close)
         return self._client, Schema
 
 

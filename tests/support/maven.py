@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["NoJars", "fetch_jars", "free_ports", "lacking_tools", "tied_to_us"]
+__all__ = ["NoJars", "fetch_archive", "fetch_jars", "free_ports", "lacking_tools", "tied_to_us"]
 
 FETCH_S = 240
 
@@ -85,3 +85,32 @@ def free_ports(count: int, hosts: Sequence[str] = ("127.0.0.1",)) -> list[int]:
         if port not in found:
             found.append(port)
     return found
+
+
+def fetch_archive(cache: Path, artifact: str) -> Path:
+    """Return the directory with what is in an archive, ``group:artifact:version:tar.gz:classifier``, as ``fetch_jars``.
+
+    Raises:
+        NoJars: it could not be had.
+    """
+    home = cache / artifact.partition(":")[2].replace(":", "-")
+    done = home / "complete"
+    if done.exists():
+        return home
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    archive = home / "archive.tar.gz"
+    # Later versions of the plugin read the parent of the artifact, which need not be published.
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
+    command = ["mvn", "-B", "-q", goal, f"-Dartifact={artifact}", "-Dtransitive=false", f"-Ddest={archive}"]
+    try:
+        subprocess.run(command, check=True, timeout=FETCH_S, capture_output=True, text=True)
+        shutil.unpack_archive(archive, home, filter="data")
+        archive.unlink()
+    except subprocess.TimeoutExpired as e:
+        raise NoJars(f"mvn did not fetch {artifact} within {FETCH_S} s") from e
+    except subprocess.CalledProcessError as e:
+        last = [line for line in (e.stdout + e.stderr).splitlines() if "ERROR" in line][:1]
+        raise NoJars(f"mvn could not fetch {artifact}: {' '.join(last)[:300]}") from e
+    done.touch()
+    return home
