@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 import rscylla
-from rscylla.debezium import Emitter, JsonConverter, Settings
+from rscylla.debezium import AvroConverter, Emitter, JsonConverter, JsonSchemaConverter, Registered, Settings
 from rscylla.embedded import EmbeddedScylla
 from rscylla.testing import ManualClock
 
@@ -33,8 +33,23 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+class Counting:
+    """A registry in memory."""
+
+    def registered(self, subject: str, form: str, text: str) -> Registered:
+        return Registered(1, text)
+
+
+CONVERTERS: dict[str, Callable[[], Any]] = {
+    "JSON": lambda: JsonConverter(schemas=False),
+    "schemas": lambda: JsonConverter(schemas=True),
+    "Avro": lambda: AvroConverter(Counting()),
+    "Schema": lambda: JsonSchemaConverter(Counting()),
+}
+
+
 def main() -> None:
-    """Print a line for each way: µs of emitting, of JSON without and with schemas, and the ratio."""
+    """Print a line for each way: µs of emitting, of each converter, of emitting and JSON, and the ratio of that."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--changes", type=int, default=4000, help="changes in the log")
     parser.add_argument("--rounds", type=int, default=7)
@@ -46,13 +61,14 @@ def main() -> None:
         clock.advance(60)
         stream = rscylla.NewStream(session, "shop", "items", clock=clock)
         rounds = [one_round(stream) for _ in range(args.rounds)]
-    print(f"{'':26} {'emit':>7} {'JSON':>7} {'schemas':>8} {'sum':>7} {'of metadata':>12}")
+    print(f"{'':26} {'emit':>7} {' '.join(f'{name:>8}' for name in CONVERTERS)} {'sum':>7} {'of metadata':>12}")
     metadata = [found["metadata"][0] for found in rounds]
-    print(f"{'event.metadata':26} {'':>7} {'':>7} {'':>8} {median(metadata):7.2f} {1:12.2f}")
+    print(f"{'event.metadata':26} {'':>7} {' ' * (9 * len(CONVERTERS) - 1)} {median(metadata):7.2f} {1:12.2f}")
     for way in WAYS:
-        emit, bare, whole = (median([found[way][at] for found in rounds]) for at in range(3))
+        emit, *others = (median([found[way][at] for found in rounds]) for at in range(1 + len(CONVERTERS)))
         ratio = median([(found[way][0] + found[way][1]) / found["metadata"][0] for found in rounds])
-        print(f"{way:26} {emit:7.2f} {bare:7.2f} {whole:8.2f} {emit + bare:7.2f} {ratio:12.2f}")
+        shown = " ".join(f"{one:8.2f}" for one in others)
+        print(f"{way:26} {emit:7.2f} {shown} {emit + others[0]:7.2f} {ratio:12.2f}")
 
 
 def fill(session: rscylla.Session, changes: int) -> None:
@@ -75,7 +91,7 @@ def fill(session: rscylla.Session, changes: int) -> None:
 
 
 def one_round(stream: rscylla.Stream) -> dict[str, list[float]]:
-    """Return the µs per record of each way: of emitting, of JSON, and of JSON with schemas."""
+    """Return the µs per record of each way: of emitting, and of each converter."""
     events = read(stream)
     found = {"metadata": [timed(lambda: [event.metadata for event in events], len(events))[0]]}
     for way, settings in WAYS.items():
@@ -83,8 +99,8 @@ def one_round(stream: rscylla.Stream) -> dict[str, list[float]]:
         emitter = Emitter(Settings(prefix="demo", **settings))
         emit, records = timed(lambda: [r for e in events for r in emitter.records(e, NOW_NS)], len(events))  # noqa: B023
         found[way] = [emit]
-        for schemas in (False, True):
-            converter = JsonConverter(schemas=schemas)
+        for made in CONVERTERS.values():
+            converter = made()
             work = lambda: [(converter.key(r), converter.value(r)) for r in records]  # noqa: B023, E731
             found[way].append(timed(work, len(records))[0])
     return found
