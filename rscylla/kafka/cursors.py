@@ -48,6 +48,15 @@ SETTINGS: Final = {
 }
 
 LOOK_S: Final = 5.0
+AGAIN_S: Final = 0.1
+
+MOVED: Final = frozenset(
+    (
+        *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART),
+        *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
+    )
+)
+"""Errors of a partition that has just been created, or has another leader."""
 
 CLIENT: Final = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "client.", "reconnect.", "broker.", "log_level")
 """What of a producer's configuration other clients take, too."""
@@ -334,18 +343,11 @@ class KafkaCursorStore:
             admin = self._admin()
             try:
                 known = admin.list_topics(timeout=ANSWER_S).topics.get(self._topic)
-                if known is None:
-                    new = NewTopic(self._topic, PARTITIONS, self._replication, config=SETTINGS)
-                    try:
-                        admin.create_topics([new], request_timeout=ANSWER_S)[self._topic].result(ANSWER_S)
-                    except KafkaException as error:
-                        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                            raise
-                    while known is None or not known.partitions:  # until the broker that is asked knows it, too
-                        self._stop.check()
-                        known = admin.list_topics(timeout=ANSWER_S).topics.get(self._topic)
-                else:
+                if known is not None or not self._create(admin):
                     self._check_policy(admin)
+                while known is None or not known.partitions:  # until the broker that is asked knows it, too
+                    self._pause()
+                    known = admin.list_topics(timeout=ANSWER_S).topics.get(self._topic)
             except KafkaException as error:
                 raise PublishFailed(f"the topic {self._topic} of cursors: {error.args[0].str()}") from error
             self._partitions = len(known.partitions)
@@ -353,6 +355,21 @@ class KafkaCursorStore:
     def _admin(self) -> Any:
         """Return another client each time: one that is kept has old leaders of partitions after a broker restarts."""
         return AdminClient(self._client)
+
+    def _create(self, admin: Any) -> bool:
+        """Create the topic; return False if it is there."""
+        new = NewTopic(self._topic, PARTITIONS, self._replication, config=SETTINGS)
+        try:
+            admin.create_topics([new], request_timeout=ANSWER_S)[self._topic].result(ANSWER_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    def _pause(self) -> None:
+        self._clock.wait(self._stop, AGAIN_S)
+        self._stop.check()
 
     def _check_policy(self, admin: Any) -> None:
         try:
@@ -411,12 +428,16 @@ class KafkaCursorStore:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(self._topic, p): latest for p in partitions}
         level = IsolationLevel.READ_UNCOMMITTED
-        admin = self._admin()
-        try:
-            futures = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
-            return {at.partition: future.result(ANSWER_S).offset for at, future in futures.items()}
-        except KafkaException as error:
-            raise PublishFailed(f"the topic {self._topic} of cursors: {error.args[0].str()}") from error
+        deadline = self._clock.monotonic() + ANSWER_S
+        while True:
+            admin = self._admin()
+            try:
+                futures = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
+                return {at.partition: future.result(ANSWER_S).offset for at, future in futures.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in MOVED or self._clock.monotonic() > deadline:
+                    raise PublishFailed(f"the topic {self._topic} of cursors: {error.args[0].str()}") from error
+            self._pause()
 
 
 def _check(consumer: str) -> None:

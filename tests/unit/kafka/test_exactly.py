@@ -100,6 +100,7 @@ def given(*numbers: int) -> list[Message]:
     return [Message("t", b"k", b"%d" % n) for n in numbers]
 
 
+@pytest.mark.slow
 class TestOnTheMockCluster(PublisherContract):
     @pytest.fixture(autouse=True)
     def make(self, kafka: MockKafka) -> Any:
@@ -168,6 +169,7 @@ def test_a_transaction_is_committed_when_it_is_time_or_full(
     eventually(lambda: [record.consumer for record in other.list_cursors()] == ["full", "soon"], LONG_S)
 
 
+@pytest.mark.slow
 def test_no_commit_comes_between_the_records_of_an_event(stores: Stores) -> None:
     store = stores.open()
     publisher = store.publisher("c")
@@ -276,6 +278,7 @@ def test_without_its_lease_a_process_begins_no_session(stores: Stores) -> None:
         store.set_cursor("c", "2")
 
 
+@pytest.mark.slow
 def test_resets_are_kept_with_their_reasons(stores: Stores) -> None:
     store = stores.open()
     store.get_cursor("c")
@@ -426,6 +429,7 @@ def test_the_connector_continues_at_its_cursor_in_kafka(session: rscylla.Session
     assert "rscylla_cursors" not in session.cluster.metadata.keyspaces["shop"].tables
 
 
+@pytest.mark.slow
 def test_it_continues_where_at_least_once_mode_was(session: rscylla.Session, kafka: MockKafka) -> None:
     insert(session, 1, 2)
     publish_to_head(session, properties_of(kafka, exactly_once_support="requested"))
@@ -435,6 +439,7 @@ def test_it_continues_where_at_least_once_mode_was(session: rscylla.Session, kaf
     assert ScyllaCursorStore(session, "shop").find_cursor("demo.shop.items") is not None
 
 
+@pytest.mark.slow
 def test_it_begins_where_it_is_told(session: rscylla.Session, kafka: MockKafka) -> None:
     kafka.create("demo.shop.items")
     insert(session, 1)
@@ -445,6 +450,7 @@ def test_it_begins_where_it_is_told(session: rscylla.Session, kafka: MockKafka) 
     assert keys(kafka) == [2]
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_in_transactions_too(session: rscylla.Session, kafka: MockKafka) -> None:
     insert(session, *range(20))
     properties = properties_of(kafka, snapshot_mode="initial")
@@ -456,6 +462,7 @@ def test_a_snapshot_is_in_transactions_too(session: rscylla.Session, kafka: Mock
     assert {"demo.shop.items", "demo.shop.items/snapshot"} <= set(found)
 
 
+@pytest.mark.slow
 def test_dead_letters_are_in_the_transaction(session: rscylla.Session, kafka: MockKafka) -> None:
     insert(session, 1)
     insert(session, 2, size=1_100_000)
