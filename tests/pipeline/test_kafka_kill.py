@@ -7,13 +7,13 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mockkafka import MockKafka
+from orderwriter import OrderWriter
 
 import rscylla
 from rscylla.embedded import EmbeddedScylla
@@ -33,30 +33,6 @@ def kafka() -> Iterator[MockKafka]:
     with MockKafka(partitions=3) as cluster:
         cluster.create("demo.shop.orders")
         yield cluster
-
-
-class Writer(threading.Thread):
-    """Writes numbered changes of some orders until its stop is set."""
-
-    def __init__(self, scylla: EmbeddedScylla) -> None:
-        super().__init__(daemon=True)
-        self.stop = rscylla.Stop()
-        self.written = 0
-        self._session = scylla.connect()
-        self._session.execute(
-            "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
-        )
-        self._session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, n int) WITH cdc = {'enabled': true}")
-        self._insert = self._session.prepare("INSERT INTO shop.orders (id, n) VALUES (?, ?)")
-
-    def run(self) -> None:
-        while not self.stop.wait(0.002):
-            self._session.execute(self._insert, (self.written % KEYS, self.written))
-            self.written += 1
-
-    def end(self) -> None:
-        self.stop.set()
-        self.join()
 
 
 class Reader:
@@ -95,7 +71,7 @@ def test_nothing_is_lost_and_keys_keep_their_order_over_kills(
         "key.converter.schemas.enable=false\nvalue.converter.schemas.enable=false\n"
     )
     command = [sys.executable, "-c", "from rscylla.cli import main; main()", "kafka", "run", str(file)]
-    writer, reader, dice = Writer(scylla), Reader(kafka), random.Random(7)
+    writer, reader, dice = OrderWriter(scylla, keys=KEYS, pause_s=0.002), Reader(kafka), random.Random(7)
     writer.start()
     request.addfinalizer(writer.end)
     count = 0

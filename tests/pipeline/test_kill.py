@@ -7,13 +7,13 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from orderwriter import OrderWriter
 
 import rscylla
 from cursorstore import ScyllaDeadLetters
@@ -30,26 +30,6 @@ POISON = 37
 def scylla() -> Iterator[EmbeddedScylla]:
     with EmbeddedScylla(ring_delay=timedelta(milliseconds=100)) as server:
         yield server
-
-
-class Writer(threading.Thread):
-    """Writes numbered changes of some orders until its stop is set."""
-
-    def __init__(self, scylla: EmbeddedScylla) -> None:
-        super().__init__(daemon=True)
-        self.stop = rscylla.Stop()
-        self.written = 0
-        self._session = scylla.connect()
-        self._session.execute(
-            "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
-        )
-        self._session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, n int) WITH cdc = {'enabled': true}")
-        self._insert = self._session.prepare("INSERT INTO shop.orders (id, n) VALUES (?, ?)")
-
-    def run(self) -> None:
-        while not self.stop.wait(0.004):
-            self._session.execute(self._insert, (self.written % KEYS, self.written))
-            self.written += 1
 
 
 def start(scylla: EmbeddedScylla, out: Path, *options: str) -> subprocess.Popen[bytes]:
@@ -88,7 +68,7 @@ def test_kill_9_loses_nothing(
     print(f"RSCYLLA_SEED={seed}")
     dice = random.Random(seed)
     out = tmp_path / "delivered"
-    writer = Writer(scylla)
+    writer = OrderWriter(scylla, keys=KEYS, pause_s=0.004)
     writer.start()
     for kill in range(kills):
         consumer = start(scylla, out, *options)
@@ -101,8 +81,7 @@ def test_kill_9_loses_nothing(
         consumer.communicate()
         if kill == kills // 2:
             scylla.new_generation(delay=timedelta(seconds=6))
-    writer.stop.set()
-    writer.join()
+    writer.end()
     assert not rscylla.Stop().wait(LAG_MS / 1000)  # the last writes reach the lag
     last = start(scylla, out, "--to-head", *options)
     _, errors = last.communicate(timeout=60)
