@@ -3,10 +3,11 @@
 import logging
 
 from ._grouptable import ScyllaGroupTable
+from ._memorygroups import MemoryGroupTable
 from .buffered import BufferedCursorStore
 from .codec import CursorCodec, EventCursorCodec, IntCursorCodec
 from .deadletters import MemoryDeadLetters, ScyllaDeadLetters
-from .group import MemoryGroupTable, MemoryMembership, ScyllaMembership
+from .group import MemoryMembership, ScyllaMembership
 from .groupadmin import abort_reslice, drain_member, find_group, list_groups, reslice_group
 from .lease import LeaseRecord, MemoryLease, MemoryLeaseTable, ScyllaLease, list_leases
 from .memory import MemoryCursorStore

@@ -15,7 +15,7 @@ from rscylla.errors import ConfigError
 
 from .codec import parse_us
 
-__all__ = ["GroupRows", "Move", "Standing", "check_count", "check_group", "member_of", "moment", "view_of"]
+__all__ = ["GroupRows", "Move", "Standing", "check_count", "check_group", "member_of", "moment", "moved", "view_of"]
 
 
 MOST_SLICES = 4096
@@ -108,6 +108,11 @@ def view_of(
         tuple(sorted(members, key=lambda member: (member.since is None, member.since, member.token))),
         tuple(slices.get(Slice(index, count)) or GroupSlice(index) for index in range(count)),
     )
+
+
+def moved(last: GroupSlice, move: Move) -> GroupSlice:
+    """Return a slice after *move*."""
+    return GroupSlice(last.index, move.epoch + 1, move.holder, move.owner, moment(move.since), move.before, move.why)
 
 
 def check_group(name: str) -> None:

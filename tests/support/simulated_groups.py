@@ -31,7 +31,14 @@ from simulated_keylog import Cursors, KeyLog, Lane, Link, Write, in_turns
 from turns import Host, Turns
 
 import cursorstore.group
-from cursorstore import BufferedCursorStore, MemoryGroupTable, MemoryMembership, abort_reslice, reslice_group
+from cursorstore import (
+    BufferedCursorStore,
+    MemoryGroupTable,
+    MemoryMembership,
+    _memorygroups,
+    abort_reslice,
+    reslice_group,
+)
 from rscylla import ConfigError, Consumer, Group, QueryTimeout, Spec, StreamLag, slice_name
 from rscylla._groups import GroupView
 from rscylla._slices import Slice
@@ -89,6 +96,7 @@ class GroupSimulation:
             names = self.turns.primitives()
             living.enter_context(patch.object(_lease, "threading", names["threading"]))
             living.enter_context(patch.object(cursorstore.group, "threading", names["threading"]))
+            living.enter_context(patch.object(_memorygroups, "threading", names["threading"]))
             living.enter_context(patch.object(_slicekeeper, "threading", names["threading"]))
             living.enter_context(patch.object(_slicekeeper, "SimpleQueue", names["SimpleQueue"]))
             tokens = SimpleNamespace(uuid4=lambda: uuid.UUID(int=self.dice.getrandbits(128)))
