@@ -129,7 +129,7 @@ class BufferedCursorStore:
         if not moved:
             self._set(consumer, event.id, order)
         elif not self._background:
-            self._flush_if_due()
+            self._flush_if_due(consumer)
 
     def last_event_of(self, consumer: str) -> LastEvent:
         slot = self._slot(consumer)
@@ -188,11 +188,14 @@ class BufferedCursorStore:
         if error:
             raise error
         if not self._background:
-            self._flush_if_due()
+            self._flush_if_due(consumer)
 
-    def _flush_if_due(self) -> None:
+    def _flush_if_due(self, consumer: str) -> None:
+        """Write all buffered cursors if it is time. Raises the error of *consumer*; others get theirs by themselves."""
         if self._clock.monotonic() - self._flushed >= self._interval:
-            self.flush()
+            self._write_all()
+            self._inner.flush()
+            self._raise_error_of(self._slot(consumer))
 
     def flush(self) -> None:
         self._write_all()
@@ -215,6 +218,9 @@ class BufferedCursorStore:
         with slot.writing:
             self._write(consumer, slot)
         flush_cursor(self._inner, consumer)
+        self._raise_error_of(slot)
+
+    def _raise_error_of(self, slot: _Slot) -> None:
         with self._lock:
             error, slot.error = slot.error, None
         if error:

@@ -153,6 +153,18 @@ def test_an_error_of_another_consumer_is_kept_for_it(inner: Inner) -> None:
         store.set_cursor("b", "2")
 
 
+def test_a_consumer_that_writes_for_all_gets_no_error_of_another(inner: Inner, clock: TickClock) -> None:
+    store = BufferedCursorStore(inner, codec=INTS, interval=timedelta(seconds=5), clock=clock, background=False)
+    for consumer in ("a", "b"):
+        store.set_cursor(consumer, "1")
+    inner.failing["b"] = LeaseLost("the slice has moved")
+    clock.time += 5
+    store.set_cursor("a", "2")
+    assert inner.writes == [("a", "2")]
+    with pytest.raises(LeaseLost):
+        store.set_cursor("b", "2")
+
+
 def test_a_flush_that_a_subclass_overrides_is_not_bypassed(inner: Inner) -> None:
     class Own(BufferedCursorStore):
         flushes = 0
