@@ -31,33 +31,34 @@ class Term:
         self._span_s = self.ttl_s - margin_s
         # A third, so that two renewals in a row may fail. A standby polls about as often.
         self.renew_every = self._span_s / 3
-        self._monotonic, self._wall_ns = monotonic_of(clock), wall_ns_of(clock)  # read for each event
-        self._until = _NEVER  # monotonic seconds, and nanoseconds of the wall clock
+        self.clocks = monotonic_of(clock), wall_ns_of(clock)
+        self.until = _NEVER  # monotonic seconds, and nanoseconds of the wall clock
 
     @property
     def begun(self) -> bool:
         """Whether it was extended since it was last ended, even if it is over by now."""
-        return self._until != _NEVER
+        return self.until != _NEVER
 
     def runs(self) -> bool:
         """Return whether the holder may rely on its row now."""
-        monotonic, wall_ns = self._until
         # The monotonic clock of a machine that slept may not have advanced, so the wall clock counts, too: it can end a
         # term, but not prolong it.
-        return self._monotonic() < monotonic and self._wall_ns() < wall_ns
+        (monotonic, wall_ns), until = self.clocks, self.until
+        return monotonic() < until[0] and wall_ns() < until[1]
 
     def now(self) -> tuple[float, int]:
         """Return the time to extend from: call it before the request is sent."""
-        return self._monotonic(), self._wall_ns()
+        monotonic, wall_ns = self.clocks
+        return monotonic(), wall_ns()
 
     def extend(self, began: tuple[float, int]) -> None:
         """Let the full time start again, at *began*."""
         monotonic, wall_ns = began
-        self._until = monotonic + self._span_s, wall_ns + int(self._span_s * 1_000_000_000)
+        self.until = monotonic + self._span_s, wall_ns + int(self._span_s * 1_000_000_000)
 
     def end(self) -> None:
         """End it at once."""
-        self._until = _NEVER
+        self.until = _NEVER
 
 
 def _spans(what: str, ttl: timedelta, margin: timedelta | None) -> tuple[int, float]:

@@ -77,7 +77,8 @@ class _SliceFence:
         self._owner = owner
         self._slice = key_slice
         self._holdings = holdings
-        self._runs = holdings.term.runs
+        self._term = holdings.term
+        self._monotonic, self._wall_ns = holdings.term.clocks
         self._last: tuple[Mapping[Slice, int] | None, bool] = None, False  # held slices, and whether this is one
 
     def __repr__(self) -> str:
@@ -102,7 +103,8 @@ class _SliceFence:
         """Return whether this process may work on the slice now. Sends no query."""
         # Asked before each event. The time is checked before the slices are read: after a new membership has begun, no
         # old ones are there. Slices are hashed only when those that are held have changed.
-        if not self._runs():
+        until = self._term.until
+        if self._monotonic() >= until[0] or self._wall_ns() >= until[1]:  # as ``Term.runs``, without a call
             return False
         slices = self._holdings.slices
         last, held = self._last

@@ -90,7 +90,8 @@ class InnerStop(Stop):
     def __init__(self, outer: Stop | None) -> None:
         super().__init__()
         self._outer = outer or Stop()
-        self._outer_asks = type(self._outer) is not Stop  # more than its flag: a lease's signal asks its lease
+        # A lease's signal asks its lease, besides its flag.
+        self._ask = self._outer.check if type(self._outer) is not Stop else None
         self.forget = self._outer.on_set(self.set)
 
     def is_set(self) -> bool:
@@ -100,8 +101,8 @@ class InnerStop(Stop):
         return super().wait(seconds) or self._outer.is_set()
 
     def check(self) -> None:
-        if self._outer_asks:
-            self._outer.check()
+        if self._ask is not None:
+            self._ask()
         if self._set or self._outer._set:  # noqa: SLF001 - read here, because a run checks before each event
             raise Stopped
 
