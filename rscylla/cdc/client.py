@@ -27,7 +27,6 @@ __all__ = ["Client", "Direct", "Feed", "ReadAhead"]
 CLOSE_TIMEOUT_S = 5.0
 """How long ``close`` waits for the thread: a query in progress cannot be cancelled, only answered or timed out."""
 
-
 class Feed(Protocol):
     """Where a client gets its batches from."""
 
@@ -46,8 +45,15 @@ class Feed(Protocol):
     def since(self) -> float | None:
         """Since when the current step has run, by the clock's ``monotonic``; None between steps."""
 
-    def take(self) -> Batch:
+    @property
+    def reached_us(self) -> int:
+        """A time before which everything was taken, or there was nothing; 0 if only the batches say so."""
+
+    def take(self, quiet_until: float = 0.0) -> Batch:
         """Return the next batch. Blocks.
+
+        Args:
+            quiet_until: before that time, by the clock's ``monotonic``, batches without rows may be kept back.
 
         Raises: Stopped, and as for ``Reader.step``.
         """
@@ -85,7 +91,7 @@ class Client:
         feed, batch = self._feed, self._batch
         position, asked_at = batch.events.position, feed.since
         return StreamStatus(
-            watermark_us=max(self._finished.exact_us, _us_of(position) if position else 0),
+            watermark_us=max(self._finished.exact_us, _us_of(position) if position else 0, feed.reached_us),
             incomplete_records=feed.counters.incomplete_records,
             expired_gaps=feed.gaps,
             poll_age_s=0.0 if asked_at is None else max(0.0, self._clock.monotonic() - asked_at),
@@ -183,11 +189,16 @@ class Client:
             self._batch = attrs.evolve(self._batch, events=NO_EVENTS, rows=None)  # not again, and the memory is freed
         if done == self._reported:
             return None
-        due = now - self._reported_at >= self._progress_every_s
+        due = now >= self._due_at
         if not (due or self._batch.must_save or isinstance(self._error, HeadReached)):
             return None
         self._reported, self._reported_at = done, now
         return Progress(str(done), done.exact_us)
+
+    @property
+    def _due_at(self) -> float:
+        """When progress is to be saved although nothing else happens, by the clock's ``monotonic``."""
+        return self._reported_at + self._progress_every_s
 
     def _advance(self) -> None:
         """Take the next batch, or raise the error that ended the reading. The head is saved before it is raised."""
@@ -197,7 +208,7 @@ class Client:
         self._batch = attrs.evolve(self._batch, events=NO_EVENTS, rows=None)  # freed while the next one is awaited
         try:
             # One assignment for the events and the end of the batch: an interrupt between two would mix two batches.
-            self._batch = self._feed.take()
+            self._batch = self._feed.take(self._due_at)
         except BaseException as e:
             self._error = e
             if not isinstance(e, HeadReached):
@@ -228,6 +239,8 @@ class _Broken:
 class Direct:
     """Reads in the thread that calls ``take``."""
 
+    reached_us = 0
+
     def __init__(self, reader: Reader, source: Source) -> None:
         self._timed = _TimedReader(reader, source.clock)
         self.source = source
@@ -241,7 +254,7 @@ class Direct:
     def since(self) -> float | None:
         return self._timed.since
 
-    def take(self) -> Batch:
+    def take(self, quiet_until: float = 0.0) -> Batch:
         return self._timed.step()
 
     def close(self) -> None:
@@ -270,7 +283,7 @@ class ReadAhead(Direct):
         ready = self._ready
         stop.on_set(lambda: ready.put(Stopped()))
 
-    def take(self) -> Batch:
+    def take(self, quiet_until: float = 0.0) -> Batch:
         got = self._ready.get()
         self._slots.put(None)
         if isinstance(got, BaseException):

@@ -6,6 +6,9 @@
 
 Locks: that of ``Sharing`` guards all three, and is never held during a query. What a stop signal calls takes no lock,
 because a signal handler or a finalizer may set it at any line, in any thread.
+
+A window is for many threads, and to wake them costs more than to read a narrow row. So a share whose window is empty is
+not woken before its progress is to be saved, and those that have got rows call each other, one by one.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 
 import attrs
@@ -31,6 +34,10 @@ from .source import Source
 
 __all__ = ["Share", "Sharing"]
 
+CALL_S = 0.2
+"""After this time, all shares that have got a batch are woken: one that was called may have been interrupted, or many
+work for long."""
+
 CLOSE_TIMEOUT_S = 5.0
 """How long ``close`` waits for the thread of a scan that nobody else needs."""
 
@@ -45,6 +52,8 @@ class Sharing:
         self.lock = threading.RLock()
         self.scans: list[Scan] = []
         self.opening = 0
+        self.calls: deque[Share] = deque()
+        """Shares that wait for a batch that they have got; see ``call``."""
         self._making = threading.Lock()
         self._made: tuple[float, Source] | None = None
 
@@ -109,6 +118,20 @@ class Sharing:
     def others(self, scan: Scan) -> list[Scan]:
         return [other for other in self.scans if other is not scan and other.reader.reads_as(scan.reader)]
 
+    def call(self) -> None:
+        """Wake the next share that has got a batch; it then calls the next one. Takes no lock.
+
+        If the threads of all shares woke up at once, most would wait for the interpreter, and look again every 5 ms.
+        """
+        with suppress(IndexError):
+            while not self.calls.popleft().is_woken():
+                pass
+
+    def call_all(self) -> None:
+        """Wake all shares that have got a batch. Takes no lock."""
+        while self.calls:
+            self.call()
+
     def tell(self) -> None:
         """Wake the scans that wait for another one. Called with the lock."""
         for scan in self.scans:
@@ -132,7 +155,9 @@ class Share:
         self.error: BaseException | None = None
         self._batches: deque[Batch] = deque()
         self._idle_since: float | None = None
+        self._quiet_until = 0.0
         self._signal: SimpleQueue[None] = SimpleQueue()
+        self.reached_us = 0
 
     @property
     def source(self) -> Source:
@@ -146,7 +171,7 @@ class Share:
     def since(self) -> float | None:
         return self.scan.since
 
-    def take(self) -> Batch:
+    def take(self, quiet_until: float = 0.0) -> Batch:
         """Return the next batch; wait for it.
 
         Raises: Stopped, or what the scan raised.
@@ -154,6 +179,7 @@ class Share:
         while True:
             with self._sharing.lock:
                 if self._batches:
+                    self._idle_since = None
                     batch = self._batches.popleft()
                     self.scan.makes_room(self)
                     return batch
@@ -161,21 +187,36 @@ class Share:
                     raise self.error
                 if self._idle_since is None:
                     self._idle_since = self.settings.clock.monotonic()
+                    self._quiet_until = quiet_until
                     self.scan.is_asked()
             self._stop.check()
-            self._signal.get()
+            try:
+                self._signal.get()
+            finally:  # also after an interrupt
+                self._sharing.call()
 
     def put(self, batch: Batch) -> None:
         """Add a batch. Called with the lock."""
         last = self._batches[-1] if self._batches else None
-        if last is not None and last.rows is None and batch.rows is None:
-            self._batches[-1] = attrs.evolve(batch, must_save=batch.must_save or last.must_save)
+        if last is not None and last.rows is None:  # it says nothing that this one does not say
+            self._batches[-1] = batch = attrs.evolve(batch, must_save=batch.must_save or last.must_save)
         else:
             self._batches.append(batch)
         self.owed = attrs.evolve(self.owed, done=batch.done)
+        if self._idle_since is None:
+            return
+        now = self.settings.clock.monotonic()
+        if batch.rows is None and not batch.must_save and now < self._quiet_until:
+            self._idle_since = now
+            self.reached_us = batch.done.exact_us
+            return
         self._idle_since = None
-        if self._signal.empty():  # else a consumer that never waits leaves a signal for each batch
-            self._signal.put(None)
+        self._sharing.calls.append(self)
+
+    def is_woken(self) -> bool:
+        """Wake the thread that waits for a batch; return whether it will call the next share. Takes no lock."""
+        self._signal.put(None)
+        return not self.has_left  # otherwise, it may have called before
 
     def fail(self, error: BaseException) -> None:
         """Raise *error* once the batches were taken. Called with the lock."""
@@ -191,12 +232,13 @@ class Share:
 
     @property
     def has_room(self) -> bool:
-        return len(self._batches) < self.settings.prefetch
+        return self._idle_since is not None or len(self._batches) < self.settings.prefetch
 
     def leave(self) -> None:
         """Take no more. Takes no lock."""
         self.has_left = True
         self._signal.put(None)
+        self._sharing.call()  # this share may have been called, and will not take
         self.scan.dismiss()
 
     def close(self) -> None:
@@ -297,10 +339,14 @@ class Scan:
                 return False
             if wait_s is None:
                 return True
-            if self._waits_long:
-                wake.wait()
-            else:
-                self._clock.wait(wake, wait_s)
+            if not self._wait(wake, wait_s):
+                self._sharing.call_all()
+
+    def _wait(self, wake: Stop, seconds: float) -> bool:
+        """Wait for *wake*, but not long if shares are to be called; return whether it is set."""
+        if seconds == math.inf:
+            return wake.wait(CALL_S if self._sharing.calls else None)
+        return self._clock.wait(wake, min(seconds, CALL_S) if self._sharing.calls else seconds)
 
     def _look(self) -> float | None:
         """Decide what to do now: return None to read, or the seconds to wait, in ``stage``. Has the lock."""
@@ -393,6 +439,7 @@ class Scan:
                 self._doubts = False
                 for share, its in zip(shares, new, strict=True):
                     share.put(its)
+            self._sharing.call()
         with self._sharing.lock:
             self._is_fresh = False
             self.stage = Stage.HELD  # until the next look: another scan may be here, too, and take over

@@ -8,8 +8,9 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -22,7 +23,12 @@ from waiting import eventually
 from rscylla._slices import slice_at
 from rscylla._timeuuid import datetime_of
 from rscylla.cdc.client import Client
+from rscylla.cdc.meeting import Backlog
+from rscylla.cdc.reader import Batch, Owed
+from rscylla.cdc.records import NO_EVENTS
+from rscylla.cdc.rows import new_rows
 from rscylla.cdc.scan import Limits
+from rscylla.cdc.settings import StreamSettings
 from rscylla.cdc.sharing import Share, Sharing
 from rscylla.cdc.source import METADATA_EVERY_S
 from rscylla.cdc.stream import NewStream, Stream
@@ -387,3 +393,94 @@ def test_a_stream_that_reads_nothing_ahead_reads_by_itself() -> None:
         client = stream("", *HEAD)
         assert not isinstance(client._feed, Share)
         client.close()
+
+
+# ---------------------------------------------------------------- who is woken
+
+
+class Waiting:
+    """Some shares of one scan, each with a thread that waits for its next batch; no thread reads."""
+
+    def __init__(self, count: int, quiet_s: float = 10.0) -> None:
+        self.clock = ManualClock(NOW_US)
+        self.sharing = Sharing()
+        scan: Any = SimpleNamespace(makes_room=lambda share: None, is_asked=lambda: None, dismiss=lambda: None)
+        done = EventID(0, 0)
+        settings = StreamSettings(clock=self.clock)
+        self.stops = [Stop() for _ in range(count)]
+        self.shares = [Share(self.sharing, settings, Owed(done, 0, b"", 0, 0), stop) for stop in self.stops]
+        self.taken: list[int] = []
+        self.threads = [
+            threading.Thread(target=self._take, args=(at, self.clock.monotonic() + quiet_s), daemon=True)
+            for at in range(count)
+        ]
+        for share, stop, thread in zip(self.shares, self.stops, self.threads, strict=True):
+            share.scan = scan
+            stop.on_set(share.leave)
+            thread.start()
+        eventually(lambda: all(share._idle_since is not None for share in self.shares))
+
+    def _take(self, at: int, quiet_until: float) -> None:
+        with suppress(Stopped):
+            self.shares[at].take(quiet_until)
+            self.taken.append(at)
+
+    def put(self, at: int, rows: Any = None, *, us: int = NOW_US, must_save: bool = False) -> bool:
+        """Give a share a batch; return whether it is to be called."""
+        done = EventID(NOW_US // 1000, us)
+        with self.sharing.lock:
+            self.shares[at].put(Batch(NO_EVENTS, done, must_save=must_save, rows=rows))
+        return self.shares[at] in self.sharing.calls
+
+
+def test_a_share_is_not_woken_for_empty_windows_before_its_progress_is_due() -> None:
+    waiting = Waiting(3)
+    assert not waiting.put(0, us=NOW_US + 1)
+    assert waiting.shares[0].reached_us == NOW_US + 1, "which shows in the status"
+    assert waiting.shares[0].has_room, "windows are read on"
+    assert not waiting.put(0, us=NOW_US + 2)
+    assert len(waiting.shares[0]._batches) == 1
+    assert waiting.put(1, must_save=True)
+    assert waiting.put(2, new_rows())
+    waiting.clock.advance(10)
+    assert waiting.put(0, us=NOW_US + 3)
+    assert waiting.shares[0].owed.done.exact_us == NOW_US + 3
+    waiting.sharing.call_all()
+    eventually(lambda: sorted(waiting.taken) == [0, 1, 2])
+
+
+def test_an_idle_share_has_waited_since_its_last_window() -> None:
+    waiting = Waiting(1)
+    waiting.clock.advance(3)
+    waiting.put(0)
+    waiting.clock.advance(2)
+    assert waiting.shares[0].backlog(waiting.clock.monotonic()) == Backlog(False, 2.0)
+    waiting.stops[0].set()
+
+
+def test_shares_with_rows_call_each_other_one_by_one() -> None:
+    waiting = Waiting(5)
+    for at in (2, 0, 4, 1):
+        assert waiting.put(at, new_rows())
+    waiting.shares[0].leave()  # was put, but does not take
+    waiting.sharing.call()
+    eventually(lambda: not waiting.sharing.calls)
+    eventually(lambda: {1, 2, 4} <= set(waiting.taken))
+    assert 3 not in waiting.taken
+    waiting.stops[3].set()
+
+
+def test_a_share_that_was_called_and_does_not_come_holds_up_no_other() -> None:
+    log = table(60, clock=FastClock())
+    clients = opened(parts(log, 4), *HEAD)
+    sharing = share_of(clients[0])._sharing
+    with ThreadPoolExecutor(3) as threads:
+        gone, *others = clients
+        share = share_of(gone)
+        share._idle_since, share._quiet_until = 0.0, 0.0  # as if a thread were interrupted while it waits
+        got = list(threads.map(drain, others))
+    assert [name_of(e) for events in got for e in events] == [
+        name for at in range(1, 4) for name in log.expected(of_slice(log, at, 4))
+    ]
+    assert [name_of(e) for e in drain(gone)] == log.expected(of_slice(log, 0, 4))
+    assert not sharing.calls
