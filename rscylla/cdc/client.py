@@ -27,6 +27,10 @@ __all__ = ["Client", "Direct", "Feed", "ReadAhead"]
 CLOSE_TIMEOUT_S = 5.0
 """How long ``close`` waits for the thread: a query in progress cannot be cancelled, only answered or timed out."""
 
+PROGRESS_S = 30.0
+"""How often each of several clients that read together saves its progress at least, if one alone does so more often."""
+
+
 class Feed(Protocol):
     """Where a client gets its batches from."""
 
@@ -48,6 +52,10 @@ class Feed(Protocol):
     @property
     def reached_us(self) -> int:
         """A time before which everything was taken, or there was nothing; 0 if only the batches say so."""
+
+    @property
+    def together(self) -> int:
+        """How many clients get what is read."""
 
     def take(self, quiet_until: float = 0.0) -> Batch:
         """Return the next batch. Blocks.
@@ -198,7 +206,8 @@ class Client:
     @property
     def _due_at(self) -> float:
         """When progress is to be saved although nothing else happens, by the clock's ``monotonic``."""
-        return self._reported_at + self._progress_every_s
+        every_s = self._progress_every_s
+        return self._reported_at + max(every_s, min(self._feed.together * every_s, PROGRESS_S))
 
     def _advance(self) -> None:
         """Take the next batch, or raise the error that ended the reading. The head is saved before it is raised."""
@@ -240,6 +249,7 @@ class Direct:
     """Reads in the thread that calls ``take``."""
 
     reached_us = 0
+    together = 1
 
     def __init__(self, reader: Reader, source: Source) -> None:
         self._timed = _TimedReader(reader, source.clock)

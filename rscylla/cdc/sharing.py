@@ -171,6 +171,10 @@ class Share:
     def since(self) -> float | None:
         return self.scan.since
 
+    @property
+    def together(self) -> int:
+        return self.scan.width
+
     def take(self, quiet_until: float = 0.0) -> Batch:
         """Return the next batch; wait for it.
 
@@ -281,6 +285,11 @@ class Scan:
     @property
     def since(self) -> float | None:
         return self._began if self.stage is Stage.READS else None
+
+    @property
+    def width(self) -> int:
+        """For how many shares the scan reads."""
+        return len(self._shares)
 
     @property
     def is_dismissed(self) -> bool:

@@ -46,7 +46,8 @@ class Stream(StreamSettings):
         limits: queries in flight, page size, rows and bytes of a window, retries.
         streams_per_query: streams per query, at most 100.
         poll: pause between polls at the head; a tenth of the lag if that is shorter.
-        progress_every: how often an idle stream returns a ``Progress``.
+        progress_every: how often an idle stream returns a ``Progress``. Slices that read together do so less often, but
+            at least every 30 seconds, if one alone does.
         prefetch: windows read ahead; 0 reads in the thread that calls ``recv``.
         clock: the clock of waits and timeouts; default: the system's.
         key_slice: ``(m, n)``: only the changes of the keys in slice m, from 0, of n; see ``slice_specs``. A key is

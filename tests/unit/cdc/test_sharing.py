@@ -484,3 +484,16 @@ def test_a_share_that_was_called_and_does_not_come_holds_up_no_other() -> None:
     ]
     assert [name_of(e) for e in drain(gone)] == log.expected(of_slice(log, 0, 4))
     assert not sharing.calls
+
+
+@pytest.mark.parametrize(
+    ("together", "every_s", "expected_s"), [(1, 10, 10), (2, 10, 20), (64, 10, 30), (64, 60, 60), (64, 0, 0)]
+)
+def test_clients_that_read_together_save_their_progress_less_often(
+    together: int, every_s: int, expected_s: float
+) -> None:
+    clock = ManualClock(NOW_US)
+    feed: Any = SimpleNamespace(together=together)
+    first = Batch(NO_EVENTS, EventID(0, 0))
+    client = Client(feed, StreamSettings(clock=clock, progress_every=timedelta(seconds=every_s)), Stop(), first)
+    assert client._due_at == clock.monotonic() + expected_s
