@@ -54,7 +54,7 @@ class Sharing:
         self.opening = 0
         self.calls: deque[Share] = deque()
         """Shares that wait for a batch that they have got; see ``call``."""
-        self._making = threading.Lock()
+        self._making: threading.Event | None = None  # set when whoever makes a source is done
         self._made: tuple[float, Source] | None = None
 
     @contextmanager
@@ -74,18 +74,32 @@ class Sharing:
 
         Raises: what *make* raises; Stopped.
         """
-        while not self._making.acquire(timeout=0.05):
-            stop.check()
-        try:
-            if self._made is not None:
-                at, known = self._made
-                if 0 <= known.clock.monotonic() - at < FRESH_S:
-                    return known.until(stop)
-            source = make()
-            self._made = source.clock.monotonic(), source.until(Stop())
-            return source
+        mine = threading.Event()
+        try:  # around all: an interrupt may come at any call, and must not leave the others to wait for this thread
+            while True:
+                with self.lock:
+                    if self._making is None:
+                        self._making = mine
+                    making = self._making
+                if making is mine:
+                    break
+                making.wait(0.05)
+                stop.check()
+            source = self._source(make, stop)
         finally:
-            self._making.release()
+            if self._making is mine:
+                self._making = None
+            mine.set()
+        return source
+
+    def _source(self, make: Callable[[], Source], stop: Stop) -> Source:
+        if self._made is not None:
+            at, known = self._made
+            if 0 <= known.clock.monotonic() - at < FRESH_S:
+                return known.until(stop)
+        source = make()
+        self._made = source.clock.monotonic(), source.until(Stop())
+        return source
 
     def begin(self, reader: Reader, source: Source, settings: StreamSettings, stop: Stop, reading: Stop) -> Share:
         """Start a scan for one slice, and return its share.

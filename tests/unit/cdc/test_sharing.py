@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import gc
 import random
+import sys
 import threading
 import time
 import uuid
@@ -22,6 +24,7 @@ from waiting import eventually
 
 from rscylla._slices import slice_at
 from rscylla._timeuuid import datetime_of
+from rscylla.cdc import sharing as sharing_module
 from rscylla.cdc.client import Client
 from rscylla.cdc.meeting import Backlog
 from rscylla.cdc.reader import Batch, Owed
@@ -497,3 +500,54 @@ def test_clients_that_read_together_save_their_progress_less_often(
     first = Batch(NO_EVENTS, EventID(0, 0))
     client = Client(feed, StreamSettings(clock=clock, progress_every=timedelta(seconds=every_s)), Stop(), first)
     assert client._due_at == clock.monotonic() + expected_s
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+def test_an_interrupt_of_who_reads_the_metadata_leaves_no_other_waiting() -> None:
+    """Python runs signal handlers after calls, jumps back, and at starts of functions: one raises at each of them."""
+    made: Any = SimpleNamespace(clock=ManualClock(NOW_US), until=lambda stop: made)
+    interrupts = 0
+    while True:
+        sharing = Sharing()
+        interrupt = Interrupt(interrupts)
+        try:
+            with interrupt:
+                sharing.source(lambda: made, Stop())
+            break
+        except KeyboardInterrupt:
+            interrupts += 1
+        given_up = Stop()
+        given_up.set()  # so it gives up if it has to wait
+        assert sharing.source(lambda: made, given_up) is made, f"waits after interrupt {interrupts}"
+    assert interrupts >= 5
+
+
+class Interrupt:
+    """Within it, raises ``KeyboardInterrupt`` in the module at the point *number* where a signal could be handled."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self._before: Any = None
+        self._last: dict[int, str] = {}
+
+    def __enter__(self) -> None:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename != sharing_module.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            last, self._last[id(frame)] = self._last.get(id(frame)), name
+            if last in ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME") and name != "PUSH_EXC_INFO":
+                self._left -= 1
+                if self._left == -1:
+                    raise KeyboardInterrupt
+        return self._trace
