@@ -166,7 +166,8 @@ class StoreTable:
 
 def values_of(row: Any) -> tuple[Any, ...]:
     """Return the values of a row in the order of its columns, whatever row factory the caller's session has."""
-    return tuple(row.values()) if isinstance(row, Mapping) else tuple(row)
+    # The driver makes a class of tuples for each result, which an abstract class has never seen: asking it is slow.
+    return tuple(row.values()) if not isinstance(row, tuple) and isinstance(row, Mapping) else tuple(row)
 
 
 def _no_table(what: str, table: TableKind) -> TableNotFound:
