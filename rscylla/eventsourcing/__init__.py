@@ -13,7 +13,7 @@
     processes    ``Processes``: events and timers that lead to commands
     messages     events as records for a broker
 
-Needs the extra ``eventsourcing``.
+Needs the extra ``eventsourcing``. See docs/event-store.md.
 """
 
 from ..errors import EventStoreError, SubjectForgotten, UnreadableEvent, VersionConflict, VersionGap
