@@ -15,7 +15,7 @@ import attrs
 from .. import _timeuuid as tu
 from .._retry import Backoff, retry
 from ..clock import Clock, Stop, SystemClock
-from ..errors import ConfigError, RscyllaError
+from ..errors import ConfigError, RscyllaError, VersionGap
 from .abc import EventStore, SnapshotStore
 from .aggregate import Aggregate
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
@@ -119,6 +119,7 @@ class CommandHandler(Generic[S, C, E]):
 
         Raises:
             UnreadableEvent: an event cannot be decoded.
+            VersionGap: an event is missing.
             Others: those of the stores.
         """
         aggregate = self.aggregate.id(id)
@@ -219,6 +220,13 @@ class CommandHandler(Generic[S, C, E]):
         state, version = loaded.state, loaded.version
         commands = deque(loaded.commands)
         for record in self._store.read(loaded.aggregate, version):
+            if record.version != version + 1:
+                raise VersionGap(
+                    f"{loaded.aggregate} has event {record.version} after event {version}; rows of the event table are "
+                    "missing, so nothing can be decided; restore them",
+                    expected=version + 1,
+                    actual=record.version,
+                )
             state = self.aggregate.evolve(state, self.aggregate.events.decode(record).event)
             version = record.version
             if not commands or commands[-1] != record.causation_id:

@@ -11,7 +11,7 @@ import pytest
 from eventshop import Pay, Place, Refused, State, orders
 
 from rscylla._retry import Backoff
-from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, UnreadableEvent, VersionConflict
+from rscylla.errors import ConfigError, ConnectionFailed, QueryTimeout, UnreadableEvent, VersionConflict, VersionGap
 from rscylla.eventsourcing import (
     FORGOTTEN,
     AggregateID,
@@ -250,6 +250,19 @@ def test_an_unreadable_event_stops_the_command(handler: CommandHandler, store: S
     store.append([EventRecord(ORDER, 2, event_id_of(ORDER, "other", 0), "Unheard", 1, "{}", first.at)])
     with pytest.raises(UnreadableEvent, match="event 2 of order/1, type Unheard, schema 1"):
         handler.handle("1", Pay(1))
+
+
+def test_nothing_is_decided_on_a_state_from_which_an_event_is_missing(
+    handler: CommandHandler, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler.handle("1", Place("ann", "Ann", 100))
+    for _ in range(3):
+        handler.handle("1", Pay(1))
+    kept = [record for record in store.read(ORDER) if record.version != 3]
+    monkeypatch.setattr(store, "read", lambda _, after=0: iter(kept[after:]))
+    with pytest.raises(VersionGap, match="order/1 has event 4 after event 2") as caught:
+        handler.handle("1", Pay(1))
+    assert (caught.value.expected, caught.value.actual) == (3, 4)
 
 
 def test_an_old_event_is_upcast_before_it_is_applied(handler: CommandHandler, store: Store) -> None:
