@@ -103,6 +103,14 @@ class Counted:
     count: int
 
 
+@pytest.mark.parametrize(("kind", "value"), [(str, 1), (bool, 1), (float, "1"), (Decimal, 1), (datetime, 1), (Size, 1)])
+def test_a_value_of_another_type_is_refused(kind: type, value: object) -> None:
+    types = EventTypes()
+    types.register(attrs.make_class("One", {"it": attrs.field(type=kind)}))
+    with pytest.raises(UnreadableEvent, match="data that are not of its type"):
+        types.decode(record("One", 1, json.dumps({"it": value})))
+
+
 @pytest.mark.parametrize("data", ['{"count":"1"}', '{"count":1.5}', '{"count":true}', "{}", "[]", "null", "{", ""])
 def test_data_of_another_type_are_not_bent_until_they_fit(data: str) -> None:
     types = EventTypes()
