@@ -256,9 +256,9 @@ class _LaneWork:
 
     def apply(self, envelope: Envelope[Any], run: Run | None) -> None:
         """Apply an event of the log to the builds that there are."""
-        built = self._built
         self._has_begun = True
         with self._lock_of(envelope.aggregate):
+            built = self._built
             for build in (built.active, built.building):
                 if build:
                     self._apply(build, envelope, run, scanning=build == self._scanning)
@@ -407,6 +407,9 @@ class _LaneWork:
         elif self._retired is None or self._retired[0] != retired:
             self._retired = retired, now
         elif now - self._retired[1] >= self._projector.keep_s:
+            for lock in self._locks:  # what this lane was applying when it learned of the switch is done then
+                with lock:
+                    pass
             self._projection.drop(retired)
             self._projector.builds.dropped(self._projector.name, retired)
 
