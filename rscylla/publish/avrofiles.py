@@ -8,6 +8,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, Self
 
@@ -21,7 +22,7 @@ __all__ = ["AvroFiles"]
 Codec = Literal["null", "deflate"]
 
 _OPEN: Final = ".avro.open"
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]|^\.{1,2}$")
 _HEADERS: Final = {
     "type": "array",
     "items": {
@@ -35,7 +36,8 @@ _HEADERS: Final = {
 class AvroFiles:
     """Writes records to Avro object container files, a directory for each topic; a ``Publisher``. Thread-safe.
 
-    A file's records have the fields ``key``, ``value``, ``headers`` (an array of ``key`` and ``value``), and
+    A character that topics of Kafka do not have is its code in the directory's name, such as ``%20``. A file's records
+    have the fields ``key``, ``value``, ``headers`` (an array of ``key`` and ``value``), and
     ``partition``. Key and value are bytes, or null. If they were made by Avro converters with this object as their
     registry, they are records with columns instead::
 
@@ -115,16 +117,16 @@ class AvroFiles:
             if self._broken:
                 raise PublishFailed("an earlier write failed; create another AvroFiles for the directory")
             try:
-                written = set()
                 for start, end in _runs(messages, self._kind):
-                    written.add(self._write(messages[start:end]))
-                for file in written:
+                    self._write(messages[start:end])
+                for file in [*self._files.values()]:
                     file.sync()
-                for file in written:
                     if file.size >= self._max_bytes:
                         self._finish(file)
-            except OSError as error:
+            except BaseException as error:  # an interrupt, too, may leave part of a block, which nothing may follow
                 self._broken = True
+                if not isinstance(error, OSError):
+                    raise
                 raise PublishFailed(f"Avro files cannot be written: {error}") from error
         done(None)
 
@@ -145,7 +147,8 @@ class AvroFiles:
             self._closed = True
             for file in [*self._files.values()]:
                 if self._broken:
-                    file.out.close()
+                    with suppress(OSError):  # what it still has is not acknowledged
+                        file.out.close()
                 else:
                     self._finish(file)
 
@@ -164,7 +167,7 @@ class AvroFiles:
     def _text_of(self, data: bytes | None) -> str | None:
         return None if data is None else self._texts.get(data[:5])
 
-    def _write(self, messages: Sequence[Message]) -> _File:
+    def _write(self, messages: Sequence[Message]) -> None:
         """Append *messages*, which are of one kind, as a block."""
         topic, key, value = self._kind(messages[0])
         file = self._files.get(topic)
@@ -174,17 +177,15 @@ class AvroFiles:
             value = file.value if all(m.value is None for m in messages) else value
             is_old = self._clock.monotonic() - file.since >= self._max_s
             if (file.key, file.value) != (key, value) or is_old:
-                file.sync()
                 self._finish(file)
                 file = None
         if file is None:
             file = self._files[topic] = self._open(topic, key, value)
         file.append(len(messages), b"".join([_body(message, key, value) for message in messages]))
-        return file
 
     def _open(self, topic: str, key: str | None, value: str | None) -> _File:
-        home = self._directory / (_NOT_IN_NAMES.sub("_", topic) or "_")
-        home.mkdir(parents=True, exist_ok=True)
+        home = self._directory / (_NOT_IN_NAMES.sub(_escaped, topic) or "%")
+        _make_directory(home)
         if topic not in self._recovered:
             for left in sorted(home.glob(f"*{_OPEN}")):
                 self._recover(left)
@@ -224,6 +225,7 @@ class AvroFiles:
         _sync_directory(path.parent)
 
     def _finish(self, file: _File) -> None:
+        file.sync()
         file.out.close()
         file.path.rename(_finished(file.path))
         _sync_directory(file.path.parent)
@@ -246,17 +248,21 @@ class _File:
     ) -> None:
         self.topic, self.key, self.value, self.path, self.out, self.since = topic, key, value, path, out, since
         self._marker, self._codec = marker, codec
+        self._is_synced = False
         self.size = 0
 
     def append(self, count: int, data: bytes) -> None:
         if self._codec == "deflate":
             packer = zlib.compressobj(wbits=-15)
             data = packer.compress(data) + packer.flush()
+        self._is_synced = False
         self.size += self.out.write(_long(count) + _long(len(data)) + data + self._marker)
 
     def sync(self) -> None:
-        self.out.flush()
-        os.fsync(self.out.fileno())
+        if not self._is_synced:
+            self.out.flush()
+            os.fsync(self.out.fileno())
+            self._is_synced = True
 
 
 def _runs(messages: Sequence[Message], kind: Callable[[Message], Any]) -> list[tuple[int, int]]:
@@ -333,6 +339,20 @@ def _long(number: int) -> bytes:
 
 def _finished(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".open"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Return a part of a topic's name as that of a file has it: topics that differ have names that differ."""
+    return "".join([f"%{byte:02X}" for byte in found[0].encode()])
+
+
+def _make_directory(path: Path) -> None:
+    """Create a directory and those above it, so that the disk has their names, too."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    _sync_directory(path.parent)
 
 
 def _sync_directory(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,66 @@ def test_records_of_avro_converters_have_columns_and_a_new_schema_a_new_file(tmp
     gone = {"key": {"id": 7}, "value": None, **rest}
     assert first == [{"key": {"id": 7}, "value": {"a": {"x": 1}, "b": None}, **rest}, gone]
     assert second == [{"key": {"id": 7}, "value": {"a": None, "b": {"x": 2}, "c": "ï"}, **rest}, gone]
+
+
+def test_a_file_ends_within_a_call_where_the_schema_changes_or_the_next_topic_begins(tmp_path: Path) -> None:
+    """A table that is altered between two changes that are published together."""
+    old = Schema("struct", name="t.Value", fields=(Field("a", Schema("int32")),), optional=False)
+    new = Schema("struct", name="t.Value", fields=(*old.fields, Field("b", Schema("int32"))), optional=False)
+    for size in (1, 1 << 20):
+        home = tmp_path / str(size)
+        with AvroFiles(home, max_bytes=size) as files:
+            made = converters_of(AVRO, files)
+            rows = (record(old, {"a": 1}), record(new, {"a": 2, "b": 3}), record(old, {"a": 4}))
+            publish(files, *(Message("t", made.key(row), made.value(row)) for row in rows))
+        values = [one["value"] for path in files_of(home, "t") for one in read(path)]
+        assert values == [{"a": 1}, {"a": 2, "b": 3}, {"a": 4}]
+
+
+def test_nothing_follows_a_write_that_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    files = AvroFiles(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            files.publish([Message("t", b"1", None)], lambda error: None)
+    with pytest.raises(PublishFailed, match="create another"):
+        files.publish([Message("t", b"2", None)], lambda error: None)
+    files.close()
+
+
+def test_directories_are_on_the_disk_before_records_are_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = set()
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{handle}").readlink())
+        fsync(handle)
+
+    monkeypatch.setattr("os.fsync", noted)
+    with AvroFiles(tmp_path / "new" / "in") as files:
+        publish(files, Message("t", b"1", None))
+        assert {tmp_path, tmp_path / "new", tmp_path / "new" / "in", tmp_path / "new" / "in" / "t"} <= synced
+
+
+def test_each_topic_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    """Topics may be taken from data, by route.by.field."""
+    topics = ["a_b", "a b", "a/b", "a%20b", "..", ".", "", "ü", "%"]
+    with AvroFiles(tmp_path / "in") as files:
+        for again in range(2):
+            for topic in topics:
+                publish(files, Message(topic, b"%d" % again, topic.encode()))
+    homes = sorted((tmp_path / "in").iterdir())
+    assert len(homes) == len(topics)
+    found = {
+        tuple((one["key"], one["value"].decode()) for one in read(*files_of(tmp_path / "in", h.name))) for h in homes
+    }
+    assert found == {((b"0", topic), (b"1", topic)) for topic in topics}
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_only_avro_has_columns(tmp_path: Path) -> None:
