@@ -889,6 +889,7 @@ class World:
         if self.last.is_open and event.order_key > self.highest:
             self.last.event = event
         else:
+            self.highest = max(self.highest, event.order_key)  # it may be buffered, and raise
             saver_of(self.store)(who, event)
             if not self.asked:
                 self.last, self.asked = last_event_of(self.store, who), True
