@@ -85,7 +85,7 @@ class KafkaCursorStore:
     records. Who reads a cursor by ``get_cursor`` begins a session: from then on, a process that worked with the same
     cursor before cannot commit any more, neither records nor cursors.
 
-    The topic is created if it does not exist, with 25 partitions.
+    The topic is created if it does not exist, with 25 partitions. Their number stays: it says where a cursor is.
 
     Args:
         config: Of the producers, by the names of librdkafka.
@@ -166,6 +166,7 @@ class KafkaCursorStore:
         Raises:
             PublishFailed: Kafka does not answer, or the transaction of another lane stays open.
             LeaseLost: the lease is not held.
+            ConfigError: partitions were added to the topic, so the cursor is not where it belongs.
         """
         lane = self._lane(consumer)
         with lane.lock:
@@ -305,11 +306,22 @@ class KafkaCursorStore:
         try:
             # After the session began: what a predecessor committed is complete, and no more can come.
             history = [r for r in self._read(lane.names, is_complete=True) if r.consumer in lane.names]
+            if not any(r.consumer == lane.names[0] for r in history):
+                self._check_elsewhere(lane.names[0])
         except BaseException:
             lane.publisher.spoil(PublishFailed("the cursors could not be read"))
             raise
         lane.memory = MemoryCursorStore(codec=self._codec, history=history, clock=self._clock)
         lane.committed = {r.consumer: (r.epoch, r.cursor) for r in sorted(history, key=lambda r: r.epoch)}
+
+    def _check_elsewhere(self, consumer: str) -> None:
+        """Raise ``ConfigError`` if *consumer* has a cursor in another partition than its own, where it has none."""
+        if any(record.consumer == consumer for record in self._read(is_complete=True)):
+            raise ConfigError(
+                f"the cursor of {consumer!r} is not in partition {self._partition(consumer)} of topic {self._topic}, "
+                f"as it would be if that always had {self._partitions} partitions; set what list_cursors() returns by "
+                "reset_cursor() of a KafkaCursorStore with another topic, and use that"
+            )
 
     def _pending(self, lane: _Lane) -> list[Message]:
         """Return the cursors that moved. Called right before a commit."""

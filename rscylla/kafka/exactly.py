@@ -33,6 +33,9 @@ log = logging.getLogger("rscylla.kafka")
 TIMEOUT_MS: Final = 10_000
 """After so long without a commit, Kafka aborts a transaction; until then, it hides what comes after its records."""
 
+MOST_TIMEOUT_MS: Final = 900_000
+"""``transaction.max.timeout.ms`` of brokers, unless it is set there."""
+
 MOST_RECORDS: Final = 50_000
 MOST_BYTES: Final = 64 << 20
 """A transaction is committed before its time when it has so much."""
@@ -83,7 +86,7 @@ class TransactionalPublisher(KafkaPublisher):
     with the commit, every *interval* and when much is in it, and so do the cursors that *cursors* returns then.
 
     Args:
-        config: As for ``KafkaPublisher``. ``transaction.timeout.ms`` is 10,000 by default.
+        config: As for ``KafkaPublisher``. ``transaction.timeout.ms`` is 10,000, or twice *interval*, unless given.
         transactional_id: Who begins with the same one ends this publisher's session.
         interval: How long a transaction stays open, at most.
         cursors: Returns what to write right before a commit; None: nothing.
@@ -91,7 +94,7 @@ class TransactionalPublisher(KafkaPublisher):
         prepare: As for ``KafkaPublisher``.
 
     Raises:
-        ConfigError: librdkafka refuses the configuration.
+        ConfigError: librdkafka refuses the configuration, or Kafka would abort transactions before *interval* is over.
     """
 
     def __init__(
@@ -107,7 +110,13 @@ class TransactionalPublisher(KafkaPublisher):
         given = dict(config)
         for name in ("message.timeout.ms", "delivery.timeout.ms"):  # a transaction does not last longer
             given.pop(name, None)
-        timeout = given.setdefault("transaction.timeout.ms", TIMEOUT_MS)
+        interval_ms = int(interval.total_seconds() * 1000)
+        timeout = given.setdefault("transaction.timeout.ms", min(max(TIMEOUT_MS, 2 * interval_ms), MOST_TIMEOUT_MS))
+        if str(timeout).isdigit() and int(timeout) <= interval_ms:
+            raise ConfigError(
+                f"transactions stay open for {interval_ms} ms (transaction.boundary.interval.ms), but Kafka aborts "
+                f"them after {timeout} ms (transaction.timeout.ms); make the first shorter"
+            )
         given |= {"message.timeout.ms": timeout, "transactional.id": transactional_id}
         self._id = transactional_id
         self._interval_s = interval.total_seconds()

@@ -26,7 +26,7 @@ class TestOnABroker(EventCursorStoreContract, CursorAdminContract):
         self.config = {"bootstrap.servers": broker.address, "log_level": 2}
 
     def open_store(self) -> CursorStore:
-        return KafkaCursorStore(self.config, "contract", interval=timedelta(hours=1), replication=1)
+        return KafkaCursorStore(self.config, "contract", interval=timedelta(minutes=10), replication=1)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def open_store(broker: KafkaBroker) -> Iterator[Callable[[], KafkaCursorStore]]:
 
     def open_() -> KafkaCursorStore:
         config = {"bootstrap.servers": broker.address, "log_level": 0}
-        store = KafkaCursorStore(config, name, interval=timedelta(hours=1), replication=1, codec=IntCursorCodec())
+        store = KafkaCursorStore(config, name, interval=timedelta(minutes=10), replication=1, codec=IntCursorCodec())
         opened.append(store)
         return store
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -40,7 +41,7 @@ from rscylla.reflex import Spec, run
 from rscylla.testing.contracts import PublisherContract
 
 LONG_S = 60.0
-HOUR = timedelta(hours=1)
+LATE = timedelta(minutes=10)
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ class Stores:
         self.opened: list[KafkaCursorStore] = []
 
     def open(self, **options: Any) -> KafkaCursorStore:
-        options = {"codec": IntCursorCodec(), "interval": HOUR, **options}
+        options = {"codec": IntCursorCodec(), "interval": LATE, **options}
         self.opened.append(KafkaCursorStore(self.config, **options))
         return self.opened[-1]
 
@@ -301,6 +302,31 @@ def test_resets_are_kept_with_their_reasons(stores: Stores) -> None:
     assert found is not None
     assert told([found]) == expected[:1]
     assert other.find_cursor("d") is None
+
+
+def test_a_cursor_is_not_overlooked_after_partitions_were_added(stores: Stores) -> None:
+    name = next(name for name in "abcdefgh" if zlib.crc32(name.encode()) % 2 == 1)
+    before, now = stores.open(), stores.open()
+    before._ensure()
+    before._partitions = 1  # as it was then
+    before.get_cursor(name)
+    before.set_cursor(name, "7")
+    before.flush()
+    with pytest.raises(ConfigError, match="partition 1 of topic rscylla_cursors"):
+        now.get_cursor(name)
+    assert [record.cursor for record in now.list_cursors()] == ["7"]
+
+
+def test_a_transaction_ends_before_kafka_aborts_it(stores: Stores) -> None:
+    """Otherwise, nothing would ever be committed."""
+    stores.config["transaction.timeout.ms"] = "5000"
+    stores.open(interval=timedelta(seconds=4)).publisher("c")
+    with pytest.raises(ConfigError, match=r"transaction\.boundary\.interval\.ms"):
+        stores.open(interval=timedelta(seconds=5)).publisher("c")
+    del stores.config["transaction.timeout.ms"]
+    minute = stores.open(interval=timedelta(minutes=1)).publisher("c")
+    assert minute._config["transaction.timeout.ms"] == 120_000
+    assert stores.open(interval=timedelta(seconds=1)).publisher("c")._config["transaction.timeout.ms"] == 10_000
 
 
 def test_a_session_that_nobody_uses_ends(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
