@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import attrs
@@ -116,12 +115,23 @@ class ScyllaBuilds:
         return False
 
     def _step(self, projection: str, text: str, values: tuple[Any, ...], done: Callable[[Built], bool]) -> bool:
-        """Execute a conditional write; return whether it was applied, now or by an earlier attempt."""
-        with suppress(QueryTimeout, ConnectionFailed), self._table.errors(f"writing to table {self._table.name}"):
-            if self._table.applied(text, values):
-                return True
+        """Execute a conditional write; return whether it was applied, now or by an earlier attempt.
+
+        One that was neither refused nor applied is an error.
+        """
+        unknown: Exception | None = None
+        try:
+            with self._table.errors(f"writing to table {self._table.name}"):
+                if self._table.applied(text, values):
+                    return True
+        except (QueryTimeout, ConnectionFailed) as e:
+            unknown = e
         found = self._read(projection)
-        return found is not None and done(found)
+        if found is not None and done(found):
+            return True
+        if unknown is not None:
+            raise unknown
+        return False
 
     def _read(self, projection: str) -> Built | None:
         text = f"SELECT active, building, retired, rest FROM {self._table.name} WHERE name = ?"

@@ -195,6 +195,8 @@ class ScyllaTimers:
                 oldest = bucket
             found += timers
             if len(found) >= limit:
+                if sweep:  # there may be more of long ago, such as after an outage: they do not wait for a minute
+                    self._sweep_again()
                 break
         else:
             if sweep:
@@ -237,13 +239,22 @@ class ScyllaTimers:
     def _step(self, timer_id: str, text: str, values: tuple[Any, ...], done: Callable[[Any], bool]) -> bool:
         """Execute a conditional write; return whether it was applied. *done* judges the row if that is not known.
 
-        It judges a refusal, too, because a first attempt of the driver may make the second one fail.
+        It judges a refusal, too, because a first attempt of the driver may make the second one fail. A write that was
+        neither refused nor applied is an error: to say that it was refused would lose a timer.
         """
-        with suppress(QueryTimeout, ConnectionFailed), self._timers.errors(f"writing to table {self._timers.name}"):
-            if self._timers.applied(text, values):
-                return True
+        unknown: Exception | None = None
+        try:
+            with self._timers.errors(f"writing to table {self._timers.name}"):
+                if self._timers.applied(text, values):
+                    return True
+        except (QueryTimeout, ConnectionFailed) as e:
+            unknown = e
         row = self._read(timer_id)
-        return row is not None and done(row)
+        if row is not None and done(row):
+            return True
+        if unknown is not None:
+            raise unknown
+        return False
 
     def _read(self, timer_id: str) -> Any:
         text = f"SELECT state, due, data, claim FROM {self._timers.name} WHERE id = ?"
@@ -272,6 +283,10 @@ class ScyllaTimers:
                 return False
             self._swept = now
         return True
+
+    def _sweep_again(self) -> None:
+        with self._lock:
+            self._swept = None
 
     def _first_bucket(self) -> int:
         """Return the first bucket that may have hints; save it if there is none yet, before any hint is written."""

@@ -343,6 +343,20 @@ class TimerStoreContract:
         assert store.schedule(self.a_timer())
         assert len(store.due(self.now(), 1)) == 1
 
+    def test_many_timers_of_long_ago_come_one_look_after_the_other(self) -> None:
+        store = self.open_timers()
+        timers = [self.a_timer(60 + n) for n in range(3)]
+        for timer in timers:
+            assert store.schedule(timer)
+        self.pass_time(3000)  # nobody looked, such as in an outage
+        store = self.open_timers()
+        for _ in range(100):  # other tests may have left some
+            for found in store.due(self.now(), 1):
+                assert store.claim(found, "a", timedelta(minutes=1)) or found not in timers
+                store.finish(found)
+        for timer in timers:
+            assert not store.schedule(timer)
+
     def test_the_same_timer_again_changes_nothing(self) -> None:
         store, timer = self.open_timers(), self.a_timer()
         assert store.schedule(timer)

@@ -21,9 +21,12 @@ from rscylla.eventsourcing import (
     CommandHandler,
     EventRecord,
     PersonalData,
+    ScyllaBuilds,
     ScyllaEventStore,
     ScyllaSnapshotStore,
     ScyllaSubjectKeys,
+    ScyllaTimers,
+    Timer,
 )
 from rscylla.testing import ManualClock
 
@@ -307,6 +310,55 @@ def test_who_is_forgotten_in_the_middle_of_faults_stays_so(scylla: EmbeddedScyll
         assert keys.find_key(who) is None
         with pytest.raises(SubjectForgotten):
             keys.make_key(who)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_timer_whose_write_times_out_is_kept_or_the_error_is_told(
+    scylla: EmbeddedScylla, impatient: Any, applied: bool
+) -> None:
+    timers = ScyllaTimers(impatient, KEYSPACE, "faulty_timers", create=True)
+    timers.create_schema()
+    timer = Timer(str(uuid.uuid4()), AT, "data")
+    writes = Statements(table="faulty_timers", matching=" IF ")
+
+    def told(work: Callable[[], bool]) -> bool:
+        """Return what *work* returns; it may be told to come again, and does."""
+        with scylla.faults.fail("write_timeout", writes, applied=applied) as rule:
+            if applied:
+                assert work()
+            else:
+                with pytest.raises(QueryTimeout, match="faulty_timers"):
+                    work()
+            assert rule.hits == 1
+        return work()
+
+    assert told(lambda: timers.schedule(timer))
+    assert timer in timers.due(datetime.now(UTC), 10)
+    assert told(lambda: timers.claim(timer, "a", timedelta(minutes=1)))
+    other = Timer(str(uuid.uuid4()), AT)
+    assert timers.schedule(other)
+    assert told(lambda: timers.cancel(other.id))
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_step_of_a_build_that_times_out_is_done_or_the_error_is_told(
+    scylla: EmbeddedScylla, impatient: Any, applied: bool
+) -> None:
+    builds, name = ScyllaBuilds(impatient, KEYSPACE, "faulty_builds", create=True), str(uuid.uuid4())
+    assert builds.find_builds(name).building == 1
+    steps: list[Callable[[], bool]] = [
+        lambda: builds.scanned(name, 1, "lane", 3),
+        lambda: builds.activate(name, 1),
+        lambda: builds.begin_build(name, 2),
+    ]
+    for step in steps:
+        with scylla.faults.fail("write_timeout", Statements(table="faulty_builds", matching=" IF "), applied=applied):
+            if applied:
+                assert step()
+            else:
+                with pytest.raises(QueryTimeout, match="faulty_builds"):
+                    step()
+        assert step()
 
 
 def test_a_row_that_something_else_wrote_is_told(scylla: EmbeddedScylla, store: Store, aggregate: AggregateID) -> None:
