@@ -12,7 +12,8 @@ import uuid
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, TypeVar, overload
+from functools import cache
+from typing import Any, TypeVar, get_args, overload
 
 import attrs
 from cattrs import Converter
@@ -68,6 +69,24 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a {type(value).__name__} instead of a text")
     return value
+
+
+def _has_personal_field(cls: type) -> bool:
+    return any(placeholder_of(field) for field in attrs.fields(cls))
+
+
+@cache
+def _classes_in(cls: type) -> list[type]:
+    """Return *cls* and all classes of attrs in the types of its fields, however deep."""
+    found: dict[type, None] = {}
+    waiting: list[Any] = [cls]
+    while waiting:
+        kind = waiting.pop()
+        waiting += get_args(kind)
+        if isinstance(kind, type) and attrs.has(kind) and kind not in found:
+            found[kind] = None
+            waiting += [field.type for field in attrs.fields(attrs.resolve_types(kind))]
+    return list(found)
 
 
 @attrs.frozen
@@ -139,6 +158,12 @@ class EventTypes:
 
     def _check_personal(self, cls: type) -> bool:
         if not has_personal(cls):
+            inner = next(filter(_has_personal_field, _classes_in(cls)), None)
+            if inner is not None:
+                raise ConfigError(
+                    f"{cls.__name__} has personal fields in {inner.__name__}, but no subject(); mark the field that "
+                    "names the person"
+                )
             return False
         if self._personal is None:
             raise ConfigError(f"{cls.__name__} has personal fields; pass EventTypes(personal=PersonalData(keys))")

@@ -305,3 +305,18 @@ def test_marks_that_make_no_sense_are_refused() -> None:
     for who in ("", 7):
         with pytest.raises(ConfigError, match="subject is not a text"):
             types.encode(attrs.evolve(MOVED, who=who))
+
+
+@attrs.frozen
+class Street:
+    name: str = personal()
+
+
+def test_personal_fields_of_inner_classes_without_a_subject_are_refused_and_not_stored_in_clear_text() -> None:
+    types, _, _ = sealing()
+    for inner in (Street, tuple[Street, ...], dict[str, Street | None]):
+        cls = attrs.make_class("Delivered", {"to": attrs.field(type=inner)})
+        with pytest.raises(ConfigError, match=r"Delivered has personal fields in Street, but no subject\(\)"):
+            types.register(cls)
+        with pytest.raises(ConfigError, match="no subject"):
+            types.encode_state("order", cls(None))
