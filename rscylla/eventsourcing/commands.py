@@ -13,9 +13,10 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from .. import _timeuuid as tu
-from .._retry import Backoff, retry
+from .._retry import Backoff, may_help, retry
 from ..clock import Clock, Stop, SystemClock
-from ..errors import ConfigError, RscyllaError, VersionGap
+from ..errors import ConfigError, RscyllaError, VersionConflict, VersionGap
+from ._bounds import conflict
 from .abc import EventStore, SnapshotStore
 from .aggregate import Aggregate
 from .envelope import AggregateID, Envelope, EventRecord, Snapshot
@@ -134,6 +135,7 @@ class CommandHandler(Generic[S, C, E]):
         correlation_id: str = "",
         user: str = "",
         metadata: Mapping[str, str] | None = None,
+        expected: int | None = None,
     ) -> Handled[S, E]:
         """Let the aggregate with that id decide about *command*, and append the events. Blocks.
 
@@ -144,9 +146,11 @@ class CommandHandler(Generic[S, C, E]):
             correlation_id: What it belongs to, for the envelopes of its events; default: the command's id.
             user: Who sent it, for the envelopes.
             metadata: Anything else for the envelopes.
+            expected: The version that the sender has seen, 0 for none: at any other one, the aggregate does not decide.
+                A command that was done before is recognized all the same.
 
         Raises:
-            VersionConflict: others were faster at each attempt.
+            VersionConflict: others were faster at each attempt, or the version is not the one that is expected.
             ConfigError: an event cannot be stored.
             Others: what ``decide`` raises, as it is; those of ``load``. After ``QueryTimeout`` and ``ConnectionFailed``
                 it is not known whether the command was done; send it again with the same id.
@@ -164,14 +168,25 @@ class CommandHandler(Generic[S, C, E]):
         def attempt() -> Handled[S, E]:
             nonlocal loaded
             loaded = self._caught_up(loaded or self._start(aggregate))
+            if command_id in loaded.commands:
+                events = self._events_of(aggregate, command_id)
+                return Handled(aggregate, loaded.version, loaded.state, events, repeated=True)
+            if expected is not None and expected != loaded.version:
+                raise conflict(aggregate, expected, loaded.version)
             return self._done(loaded, command, command_id, context)
 
-        return retry(attempt, attempts=self._attempts, backoff=self._backoff, clock=self._clock, stop=self._stop)
+        def again(error: Exception) -> bool:
+            # Who expects a version has to look before deciding again. A conflict of the append may be one with an
+            # earlier attempt at this very command, so that one is looked at.
+            is_final = isinstance(error, VersionConflict) and loaded is not None and error.actual == loaded.version
+            return may_help(error) and not (expected is not None and is_final)
+
+        return retry(
+            attempt, attempts=self._attempts, backoff=self._backoff, clock=self._clock, stop=self._stop, again=again
+        )
 
     def _done(self, loaded: Loaded[S], command: C, command_id: str, context: dict[str, Any]) -> Handled[S, E]:
         aggregate, version = loaded.aggregate, loaded.version
-        if command_id in loaded.commands:
-            return Handled(aggregate, version, loaded.state, self._events_of(aggregate, command_id), repeated=True)
         events = list(self.aggregate.decide(loaded.state, command))
         if not events:
             return Handled(aggregate, version, loaded.state)

@@ -118,6 +118,38 @@ def test_after_a_conflict_the_aggregate_decides_again_on_what_is_new(
         handler.handle("1", Pay(5))
 
 
+def test_a_sender_that_expects_a_version_is_told_of_another_one_at_once(
+    handler: CommandHandler, store: Store, personal: PersonalData
+) -> None:
+    assert handler.handle("1", Place("ann", "Ann", 30), expected=0).version == 1
+    for expected in (0, 2):
+        with pytest.raises(VersionConflict) as caught:
+            handler.handle("1", Pay(5), expected=expected)
+        assert (caught.value.expected, caught.value.actual) == (expected, 1)
+    paid = handler.handle("1", Pay(5), command_id="p", expected=1)
+    assert handler.handle("1", Pay(5), command_id="p", expected=1).events == paid.events
+    other = CommandHandler(orders(personal), store)
+
+    def overtake() -> None:
+        store.before = lambda: None
+        other.handle("1", Pay(5))
+
+    store.before = overtake
+    with pytest.raises(VersionConflict) as caught:
+        handler.handle("1", Pay(5), expected=2)
+    assert (caught.value.expected, caught.value.actual) == (2, 3)
+    assert store.head(ORDER) == 3
+
+
+def test_an_expected_version_and_a_lost_answer_are_no_conflict(handler: CommandHandler, store: Store) -> None:
+    def lost() -> None:
+        store.after = lambda: None
+        raise QueryTimeout("late")
+
+    store.after = lost
+    assert handler.handle("1", Place("ann", "Ann", 30), expected=0).version == 1
+
+
 def test_a_handler_gives_up_after_its_attempts(store: Store, personal: PersonalData) -> None:
     handler = CommandHandler(orders(personal), store, attempts=3, backoff=SOON, clock=ManualClock())
     handler.handle("1", Place("ann", "Ann", 30))
