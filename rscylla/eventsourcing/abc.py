@@ -174,13 +174,14 @@ class Built:
     """The builds of a projection. 0 stands for none.
 
     ``active`` is the build that queries read, ``building`` the one that is made beside it, ``retired`` the one that was
-    active before and is not dropped yet. ``rest``: by lane, where the scan for ``building`` continues: the tokens above
-    this one are not scanned yet.
+    active before and is not dropped yet. ``last`` is the highest number that a build has had. ``rest``: by lane, where
+    the scan for ``building`` continues: the tokens above this one are not scanned yet.
     """
 
     active: int = 0
     building: int = 0
     retired: int = 0
+    last: int = 0
     rest: Mapping[str, int] = attrs.field(factory=dict, converter=_copied, hash=False)
 
 
@@ -195,7 +196,10 @@ class BuildStore(Protocol):
         """Return the builds of *projection*. One that is new has build 1 as ``building``, which this saves."""
 
     def begin_build(self, projection: str, build: int) -> bool:
-        """Make *build* the one that is being built, if there is none, and nothing is retired."""
+        """Make *build* the one that is being built, if there is none, nothing is retired, and its number is new.
+
+        A number is used once: who still remembers a build that was given up never takes another one for it.
+        """
 
     def scanned(self, projection: str, build: int, lane: str, rest: int) -> bool:
         """Save where the scan of *lane* continues, if *build* is being built."""

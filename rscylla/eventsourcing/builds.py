@@ -25,6 +25,7 @@ BUILDS = TableKind(
         "active": "bigint",
         "building": "bigint",
         "retired": "bigint",
+        "last": "bigint",
         "rest": "map<text, bigint>",
     },
     primary_key="name",
@@ -69,7 +70,8 @@ class ScyllaBuilds:
         while found is None:
             self._step(
                 projection,
-                f"INSERT INTO {self._table.name} (name, active, building, retired) VALUES (?, 0, 1, 0) IF NOT EXISTS",
+                f"INSERT INTO {self._table.name} (name, active, building, retired, last) VALUES (?, 0, 1, 0, 1) "
+                "IF NOT EXISTS",
                 (projection,),
                 lambda _: True,
             )
@@ -79,8 +81,9 @@ class ScyllaBuilds:
     def begin_build(self, projection: str, build: int) -> bool:
         return self._step(
             projection,
-            f"UPDATE {self._table.name} SET building = ?, rest = null WHERE name = ? IF building = 0 AND retired = 0",
-            (build, projection),
+            f"UPDATE {self._table.name} SET building = ?, last = ?, rest = null WHERE name = ? "
+            "IF building = 0 AND retired = 0 AND last < ?",
+            (build, build, projection, build),
             lambda now: now.building == build,
         )
 
@@ -134,11 +137,11 @@ class ScyllaBuilds:
         return False
 
     def _read(self, projection: str) -> Built | None:
-        text = f"SELECT active, building, retired, rest FROM {self._table.name} WHERE name = ?"
+        text = f"SELECT active, building, retired, last, rest FROM {self._table.name} WHERE name = ?"
         with self._table.errors(f"reading the builds of projection {projection!r} from table {self._table.name}"):
             for row in self._table.run(text, (projection,), serial=True):
-                active, building, retired, rest = values_of(row)
-                return Built(active or 0, building or 0, retired or 0, dict(rest or {}))
+                active, building, retired, last, rest = values_of(row)
+                return Built(active or 0, building or 0, retired or 0, last or 0, dict(rest or {}))
         return None
 
 
@@ -151,13 +154,13 @@ class MemoryBuilds:
 
     def find_builds(self, projection: str) -> Built:
         with self._lock:
-            return self._found.setdefault(projection, Built(building=1))
+            return self._found.setdefault(projection, Built(building=1, last=1))
 
     def begin_build(self, projection: str, build: int) -> bool:
         return self._change(
             projection,
-            lambda now: not now.building and not now.retired,
-            lambda now: attrs.evolve(now, building=build, rest={}),
+            lambda now: not now.building and not now.retired and now.last < build,
+            lambda now: attrs.evolve(now, building=build, last=build, rest={}),
             lambda now: now.building == build,
         )
 
@@ -165,14 +168,14 @@ class MemoryBuilds:
         return self._change(
             projection,
             lambda now: now.building == build,
-            lambda now: Built(now.active, now.building, now.retired, {**now.rest, lane: rest}),
+            lambda now: attrs.evolve(now, rest={**now.rest, lane: rest}),
         )
 
     def activate(self, projection: str, build: int) -> bool:
         return self._change(
             projection,
             lambda now: now.building == build,
-            lambda now: Built(build, 0, now.active),
+            lambda now: Built(build, 0, now.active, now.last),
             lambda now: now.active == build,
         )
 
@@ -194,7 +197,7 @@ class MemoryBuilds:
         done: Callable[[Built], bool] = lambda now: False,
     ) -> bool:
         with self._lock:
-            now = self._found.setdefault(projection, Built(building=1))
+            now = self._found.setdefault(projection, Built(building=1, last=1))
             if allowed(now):
                 self._found[projection] = change(now)
                 return True

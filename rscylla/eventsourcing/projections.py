@@ -140,7 +140,7 @@ class Projector:
             Others: those of the store of builds.
         """
         now = self.builds.find_builds(self.name)
-        build = now.building or now.active + 1
+        build = now.building or now.last + 1
         if not now.building and not self.builds.begin_build(self.name, build):
             now = self.builds.find_builds(self.name)
             if now.building != build:
@@ -257,12 +257,24 @@ class _LaneWork:
     def apply(self, envelope: Envelope[Any], run: Run | None) -> None:
         """Apply an event of the log to the builds that there are."""
         self._has_begun = True
+        failed: Exception | None = None
         with self._lock_of(envelope.aggregate):
             built = self._built
-            for build in (built.active, built.building):
-                if build:
+            # The one that queries read comes last: what it shows is still shown after the other has taken its place.
+            for build in filter(None, (built.building, built.active)):
+                try:
                     self._apply(build, envelope, run, scanning=build == self._scanning)
+                except Exception as error:  # noqa: BLE001 - raised below, after the other build
+                    if not self._is_gone(build):
+                        failed = error
+        if failed is not None:
+            raise failed
         self._projector.applied()
+
+    def _is_gone(self, build: int) -> bool:
+        """Return whether *build* was given up, or replaced and dropped, and its tables with it."""
+        built = self._projector.find_builds(fresh=True)
+        return build not in (built.active, built.building)
 
     def _apply(self, build: int, envelope: Envelope[Any], run: Run | None, *, scanning: bool) -> None:
         aggregate, version = envelope.aggregate, envelope.version

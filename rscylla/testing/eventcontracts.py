@@ -453,27 +453,27 @@ class BuildStoreContract:
         return f"contract-{uuid.uuid4()}"
 
     def test_a_new_projection_has_its_first_build_made(self, name: str) -> None:
-        assert self.open_builds().find_builds(name) == Built(building=1)
-        assert self.open_builds().find_builds(name) == Built(building=1)
+        assert self.open_builds().find_builds(name) == Built(building=1, last=1)
+        assert self.open_builds().find_builds(name) == Built(building=1, last=1)
 
     def test_a_build_is_made_becomes_active_and_retires(self, name: str) -> None:
         store, other = self.open_builds(), self.open_builds()
         store.find_builds(name)
         assert store.scanned(name, 1, "lane", 17)
         assert other.scanned(name, 1, "other", -5)
-        assert store.find_builds(name) == Built(building=1, rest={"lane": 17, "other": -5})
+        assert store.find_builds(name) == Built(building=1, last=1, rest={"lane": 17, "other": -5})
         assert store.activate(name, 1)
         assert other.activate(name, 1)
-        assert other.find_builds(name) == Built(active=1)
+        assert other.find_builds(name) == Built(active=1, last=1)
         assert other.begin_build(name, 2)
         assert store.begin_build(name, 2)
-        assert store.find_builds(name) == Built(active=1, building=2)
+        assert store.find_builds(name) == Built(active=1, building=2, last=2)
         assert store.activate(name, 2)
-        assert store.find_builds(name) == Built(active=2, retired=1)
+        assert store.find_builds(name) == Built(active=2, retired=1, last=2)
         assert not store.begin_build(name, 3)
         assert store.dropped(name, 1)
         assert other.dropped(name, 1)
-        assert store.find_builds(name) == Built(active=2)
+        assert store.find_builds(name) == Built(active=2, last=2)
 
     def test_what_is_not_being_built_does_not_change(self, name: str) -> None:
         store = self.open_builds()
@@ -481,7 +481,7 @@ class BuildStoreContract:
         assert not store.begin_build(name, 2)
         assert not store.scanned(name, 2, "lane", 3)
         assert not store.activate(name, 2)
-        assert store.find_builds(name) == Built(building=1)
+        assert store.find_builds(name) == Built(building=1, last=1)
 
     def test_a_build_can_be_given_up(self, name: str) -> None:
         store = self.open_builds()
@@ -494,5 +494,6 @@ class BuildStoreContract:
         assert not store.scanned(name, 2, "lane", 4)
         assert store.find_builds(name).active == 1
         assert store.find_builds(name).building == 0
+        assert not store.begin_build(name, 2)
         assert store.begin_build(name, 3)
-        assert store.find_builds(name) == Built(active=1, building=3)
+        assert store.find_builds(name) == Built(active=1, building=3, last=3)
